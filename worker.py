@@ -35,25 +35,31 @@ from .activities.memory import HttpMemory
 from .activities.model.providers import Providers, types_in
 from .activities.pin import Pin
 from .activities.registry import Activities, activities_of
-from .activities.runtime.fleet import Fleet, OwnJournal, worker_identity
 from .activities.runtime.functions import FunctionRegistry
 from .activities.runtime.health import checks_of, serve_health
 from .activities.runtime.redaction import RedactionInterceptor
 from .activities.runtime.sdk_options import WorkflowRunner, sdk_options
 from .activities.runtime.secrets import SecretStore
 from .activities.runtime.settings import Settings, WorkerQueue
+from .activities.runtime.start_checks import (
+    WaitForJournal,
+    check_journal,
+    check_journal_is_shared,
+    check_manifests,
+    check_manifests_once_listed,
+    worker_identity,
+)
 from .activities.runtime.worker_process import leave_out_loaded_objects, run_all, stopped_by_signals, watch_event_loop
 from .activities.tool.tools import Tools
 from .contracts.errors import JournalUnavailable
 from .contracts.requests import TaskQueues
 from .contracts.settings import SettingsError
-from .journal.database import JournalIdentity
 from .journal.external_storage import JournalStorageDriver, storage_drivers
 from .journal.journal import Journal
 from .journal.manifest_store import ManifestStore
 from .observability.log import KnownAttributes, log_to_stderr, shorten_sdk_log
 from .observability.metrics_export import MetricsText, exporting_metrics, watch_waiting_runs
-from .observability.tracing import TracedActivities, run_is_sampled, tracing_of
+from .observability.tracing import TracedActivities, run_is_sampled, span_processor
 from .resources.functions import Function
 from .resources.loader import Loaded, load_files
 from .resources.problems import ManifestError
@@ -77,50 +83,67 @@ async def run_worker(
 ) -> AsyncIterator[SecretStore]:
     """Runs a worker while the block runs. ``own`` are its manifests and Secrets. Raises SettingsError."""
     shorten_sdk_log()
-    calls, settings = Calls(own.catalog), Settings.of(environment)
-    settings.check(client.service_client.config.target_host)
+    settings = Settings.of(environment)
+    check_journal_is_shared(settings, client.service_client.config.target_host)
     settings.make_journal_file()
+
+    calls = Calls(own.catalog)
     secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources", own.secret_files)
     registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions)
-    providers, executors = Providers(types_in(own.catalog), calls), Executors(secrets)
-    single_flight, memory = SingleFlight(secrets.redact_partial), HttpMemory()
-    tracing = tracing_of(environment, settings.state_dir / "spans", secrets.redact)
+    providers = Providers(types_in(own.catalog), calls)
+    executors = Executors(secrets)
+    memory = HttpMemory()
+    single_flight = SingleFlight(secrets.redact_partial)
+    spans = span_processor(environment, settings.state_dir / "spans", secrets.redact)
     journal = await Journal.open(settings.journal, Keys.from_environment(environment))
     tools = Tools(secrets, registry, calls, journal, approve_destructive=settings.approve_destructive)
     try:
         in_journal = JournalStorageDriver(lambda: contextlib.nullcontext(journal.database))
         client = with_external_storage(client, *storage_drivers(environment, in_journal))
-        whose = await JournalIdentity.checked(client, journal.database.engine, settings.task_queue)
-        queues, identity = TaskQueues.model_validate(settings.activity_queues), worker_identity(client, own.catalog)
-        discovery = Discovery(tools, executors, secrets)
+        journal_identity = await check_journal(client, journal.database.engine, settings.task_queue)
+        identity = worker_identity(client, own.catalog)
         pin = Pin(
-            *(journal, OwnManifests(own.catalog, ManifestStore(journal), calls.know), secrets, discovery, queues),
+            journal,
+            OwnManifests(own.catalog, ManifestStore(journal), calls.know),
+            secrets,
+            Discovery(tools, executors, secrets),
+            TaskQueues.model_validate(settings.activity_queues),
             brought=settings.inline_manifests,
             identity=identity,
-            name=whose.name,
+            name=journal_identity.name,
             attributes=KnownAttributes(client),
             query_ttl=settings.query_ttl_seconds,
             dialect=settings.dialect,
-            traced=partial(run_is_sampled, tracing),
+            traced=partial(run_is_sampled, spans),
         )
-        activities = activities_of(pin, journal, providers, executors, memory, tools, registry, secrets, calls, tracing)
-        own_journal = OwnJournal(journal.find, whose.name.place, waits=not whose.replaces)
-        traces = (TracedWorkflows(tracing.take), TracedActivities(tracing)) if tracing.is_on else ()
-        options = settings, activities, (RedactionInterceptor(secrets.redact), single_flight, own_journal, *traces)
-        workers = [_worker(client, identity, each, *options) for each in settings.worker_queues()]
-        checks = checks_of(workers, client, lambda: whose.check_unchanged(journal.database.engine))
-        health = serve_health(settings.http_addresses, checks, lambda: calls.circuits.states, metrics)
-        waiting = watch_waiting_runs(client, settings.task_queue) if metrics else contextlib.nullcontext()
-        async with health, watch_event_loop(), waiting, run_all(workers):
+        activities = activities_of(pin, journal, providers, executors, memory, tools, registry, secrets, calls)
+
+        # The first is the outermost: what it redacts includes the errors of all others.
+        interceptors: list[Interceptor] = [RedactionInterceptor(secrets.redact), single_flight]
+        if not journal_identity.replaces:  # else what is missing is lost for good
+            interceptors.append(WaitForJournal(journal.find, journal_identity.name.place))
+        if spans:
+            interceptors += [TracedWorkflows(spans.take), TracedActivities(spans)]
+        workers = [
+            _sdk_worker(client, identity, queue, settings, activities, interceptors)
+            for queue in settings.worker_queues()
+        ]
+
+        checks = checks_of(workers, client, lambda: journal_identity.check_unchanged(journal.database.engine))
+        health = serve_health(settings.http_addresses, checks, lambda: calls.open_circuits, metrics)
+        waiting_runs = watch_waiting_runs(client, settings.task_queue) if metrics else contextlib.nullcontext()
+        async with health, watch_event_loop(), waiting_runs, run_all(workers):
             yield secrets
     finally:
-        for each in (single_flight, providers, executors, memory, tools, tracing):
-            await each.close()
+        for part in (single_flight, providers, executors, memory, tools):
+            await part.close()
+        if spans:
+            await spans.close()
         registry.close()
-        await journal.close()
+        await journal.close()  # last, as activities that are cancelled append what was said
 
 
-def _worker(
+def _sdk_worker(
     client: Client,
     identity: str,
     queue: WorkerQueue,
@@ -129,18 +152,18 @@ def _worker(
     interceptors: Sequence[Interceptor],
 ) -> Worker:
     """The SDK's worker for one task queue."""
-    types = VERSIONED_WORKFLOWS if settings.deployment else WORKFLOWS
-    own = WorkerConfig(
+    workflows = VERSIONED_WORKFLOWS if settings.deployment else WORKFLOWS
+    config = WorkerConfig(
         client=client,
         task_queue=queue.name,
         identity=identity,
-        workflows=types if "workflows" in queue.roles else (),
+        workflows=workflows if "workflows" in queue.roles else (),
         activities=[activity for role in sorted(queue.roles) for activity in activities[role]],
         interceptors=interceptors,
         workflow_runner=WorkflowRunner(),
         workflow_failure_exception_types=WORKFLOW_FAILURES,
     )
-    return Worker(**(sdk_options(settings, queue) | own))
+    return Worker(**(sdk_options(settings, queue) | config))
 
 
 async def main(paths: Sequence[Path], *, recursive: bool, address: str | None = None) -> int:
@@ -170,15 +193,22 @@ async def _work(
 ) -> None:
     client = await connect(address)
     await describe_namespace(client)
-    fleet, place = Fleet(client, settings, own.catalog), (settings.task_queue, client.namespace)
-    await fleet.check_before_start()
+    await check_manifests(client, settings, own.catalog)
     async with run_worker(client, own, os.environ, metrics=metrics) as secrets:
         log_to_stderr(secrets.redact, settings.log_format)
         leave_out_loaded_objects()
         for notice in own.notices():
             log.warning("%s", notice)
-        log.info("working on the task queue %s of %s, %s loaded", *place, own.catalog.summary)
-        await fleet.check_until(stopped)
+        place = (settings.task_queue, client.namespace)
+        log.info("Worker started on task queue %s of namespace %s, %s loaded", *place, own.catalog.summary)
+        checking = asyncio.create_task(check_manifests_once_listed(client, settings, own.catalog))
+        stopping = asyncio.create_task(stopped.wait())
+        await asyncio.wait([checking, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if checking.done():
+            checking.result()  # raises SettingsError, and so ends the worker
+        else:
+            checking.cancel()
+        await stopping
 
 
 if __name__ == "__main__":
@@ -186,5 +216,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Runs Baton's workflows and activities.")
     parser.add_argument("manifests", nargs="*", type=Path, help="files and folders of manifests")
     parser.add_argument("-R", "--recursive", action="store_true", help="also the folders in a folder")
-    given = parser.parse_args()
-    sys.exit(asyncio.run(main(given.manifests, recursive=given.recursive)))
+    arguments = parser.parse_args()
+    sys.exit(asyncio.run(main(arguments.manifests, recursive=arguments.recursive)))

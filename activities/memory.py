@@ -275,11 +275,13 @@ def find_memory(catalog: Catalog, conversation: ConversationPlan) -> Memory:
     raise UnknownResource(f"the run's catalog has no {memory_id}")
 
 
-class Recall:
-    """The activity ``recall``."""
+class MemoryActivities:
+    """The activities of a query's conversation, which the journal keeps or a Memory at its address."""
 
     def __init__(self, journal: Journal, memory: HttpMemory, secrets: SecretStore) -> None:
-        self._journal, self._memory, self._secrets = journal, memory, secrets
+        self._journal = journal
+        self._memory = memory
+        self._secrets = secrets
 
     @activity.defn(name="recall")
     async def recall(self, request: RecallRequest) -> RecallResult:
@@ -292,29 +294,9 @@ class Recall:
                 return RecallResult(thread=thread)
             question = await self._journal.row(thread.question)
             row = await self._journal.append_once(before, question.message, row_id)
-        known = int(await self._record.read("known") or 0)
-        thread = thread.model_copy(update={"question": row.id, "head": row.head})
+        known = int(await self._record(Head(), idempotency_key()).read("known") or 0)
+        thread = thread.asking(row.head)
         return RecallResult(thread=thread, before=row.before, known=known)
-
-    @property
-    def _record(self) -> CallRecord:
-        return CallRecord(self._journal, self._secrets, Head(), idempotency_key())
-
-    async def _read(self, request: RecallRequest) -> Head:
-        """The place after all that was said; what the Memory's service has is written to the journal first."""
-        conversation = request.conversation
-        values = await ValueResolver.of(self._journal, request.thread, self._secrets)
-        found = await self._memory.read(find_memory(values.catalog, conversation), values, conversation)
-        await self._record.write("known", f"{len(found)}")
-        said = [await self._secrets.redact_message(each) for each in with_results(found)]
-        return await self._journal.append(Head(), said, idempotency_key())
-
-
-class Remember:
-    """The activity ``remember``."""
-
-    def __init__(self, journal: Journal, memory: HttpMemory, secrets: SecretStore) -> None:
-        self._journal, self._memory, self._secrets = journal, memory, secrets
 
     @activity.defn(name="remember")
     async def remember(self, request: RememberRequest) -> RememberResult:
@@ -325,6 +307,15 @@ class Remember:
             conversations = Conversations(self._journal)
             await conversations.add(request.conversation, request.before, request.items, idempotency_key())
         return RememberResult()
+
+    async def _read(self, request: RecallRequest) -> Head:
+        """The place after all that was said; what the Memory's service has is written to the journal first."""
+        conversation = request.conversation
+        values = await ValueResolver.of(self._journal, request.thread, self._secrets)
+        found = await self._memory.read(find_memory(values.catalog, conversation), values, conversation)
+        await self._record(Head(), idempotency_key()).write("known", f"{len(found)}")
+        said = [await self._secrets.redact_message(each) for each in with_results(found)]
+        return await self._journal.append(Head(), said, idempotency_key())
 
     async def _add_remotely(self, request: RememberRequest, key: str) -> None:
         """Sends the messages, unless an earlier attempt has begun to, and they are there.
@@ -337,10 +328,14 @@ class Remember:
         said = [row.message for row in rows if row.message.summarizes is None]
         thread = Thread(catalog=request.catalog, question="", head=head)
         values = await ValueResolver.of(self._journal, thread, self._secrets)
-        memory, record = find_memory(values.catalog, conversation), CallRecord(self._journal, self._secrets, head, key)
+        memory = find_memory(values.catalog, conversation)
+        record = self._record(head, key)
         if await record.read("sent") is not None:
             stored = await self._memory.read(memory, values, conversation)
             if holds(stored, said, request.known):
                 return
         await record.write("sent")
         await self._memory.add(memory, values, conversation, said, workflow_id())
+
+    def _record(self, head: Head, key: str) -> CallRecord:
+        return CallRecord(self._journal, self._secrets, head, key)

@@ -1,18 +1,14 @@
-"""The activities of panels, ``brief`` and ``conclude``, and what the speakers of a panel are told."""
+"""What the speakers of a panel read: its transcript, their prompts, and the messages for their models."""
 
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from temporalio import activity
-
 from ..contracts.errors import FunctionFailed, JournalLost, UnknownResource
 from ..contracts.message import Head, Message
 from ..contracts.panel import (
     Briefing,
-    BriefRequest,
-    ConcludeRequest,
     Contribution,
     Critique,
     DebateShape,
@@ -23,9 +19,7 @@ from ..contracts.panel import (
     Verdict,
     contributions_in,
 )
-from ..contracts.requests import AskModelRequest, AskModelResult
-from ..contracts.text import MAX_MESSAGE, byte_size, truncate
-from ..contracts.turn import Thread
+from ..contracts.requests import AskModelRequest
 from ..journal.journal import Journal
 from ..journal.rows import Row
 from ..resources.agent import Agent, AgentSpec, AgentTool, InlineModel
@@ -44,7 +38,6 @@ from .context.context_window import apply_window, model_messages, past_rows, win
 from .context.lookup import find_team
 from .context.value_resolver import ValueResolver, speaker_prompt
 from .runtime.functions import FunctionRegistry
-from .runtime.secrets import SecretStore
 
 
 @dataclass(frozen=True)
@@ -76,7 +69,7 @@ class Transcript:
     def contributions(self) -> tuple[Contribution, ...]:
         stances = {member.name_in_team: member.stance for member in self.team.spec.members}
         said = contributions_in(row.message for row in self.rows)
-        return tuple(each.model_copy(update={"stance": stances.get(each.agent_name)}) for each in said)
+        return tuple(each.with_stance(stances.get(each.agent_name)) for each in said)
 
     @property
     def critiques(self) -> tuple[Critique, ...]:
@@ -322,25 +315,23 @@ _SECTIONS = {
 
 
 class SpeakerContext:
-    """The panel as one speaker finds it: ``rows`` is the conversation, ``question`` the id of the question's row."""
+    """The panel as one speaker finds it: ``rows`` is the conversation, ``question`` the id of the question's row.
 
-    def __init__(self, team: Team, brief: SpeakerBrief, rows: Sequence[Row], question: str) -> None:
-        self.team, self.brief = team, brief
-        self.transcript = Transcript.of(team, rows, question, brief.begun)
+    Raises UnknownResource if the catalog has not got the brief's team.
+    """
 
-    @classmethod
-    def of(cls, brief: SpeakerBrief, values: ValueResolver, rows: Sequence[Row], question: str) -> "SpeakerContext":
-        """The context for a brief. Raises UnknownResource if the catalog has not got the brief's team."""
-        return cls(find_team(values.catalog, brief.team), brief, rows, question)
+    def __init__(self, brief: SpeakerBrief, values: ValueResolver, rows: Sequence[Row], question: str) -> None:
+        self.team = find_team(values.catalog, brief.team)
+        self.brief = brief
+        self.values = values
+        self.transcript = Transcript.of(self.team, rows, question, brief.begun)
 
     @property
     def name(self) -> str:
         """The speaker's name: the member's, or that of the role."""
-        return (
-            self.brief.part
-            if self.brief.member_index is None
-            else self.team.spec.members[self.brief.member_index].name_in_team
-        )
+        if self.brief.member_index is None:
+            return self.brief.part
+        return self.team.spec.members[self.brief.member_index].name_in_team
 
     @property
     def briefing(self) -> Briefing:
@@ -353,22 +344,21 @@ class SpeakerContext:
             return self.transcript.shape(self.brief.round).model_dump_json(by_alias=True)
         return self.briefing.model_dump_json(by_alias=True)
 
-    async def messages(
-        self, agent: Agent, speaker: str, values: ValueResolver, functions: FunctionRegistry
-    ) -> list[Message]:
+    async def messages(self, agent: Agent, speaker: str, functions: FunctionRegistry) -> list[Message]:
         """The messages for the model of the agent with the id ``speaker``."""
         if speaker.partition("/")[0] not in (MEMBER, ROLE):
-            prompt, text = speaker_prompt(agent, values), self.as_json()
+            prompt = speaker_prompt(agent, self.values)
+            text = self.as_json()
         else:
-            prompt = await self._prompt(agent, values, functions)
+            prompt = await self._prompt(agent, functions)
             sections = PromptSections(self.transcript, self.briefing, agent.spec.context_window, idempotency_key())
             text = _SECTIONS[self.team.spec.strategy, self.brief.part](sections)
         system = [Message(role="system", content=prompt)] if prompt else []
         return [*system, Message(role="user", content=text)]
 
-    async def _prompt(self, agent: Agent, values: ValueResolver, functions: FunctionRegistry) -> str:
+    async def _prompt(self, agent: Agent, functions: FunctionRegistry) -> str:
         """The prompt with its names filled in. Instructions and context that it does not name follow under headings."""
-        known = await self._names(values, functions)
+        known = await self._names(functions)
         used: set[str] = set()
 
         def value(name: str) -> str:
@@ -381,7 +371,7 @@ class SpeakerContext:
             return "\n\n".join((*rest, base))
         return "\n\n".join((base, *rest))
 
-    async def _names(self, values: ValueResolver, functions: FunctionRegistry) -> dict[str, str]:
+    async def _names(self, functions: FunctionRegistry) -> dict[str, str]:
         brief, spec = self.brief, self.team.spec
         member = spec.members[brief.member_index] if brief.member_index is not None else Member(name=brief.part)
         return {
@@ -393,7 +383,7 @@ class SpeakerContext:
             "Round": str(brief.round),
             "MaxRounds": str(spec.rounds),
             "Instructions": await self._instructions(functions),
-            "Context": self._context(values),
+            "Context": self._context(),
         }
 
     async def _instructions(self, functions: FunctionRegistry) -> str:
@@ -405,83 +395,17 @@ class SpeakerContext:
             raise FunctionFailed(f"the function '{given.function}' gave {type(text).__name__}, not a text")
         return text
 
-    def _context(self, values: ValueResolver) -> str:
+    def _context(self) -> str:
         """The context of the team, then that of its capabilities, line by line."""
         texts: list[str] = []
-        owners: list[Team | Capability] = [self.team, *capabilities(self.team, values.catalog)]
+        owners: list[Team | Capability] = [self.team, *capabilities(self.team, self.values.catalog)]
         for owner in owners:
             given = owner.spec.context
             if isinstance(given, str):
                 texts.append(given)
             else:
-                texts += [f"{each.name}: {values.resolve(each, owner) or ''}" for each in given or ()]
+                texts += [f"{each.name}: {self.values.resolve(each, owner) or ''}" for each in given or ()]
         return "\n".join(texts)
-
-
-class Brief:
-    """The activity ``brief``."""
-
-    def __init__(self, journal: Journal, secrets: SecretStore) -> None:
-        self._journal, self._secrets = journal, secrets
-
-    @activity.defn(name="brief")
-    async def brief(self, request: BriefRequest) -> Thread:
-        """The new conversation, in which the team takes its turn."""
-        thread = request.thread
-        rows = await self._journal.read(thread.head)
-        values = await ValueResolver.of(self._journal, thread, self._secrets)
-        text = SpeakerContext.of(request.brief, values, rows, thread.question).as_json()
-        head = await self._journal.append(
-            Head(), [await self._secrets.redact_message(Message(role="user", content=text))], idempotency_key()
-        )
-        return thread.model_copy(update={"question": head.id, "head": head})
-
-
-class Conclude:
-    """The activity ``conclude``."""
-
-    def __init__(self, journal: Journal, secrets: SecretStore) -> None:
-        self._journal, self._secrets = journal, secrets
-
-    @activity.defn(name="conclude")
-    async def conclude(self, request: ConcludeRequest) -> AskModelResult:
-        """Writes the panel's result, and returns it with shorter texts where it would be too long for a history."""
-        thread, brief = request.thread, request.brief
-        rows = await self._journal.read(thread.head)
-        values = await ValueResolver.of(self._journal, thread, self._secrets)
-        panel = SpeakerContext.of(brief, values, rows, thread.question)
-        shape = panel.transcript.shape(brief.round)
-        message = Message(role="assistant", content=_json(shape), name=panel.team.name)
-        message = message.model_copy(update={"part": "deliverable", "round": brief.round})
-        row = await self._journal.append_once(thread.head, message, f"{idempotency_key()}/reply")
-        return AskModelResult(message=message.model_copy(update={"content": _json(shortened(shape))}), head=row.head)
-
-
-def _json(shape: PanelShape | DebateShape) -> str:
-    return shape.model_dump_json(by_alias=True)
-
-
-def shortened(shape: PanelShape | DebateShape) -> PanelShape | DebateShape:
-    """The result with its texts cut to one length that fits into a history: to cut the JSON itself would break it."""
-    limit = MAX_MESSAGE
-    while byte_size(_json(shape)) > MAX_MESSAGE and limit > 1:
-        limit //= 2
-        shape = _cut(shape, limit)
-    return shape
-
-
-def _cut(shape: PanelShape | DebateShape, limit: int) -> PanelShape | DebateShape:
-    if isinstance(shape, DebateShape):
-        return shape.model_copy(update={"transcript": tuple(_cut_entry(each, limit) for each in shape.transcript)})
-    critiques = tuple(
-        Critique(round=each.round, critique=truncate(each.critique, limit)) for each in shape.referee_critiques
-    )
-    contributions = tuple(_cut_entry(each, limit) for each in shape.contributions)
-    return shape.model_copy(update={"contributions": contributions, "referee_critiques": critiques})
-
-
-def _cut_entry(entry: Contribution, limit: int) -> Contribution:
-    return entry.model_copy(update={"text": truncate(entry.text, limit)})
 
 
 async def speaker_messages(
@@ -497,8 +421,8 @@ async def speaker_messages(
     agent = speaker if isinstance(speaker, Agent) else None
     if agent and request.brief:
         rows = await journal.read(head)
-        panel = SpeakerContext.of(request.brief, values, rows[:begun], thread.question)
-        messages = await panel.messages(agent, request.speaker, values, functions)
+        panel = SpeakerContext(request.brief, values, rows[:begun], thread.question)
+        messages = await panel.messages(agent, request.speaker, functions)
         messages += [row.message for row in rows[begun:]]
     else:
         rows = await journal.read(head, window_end(thread.question, begun, request.window))

@@ -23,11 +23,12 @@ MAX_SCHEMA = 2_000
 """Bytes of the schema of a reply."""
 
 
-class AskPerson:
-    """The activity ``ask_person``."""
+class PeopleActivities:
+    """The activities of members who are people."""
 
     def __init__(self, journal: Journal, secrets: SecretStore) -> None:
-        self._journal, self._secrets = journal, secrets
+        self._journal = journal
+        self._secrets = secrets
 
     @activity.defn(name="ask_person")
     async def ask_person(self, request: AskPersonRequest) -> AskPersonResult:
@@ -38,23 +39,6 @@ class AskPerson:
             raise UnknownResource(f"{team.id} has no member {request.member}")
         last = (await self._journal.row(request.thread.head.id)).message
         return AskPersonResult(question=self._secrets.redact("\n\n".join(_parts(member, last))))
-
-
-def _parts(member: Member, last: Message) -> Iterator[str]:
-    yield member.prompt or "It is your turn."
-    if member.stance:
-        yield f"You argue for: {member.stance}"
-    if member.output_schema is not None:
-        yield f"Reply with JSON that fits this schema: {truncate(json.dumps(member.output_schema), MAX_SCHEMA)}"
-    if last.content:
-        yield f"{last.name or last.role}: {truncate(last.content, MAX_SAID)}"
-
-
-class CheckReply:
-    """The activity ``check_reply``."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
 
     @activity.defn(name="check_reply")
     async def check_reply(self, request: CheckReplyRequest) -> CheckReplyResult:
@@ -67,6 +51,16 @@ class CheckReply:
             return request.asked
         team = find_team(await self._journal.catalog(request.thread.catalog), request.team)
         return next((m.output_schema for m in team.spec.members if m.name_in_team == request.member), None)
+
+
+def _parts(member: Member, last: Message) -> Iterator[str]:
+    yield member.prompt or "It is your turn."
+    if member.stance:
+        yield f"You argue for: {member.stance}"
+    if member.output_schema is not None:
+        yield f"Reply with JSON that fits this schema: {truncate(json.dumps(member.output_schema), MAX_SCHEMA)}"
+    if last.content:
+        yield f"{last.name or last.role}: {truncate(last.content, MAX_SAID)}"
 
 
 async def _wrong(text: str, schema: JsonObject) -> str | None:

@@ -90,13 +90,10 @@ def build_plan(
     workflow: str,
     query_ttl: float | None = None,
     dialect: Dialect | None = None,
-    *,
-    takes_turn: bool = False,
 ) -> Plan:
     """The plan of a run of ``start``. Raises InvalidInput if another workflow type than ``workflow`` runs it.
 
-    ``query_ttl`` are the seconds after which a query that has no ``ttl`` is deleted. ``takes_turn``: its run can
-    take the turn of its only target.
+    ``query_ttl`` are the seconds after which a query that has no ``ttl`` is deleted.
     """
     right = start.spec.strategy if isinstance(start, Team) else start.kind.lower()
     if right != workflow:
@@ -104,7 +101,7 @@ def build_plan(
     match start:
         case Query():
             plan = query_plan(start, catalog, query_ttl, dialect)
-            return _with_turn(plan, catalog) if takes_turn and len(plan.targets) == 1 else plan
+            return _with_turn(plan, catalog) if len(plan.targets) == 1 else plan
         case Team():
             return team_plan(start, catalog, dialect)
         case Agent():
@@ -249,7 +246,7 @@ class Pin:
     async def _pinned(self, thread: Thread, plan: Plan, queues: TaskQueues) -> Pinned:
         """The result; fields with their default value stay unset, so that they take no space in the history."""
         shown = await self._attributes.known()
-        other = {"route": None if queues == TaskQueues() else queues, "hands_spans": self._traced(), **shown}
+        other = {"route": None if queues == TaskQueues() else queues, "traced": self._traced(), **shown}
         return Pinned(thread=thread, plan=plan).model_copy(update={key: each for key, each in other.items() if each})
 
     def _resolve(self, request: PinRequest, own: Catalog) -> Catalog:
@@ -280,7 +277,9 @@ class Pin:
         Raises InvalidInput if the worker takes no manifest of a run: a Query is a question, and no manifest.
         """
         if self._secrets.is_noted(brought.prepared().sha):
-            return catalog if catalog.sha == brought.sha else catalog.remade(catalog.manifests, known_as=brought.sha)
+            if catalog.sha == brought.sha:
+                return catalog
+            return catalog.with_manifests(catalog.manifests, made_from=brought.sha)
         others = non_worker_manifest_ids(own, catalog) if self._accepts != "all" else ()
         refused = [each for each in others if brought.by_id(each) and not each.startswith("Query/")]
         if refused and self._accepts == "none":
@@ -288,7 +287,7 @@ class Pin:
                 f"this worker runs its own manifests alone (BATON_INLINE_MANIFESTS=none), and the run brings or "
                 f"changes {', '.join(refused)}"
             )
-        return catalog.remade(catalog.manifests, others) if others else catalog
+        return catalog.with_manifests(catalog.manifests, inline=others) if others else catalog
 
     def _brings(self, server: MCPServer, catalog: Catalog) -> bool:
         """Whether a run brings a server with a command, or a value of it, that are not of the worker's folder.
@@ -307,4 +306,4 @@ def _below(start: Startable, thread: Thread) -> Thread:
 
 def _plan(request: PinRequest, catalog: Catalog, ttl: float | None, dialect: Dialect | None) -> tuple[Startable, Plan]:
     start = find_start(request, catalog.prepared())
-    return start, build_plan(start, catalog, request.workflow, ttl, dialect, takes_turn=request.takes_turn)
+    return start, build_plan(start, catalog, request.workflow, ttl, dialect)

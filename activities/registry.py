@@ -4,24 +4,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..journal.journal import Journal
-from ..observability.tracing import Tracing
 from .agent.executors import Executors
-from .ask_model import AskModel
+from .agent_calls import AgentActivities
 from .context.calls import Calls
-from .evaluate import Evaluate, Perform
-from .execute_agent import CancelAgent, ExecuteAgent
-from .memory import HttpMemory, Recall, Remember
+from .memory import HttpMemory, MemoryActivities
 from .model.providers import Providers
-from .panel import Brief, Conclude
-from .people import AskPerson, CheckReply
+from .model_calls import ModelActivities
+from .people import PeopleActivities
 from .pin import Pin
-from .runs import Append, Expire, FindLastFailures, Grant, ReportSpans
+from .runs import RunActivities
 from .runtime.functions import FunctionRegistry
 from .runtime.secrets import SecretStore
 from .runtime.settings import Role
-from .select import Select
+from .teams import TeamActivities
 from .tool.tools import Tools
-from .use_tool import Delegate, Review, UseTool
+from .tool_calls import ToolActivities
 
 Activities = Mapping[Role, Sequence[Callable[..., Any]]]
 
@@ -36,32 +33,32 @@ def activities_of(
     functions: FunctionRegistry,
     secrets: SecretStore,
     calls: Calls,
-    tracing: Tracing,
 ) -> Activities:
     """The activities of each role."""
+    runs = RunActivities(journal)
+    memories = MemoryActivities(journal, memory, secrets)
+    teams = TeamActivities(journal, functions, secrets)
+    people = PeopleActivities(journal, secrets)
+    models = ModelActivities(journal, providers, tools, functions, secrets)
+    agents = AgentActivities(journal, executors, tools, functions, secrets, calls)
+    tool_calls = ToolActivities(journal, tools, secrets)
     return {
         "workflows": [
             pin.pin,
-            Append(journal).append,
-            Recall(journal, memory, secrets).recall,
-            Remember(journal, memory, secrets).remember,
-            Evaluate(journal, functions).evaluate,
-            Brief(journal, secrets).brief,
-            Conclude(journal, secrets).conclude,
-            AskPerson(journal, secrets).ask_person,
-            CheckReply(journal).check_reply,
-            FindLastFailures().last_failures,
-            Expire(journal).expire,
-            Grant(journal).grant,
-            Delegate(journal, tools, secrets).delegate,
-            Review(journal, tools, secrets).review,
-            ReportSpans(tracing).report_spans,
+            runs.append,
+            runs.grant,
+            runs.last_failures,
+            runs.expire,
+            memories.recall,
+            memories.remember,
+            teams.evaluate,
+            teams.brief,
+            teams.conclude,
+            people.ask_person,
+            people.check_reply,
+            tool_calls.delegate,
+            tool_calls.review,
         ],
-        "models": [
-            AskModel(journal, providers, tools, functions, secrets).ask_model,
-            ExecuteAgent(journal, executors, tools, functions, secrets, calls).execute_agent,
-            CancelAgent(journal, executors, secrets).cancel_agent,
-            Select(journal, providers, secrets).select,
-        ],
-        "tools": [UseTool(journal, tools, secrets).use_tool, Perform(journal, functions, secrets).perform],
+        "models": [models.ask_model, models.select, agents.execute_agent, agents.cancel_agent],
+        "tools": [tool_calls.use_tool, teams.perform],
     }

@@ -1,4 +1,4 @@
-"""The activities of a run as a whole: ``append``, ``grant``, ``last_failures``, ``expire`` and ``report_spans``."""
+"""The activities of a run as a whole: ``append``, ``grant``, ``last_failures`` and ``expire``."""
 
 import asyncio
 from collections.abc import Iterable
@@ -18,19 +18,23 @@ from ..contracts.decisions import GrantRequest, GrantResult
 from ..contracts.errors import Cause
 from ..contracts.message import Head
 from ..contracts.requests import AppendRequest, ExpireRequest, ExpireResult, LastFailures, LastFailuresRequest
-from ..contracts.trace import ReportSpansRequest, ReportSpansResult
 from ..journal.accounts import Accounts, Amount
 from ..journal.external_storage import workflow_family
 from ..journal.journal import Journal
 from ..journal.prune import delete_runs, delete_values, live_runs, runs_after
-from ..observability.tracing import Tracing
 from ..resources.budget import NANO
 from ..temporal.activity import idempotency_key
 from ..temporal.executions import RunExecution, run_tree
 
+MAX_DEPTH = 10
+"""How deeply nested runs are looked into."""
 
-class Append:
-    """The activity ``append``."""
+POLL_INTERVAL = 1.0
+"""Seconds between two looks at runs that are still closing."""
+
+
+class RunActivities:
+    """The activities of a run as a whole."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -46,75 +50,24 @@ class Append:
             await self._journal.set_bookmark(request.bookmark, head, new=not request.items)
         return head
 
-
-class Grant:
-    """The activity ``grant``."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._accounts = Accounts(journal.database)
-
     @activity.defn(name="grant")
     async def grant(self, request: GrantRequest) -> GrantResult:
         """Adds the amounts once, however many runs ask for the same grant."""
         more = request.more
         cost = round((more.cost or 0) * NANO)
         amount = Amount(more.tokens or 0, cost, more.model_calls or 0, more.tool_calls or 0)
-        await self._accounts.grant(request.account, request.number, amount, more.seconds)
+        await Accounts(self._journal.database).grant(request.account, request.number, amount, more.seconds)
         return GrantResult()
-
-
-MAX_DEPTH = 10
-"""How deeply nested runs are looked into."""
-
-
-class FindLastFailures:
-    """The activity ``last_failures``. Only Temporal knows the failed attempts of a call that is tried again."""
 
     @activity.defn(name="last_failures")
     async def last_failures(self, request: LastFailuresRequest) -> LastFailures:
-        """The failure with the most attempts in each run, those of the runs below it included."""
+        """The failure with the most attempts in each run, including the runs below it.
+
+        Only Temporal knows the failed attempts of an activity that is retried.
+        """
         client = activity.client()
         found = await asyncio.gather(*(_last_failure(client, run, MAX_DEPTH) for run in request.runs))
         return LastFailures(by_run={run: cause for run, cause in zip(request.runs, found, strict=True) if cause})
-
-
-async def _last_failure(client: Client, run: str, depth: int) -> Cause | None:
-    try:
-        about = (await client.get_workflow_handle(run).describe()).raw_description
-    except RPCError:  # it has not begun, or is gone
-        return None
-    below = about.pending_children if depth else ()
-    found = await asyncio.gather(
-        *(_cause(client, each) for each in about.pending_activities if each.HasField("last_failure")),
-        *(_last_failure(client, each.workflow_id, depth - 1) for each in below),
-    )
-    return max((each for each in found if each), key=lambda cause: cause.attempts or 0, default=None)
-
-
-async def _cause(client: Client, pending: PendingActivityInfo) -> Cause:
-    """The failure of the last attempt. While a call waits for its next attempt, that one is counted already."""
-    error = await client.data_converter.decode_failure(pending.last_failure)
-    waits = pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
-    family, kind = "TimeoutError", type(error).__name__
-    if isinstance(error, ApplicationError):
-        family, kind = str(error.details[0]) if error.details else "ActivityError", error.type or kind
-    return Cause(
-        family=family,
-        type=kind,
-        message=str(getattr(error, "message", error)),
-        attempts=max(1, pending.attempt - waits),
-    )
-
-
-POLL_INTERVAL = 1.0
-"""Seconds between two looks at runs that are still closing."""
-
-
-class Expire:
-    """The activity ``expire``."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
 
     @activity.defn(name="expire")
     async def expire(self, request: ExpireRequest) -> ExpireResult:
@@ -153,6 +106,34 @@ class Expire:
             if each.run_id not in runs and workflow_family(each.id) == family:
                 return
         await self._journal.database.engine.run(partial(delete_values, families={family}, before=before))
+
+
+async def _last_failure(client: Client, run: str, depth: int) -> Cause | None:
+    try:
+        about = (await client.get_workflow_handle(run).describe()).raw_description
+    except RPCError:  # it has not begun, or is gone
+        return None
+    below = about.pending_children if depth else ()
+    found = await asyncio.gather(
+        *(_cause(client, each) for each in about.pending_activities if each.HasField("last_failure")),
+        *(_last_failure(client, each.workflow_id, depth - 1) for each in below),
+    )
+    return max((each for each in found if each), key=lambda cause: cause.attempts or 0, default=None)
+
+
+async def _cause(client: Client, pending: PendingActivityInfo) -> Cause:
+    """The failure of the last attempt. While a call waits for its next attempt, that one is counted already."""
+    error = await client.data_converter.decode_failure(pending.last_failure)
+    waits = pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+    family, kind = "TimeoutError", type(error).__name__
+    if isinstance(error, ApplicationError):
+        family, kind = str(error.details[0]) if error.details else "ActivityError", error.type or kind
+    return Cause(
+        family=family,
+        type=kind,
+        message=str(getattr(error, "message", error)),
+        attempts=max(1, pending.attempt - waits),
+    )
 
 
 async def _closed_tree(client: Client, request: ExpireRequest) -> list[RunExecution]:
@@ -196,16 +177,3 @@ async def _delete(client: Client, run: RunExecution) -> None:
     except RPCError as error:
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
-
-
-class ReportSpans:
-    """The activity ``report_spans``."""
-
-    def __init__(self, tracing: Tracing) -> None:
-        self._tracing = tracing
-
-    @activity.defn(name="report_spans")
-    async def report_spans(self, request: ReportSpansRequest) -> ReportSpansResult:
-        """Exports spans once more if the first time was not noted in the history: each has the same id then."""
-        await self._tracing.report(request.spans)
-        return ReportSpansResult(spans=len(request.spans) if self._tracing.is_on else 0)

@@ -27,9 +27,8 @@ class StopRequest(JsonModel):
 
 
 class InboxState(JsonModel):
-    """Messages from people that are not in the conversation yet, and whether and by whom the run is paused."""
+    """Messages from people that are not in the conversation yet, and since when and by whom the run is paused."""
 
-    paused: bool = False
     pause: Pause | None = None
     waiting: tuple[Message, ...] = ()
 
@@ -183,9 +182,9 @@ class TurnInput(JsonModel):
 
     A client gives ``{"team": "name", "input": "text"}`` (or ``agent``, ``model``, ``tool``), and may add ``resources``
     (manifests) and ``session`` (values). A parent workflow gives the name and the ``thread`` of the turn, and the
-    beginning of the ``question``, to be shown; ``stop`` and ``pause`` where it was asked for them before. It says with
-    ``fails`` that it reads the result of a turn that failed from the failure of the run. After continue-as-new,
-    ``carried`` stands in place of the input.
+    beginning of the ``question``, to be shown; ``stop`` and ``pause`` where it was asked for them before. It reads the
+    result of a turn that failed from the failure of the run. After continue-as-new, ``carried`` stands in place of the
+    input.
     """
 
     team: str | None = None
@@ -200,7 +199,6 @@ class TurnInput(JsonModel):
     question: str | None = None
     stop: StopRequest | None = None
     pause: Pause | None = None
-    fails: bool = False
     carried: Continuation | None = None
 
     @model_validator(mode="after")
@@ -213,9 +211,23 @@ class TurnInput(JsonModel):
 
     def continued_with(self, carried: Continuation) -> "TurnInput":
         """The input of the next run at continue-as-new."""
-        named = {self.kind: self.name, "namespace": self.namespace, "thread": self.thread}
-        other = {"question": self.question, "fails": self.fails} if self.fails else {}
-        return TurnInput.model_validate({**named, **other, "carried": carried})
+        return TurnInput(
+            team=self.team,
+            agent=self.agent,
+            model=self.model,
+            tool=self.tool,
+            namespace=self.namespace,
+            thread=self.thread,
+            question=self.question,
+            carried=carried,
+        ).without_defaults
+
+    def for_child(
+        self, session: JsonObject, stop: StopRequest | None, pause: Pause | None, question: str
+    ) -> "TurnInput":
+        """The input of a child workflow, with what its parent was asked for until now."""
+        own = {"session": session, "stop": stop, "pause": pause, "question": question or None}
+        return self.model_copy(update=own).without_defaults
 
     def _named(self) -> dict[TargetType, str | None]:
         return {"team": self.team, "agent": self.agent, "model": self.model, "tool": self.tool}

@@ -95,6 +95,10 @@ class ToolCall(JsonModel):
     arguments: Text = "{}"
     extra: CallExtra | None = None
 
+    def with_arguments(self, arguments: str) -> "ToolCall":
+        """The call with other arguments, such as those that a person has changed."""
+        return self.model_copy(update={"arguments": arguments})
+
     def result_message(self, text: str) -> "Message":
         """A tool message with a result that was not made by a tool, such as an error."""
         return Message(role="tool", content=text, name=self.name, tool_call_id=self.id)
@@ -175,6 +179,19 @@ class Message(JsonModel):
     def without_placeholders(self) -> "Message":
         """The message as people read it: with the names of secrets, which nobody fills in any more."""
         return self.model_copy(update={"blanks": ()}) if self.blanks else self
+
+    @property
+    def without_fence(self) -> "Message":
+        """The message for anybody but a model."""
+        return self.model_copy(update={"fence": None})
+
+    def named(self, name: str) -> "Message":
+        """The message as that of an agent or a tool with this name."""
+        return self.model_copy(update={"name": name})
+
+    def with_content(self, content: str) -> "Message":
+        """The message with another text."""
+        return self.model_copy(update={"content": content})
 
     def truncated(self, limit: int = MAX_MESSAGE) -> "Message":
         """The message without extras of calls, its texts truncated to equal shares of ``limit`` bytes if larger."""

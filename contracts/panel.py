@@ -7,6 +7,7 @@ from pydantic import Field
 
 from ..resources.base import JsonModel, JsonObject
 from .message import Head, Message
+from .text import truncate
 from .turn import Thread
 
 
@@ -23,6 +24,14 @@ class Contribution(JsonModel):
     agent_name: str
     text: str
     stance: str | None = None
+
+    def with_stance(self, stance: str | None) -> "Contribution":
+        """The entry with the stance of its speaker."""
+        return self.model_copy(update={"stance": stance})
+
+    def truncated(self, limit: int) -> "Contribution":
+        """The entry with at most ``limit`` bytes of text."""
+        return self.model_copy(update={"text": truncate(self.text, limit)})
 
 
 def contributions_in(messages: Iterable[Message]) -> tuple[Contribution, ...]:
@@ -84,6 +93,17 @@ class PanelShape(JsonModel):
     contributions: tuple[Contribution, ...] = ()
     referee_critiques: tuple[Critique, ...] = ()
 
+    def truncated(self, limit: int) -> "PanelShape":
+        """The result with at most ``limit`` bytes of each text."""
+        return PanelShape(
+            rounds=self.rounds,
+            contributions=tuple(entry.truncated(limit) for entry in self.contributions),
+            referee_critiques=tuple(
+                Critique(round=entry.round, critique=truncate(entry.critique, limit))
+                for entry in self.referee_critiques
+            ),
+        )
+
 
 class DebateShape(JsonModel):
     """The result of a debate without a synthesizer."""
@@ -93,6 +113,10 @@ class DebateShape(JsonModel):
     transcript: tuple[Contribution, ...] = ()
     verdict: Verdict | None = None
     moderator_decisions: tuple[Decision, ...] = ()
+
+    def truncated(self, limit: int) -> "DebateShape":
+        """The result with at most ``limit`` bytes of text in each entry of the transcript."""
+        return self.model_copy(update={"transcript": tuple(entry.truncated(limit) for entry in self.transcript)})
 
 
 class Briefing(JsonModel):

@@ -30,7 +30,7 @@ class PinRequest(JsonModel):
     """``pin``: store the manifests that a run needs, and return its plan and its place in a conversation.
 
     A run that a client has started has a ``spec`` or an ``input``; a child workflow has a ``thread``. ``workflow`` is
-    the type of the run, which must fit the resource. ``takes_turn``: a query can take the turn of its only target.
+    the type of the run, which must fit the resource.
     """
 
     kind: Literal["query", "team", "agent", "model", "tool"]
@@ -41,7 +41,6 @@ class PinRequest(JsonModel):
     input: str | None = None
     resources: tuple[JsonObject, ...] = ()
     thread: Thread | None = None
-    takes_turn: bool = False
 
 
 class TaskQueues(JsonModel):
@@ -64,8 +63,7 @@ class TaskQueues(JsonModel):
 class Pinned(JsonModel):
     """The result of ``pin``; ``searchable``: the server has Baton's attributes, ``shows_cost``: also the cost.
     For a root run: the beginning of its ``question``, for Temporal's UI, the place ``before`` it, its ``journal``, and
-    as ``notices`` what it goes on without. ``hands_spans``: the run hands its spans to its worker;
-    ``traced``: it reports them by an activity, as those did that began before that.
+    as ``notices`` what it goes on without. ``traced``: the run hands its spans to its worker.
     """
 
     thread: Thread
@@ -78,7 +76,6 @@ class Pinned(JsonModel):
     journal: JournalName | None = None
     notices: tuple[str, ...] = ()
     traced: bool = False
-    hands_spans: bool = False
 
 
 class AskModelRequest(JsonModel):
@@ -195,6 +192,10 @@ class UseToolRequest(JsonModel):
     answer: Text | None = None
     decision: PersonDecision | None = None
     answered: Answer | None = None
+
+    def allowed_by(self, decision: PersonDecision | None) -> "UseToolRequest":
+        """The request with the decision that allowed the call."""
+        return self.model_copy(update={"decision": decision})
 
     @property
     def decision_id(self) -> str:

@@ -37,6 +37,10 @@ class Thread(JsonModel):
         """The same place below one more manifest with a budget."""
         return self.model_copy(update={"budgets": tuple(dict.fromkeys((*(self.budgets or ()), owner)))})
 
+    def asking(self, question: Head) -> "Thread":
+        """The thread of a conversation that consists of a question so far."""
+        return self.model_copy(update={"question": question.id, "head": question})
+
     def session(self, workflow_id: str) -> str:
         """The session of the run with that id, unless its manifests name one: the id of the run at the root.
 

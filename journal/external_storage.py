@@ -45,7 +45,8 @@ def _bucket(url: str) -> str:
     try:
         importlib.import_module("aioboto3")
     except ImportError:
-        hint = "S3 needs packages that are not installed: pip install 'baton[s3]'"
+        extra = "Baton's extra 's3' (in a checkout of Baton: pip install -e '.[s3]')"
+        hint = f"S3 needs packages that are not installed: install {extra}"
         raise SettingsError(f"{EXTERNAL_STORAGE_URL}: {hint}") from None
     return parts.netloc
 

@@ -111,7 +111,7 @@ _BYTES = 24
 
 
 def catalog_id(catalog: Catalog) -> str:
-    """The first 192 bits of the catalog's SHA-256, in 32 characters; older runs have 64 hexadecimal digits instead."""
+    """The first 192 bits of the catalog's SHA-256, in 32 characters of base64."""
     return base64.urlsafe_b64encode(bytes.fromhex(catalog.sha)[:_BYTES]).decode()
 
 

@@ -156,6 +156,19 @@ class Agent(Manifest):
         """The address of its server, where its annotations say it."""
         return self._annotation(A2A_ADDRESS)[1]
 
+    @property
+    def without_prompt(self) -> "Agent":
+        """The agent without its prompt, for what executes it elsewhere and gets the prompt by itself."""
+        return self.model_copy(update={"spec": self.spec.model_copy(update={"prompt": None})})
+
+    def described(self, description: str) -> "Agent":
+        """The agent with another description."""
+        return self.model_copy(update={"spec": self.spec.model_copy(update={"description": description})})
+
+    def with_tools(self, tools: tuple[AgentTool, ...]) -> "Agent":
+        """The agent with other tools."""
+        return self.model_copy(update={"spec": self.spec.model_copy(update={"tools": tools})})
+
     def executor(self) -> Reference | None:
         """The ExecutionEngine or the A2AServer; optional for an A2AServer whose address is known without a manifest."""
         engine, (path, name) = self.spec.execution_engine, self._annotation(A2A_NAME)

@@ -200,4 +200,5 @@ def missing_package(provider: str) -> str | None:
     package = PACKAGES.get(provider)
     if package is None or find_spec(package):
         return None
-    return f"models of the provider '{provider}' need a library that is not installed: pip install 'baton[{provider}]'"
+    extra = f"Baton's extra '{provider}' (in a checkout of Baton: pip install -e '.[{provider}]')"
+    return f"models of the provider '{provider}' need a library that is not installed: install {extra}"

@@ -17,6 +17,7 @@ from baton.starter.server.state_dir import DevServer, StateDir
 
 HERE = Path(__file__).parent
 BATON = Path(sys.executable).parent / "baton"
+LOG = "demo.log"
 
 AFTERWARDS = """
 The words above are scripted. To run it with a language model:
@@ -40,9 +41,15 @@ def main() -> int:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("TEMPORAL_")}
         environment |= {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "none", "BATON_HOME": str(state_dir.folder)}
         environment["TEMPORAL_CONFIG_FILE"] = os.devnull
+        _report(f"Starting a Temporal server and a worker in {_short(state_dir.folder)} ...")
         with _dev(state_dir, environment) as dev:
+            if dev is None:
+                print(f"they did not start: {_last_line(state_dir)}", file=sys.stderr)
+                return 1
+            _report(f"Asking the team in {_short(sample)} ...")
             run = subprocess.run([BATON, "run", "-f", sample, "-o", "yaml"], env=environment, check=False)
-    ui = f"{dev.ui}/namespaces/default/workflows" if dev else ""
+            _report("Stopping the server and the worker ...")
+    ui = f"{dev.ui}/namespaces/default/workflows"
     print(AFTERWARDS.format(baton=_short(BATON), sample=_short(sample), ui=ui, folder=_short(state_dir.folder)))
     return run.returncode
 
@@ -50,7 +57,8 @@ def main() -> int:
 @contextmanager
 def _dev(state_dir: StateDir, environment: dict[str, str]) -> Iterator[DevServer | None]:
     """Runs a server and worker while the block runs."""
-    process = subprocess.Popen([BATON, "dev"], env=environment, stderr=subprocess.DEVNULL)
+    with state_dir.open(LOG, "w") as log:
+        process = subprocess.Popen([BATON, "dev"], env=environment, stderr=log)
     while not (dev := state_dir.read_dev_server()) and process.poll() is None:
         time.sleep(0.05)
     try:
@@ -58,6 +66,15 @@ def _dev(state_dir: StateDir, environment: dict[str, str]) -> Iterator[DevServer
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
+
+
+def _report(step: str) -> None:
+    print(step, file=sys.stderr, flush=True)
+
+
+def _last_line(state_dir: StateDir) -> str:
+    log = state_dir.file(LOG)
+    return f"{(log.read_text(errors='replace').splitlines() or ['it says nothing'])[-1]} (see {_short(log)})"
 
 
 def _short(path: Path) -> str:

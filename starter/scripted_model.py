@@ -20,6 +20,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 Request = dict[str, Any]
 """The JSON body of a request for a chat completion."""
@@ -218,8 +219,46 @@ def _event(data: Request) -> str:
     return f"data: {json.dumps(data)}\n\n"
 
 
+class _ThreadServer(uvicorn.Server):
+    """Stops as soon as its last response is sent. Uvicorn polls for that, and for the wish to stop, every 0.1 s."""
+
+    GRACE_SECONDS = 1.0
+    """For how long responses may still be sent after the server was told to stop."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+
+    def run_in_loop(self, listener: socket.socket) -> None:
+        """Serves until ``stop`` is called."""
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self.serve([listener]))
+
+    def stop(self) -> None:
+        """Stops the server; called by another thread."""
+        self._loop.call_soon_threadsafe(self._stop.set)
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)  # sets the Date header
+        await self._stop.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        deadline = self._loop.time() + self.GRACE_SECONDS
+        while self.server_state.tasks and self._loop.time() < deadline:
+            await asyncio.sleep(0.002)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()  # a reply that hangs ends when its client is gone
+        while self.server_state.tasks and self._loop.time() < deadline + 0.2:
+            await asyncio.sleep(0.002)
+
+
 @contextlib.contextmanager
-def serve_in_thread(app: Starlette, port: int = 0, host: str = "127.0.0.1") -> Iterator[str]:
+def serve_in_thread(app: ASGIApp, port: int = 0, host: str = "127.0.0.1", log_level: str = "error") -> Iterator[str]:
     """Serves an application while the block runs, and yields its URL; port 0 takes a free port.
 
     Raises:
@@ -231,14 +270,13 @@ def serve_in_thread(app: Starlette, port: int = 0, host: str = "127.0.0.1") -> I
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen()  # clients can connect before the thread runs
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
-        server.config.timeout_graceful_shutdown = 1
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        server = _ThreadServer(uvicorn.Config(app, log_level=log_level, lifespan="off"))
+        thread = threading.Thread(target=server.run_in_loop, args=[listener])
         thread.start()
         try:
             yield f"http://{host}:{listener.getsockname()[1]}"
         finally:
-            server.should_exit = True
+            server.stop()
             thread.join()
 
 

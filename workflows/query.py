@@ -26,7 +26,7 @@ from .calls.children import ChildWorkflows, start_expiry
 from .discussion.agent_turn import AgentTurn
 from .run.base import BaseWorkflow
 from .run.turn import for_client, pin_request
-from .state.constants import MAX_CONCURRENT_CHILDREN, MESSAGES_JOIN_QUERY, TIMEOUT_CAUSE
+from .state.constants import MAX_CONCURRENT_CHILDREN
 from .state.run_state import RunState
 from .state.stopping import (
     ActivityFailed,
@@ -150,7 +150,7 @@ class Deadline:
 
     async def look_for_causes(self, runs: Sequence[str]) -> None:
         """What has failed last in the runs that the timeout ends, which nobody can tell afterwards."""
-        if runs and workflow.patched(TIMEOUT_CAUSE):
+        if runs:
             self._causes = await effects.last_failures(self._run, tuple(runs))
 
     def failure(self, run: str | None = None) -> Failure | None:
@@ -230,7 +230,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             await self._remember()
         except ContinueAsNew:
             await self.settle()
-            await traces.end_trace(self.run_state)
+            traces.end_trace(self.run_state)
             take_up_cancellation(self.run_state.stop)
             continue_as_new(self.given.continued_with(self.continuation(self._state())))
         except ActivityFailed as failed:
@@ -239,14 +239,14 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         status = self._status()
         self.run_state.details.show_status(status)
         await start_expiry(self.plan.ttl)
-        await traces.end_trace(self.run_state, status)
+        traces.end_trace(self.run_state, status)
         self.close(status, result := for_client(status, self._pinned))
         return result
 
     async def _begin_and_ask(self) -> None:
         stop = self.run_state.stop
         try:
-            if self.is_continued() and self.given.carried:
+            if self.given.carried:
                 self._restore_answers(self.given.carried)
             else:
                 self.begin(await run_in_scope(stop, effects.pin(self.run_state, pin_request(self.given))))
@@ -309,7 +309,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         """What people said too late for any target joins the conversation of the last one; if no target was asked, or
         no manifest was found, it begins a conversation of its own."""
         unread, index = await self.close_inbox(), max(self.answers, default=None)
-        if index is None and unread and workflow.patched(MESSAGES_JOIN_QUERY):
+        if index is None and unread:
             self.unasked = await self.join(unread, self.memory.question)
         elif index is not None:
             head = await self.join(unread, self.answers[index].head)

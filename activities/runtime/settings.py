@@ -1,6 +1,5 @@
 """The settings of a worker, read from environment variables at once. A wrong one is reported by its variable's name."""
 
-import ipaddress
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -176,22 +175,3 @@ class Settings(BaseModel):
         if not self.journal_url:
             private_folder(self.state_dir)
             os.close(private_file(self.state_dir / "journal.db", os.O_CREAT))
-
-    def check(self, address: str) -> None:
-        """Raises JournalUnavailable where Temporal, at ``address``, may have workers on other machines, which need a
-        journal that they can reach, and the journal is a file on this machine."""
-        from ...contracts.errors import JournalUnavailable  # noqa: PLC0415  # it imports temporalio, which is slow
-
-        if not self.journal_url and not _is_loopback(address):
-            raise JournalUnavailable(
-                f"Temporal at {address} is not on this machine, and the default journal is a file here: "
-                "set BATON_JOURNAL_URL to a database that all workers share"
-            )
-
-
-def _is_loopback(address: str) -> bool:
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -7,7 +7,8 @@ To add one, write the next file and nothing else; ``schema.py`` gets the tables 
     import sqlalchemy as sa
     from alembic.operations import Operations
 
-    revision, down_revision = "0002", "0001"
+    revision = "0002"
+    down_revision = "0001"
 
     def upgrade(op: Operations) -> None:
         op.create_table("baton_budgets", sa.Column("session", sa.String(255), primary_key=True), ...)

@@ -1,35 +1,33 @@
-"""Version 1: conversations, catalogs, bookmarks, long values and key ids.
+"""Version 1: conversations, catalogs, long values, budgets, the store of manifests, OAuth tokens, and their keys."""
 
-The tables may be there already: workers from before there were migrations created them one by one.
-"""
+import uuid
 
 import sqlalchemy as sa
 from alembic.operations import Operations
 
-revision, down_revision = "0001", None
+revision = "0001"
+down_revision = None
 
 
 def upgrade(op: Operations) -> None:
-    """Creates the tables that are missing."""
+    """Creates all tables, and gives this journal a random id."""
+    op.create_table("baton_schema", sa.Column("version", sa.Integer, primary_key=True))
     op.create_table(
         "baton_messages",
         sa.Column("id", sa.String(255), primary_key=True),
         sa.Column("parent", sa.String(255), nullable=False),
         sa.Column("depth", sa.Integer, nullable=False),
         sa.Column("message", sa.Text, nullable=False),
-        if_not_exists=True,
     )
     op.create_table(
         "baton_catalogs",
         sa.Column("sha", sa.String(64), primary_key=True),
         sa.Column("catalog", sa.Text, nullable=False),
-        if_not_exists=True,
     )
     op.create_table(
         "baton_uses",
         sa.Column("run", sa.String(255), primary_key=True),
         sa.Column("sha", sa.String(64), primary_key=True),
-        if_not_exists=True,
     )
     op.create_table(
         "baton_bookmarks",
@@ -39,25 +37,84 @@ def upgrade(op: Operations) -> None:
         sa.Column("begun", sa.Integer, nullable=False),
         sa.Column("head", sa.String(255), nullable=False),
         sa.Column("depth", sa.Integer, nullable=False),
-        if_not_exists=True,
+    )
+    op.create_table(
+        "baton_conversations",
+        sa.Column("namespace", sa.String(255), primary_key=True),
+        sa.Column("memory", sa.String(255), primary_key=True),
+        sa.Column("id", sa.String(255), primary_key=True),
+        sa.Column("head", sa.String(255), nullable=False),
+        sa.Column("depth", sa.Integer, nullable=False),
+        sa.Column("created", sa.BigInteger, nullable=False),
+        sa.Column("changed", sa.BigInteger, nullable=False),
     )
     op.create_table(
         "baton_blobs",
         sa.Column("sha", sa.String(64), primary_key=True),
         sa.Column("blob", sa.LargeBinary, nullable=False),
-        if_not_exists=True,
     )
     op.create_table(
         "baton_holds",
         sa.Column("family", sa.String(64), primary_key=True),
         sa.Column("sha", sa.String(64), primary_key=True),
         sa.Column("at", sa.BigInteger, nullable=False),
-        if_not_exists=True,
     )
-    op.create_table("baton_schema", sa.Column("version", sa.Integer, primary_key=True), if_not_exists=True)
+    op.create_table(
+        "baton_accounts",
+        sa.Column("id", sa.String(255), primary_key=True),
+        sa.Column("began", sa.BigInteger, nullable=False),
+        sa.Column("tokens", sa.BigInteger, nullable=False),
+        sa.Column("cost", sa.BigInteger, nullable=False),
+        sa.Column("model_calls", sa.BigInteger, nullable=False),
+        sa.Column("tool_calls", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "baton_charges",
+        sa.Column("call", sa.String(255), primary_key=True),
+        sa.Column("account", sa.String(255), primary_key=True),
+        sa.Column("settled", sa.Boolean, nullable=False),
+        sa.Column("tokens", sa.BigInteger, nullable=False),
+        sa.Column("cost", sa.BigInteger, nullable=False),
+        sa.Column("model_calls", sa.BigInteger, nullable=False),
+        sa.Column("tool_calls", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "baton_grants",
+        sa.Column("account", sa.String(255), primary_key=True),
+        sa.Column("number", sa.Integer, primary_key=True),
+        sa.Column("until", sa.BigInteger, nullable=False),
+        sa.Column("tokens", sa.BigInteger, nullable=False),
+        sa.Column("cost", sa.BigInteger, nullable=False),
+        sa.Column("model_calls", sa.BigInteger, nullable=False),
+        sa.Column("tool_calls", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "baton_manifests",
+        sa.Column("kind", sa.String(255), primary_key=True),
+        sa.Column("namespace", sa.String(255), primary_key=True),
+        sa.Column("name", sa.String(255), primary_key=True),
+        sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("revision", sa.BigInteger, nullable=False),
+        sa.Column("changed", sa.BigInteger, nullable=False),
+        sa.Column("manifest", sa.Text, nullable=False),
+    )
+    # Workers look for the highest revision to see whether the store has changed.
+    op.create_index("baton_manifests_revision", "baton_manifests", ["revision"])
+    op.create_table(
+        "baton_tokens",
+        sa.Column("id", sa.String(64), primary_key=True),
+        sa.Column("token", sa.Text, nullable=False),
+        sa.Column("leased_until", sa.BigInteger, nullable=False),
+        sa.Column("changed", sa.BigInteger, nullable=False),
+    )
     op.create_table(
         "baton_keys",
         sa.Column("id", sa.String(64), primary_key=True),
         sa.Column("proof", sa.Text, nullable=False),
-        if_not_exists=True,
     )
+    identity = op.create_table(
+        "baton_identity",
+        sa.Column("name", sa.String(100), primary_key=True),
+        sa.Column("value", sa.String(255), nullable=False),
+    )
+    op.bulk_insert(identity, [{"name": "id", "value": uuid.uuid4().hex[:16]}])

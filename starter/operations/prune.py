@@ -14,7 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from ...activities.runtime.settings import Settings
 from ...contracts.text import truncate
-from ...journal.database import REPLACES, Database, JournalIdentity, note
+from ...journal.database import Database, JournalIdentity, note_replaced
 from ...journal.engine import Engine, connect
 from ...journal.external_storage import workflow_family
 from ...journal.migrate import VERSION
@@ -159,5 +159,5 @@ async def replace_journals(url: str, ids: Collection[str]) -> str:
     What the others had of open runs counts as lost. Raises JournalUnavailable.
     """
     async with Database.open(url) as database:
-        await note(database.engine, REPLACES, ids)
+        await note_replaced(database.engine, ids)
         return database.engine.place

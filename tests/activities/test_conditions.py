@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from baton.activities.evaluate import SECONDS, holds
+from baton.activities.teams import SECONDS, holds
 from baton.resources.conditions import SAMPLE_FACTS, SAMPLE_PANEL_FACTS, Facts, check_condition, is_quick, loops_in
 from tests.harness.event_loop import watched_loop
 

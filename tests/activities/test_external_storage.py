@@ -87,7 +87,7 @@ def test_a_bucket_without_the_packages_for_it_is_refused() -> None:
     blocked = "import sys; sys.modules['aioboto3'] = None; from baton.journal import external_storage; "
     code = blocked + "external_storage.storage_drivers({'BATON_EXTERNAL_STORAGE_URL': 's3://long'})"
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    refusal = "SettingsError: BATON_EXTERNAL_STORAGE_URL: S3 needs packages that are not installed: pip install"
+    refusal = "SettingsError: BATON_EXTERNAL_STORAGE_URL: S3 needs packages that are not installed: install"
     assert refusal in ended.stderr
 
 

@@ -28,27 +28,6 @@ from tests.harness.processes import process_env
 
 NEXT = VERSION + 1
 
-VERSION_1 = """
-create table baton_messages (
-    id varchar(255) not null primary key, parent varchar(255) not null, depth integer not null, message text not null
-);
-create table baton_catalogs (sha varchar(64) not null primary key, catalog text not null);
-create table baton_uses (run varchar(255) not null, sha varchar(64) not null, primary key (run, sha));
-create table baton_bookmarks (
-    session varchar(255) not null, key varchar(255) not null, owner text not null, begun integer not null,
-    head varchar(255) not null, depth integer not null, primary key (session, key)
-);
-create table baton_blobs (sha varchar(64) not null primary key, blob BYTES not null);
-create table baton_holds (
-    family varchar(64) not null, sha varchar(64) not null, at bigint not null, primary key (family, sha)
-);
-create table baton_schema (version integer not null primary key);
-create table baton_keys (id varchar(64) not null primary key, proof text not null);
-insert into baton_messages values ('call/0', '', 1, '{"role":"assistant","content":"a"}');
-insert into baton_schema values (1)
-"""
-"""What Baton made before it had migrations, with one message."""
-
 ADDS = """
 import sqlalchemy as sa
 def upgrade(op):
@@ -64,7 +43,7 @@ def migrations(tmp_path: Path, code: str) -> Path:
     folder = tmp_path / "migrations"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(MIGRATIONS, folder)
-    ids = f"revision, down_revision = '{NEXT:04}', '{VERSION:04}'\n"
+    ids = f"revision = '{NEXT:04}'\ndown_revision = '{VERSION:04}'\n"
     (folder / f"version_{NEXT:04}.py").write_text(ids + inspect.cleandoc(code))
     return folder
 
@@ -88,10 +67,12 @@ async def process(url: str, folder: Path) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(sys.executable, "-c", code, url, folder, stderr=asyncio.subprocess.PIPE)
 
 
-async def made_before_there_were_migrations(url: str) -> None:
-    """Makes a journal as Baton did before it had migrations."""
-    for statement in VERSION_1.replace("BYTES", "blob" if url.startswith("sqlite") else "bytea").split(";"):
-        await execute(url, statement)
+async def journal_with_a_message(url: str) -> Head:
+    """Creates a journal of the current version with one message."""
+    journal = await Journal.open(url)
+    head = await journal.append(Head(), replies("a"), "call")
+    await journal.close()
+    return head
 
 
 async def versions(url: str) -> list[int]:
@@ -124,30 +105,15 @@ def test_each_migration_is_one_file_that_follows_the_one_before_it() -> None:
     ]
 
 
-async def test_a_journal_from_before_there_were_migrations_is_taken_over_as_it_is(
-    journal_url: str, tmp_path: Path
-) -> None:
-    await made_before_there_were_migrations(journal_url)
-    journal = await Journal.open(journal_url)
-    head = await journal.append(Head(id="call/0", depth=1), replies("b"), "call-2")
-    await journal.close()
+async def test_a_migration_keeps_the_rows(journal_url: str, tmp_path: Path) -> None:
+    """The next version's migration runs alone, and the rows of the version before it stay."""
+    await journal_with_a_message(journal_url)
+    assert await versions(journal_url) == [*range(1, VERSION + 1)]
     await migrated(journal_url, migrations(tmp_path, ADDS))
     assert await versions(journal_url) == [*range(1, NEXT + 1)]
-    assert await execute(journal_url, "select id, parent, depth, invented from baton_messages order by depth") == [
-        ("call/0", "", 1, None),
-        ("call-2/0", "call/0", 2, None),
+    assert await execute(journal_url, "select id, parent, depth, invented from baton_messages") == [
+        ("call/0", "", 1, None)
     ]
-    assert head.depth == 2
-
-
-async def test_tables_of_which_some_are_missing_are_completed(journal_url: str) -> None:
-    await made_before_there_were_migrations(journal_url)
-    await execute(journal_url, "drop table baton_keys")
-    await execute(journal_url, "delete from baton_schema")
-    journal = await Journal.open(journal_url)
-    assert await contents(journal, Head(id="call/0", depth=1)) == ["a"]
-    assert await journal.key_ids() == []
-    await journal.close()
 
 
 async def test_a_worker_of_the_version_before_goes_on_while_and_after_the_tables_are_migrated(
@@ -236,7 +202,7 @@ async def test_many_processes_that_start_on_an_empty_database_make_its_tables_on
 async def test_a_migration_that_is_killed_leaves_nothing_and_is_made_by_the_next_worker(
     journal_url: str, tmp_path: Path
 ) -> None:
-    await made_before_there_were_migrations(journal_url)
+    await journal_with_a_message(journal_url)
     reached = tmp_path / "reached"
     halting = f"    import pathlib, time; pathlib.Path({str(reached)!r}).touch(); time.sleep(60)\n"
     killed = await process(journal_url, migrations(tmp_path, ADDS + halting))
@@ -245,7 +211,7 @@ async def test_a_migration_that_is_killed_leaves_nothing_and_is_made_by_the_next
         await asyncio.sleep(0.05)
     killed.send_signal(signal.SIGKILL)
     await killed.wait()
-    assert await versions(journal_url) == [1]
+    assert await versions(journal_url) == [*range(1, VERSION + 1)]
     with pytest.raises(JournalUnavailable, match="baton_invented"):
         await execute(journal_url, "select * from baton_invented")
     await migrated(journal_url, migrations(tmp_path, ADDS))
@@ -254,13 +220,13 @@ async def test_a_migration_that_is_killed_leaves_nothing_and_is_made_by_the_next
 
 
 async def test_a_migration_that_fails_says_why_and_changes_nothing(journal_url: str, tmp_path: Path) -> None:
-    await made_before_there_were_migrations(journal_url)
+    head = await journal_with_a_message(journal_url)
     folder = migrations(tmp_path, ADDS + "    op.execute('insert into nowhere values (1)')\n")
     with pytest.raises(JournalUnavailable, match="nowhere"):
         await migrated(journal_url, folder)
-    assert await versions(journal_url) == [1]
+    assert await versions(journal_url) == [*range(1, VERSION + 1)]
     journal = await Journal.open(journal_url)
-    assert await contents(journal, Head(id="call/0", depth=1)) == ["a"]
+    assert await contents(journal, head) == ["a"]
     await journal.close()
     with pytest.raises(JournalUnavailable, match="baton_invented"):
         await execute(journal_url, "select * from baton_invented")

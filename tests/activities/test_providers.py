@@ -50,7 +50,8 @@ def python(code: str, *, without: str = "") -> "subprocess.CompletedProcess[str]
 
 
 def lacks(provider: str) -> str:
-    return f"models of the provider '{provider}' need a library that is not installed: pip install 'baton[{provider}]'"
+    extra = f"Baton's extra '{provider}' (in a checkout of Baton: pip install -e '.[{provider}]')"
+    return f"models of the provider '{provider}' need a library that is not installed: install {extra}"
 
 
 def test_a_providers_library_is_loaded_if_a_model_of_its_own_manifests_needs_it(file: Path) -> None:
@@ -77,7 +78,7 @@ async def test_a_worker_that_starts_says_which_library_is_missing(client: Client
     worker = await asyncio.create_subprocess_exec(sys.executable, "-c", code, env=given, stderr=subprocess.PIPE)
     assert worker.stderr
     said: list[str] = []
-    while "working on the task queue" not in "".join(said):
+    while "Worker started on task queue" not in "".join(said):
         said.append((await worker.stderr.readline()).decode())
         assert said[-1], said
     worker.terminate()
@@ -89,7 +90,7 @@ async def test_a_worker_that_starts_says_which_library_is_missing(client: Client
 def test_a_call_says_which_library_is_missing(file: Path) -> None:
     code = f"""{OPENED}
 import asyncio
-from baton.activities.context.model_chain import ChainedModel
+from baton.activities.context.metering import ChainedModel
 catalog = load_files([Path({str(file)!r})]).catalog
 try:
     asyncio.run(Providers(types_in(catalog)).of(ChainedModel(catalog.manifests[0], "m")))

@@ -31,7 +31,7 @@ The tokens of its answers are bounded, so a budget knows the most that a call us
 T = TypeVar("T")
 Answer = Callable[[Request], Reply]
 SECRETS = (KEY, SECRET_MODEL_KEY)
-WORKS = "working on the task queue"
+WORKS = "Worker started on task queue"
 
 
 class ProcessEnvironment:

@@ -19,8 +19,8 @@ import psutil  # type: ignore[import-untyped]
 from temporalio.client import WorkflowFailureError
 
 from baton.activities.context.output_schema import schema_errors
-from baton.activities.evaluate import holds
 from baton.activities.runtime.bounded_process import close_idle
+from baton.activities.teams import holds
 from baton.activities.tool.http import HttpClient
 from baton.activities.tool.http_request import HttpRequest
 from baton.contracts.errors import ToolFailed

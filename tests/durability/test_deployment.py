@@ -19,6 +19,7 @@ from temporalio.client import Client
 
 from baton.activities.runtime.health import serve_health
 from baton.activities.runtime.settings import Settings
+from baton.activities.runtime.start_checks import check_journal_is_shared
 from baton.contracts.errors import JournalUnavailable
 from baton.resources.loader import load_files
 from baton.starter.server.embedded import TUNING, EmbeddedServer
@@ -29,6 +30,7 @@ from baton.temporal.encryption import KEYS
 from tests.harness.ports import own_port, own_ports
 from tests.harness.postgres import PASSWORD, PostgresServer
 from tests.harness.processes import ROOT, end_open_runs, process_env
+from tests.test_architecture import FOLDERS
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
@@ -94,8 +96,7 @@ def test_what_is_installed_is_the_package_and_nothing_else(tmp_path: Path) -> No
     install(tmp_path)
     site = tmp_path / "site"
     assert {path.name.partition("-")[0] for path in site.iterdir()} == {"baton", "bin"}
-    folders = ("activities", "conversation", "resources", "starter", "workflows")
-    sources = {file.relative_to(ROOT) for folder in folders for file in (ROOT / folder).rglob("*.py")}
+    sources = {file.relative_to(ROOT) for folder in FOLDERS for file in (ROOT / folder).rglob("*.py")}
     installed = {file.relative_to(site / "baton") for file in (site / "baton").rglob("*") if file.is_file()}
     assert {each for each in installed if each.suffix != ".pyc"} == sources | {
         Path("__init__.py"),
@@ -127,7 +128,7 @@ async def test_a_worker_runs_as_in_its_container_is_healthy_there_and_ends_grace
     process.terminate()
     _, log = await process.communicate()
     assert process.returncode == 0, log
-    assert b"working on the task queue baton" in log
+    assert b"Worker started on task queue baton" in log
 
 
 def test_the_image_holds_the_packages_of_the_lock_and_no_rights() -> None:
@@ -214,10 +215,10 @@ def test_nothing_is_published_beyond_this_machine_and_no_key_stands_in_the_file(
 @pytest.mark.parametrize("address", ["temporal:7233", "10.0.0.5:7233", "example.com:7233", "[2001:db8::1]:7233"])
 def test_a_worker_far_from_temporal_refuses_the_default_journal(address: str) -> None:
     with pytest.raises(JournalUnavailable, match="set BATON_JOURNAL_URL"):
-        Settings.of({}).check(address)
-    Settings.of({"BATON_JOURNAL_URL": "sqlite:////data/journal.db"}).check(address)
+        check_journal_is_shared(Settings.of({}), address)
+    check_journal_is_shared(Settings.of({"BATON_JOURNAL_URL": "sqlite:////data/journal.db"}), address)
 
 
 @pytest.mark.parametrize("address", ["localhost:7233", "127.0.0.1:7233", "[::1]:7233"])
 def test_a_worker_on_the_machine_of_temporal_takes_the_default_journal(address: str) -> None:
-    Settings.of({}).check(address)
+    check_journal_is_shared(Settings.of({}), address)

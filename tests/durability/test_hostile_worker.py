@@ -95,7 +95,7 @@ async def test_a_worker_ends_in_time_though_its_server_is_gone(
                 temporal.send_signal(number)
             worker.start()
             if not starting:
-                await asyncio.wait_for(wait_until(lambda: "working on the task queue" in worker.log.read_text()), 60)
+                await asyncio.wait_for(wait_until(lambda: "Worker started on task queue" in worker.log.read_text()), 60)
                 temporal.send_signal(number)
             await asyncio.sleep(5)
             began = time.monotonic()

@@ -26,6 +26,7 @@ from temporalio.service import RPCError
 
 from baton.activities.runtime.health import CHECK_TIMEOUT
 from baton.activities.runtime.settings import ROLES, Settings
+from baton.activities.runtime.start_checks import check_journal_is_shared
 from baton.activities.runtime.worker_process import AFTER_GRACE
 from baton.contracts.message import Head, Message
 from baton.journal.journal import Journal
@@ -128,7 +129,7 @@ def test_every_variable_is_a_setting_that_is_known_and_none_that_is_secret_has_a
         assert given.keys() | from_secrets <= known
         assert not [name for name in given if re.search("KEY|PASSWORD|SECRET", name)]
         assert make_url(given["BATON_JOURNAL_URL"]).password is None
-        Settings.of(given).check(given["TEMPORAL_ADDRESS"])
+        check_journal_is_shared(Settings.of(given), given["TEMPORAL_ADDRESS"])
 
 
 def test_the_workers_of_production_have_all_roles_and_each_is_scaled_by_its_own_queue() -> None:

@@ -12,11 +12,9 @@ import pytest
 
 from baton import worker
 from baton.contracts.errors import JournalUnavailable
-from baton.contracts.message import Head, Message
 from baton.contracts.settings import SettingsError
 from baton.journal.database import JournalIdentity
 from baton.journal.journal import Journal
-from baton.resources.catalog import Catalog
 from baton.starter.scripted_model import Reply, Request
 from tests.harness.environment import Environment, Handle, agent, team, texts
 from tests.harness.postgres import execute
@@ -152,16 +150,6 @@ async def test_a_journal_that_is_moved_away_under_a_worker_is_noticed_and_waited
     assert str(env.journal) in caplog.text
     moved.rename(env.journal)
     assert texts((await env.turn_result(handle)).messages) == [f"answer {number}" for number in range(1, 5)]
-
-
-async def test_a_run_of_an_older_version_is_not_in_an_empty_journal(journal_url: str) -> None:
-    journal = await Journal.open(journal_url)
-    engine = journal.database.engine
-    with pytest.raises(SettingsError, match="the open run old began with another journal, and this one is empty"):
-        (await JournalIdentity.read(engine)).check({"old": None})
-    await journal.begin(Catalog(), "run", Head(), Message(role="user", content="?"))
-    (await JournalIdentity.read(engine)).check({"old": None})
-    await journal.close()
 
 
 async def test_a_journal_that_is_replaced_under_a_worker_is_noticed(journal_url: str) -> None:

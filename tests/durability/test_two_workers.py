@@ -39,7 +39,7 @@ async def two_workers(env: dict[str, str], folder: Path) -> AsyncIterator[None]:
     for worker in workers:
         worker.start()
     try:
-        while not all("working on the task queue" in worker.log.read_text() for worker in workers):
+        while not all("Worker started on task queue" in worker.log.read_text() for worker in workers):
             await asyncio.sleep(0.05)
         yield
     finally:

@@ -3,12 +3,10 @@
 import asyncio
 import contextlib
 import json
-import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-import uvicorn
 from a2a.helpers.proto_helpers import new_task_from_user_message
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.events import EventQueue
@@ -23,6 +21,7 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from baton.starter.scripted_model import serve_in_thread
 from tests.harness.ports import own_port
 from tests.harness.tool_server import Seen
 
@@ -100,20 +99,9 @@ class AgentServer(AgentExecutor):
     @contextlib.contextmanager
     def serving(self) -> Iterator["AgentServer"]:
         """Serves from a thread as long as the block runs; again at the same port after a restart."""
-        with socket.socket(proto=socket.IPPROTO_TCP) as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(("127.0.0.1", self._port))
-            listener.listen()
-            self.url = f"http://127.0.0.1:{self._port}"
-            server = uvicorn.Server(uvicorn.Config(self._app(), log_level="critical", lifespan="off"))
-            server.config.timeout_graceful_shutdown = 1
-            thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-            thread.start()
-            try:
-                yield self
-            finally:
-                server.should_exit = True
-                thread.join()
+        self.url = f"http://127.0.0.1:{self._port}"
+        with serve_in_thread(self._app(), self._port, log_level="critical"):
+            yield self
 
     def _app(self) -> ASGIApp:
         capabilities = AgentCapabilities(streaming=self.streaming)

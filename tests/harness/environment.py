@@ -102,7 +102,9 @@ class Environment:
             async with worker.run_worker(client, env.catalog, env.worker_env, functions):
                 yield env
                 kept = with_external_storage(client, JournalStorageDriver(lambda: Database.open(env.journal_address)))
-                await replay([await handle.fetch_history() async for handle in env.closed_runs()], kept.data_converter)
+                histories = [await handle.fetch_history() async for handle in env.closed_runs()]
+                test_file = os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[0]
+                await replay(histories, kept.data_converter, test_file)
 
     @contextlib.asynccontextmanager
     async def without_cache(self) -> AsyncIterator["Environment"]:
@@ -214,6 +216,8 @@ async def ended(handle: Handle, kind: type[Ended]) -> Ended:
     except WorkflowFailureError as failure:
         assert isinstance(failure.cause, ApplicationError | CancelledError)
         result = failure.cause.details[0]
+    if kind is TurnResult and "phase" in result:  # the run was started by a client: its result is a status
+        result = {**result, "usage": result["tokenUsage"], "answer": result["message"]}
     return kind.model_validate_json(json.dumps(result))
 
 

@@ -2,18 +2,16 @@
 
 import asyncio
 import contextlib
-import socket
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from baton.starter.scripted_model import serve_in_thread
 from tests.harness.ports import own_port
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
@@ -58,20 +56,8 @@ class ToolServer:
     def serving(self, port: int = 0) -> Iterator["ToolServer"]:
         """Serves from a thread as long as the block runs, by default at a port of its own."""
         app = Starlette(routes=[Route("/{path:path}", self._serve, methods=METHODS)])
-        with socket.socket(proto=socket.IPPROTO_TCP) as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(("127.0.0.1", port or own_port()))
-            listener.listen()
-            server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
-            server.config.timeout_graceful_shutdown = 1
-            thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-            thread.start()
-            self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            try:
-                yield self
-            finally:
-                server.should_exit = True
-                thread.join()
+        with serve_in_thread(app, port or own_port(), log_level="critical") as self.url:
+            yield self
 
     async def _serve(self, request: Request) -> Response:
         path = request.scope["raw_path"].decode() + (f"?{request.url.query}" if request.url.query else "")

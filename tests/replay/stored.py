@@ -1,121 +1,75 @@
 """Collects all names and shapes that histories hold, to compare them with the recorded ones in `stored.json`."""
 
+import importlib
+import pkgutil
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_args
 
 from pydantic.json_schema import models_json_schema
 from temporalio import activity, workflow
 
-from baton.activities.ask_model import AskModel
-from baton.activities.evaluate import Evaluate, Perform
-from baton.activities.execute_agent import CancelAgent, ExecuteAgent
-from baton.activities.memory import Recall, Remember
-from baton.activities.panel import Brief, Conclude
-from baton.activities.people import AskPerson, CheckReply
-from baton.activities.pin import Pin
-from baton.activities.runs import Append, Expire, FindLastFailures, Grant, ReportSpans
-from baton.activities.select import Select
-from baton.activities.use_tool import Delegate, Review, UseTool
-from baton.contracts import (
-    ark_status,
-    control_messages,
-    decisions,
-    errors,
-    inputs,
-    message,
-    panel,
-    plan,
-    requests,
-    settings,
-    status,
-    trace,
-    turn,
-)
+from baton import activities, contracts
+from baton.contracts import errors, settings, status, turn
 from baton.resources.base import JsonModel
 from baton.temporal import search_attributes
 from baton.workflows.registry import WORKFLOWS
 
 STORED = Path(__file__).parent / "stored.json"
 
-ACTIVITIES = (
-    Pin.pin,
-    AskModel.ask_model,
-    ExecuteAgent.execute_agent,
-    CancelAgent.cancel_agent,
-    UseTool.use_tool,
-    Append.append,
-    Select.select,
-    Evaluate.evaluate,
-    Brief.brief,
-    Conclude.conclude,
-    AskPerson.ask_person,
-    CheckReply.check_reply,
-    Perform.perform,
-    FindLastFailures.last_failures,
-    Expire.expire,
-    Grant.grant,
-    Delegate.delegate,
-    Recall.recall,
-    Remember.remember,
-    Review.review,
-    ReportSpans.report_spans,
-)
+
+def modules_of(package: ModuleType) -> list[ModuleType]:
+    """The modules directly in a package."""
+    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."))
+    return [importlib.import_module(name) for name in names]
 
 
-STORED_AS = {
-    "PanelState": "conversation__panel__PanelState",
-    "PanelProgress": "conversation__carried__PanelState",
-    "AskModelRequest": "AskRequest",
-    "AskModelResult": "Asked",
-    "UseToolRequest": "UseRequest",
-    "UseToolResult": "Used",
-    "EvaluateResult": "Evaluated",
-    "SelectResult": "Selected",
-    "PerformResult": "Performed",
-    "SteerResult": "Steered",
-    "TerminateRequest": "EndRequest",
-    "TurnResult": "Turn",
-    "SpeakerBrief": "Brief",
-    "StopRequest": "Wish",
-    "InboxState": "Said",
-    "Continuation": "Carried",
-    "ParallelState": "TogetherState",
-    "TaskQueues": "Route",
-    "SelectorPlan": "ChooserPlan",
-    "SecretPlaceholder": "Blank",
-    "ContributionsRef": "Shared",
-}
-"""Classes that had another name when their shape was recorded; a history holds no names of these classes."""
+def defined_in(module: ModuleType) -> Iterator[type]:
+    """The classes that a module defines."""
+    for value in vars(module).values():
+        if isinstance(value, type) and value.__module__ == module.__name__:
+            yield value
+
+
+def activity_definitions() -> list[activity._Definition]:
+    """The activities: methods of classes in the modules of ``activities``."""
+    methods = [
+        method
+        for module in modules_of(activities)
+        for owner in defined_in(module)
+        for method in vars(owner).values()
+        if callable(method)
+    ]
+    return [found for method in methods if (found := activity._Definition.from_callable(method))]
+
+
+def stored_models() -> list[type[JsonModel]]:
+    """The models of ``contracts``, and what activities take and return."""
+    known = [model for module in modules_of(contracts) for model in defined_in(module) if issubclass(model, JsonModel)]
+    for definition in activity_definitions():
+        for value in (*(definition.arg_types or ()), definition.ret_type):
+            if isinstance(value, type) and issubclass(value, JsonModel) and value not in known:
+                known.append(value)
+    return known
 
 
 def stored() -> dict[str, Any]:
-    """Names of workflows, activities, queries and errors, and the shape of every value."""
+    """Names of workflows, activities, signals, queries and errors, and the shape of every value."""
     definitions = [workflow._Definition.must_from_class(each) for each in WORKFLOWS]
-    modules = (
-        *(message, message, plan, plan, requests, panel, requests, control_messages, panel),
-        *(status, status, status, turn, inputs, inputs, errors, decisions, message, requests),
-        *(decisions, decisions, requests, requests, requests, plan, requests, decisions),
-        ark_status,
-        trace,
-    )
-    models = [
-        each
-        for module in modules
-        for each in vars(module).values()
-        if isinstance(each, type) and issubclass(each, JsonModel) and each.__module__ == module.__name__
-    ]
-    _, shapes = models_json_schema([(each, "validation") for each in models])
+    _, shapes = models_json_schema([(model, "validation") for model in stored_models()])
     return {
         "task queue": settings.TASK_QUEUE,
         "search attributes": sorted(key.name for key in (*search_attributes.ALL, search_attributes.COST)),
         "workflows": sorted(str(each.name) for each in definitions),
+        "signals": {str(each.name): sorted(name for name in each.signals if name) for each in definitions},
         "queries": {str(each.name): sorted(map(str, each.queries)) for each in definitions},
         "updates": {str(each.name): sorted(map(str, each.updates)) for each in definitions},
-        "activities": sorted(str(activity._Definition.must_from_callable(each).name) for each in ACTIVITIES),
+        "activities": sorted(str(each.name) for each in activity_definitions()),
         "errors": {name: each.family for name, each in vars(errors).items() if hasattr(each, "family")},
         "stop reasons": get_args(turn.StopReason),
         "phases": get_args(status.Phase),
-        "shapes": {_recorded_name(name): _without_words(shape) for name, shape in shapes["$defs"].items()},
+        "shapes": {name: _without_words(shape) for name, shape in shapes["$defs"].items()},
     }
 
 
@@ -124,10 +78,4 @@ def _without_words(schema: Any) -> Any:
     if isinstance(schema, dict):
         words = {key for key in ("description", "title") if isinstance(schema.get(key), str)}
         return {key: _without_words(value) for key, value in schema.items() if key not in words}
-    if isinstance(schema, str) and schema.startswith("#/$defs/"):
-        return f"#/$defs/{_recorded_name(schema.removeprefix('#/$defs/'))}"
     return [_without_words(each) for each in schema] if isinstance(schema, list | tuple) else schema
-
-
-def _recorded_name(shape: str) -> str:
-    return STORED_AS.get(shape, shape)

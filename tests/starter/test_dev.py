@@ -95,7 +95,7 @@ async def test_runs_may_name_the_manifests_of_dev_and_programs_copy_its_address(
     port, ui = own_ports()
     printed = start_dev(machine, "-f", SAMPLE, "--port", str(port), "--ui-port", str(ui))
     assert printed[-1] == f"  export TEMPORAL_ADDRESS=127.0.0.1:{port}"
-    assert "manifests: 3 Agents, 1 Query, 1 Team" in "".join(printed)
+    assert "Worker started, 3 Agents, 1 Query, 1 Team loaded" in "".join(printed)
     assert f"http://127.0.0.1:{ui}" in printed[0]
     client = await Client.connect(f"127.0.0.1:{port}")
     team = {"team": "brainstorming-team", "input": "How do we greet new users?"}

@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client, WorkflowFailureError
 
-from baton.activities.runtime.fleet import Fleet
 from baton.activities.runtime.settings import Settings
+from baton.activities.runtime.start_checks import check_manifests
 from baton.contracts.settings import SettingsError
 from baton.resources.loader import load_files
 from baton.starter.scripted_model import Reply
@@ -75,7 +75,7 @@ async def test_a_worker_without_manifests_does_not_share_a_task_queue_with_one_t
     client: Client, fleet: Fleetmates
 ) -> None:
     first = await fleet.start()
-    assert "no manifests loaded" in await fleet.printed(first, "working on the task queue")
+    assert "no manifests loaded" in await fleet.printed(first, "Worker started")
     await alive(client, fleet, 1)
     refused = await asyncio.to_thread(baton, "worker", "-f", SAMPLE, env=fleet.env)
     assert refused.returncode == 1
@@ -84,7 +84,7 @@ async def test_a_worker_without_manifests_does_not_share_a_task_queue_with_one_t
     first.terminate()
     await first.communicate()
     second = await fleet.start(SAMPLE)
-    assert "3 Agents, 1 Query, 1 Team loaded" in await fleet.printed(second, "working on the task queue")
+    assert "3 Agents, 1 Query, 1 Team loaded" in await fleet.printed(second, "Worker started")
     await alive(client, fleet, 1)
     refused = await asyncio.to_thread(baton, "worker", env=fleet.env)
     assert (refused.returncode, "knows other manifests than this one" in refused.stderr) == (1, True)
@@ -103,26 +103,26 @@ async def test_of_two_workers_that_start_at_the_same_moment_one_is_refused(clien
 async def test_a_worker_with_changed_manifests_warns_and_works(
     client: Client, fleet: Fleetmates, write: Writer
 ) -> None:
-    await fleet.printed(await fleet.start(SAMPLE), "working on the task queue")
+    await fleet.printed(await fleet.start(SAMPLE), "Worker started")
     await alive(client, fleet, 1)
     changed = await fleet.start(write.file(agent("other")))
-    assert "knows other manifests" in await fleet.printed(changed, "working on the task queue")
+    assert "knows other manifests" in await fleet.printed(changed, "Worker started")
     await alive(client, fleet, 2)
 
 
 async def test_workers_of_two_versions_may_know_other_manifests(client: Client, fleet: Fleetmates) -> None:
     fleet.env |= {"BATON_DEPLOYMENT": "fleet", "BATON_BUILD_ID": "v1"}
-    await fleet.printed(await fleet.start(), "working on the task queue")
+    await fleet.printed(await fleet.start(), "Worker started")
     await alive(client, fleet, 1)
     own = load_files([SAMPLE]).catalog
-    await Fleet(client, Settings.of({**fleet.env, "BATON_BUILD_ID": "v2"}), own).check_before_start()
+    await check_manifests(client, Settings.of({**fleet.env, "BATON_BUILD_ID": "v2"}), own)
     with pytest.raises(SettingsError, match="knows no manifests"):
-        await Fleet(client, Settings.of(fleet.env), own).check_before_start()
+        await check_manifests(client, Settings.of(fleet.env), own)
 
 
 async def test_doctor_counts_the_workers_that_live_and_each_once(client: Client, fleet: Fleetmates) -> None:
     for process in [await fleet.start(SAMPLE), await fleet.start(SAMPLE), await fleet.start(SAMPLE)]:
-        await fleet.printed(process, "working on the task queue")
+        await fleet.printed(process, "Worker started")
     await alive(client, fleet, 3)
     fleet.running[0].terminate()
     await fleet.running[0].communicate()
@@ -139,7 +139,7 @@ async def test_the_log_of_a_worker_is_json_with_the_run_and_the_attempt_and_has_
     env.answer = lambda _: Reply(status=401, text=f"bad key {KEY}")
     fleet.env |= {"BATON_LOG_FORMAT": "json", "OPENAI_BASE_URL": env.model_url, "OPENAI_API_KEY": KEY}
     process = await fleet.start("-f", SAMPLE)
-    await fleet.printed(process, "working on the task queue")
+    await fleet.printed(process, "Worker started")
     team = {"team": "brainstorming-team", "input": "Why?"}
     run = f"json-{env.task_queue}"
     with pytest.raises(WorkflowFailureError):

@@ -133,7 +133,7 @@ def test_a_worker_starts_as_a_module_in_such_a_project(
     log = project.folder / "worker.log"
     with log.open("wb") as file:
         worker = subprocess.Popen([python, "-m", "baton.worker"], cwd=project.folder, env=env, stderr=file)
-    while "working on the task queue" not in log.read_text():
+    while "Worker started on task queue" not in log.read_text():
         assert worker.poll() is None, log.read_text()
         time.sleep(0.05)
     os.kill(worker.pid, signal.SIGTERM)

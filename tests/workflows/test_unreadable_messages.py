@@ -7,9 +7,11 @@ from collections.abc import Mapping
 
 import pytest
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
+from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest, StartWorkflowExecutionRequest
 from temporalio.client import WorkflowExecutionStatus
 
+from baton.starter.scripted_model import Reply
 from tests.harness.environment import Environment, Handle, agent, team
 
 TEAM = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=50)]
@@ -40,14 +42,14 @@ UNREADABLE: dict[str, Payload] = {
 }
 
 
-async def signal(env: Environment, handle: Handle, name: str, payload: Payload) -> None:
-    """Sends a signal with a payload as it is."""
+async def signal(env: Environment, handle: Handle, name: str, *payloads: Payload) -> None:
+    """Sends a signal with payloads as they are."""
     await env.client.workflow_service.signal_workflow_execution(
         SignalWorkflowExecutionRequest(
             namespace=env.client.namespace,
             workflow_execution=WorkflowExecution(workflow_id=handle.id),
             signal_name=name,
-            input=Payloads(payloads=[payload]),
+            input=Payloads(payloads=payloads),
         )
     )
 
@@ -63,6 +65,55 @@ async def test_a_signal_that_nobody_can_read_does_not_keep_a_run_from_being_ende
     await handle.signal("terminate_team", {"reason": "enough", "now": True})
     turn = await asyncio.wait_for(env.turn_result(handle), 20)
     assert turn.ended is not None
+
+
+NOW = Payload(metadata={"encoding": b"json/plain"}, data=b'{"reason": "enough", "now": true}')
+
+
+@pytest.mark.parametrize("payloads", [(), (UNREADABLE["without an encoding"],), (NOW, NOW), (NOW, NOW, NOW)], ids=len)
+async def test_a_team_is_terminated_by_none_one_or_several_payloads(
+    env: Environment, payloads: tuple[Payload, ...]
+) -> None:
+    """Of several payloads the first one counts; without any that can be read the team ends gracefully."""
+    handle = await env.start_team(TEAM)
+    await env.wait_for_calls(1)
+    await signal(env, handle, "terminate_team", *payloads)
+    turn = await asyncio.wait_for(env.turn_result(handle), 20)
+    assert (turn.stop_reason, turn.note) == ("terminated", "enough" if len(payloads) > 1 else None)
+
+
+async def test_several_payloads_of_which_one_is_unreadable_do_not_hold_a_run_up(env: Environment) -> None:
+    """The SDK drops such a signal."""
+    handle = await env.start_team(TEAM)
+    await env.wait_for_calls(1)
+    await signal(env, handle, "terminate_team", NOW, UNREADABLE["without an encoding"])
+    await signal(env, handle, "terminate_team", NOW)
+    turn = await asyncio.wait_for(env.turn_result(handle), 20)
+    assert turn.stop_reason == "terminated"
+
+
+async def test_the_signals_of_a_run_are_listed_with_descriptions(env: Environment) -> None:
+    """Temporal's UI offers them, and says of any other that it is ignored."""
+    env.answer = lambda _: Reply(text="Yes.")
+    handle = await env.start_team([*TEAM[:2], team("team", "one", "two", strategy="sequential")])
+    await env.turn_result(handle)
+    shown = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
+    described = {each.name: each.description for each in shown.definition.signal_definitions}
+    assert {"terminate_team", "cancel", "pause", "resume", "steer", "session"} <= set(described)
+    assert all(described.values())
+
+
+async def test_a_signal_of_an_unknown_name_is_ignored_and_the_log_says_so(
+    env: Environment, caplog: pytest.LogCaptureFixture
+) -> None:
+    handle = await env.start_team(TEAM)
+    await env.wait_for_calls(1)
+    await handle.signal("terminate_taem", {"now": True})
+    while "'terminate_taem' is ignored" not in caplog.text:
+        await asyncio.sleep(0.05)
+    assert (await handle.describe()).status == WorkflowExecutionStatus.RUNNING
+    await handle.signal("terminate_team", {"now": True})
+    await env.turn_result(handle)
 
 
 @pytest.mark.parametrize("kind", UNREADABLE)

@@ -23,7 +23,7 @@ from ...contracts.text import byte_size
 from ...contracts.turn import TurnResult
 from ...resources.validation import MAX_WORKFLOW_ID
 from ...temporal.client import WORKFLOW_TASK_TIMEOUT
-from ..state.constants import MAX_CONCURRENT_CHILDREN, ORDERED_MESSAGES, PAUSED_AT_START, SESSION_AFTER_START
+from ..state.constants import MAX_CONCURRENT_CHILDREN
 from ..state.run_state import RunState
 from ..state.stopping import ContinueAsNew, should_continue_as_new, uncancelled
 from .activities import HEARTBEAT_TIMEOUT
@@ -50,27 +50,17 @@ class ChildMailbox:
     _sent: list[ChildMessage] = field(default_factory=list)
     _sender: "asyncio.Task[None] | None" = None
 
-    @property
-    def is_sending(self) -> bool:
-        """Whether a message is on its way."""
-        return self._sender is not None and not self._sender.done()
-
     def put(self, message: ChildMessage) -> None:
         """Adds a message, and begins to send if nothing is on its way."""
         message.open += 1
         self._waiting.append(message)
-        if not self.is_sending:
+        if self._sender is None or self._sender.done():
             self._sender = asyncio.create_task(self._send())
 
     async def wait_until_sent(self) -> None:
         """Waits until all messages so far were sent, or the child has ended."""
         if self._sender:
             await uncancelled(self._sender)
-
-    async def send_now(self, message: ChildMessage) -> None:
-        """Sends a message without waiting for those before it, as runs from before the patch do."""
-        message.open += 1
-        await self._deliver(message)
 
     async def close(self, result: TurnResult | None) -> list[SteerRequest]:
         """The people's messages that no child has read; without a result nothing that this child has read is kept."""
@@ -168,10 +158,8 @@ class ChildWorkflows:
 
     async def _result(self, workflow_type: str, given: TurnInput, child_id: str) -> TurnResult:
         self._started += 1
-        session = self._run.session.values
-        pause = self._run.inbox.pause if self._run.inbox.pause and workflow.patched(PAUSED_AT_START) else None
-        own = {"session": session, "stop": self._run.stop.state, "pause": pause, "question": self._run.question}
-        given = given.model_copy(update={"fails": True, **{name: value for name, value in own.items() if value}})
+        run = self._run
+        given = given.for_child(run.session.values, run.stop.state, run.inbox.pause, run.question)
         mailbox = ChildMailbox(await self._start(workflow_type, given, child_id))
         self._running.append(mailbox)
         self._send_state(mailbox, given)
@@ -211,7 +199,7 @@ class ChildWorkflows:
     def _send_state(self, mailbox: ChildMailbox, given: TurnInput) -> None:
         """Sends a child that has just started what the run got as signals before, and while it started."""
         run = self._run
-        if run.session.values != given.session and workflow.patched(SESSION_AFTER_START):
+        if run.session.values != given.session:
             mailbox.put(ChildMessage("session", {**dict.fromkeys(given.session), **run.session.values}))
         if run.stop.reason == "terminated":
             mailbox.put(ChildMessage("terminate_team", TerminateRequest(reason=run.stop.note or "")))
@@ -231,10 +219,6 @@ class ChildWorkflows:
         got comes back to the run's inbox.
         """
         running, message = [*self._running], ChildMessage(signal, value)
-        if (len(running) > 1 or any(each.is_sending for each in running)) and not workflow.patched(ORDERED_MESSAGES):
-            for each in running:
-                await each.send_now(message)
-            return len(running)
         for each in running:
             each.put(message)
         for each in running:

@@ -52,7 +52,7 @@ from ...contracts.requests import (
 from ...contracts.turn import Thread
 from ...resources.base import JsonModel
 from ...resources.budget import Budget
-from ..state.constants import APPEND_BYTES, CANCEL_AGENT, CIRCUIT_WAITS, FALLBACK_FAMILIES, PIN_IN_TASK
+from ..state.constants import APPEND_BYTES, FALLBACK_FAMILIES
 from ..state.decisions import wait_begins, wait_ends
 from ..state.run_state import RunState
 from ..state.stopping import ActivityFailed, ActivityInterrupted, uncancelled
@@ -204,7 +204,7 @@ async def pin(run: RunState, request: PinRequest) -> Pinned:
     its parent reach it before it calls anybody.
     """
     summary = "resolve and pin the manifests"
-    if not request.thread and workflow.patched(PIN_IN_TASK):
+    if not request.thread:
         with contextlib.suppress(LocalActivityTooLong):
             return await execute_local_activity("pin", request, Pinned, LOCAL_TIMEOUT, summary)
     return await execute_activity(run, "pin", request, Pinned, JOURNAL, summary)
@@ -336,11 +336,7 @@ async def _attempt(
             same_id = error.activity_id
             add_lost_call(run, name, error, begun)
             failed = read_failure(error.cause, name, same_id)
-        if (
-            isinstance(failed, ActivityInterrupted)
-            or failed.failure.wait is None
-            or not workflow.patched(CIRCUIT_WAITS)
-        ):
+        if isinstance(failed, ActivityInterrupted) or failed.failure.wait is None:
             raise failed
         options = await options_after_wait(run, failed.failure, options, until, same_id)
 
@@ -407,7 +403,7 @@ async def _execute_agent(run: RunState, request: AskModelRequest, agent: AgentPl
     try:
         return await execute_activity(run, "execute_agent", request, AskModelResult, options, summary, queue)
     except ActivityInterrupted as interrupted:
-        if interrupted.activity and workflow.patched(CANCEL_AGENT):
+        if interrupted.activity:
             canceling = _cancel_agent(run, request, interrupted.activity)
             await uncancelled(asyncio.create_task(canceling))
         raise

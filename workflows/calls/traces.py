@@ -1,29 +1,18 @@
 """Spans of runs and turns: what they say, and how they come to the worker, which exports them."""
 
-import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
-from functools import partial
+from datetime import datetime
 
 from pydantic import JsonValue
-from temporalio import workflow
 from temporalio.exceptions import ActivityError, TimeoutError  # noqa: A004 - the SDK's name
 
 from ...contracts.errors import Failure
 from ...contracts.plan import AgentPlan, TeamPlan
-from ...contracts.requests import Pinned
 from ...contracts.status import Status
-from ...contracts.trace import OpenSpan, ReportSpansRequest, ReportSpansResult, SpanData, call_span_id
+from ...contracts.trace import OpenSpan, call_span_id
 from ...contracts.turn import TurnResult
-from ..state.constants import TAKE_SPANS
 from ..state.run_state import RunState
 from ..state.run_trace import CANCELED, RunSpan
-from ..state.stopping import ActivityFailed, ActivityInterrupted, uncancelled
-from .activities import LocalActivityTooLong, execute_local_activity
-
-REPORT_TIMEOUT = timedelta(seconds=5)
-"""How long a report may hold up a workflow task. An exporter is waited for less long."""
 
 OPERATIONS = {
     "ask_model": "chat",
@@ -35,18 +24,12 @@ OPERATIONS = {
 """The activities that report the call they make, and the operation that it is (OpenTelemetry: GenAI)."""
 
 
-def begin_trace(run: RunState, pinned: Pinned) -> None:
-    """Begins, or goes on with, the trace of a run that was pinned."""
-    run.trace.begin(pinned, run.started_at)
-    run.trace.report = partial(_report_all, run)
-
-
-async def end_trace(run: RunState, status: Status | None = None) -> None:
+def end_trace(run: RunState, status: Status | None = None) -> None:
     """Reports all spans of a run that ends with that status, or is continued by another run."""
     if status and (span := run.trace.run_span):
         span.error, span.message = _error_of(status.stop_reason, status.failure)
         run.trace.end(span)
-    await _report_in_any_case(run, if_due=False)
+    run.trace.report()
 
 
 async def in_team_span(
@@ -105,7 +88,6 @@ async def _in_span(run: RunState, span: RunSpan, work: Callable[[], Awaitable[Tu
         result = await work()
         span.error, span.message = _error_of(result.stop_reason, result.failure)
         span.attributes["baton.stop_reason"] = result.stop_reason
-    await _report_in_any_case(run, if_due=True)
     return result
 
 
@@ -113,37 +95,3 @@ def _error_of(reason: str | None, failure: Failure | None) -> tuple[str | None, 
     if failure:
         return failure.type, failure.message
     return (CANCELED, "") if reason == "canceled" else (None, "")
-
-
-async def _report_in_any_case(run: RunState, *, if_due: bool) -> None:
-    """Reports spans even while the run, or the turn that has ended, is being cancelled."""
-    if (spans := run.trace.take_ended(if_due=if_due)) and not _handed(run, spans):
-        await uncancelled(asyncio.create_task(_report_by_activity(spans)))
-
-
-async def _report_all(run: RunState) -> None:
-    """Reports spans before a wait. Where that is cancelled, they are reported later."""
-    if (spans := run.trace.take_ended(if_due=False)) and not _handed(run, spans):
-        try:
-            await _report_by_activity(spans)
-        except asyncio.CancelledError:
-            run.trace.put_back(spans)
-            raise
-
-
-def _handed(run: RunState, spans: tuple[SpanData, ...]) -> bool:
-    """Hands spans to the worker, unless this is a replay; False for a run that began before that was possible."""
-    if run.trace.hands_spans and not workflow.unsafe.is_replaying():
-        workflow.extern_functions().get(TAKE_SPANS, _drop)(spans)
-    return run.trace.hands_spans
-
-
-def _drop(_spans: tuple[SpanData, ...]) -> None:
-    """What a worker does that reports no traces."""
-
-
-async def _report_by_activity(spans: tuple[SpanData, ...]) -> None:
-    """Hands spans to the worker by an activity; where that fails a run goes on all the same."""
-    request = ReportSpansRequest(spans=spans)
-    with contextlib.suppress(ActivityFailed, ActivityInterrupted, LocalActivityTooLong):
-        await execute_local_activity("report_spans", request, ReportSpansResult, REPORT_TIMEOUT, "report spans")

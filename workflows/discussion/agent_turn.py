@@ -19,7 +19,7 @@ from ..calls import effects, traces
 from ..calls.children import ChildWorkflows
 from ..calls.effects import portions
 from ..calls.traces import tool_span
-from ..state.constants import KEPT_OUTCOMES, MAX_OUTPUT_RETRIES, MAX_QUESTIONS, PENDING_IN_PORTIONS
+from ..state.constants import MAX_OUTPUT_RETRIES, MAX_QUESTIONS
 from ..state.decisions import accept
 from ..state.run_state import RunState
 from ..state.stopping import (
@@ -314,7 +314,7 @@ class AgentTurn:
     async def _ask_model(self) -> requests.AskModelResult:
         await self.run.ready()
         self.pending += [] if self.turn.brief else self.run.inbox.drain()  # a brief holds them already
-        if len(portions(tuple(self.pending))) > 1 and workflow.patched(PENDING_IN_PORTIONS):
+        if len(portions(tuple(self.pending))) > 1:
             await self._append_pending()
         reply = await effects.ask_agent(self.run, self._request(), self.agent)
         self.head, self.pending, self.reply, self.asked = reply.head, [], reply, self.asked + 1
@@ -397,11 +397,10 @@ class AgentTurn:
 
     async def _end(self, reason: StopReason, failure: Failure | None = None) -> TurnResult:
         self.pending += [] if self.turn.brief else self.run.inbox.drain()
-        kept = self.outcomes if self.outcomes and workflow.patched(KEPT_OUTCOMES) else {}
         for index, call in enumerate(self.reply.message.tool_calls if self.reply else ()):
             if call in self.open_calls:
                 refusal = call.result_message("Not carried out: the turn ended first.")
-                self._add_result(call, kept.get(index) or CallOutcome(message=refusal, after=self.head))
+                self._add_result(call, self.outcomes.get(index) or CallOutcome(message=refusal, after=self.head))
         try:
             await self._append_pending()
         except ActivityFailed as failed:

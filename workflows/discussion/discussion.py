@@ -1,6 +1,7 @@
 """The discussion of a team: its members' turns one after the other, and the conditions evaluated between them."""
 
 import asyncio
+import itertools
 import re
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -20,7 +21,7 @@ from ...resources.team import NoProgress
 from ..calls import effects
 from ..calls.children import ChildWorkflows
 from ..calls.traces import in_team_span
-from ..state.constants import SILENT_TURNS, STALL_PAIRS, STALL_SIMILARITY, STALL_WORDS
+from ..state.constants import STALL_SIMILARITY, STALL_WORDS
 from ..state.decisions import record
 from ..state.run_state import RunState
 from ..state.stopping import ActivityFailed, ActivityInterrupted, ContinueAsNew, should_continue_as_new, uncancelled
@@ -51,20 +52,14 @@ class StallDetection:
         """Notes a text, and tells whether the last turns, as many as the rule's window, were repetitions."""
         if self._rule is None:
             return False
-        words = dict.fromkeys(_words(text.casefold())[:STALL_WORDS])
+        words = dict.fromkeys(itertools.islice(_words(text.casefold()), STALL_WORDS))
         before = self.texts.get(speaker, ())
         self.repeated = self.repeated + 1 if any(_similar(words, each.split()) for each in before) else 0
         self.texts[speaker] = (*before, " ".join(words))[-self._rule.window :]
         return self.repeated >= self._rule.window
 
 
-def _words(text: str) -> list[str]:
-    pairs = [*_pairs(text)]
-    words = re.findall(r"\w+", text)
-    return pairs if pairs != words and workflow.patched(STALL_PAIRS) else words
-
-
-def _pairs(text: str) -> Iterator[str]:
+def _words(text: str) -> Iterator[str]:
     """The words of a text; where there are no spaces between words, each two characters that follow each other."""
     for run in _RUNS.finditer(text):
         if run[1]:
@@ -311,7 +306,7 @@ class Discussion:
             await self.evaluate(request.model_copy(update={"silent": True}) if silent else request)
 
     def _is_stalled(self, speaker: str, *, silent: bool) -> bool:
-        if self.plan.no_progress is None or (silent and workflow.patched(SILENT_TURNS)):
+        if self.plan.no_progress is None or silent:
             return False
         messages = self.result.so_far.messages
         return self._stall.is_stalled(speaker, messages[-1].content if messages else "")

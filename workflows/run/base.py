@@ -1,10 +1,11 @@
 """The base of all workflow types: reading the input, the handlers of signals and updates, and closing the run."""
 
 import asyncio
+import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import JsonValue, ValidationError
 from temporalio import workflow
@@ -23,9 +24,8 @@ from ...observability.metrics import RUNS_ENDED
 from ...resources.base import JsonObject
 from ...resources.problems import dotted_path, explain_errors
 from ...temporal import search_attributes
-from ..calls import effects, traces
+from ..calls import effects
 from ..calls.children import ChildWorkflows
-from ..state.constants import INPUT_BEFORE_MESSAGES, MESSAGES_JOIN, PAUSE_IN_ATTRIBUTES, SESSION_BOUND_AT_START
 from ..state.decisions import record, run_begins
 from ..state.run_state import RunState
 from ..state.stopping import ActivityFailed, uncancelled
@@ -77,25 +77,27 @@ class ShownPhase:
         self.show_decisions()
 
     def begin(self, plan: Plan) -> None:
-        """The run begins, perhaps paused. ``_shown`` stays as it is: it decides commands of runs that began before."""
+        """The run begins, perhaps paused."""
+        self._shown = self._phase
         self._run.details.show_pause(self._run.inbox.pause)
         self._set({**search_attributes.attributes_of(plan), search_attributes.PHASE: self._phase})
 
     def show_pause(self, pause: Pause | None) -> None:
         """The run was paused, or resumed."""
         self._run.details.show_pause(pause)
-        if self.searchable and workflow.patched(PAUSE_IN_ATTRIBUTES):
-            self._shown = self._phase
-            self._set({search_attributes.PHASE: self._phase})
+        self._show_phase()
 
     def show_decisions(self) -> None:
         """The run waits for a person, or no longer."""
         decisions = self._run.decisions
         self._run.details.show_decisions(decisions.pending, decisions.waiting_below)
+        self._show_phase()
+        self._tell_parent()
+
+    def _show_phase(self) -> None:
         if self._phase != self._shown:
             self._shown = self._phase
             self._set({search_attributes.PHASE: self._phase})
-        self._tell_parent()
 
     def end(self, status: Status) -> None:
         """The run ends."""
@@ -107,6 +109,24 @@ class ShownPhase:
     def _set(self, values: search_attributes.AttributeValues) -> None:
         if self.searchable:
             workflow.upsert_search_attributes(search_attributes.updates(values))
+
+
+def signal(name: str, description: str) -> Callable[..., Coroutine[Any, Any, None]]:
+    """Declares a signal, whose handler takes any payloads, none, or several: what makes no sense is ignored.
+
+    The SDK converts payloads by the handler's parameters. It would drop a signal that it can't convert, and fail the
+    workflow task where there are more payloads than parameters. So it sees one parameter, of a value that is not
+    converted yet, while the handler itself takes any number.
+    """
+
+    async def handle(self: "BaseWorkflow[Any]", *payloads: RawValue | JsonValue) -> None:
+        await self._handlers.signal(name, first_value(payloads))
+
+    parameters = [inspect.Parameter(each, inspect.Parameter.POSITIONAL_ONLY) for each in ("self", "payload")]
+    handle.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by the SDK
+    handle.__annotations__ = {"payload": RawValue}
+    abandon = workflow.HandlerUnfinishedPolicy.ABANDON
+    return workflow.signal(name=name, description=description, unfinished_policy=abandon)(handle)
 
 
 class BaseWorkflow(Generic[Input]):
@@ -129,7 +149,7 @@ class BaseWorkflow(Generic[Input]):
         self.ended_at: datetime | None = None
         if isinstance(self._given, ActivityFailed) or not self._given.carried:
             self._begin_first()
-        elif workflow.patched(INPUT_BEFORE_MESSAGES):
+        else:
             self._restore(self._given.carried)
 
     def _begin_first(self) -> None:
@@ -137,7 +157,7 @@ class BaseWorkflow(Generic[Input]):
         run_begins()
         if isinstance(self._given, ActivityFailed):
             return
-        if not self._handlers.fits_session(self._given.session) and workflow.patched(SESSION_BOUND_AT_START):
+        if not self._handlers.fits_session(self._given.session):
             self._given = ActivityFailed.of(InvalidInput(f"session: {SESSION_TOO_LARGE}"))
         else:
             self.run_state.begin(self._given)
@@ -159,12 +179,6 @@ class BaseWorkflow(Generic[Input]):
         """The turn in which a message that comes now is read at the latest; None where that is not known."""
         return None
 
-    def is_continued(self) -> bool:
-        """Whether the run continues another one, rather than to begin."""
-        if self.given.carried and not self._pinned:  # in a history from before the patch
-            self._restore(self.given.carried)
-        return self.given.carried is not None
-
     def begin(self, pinned: Pinned) -> None:
         """Takes up what the run is about, and sets its search attributes where the server knows them."""
         self._take_up(pinned)
@@ -175,7 +189,7 @@ class BaseWorkflow(Generic[Input]):
         self._pinned, run.task_queues, run.question = pinned, pinned.route, given or pinned.question
         self._phase.searchable, self._phase.shows_cost = pinned.searchable, pinned.shows_cost
         run.details.show_question(run.question)
-        traces.begin_trace(run, pinned)
+        run.trace.begin(pinned, run.started_at)
 
     def continuation(self, state: State) -> Continuation:
         """What the next run needs to continue this one."""
@@ -202,7 +216,7 @@ class BaseWorkflow(Generic[Input]):
 
     async def settle(self) -> None:
         """Waits until all handlers of messages have finished, so that nothing they were given is lost."""
-        if not workflow.all_handlers_finished() and workflow.patched(MESSAGES_JOIN):
+        if not workflow.all_handlers_finished():
             await uncancelled(asyncio.create_task(workflow.wait_condition(workflow.all_handlers_finished)))
         await self._decisions.settle()
 
@@ -211,8 +225,7 @@ class BaseWorkflow(Generic[Input]):
         await self.settle()
         self.run_state.inbox.is_closed = True
         self.run_state.decisions.close()
-        empty = self.run_state.inbox.is_empty or not workflow.patched(MESSAGES_JOIN)
-        return [] if empty else self.run_state.inbox.drain()
+        return self.run_state.inbox.drain()
 
     async def join(self, messages: Sequence[Message], head: Head) -> Head:
         """Adds messages to the conversation after ``head``, even while the run is being cancelled; the new head."""
@@ -220,23 +233,30 @@ class BaseWorkflow(Generic[Input]):
             return head
         return await uncancelled(asyncio.create_task(effects.append(self.run_state, head, tuple(messages))))
 
-    def close(self, status: Status, result: object, *, is_root: bool = True, fails: bool = True) -> None:
-        """Sets the search attributes of the end. A run that failed is closed as such by raising, if it ``fails``; so is
-        a root run that was canceled: Temporal drops its result, and no parent needs it."""
+    def close(self, status: Status, result: object, *, is_root: bool = True) -> None:
+        """Sets the search attributes of the end. A run that failed is closed as such by raising; so is a root run that
+        was canceled: Temporal drops its result, and no parent needs it."""
         self._phase.end(status)
         if is_root and status.phase == "Canceled":
             raise CancelledError(f"canceled: {status.note}" if status.note else "canceled", result)
-        if fails and status.phase == "Failed":
+        if status.phase == "Failed":
             kind = status.failure.type if status.failure else None
             raise ApplicationError(status.error or "failed", result, type=kind, non_retryable=True)
 
-    @workflow.signal(dynamic=True, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
-    async def receive(self, name: str, payloads: Sequence[RawValue]) -> None:
-        """``terminate_team`` and ``cancel`` with ``{reason, now}``, a text, nothing, or anything unreadable; others.
+    terminate_team = signal("terminate_team", "End after the current turn, or with now at once: {reason, now}.")
+    cancel = signal("cancel", "Cancel the run at once: {reason}.")
+    pause = signal("pause", "Pause the run and its children before their next model call: {name}.")
+    resume = signal("resume", "Resume a paused run and its children: {name}.")
+    set_session = signal("session", "Change values of the session; null removes one.")
+    say = signal("steer", "Send a message to the next speaker: {text, name}.")
+    child_waits = signal("child_waits", "Internal: whether a child run waits for a person.")
+    remember = signal("remember", "Internal: a child run asks to remember a decision.")
+    remembered = signal("remembered", "Internal: the parent run has remembered a decision.")
 
-        One handler takes every signal, because one with declared parameters would fail on payloads that don't fit them.
-        """
-        await self._handlers.signal(name, first_value(payloads))
+    @workflow.signal(dynamic=True, description="Ignored: no other signal is known.")
+    async def ignore(self, name: str, _payloads: Sequence[RawValue]) -> None:
+        """A signal of any other name, such as one that is misspelt."""
+        workflow.logger.warning("the signal %r is ignored: a run takes no signal of this name", name[:100])
 
     @workflow.update(name="session", description="Changes values of the session; null removes one. Returns them all.")
     async def change_session(self, changes: JsonObject) -> JsonObject:

@@ -248,13 +248,19 @@ class MessageHandlers:
             raise ValueError(f"a text of 1 to {MAX_MESSAGE:,} bytes is needed, and a name of at most 64 characters")
 
 
-def first_value(payloads: Sequence[RawValue]) -> JsonValue:
-    """The JSON value of a signal's first payload; None where there is none, or it can't be read."""
+def first_value(payloads: Sequence[RawValue | JsonValue]) -> JsonValue:
+    """The JSON value of a signal's first payload; None where there is none, or it can't be read.
+
+    The SDK has converted several payloads already, but not a single one.
+    """
     if not payloads:
         return None
+    first = payloads[0]
+    if not isinstance(first, RawValue):
+        return first
     try:
-        value: JsonValue = workflow.payload_converter().from_payload(payloads[0].payload)
+        value: JsonValue = workflow.payload_converter().from_payload(first.payload)
     except (InvalidInput, JournalLost) as error:
-        workflow.logger.warning("a message to this run is passed over: %s", error.message)
+        workflow.logger.warning("the payload of a signal is ignored: %s", error.message)
         return None
     return value

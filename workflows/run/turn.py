@@ -10,7 +10,7 @@ from ...contracts.inputs import QueryInput, State, TurnInput
 from ...contracts.message import Head
 from ...contracts.plan import AgentPlan, TeamPlan
 from ...contracts.requests import Pinned, PinRequest
-from ...contracts.status import RunResult, Status, turn_status
+from ...contracts.status import Status, turn_status
 from ...contracts.turn import TurnResult
 from ...resources.base import JsonObject
 from ...resources.budget import Budget
@@ -40,7 +40,7 @@ def pin_request(given: QueryInput | TurnInput) -> PinRequest:
     """What the activity ``pin`` is asked for the input of a run."""
     common = {"workflow": workflow.info().workflow_type, "namespace": given.namespace, "resources": given.resources}
     if isinstance(given, QueryInput):
-        return PinRequest(kind="query", name=given.name, spec=given.spec, takes_turn=True, **common)
+        return PinRequest(kind="query", name=given.name, spec=given.spec, **common)
     return PinRequest(kind=given.kind, name=given.name, input=given.input, thread=given.thread, **common)
 
 
@@ -79,28 +79,26 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         raise NotImplementedError
 
     async def execute(self) -> TurnOutput:
-        """The result of the turn; for a client it is a status. A failure is raised, unless a parent can't read it."""
-        is_root = fails = True
+        """The result of the turn; for a client it is a status. A failure is raised with it."""
+        is_root = True
         try:
             is_root = self.given.thread is None
-            fails = is_root or self.given.fails
-            work = self._take_turn(self.given, continued=self.is_continued())
-            self.result = await run_in_scope(self.run_state.stop, work)
+            self.result = await run_in_scope(self.run_state.stop, self._take_turn(self.given))
             await self._close_inbox(is_root=is_root)
             self.run_state.details.show_turn(self.given.name, self.result)
         except ContinueAsNew:
             assert self.turn
             await self.settle()
-            await end_trace(self.run_state)
+            end_trace(self.run_state)
             take_up_cancellation(self.run_state.stop)
             continue_as_new(self.given.continued_with(self.continuation(self.turn.state)))
         except ActivityFailed as failed:
             self.result = self.result.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
         self.ended_at = workflow.now()
         status = self._status()
-        result = self._for_client(RunResult.of(status, self.result)) if is_root else self.result
-        await end_trace(self.run_state, status)
-        self.close(status, result, is_root=is_root, fails=fails)
+        result = self._for_client(status) if is_root else self.result
+        end_trace(self.run_state, status)
+        self.close(status, result, is_root=is_root)
         return result
 
     async def _close_inbox(self, *, is_root: bool) -> None:
@@ -112,11 +110,11 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         elif unread:
             self.result = self.result.model_copy(update={"unread": tuple(unread)})
 
-    async def _take_turn(self, given: TurnInput, *, continued: bool) -> TurnResult:
+    async def _take_turn(self, given: TurnInput) -> TurnResult:
         nothing = TurnResult(head=given.thread.head if given.thread else Head(), turns=0)
         stop = self.run_state.stop
         try:
-            if not continued:
+            if given.carried is None:
                 self.begin(await effects.pin(self.run_state, pin_request(given)))
             state = given.carried.state if given.carried else None
             self.turn = self.new_turn(state)

@@ -43,58 +43,7 @@ TAKE_SPANS = "take_spans"
 """The name of the worker's function that takes the spans of runs."""
 
 REPORT_INTERVAL, MAX_ENDED_SPANS = timedelta(seconds=10), 50
-"""How long ago, and how many spans, a run that is traced reports the spans that have ended before its own end."""
+"""A traced run reports its ended spans after this time, or when it has this many of them, before its own end too."""
 
 FALLBACK_FAMILIES = ("ModelError", "AuthenticationError", "TimeoutError")
 """The families of errors after which a model's fallback is asked."""
-
-PIN_IN_TASK = "pin-at-once"
-"""Patch: a run that has no parent is pinned by a local activity, within its first workflow task."""
-
-STALL_PAIRS = "stall-pairs"
-"""Patch: a text in a language without spaces is compared by its pairs of characters, rather than as one word."""
-
-SILENT_TURNS = "silent-turns"
-"""Patch: a turn that adds nothing to the conversation is no repetition of what another member said before it."""
-
-INPUT_BEFORE_MESSAGES = "given-before-told"
-"""Patch: what a continued run was given is taken up before any signal or update."""
-
-SESSION_BOUND_AT_START = "session-bound-at-start"
-"""Patch: a run whose session is too large from the start is refused."""
-
-SESSION_AFTER_START = "session-after-start"
-"""Patch: a child is sent the changes that the session has seen while the child was being started."""
-
-PAUSED_AT_START = "paused-at-start"
-"""Patch: a child of a run that is paused begins paused."""
-
-ORDERED_MESSAGES = "ordered-messages"
-"""Patch: messages to several children go to all at once, and to each child one after the other."""
-
-MESSAGES_JOIN = "all-messages-join"
-"""Patch: messages of people that nobody has read when a run ends join its conversation."""
-
-TIMEOUT_CAUSE = "timeout-cause"
-"""Patch: a query that reaches its timeout looks for what has failed last in the runs of its targets."""
-
-MESSAGES_JOIN_QUERY = "messages-join-query"
-"""Patch: those of a query that was stopped before any target was asked begin a conversation."""
-
-PENDING_IN_PORTIONS = "pending-in-portions"
-"""Patch: pending messages that are too many for one request are written before the model is asked."""
-
-PAUSE_IN_ATTRIBUTES = "pause-in-attributes"
-"""Patch: the search attribute of the phase says Paused while the run is paused."""
-
-CIRCUIT_WAITS = "circuit-waits"
-"""Patch: a call whose circuit breaker is open waits in the workflow."""
-
-SELECTOR_READS_MESSAGES = "selector-reads-messages"
-"""Patch: a selector waits while the run is paused, and reads what people said."""
-
-CANCEL_AGENT = "cancel-agent"
-"""Patch: what a canceled call of an agent elsewhere has left open at its server is canceled by an activity."""
-
-KEPT_OUTCOMES = "kept-outcomes"
-"""Patch: a turn that is stopped before it goes on in the next run still tells of the calls that are done."""

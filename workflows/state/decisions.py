@@ -116,7 +116,7 @@ class Decisions:
         self.on_change()
         try:
             with self._trace.inside(self._trace.new_wait(asked.kind, "wait", asked.id, since=asked.since)) as span:
-                await self._trace.report()
+                self._trace.report()
                 decision = await self._decision(asked, proceeds=proceeds, continues=continues)
                 span.attributes["baton.wait.outcome"] = verdict_of(decision)
         except BaseException as error:

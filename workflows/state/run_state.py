@@ -37,11 +37,6 @@ class Inbox:
         self._messages.append(Message(role="user", content=request.text, name=request.name))
 
     @property
-    def is_empty(self) -> bool:
-        """Whether no message waits."""
-        return not self._messages
-
-    @property
     def waiting(self) -> tuple[Message, ...]:
         """The messages that wait."""
         return tuple(self._messages)
@@ -56,12 +51,12 @@ class Inbox:
         """What a continued run needs of it."""
         if not (self.pause or self._messages):
             return None
-        return InboxState(paused=self.pause is not None, pause=self.pause, waiting=self.waiting)
+        return InboxState(pause=self.pause, waiting=self.waiting)
 
     def restore(self, state: InboxState | None) -> None:
         """Takes up the state of the run that this one continues, before what came to this one."""
         if state:
-            self.pause = state.pause or (Pause(since="") if state.paused else None)
+            self.pause = state.pause
             self._messages = [*state.waiting, *self._messages]
 
 
@@ -181,7 +176,7 @@ class RunState:
         """Waits while the run is paused; raises ActivityInterrupted if it is to stop now."""
         if self.inbox.pause and not self.stop.reason:
             with self.trace.inside(self.trace.new_wait("pause")):
-                await self.trace.report()
+                self.trace.report()
                 await self._resumed()
         else:
             await self._resumed()

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -13,7 +13,7 @@ from temporalio import workflow
 from ...contracts.plan import QueryPlan
 from ...contracts.requests import Pinned
 from ...contracts.trace import OpenSpan, SpanData, TraceContext, derived_id, root_of
-from .constants import MAX_ENDED_SPANS, REPORT_INTERVAL
+from .constants import MAX_ENDED_SPANS, REPORT_INTERVAL, TAKE_SPANS
 from .stopping import ActivityFailed, ActivityInterrupted
 
 _current: ContextVar[str] = ContextVar("span")
@@ -39,10 +39,6 @@ class RunSpan:
         return OpenSpan(id=self.id, start=self.start)
 
 
-async def _report_nothing() -> None:
-    pass
-
-
 class RunTrace:
     """The part of a trace that one run makes. Workflow code only collects spans; its worker exports them.
 
@@ -54,17 +50,18 @@ class RunTrace:
         self.run_id, self._first_run = info.run_id, info.first_execution_run_id
         self._given = TraceContext.in_headers(info.headers)
         self._root = self._given or root_of(self._first_run)
-        self._is_pinned = self.is_on = self.hands_spans = False
+        self._is_pinned = False
+        self.is_on = False
         self._count = 0
         self._ended: list[SpanData] = []
         self._reported_at = info.start_time
         self.run_span: RunSpan | None = None
-        self.report: Callable[[], Awaitable[None]] = _report_nothing
 
     def begin(self, pinned: Pinned, since: datetime) -> None:
         """Begins, or goes on with, the trace of a run that was pinned. A query has a span of its own."""
-        self._is_pinned, self.is_on, plan = True, pinned.hands_spans or pinned.traced, pinned.plan
-        self.hands_spans = pinned.hands_spans
+        self._is_pinned = True
+        self.is_on = pinned.traced
+        plan = pinned.plan
         if isinstance(plan, QueryPlan):
             conversation = plan.conversation.id if plan.conversation else workflow.info().workflow_id
             self._root = replace(self._root, conversation=conversation)
@@ -151,16 +148,13 @@ class RunTrace:
                 attributes={"gen_ai.conversation.id": self._conversation, **span.attributes},
             )
         )
+        if len(self._ended) >= MAX_ENDED_SPANS or workflow.now() - self._reported_at >= REPORT_INTERVAL:
+            self.report()
 
-    def take_ended(self, *, if_due: bool) -> tuple[SpanData, ...]:
-        """Takes the spans that have ended out; with ``if_due`` only if they are many, or the last report is old."""
-        now = workflow.now()
-        due = len(self._ended) >= MAX_ENDED_SPANS or now - self._reported_at >= REPORT_INTERVAL
-        if not self._ended or (if_due and not due):
-            return ()
-        ended, self._ended, self._reported_at = tuple(self._ended), [], now
-        return ended
-
-    def put_back(self, spans: tuple[SpanData, ...]) -> None:
-        """Spans that were not reported after all."""
-        self._ended = [*spans, *self._ended]
+    def report(self) -> None:
+        """Hands the spans that have ended to the worker, which exports them; in a replay it has got them already."""
+        ended, self._ended = self._ended, []
+        self._reported_at = workflow.now()
+        take = workflow.extern_functions().get(TAKE_SPANS)
+        if ended and take and not workflow.unsafe.is_replaying():
+            take(ended)

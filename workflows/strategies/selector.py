@@ -9,7 +9,6 @@ from ...contracts.requests import SelectRequest, SelectResult
 from ..calls import effects
 from ..discussion.discussion import Discussion, TeamTurn, reach_max_turns
 from ..run.turn import TurnOutput, TurnWorkflow
-from ..state.constants import SELECTOR_READS_MESSAGES
 
 
 async def select_speaker(team: Discussion) -> int | None:
@@ -43,11 +42,9 @@ def _candidates(team: Discussion) -> list[int]:
 
 async def _read_inbox(team: Discussion) -> None:
     """Waits while the run is paused, and adds what people said to the conversation that the selector reads."""
-    inbox = team.run.inbox
-    if (inbox.pause or not inbox.is_empty) and workflow.patched(SELECTOR_READS_MESSAGES):
-        await team.run.ready()
-        if messages := inbox.drain():
-            await team.append(messages)
+    await team.run.ready()
+    if messages := team.run.inbox.drain():
+        await team.append(messages)
 
 
 async def _select(team: Discussion, candidates: list[int]) -> SelectResult:

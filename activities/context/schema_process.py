@@ -1,0 +1,76 @@
+"""Checks a value against a JSON Schema, and describes each error: in a bounded process, or at once if that is quick.
+
+References to other schemas are never fetched. Patterns are matched by `regex`, which knows such as ``\\p{L}``.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import regex
+from jsonschema import Draft202012Validator, ValidationError, validators
+from jsonschema.protocols import Validator
+from pydantic import JsonValue
+from referencing import Registry
+
+LONGEST = 300
+"""Characters of one error."""
+
+MAX_ERRORS = 50
+"""Errors that are described."""
+
+Errors = Iterator[ValidationError]
+Keyword = Callable[[Validator, Any, Any, Any], Errors | None]
+"""The function of the library for a keyword: validator, the keyword's value, the value to check, the schema."""
+
+
+def errors_of(given: JsonValue) -> list[str]:
+    """The errors of a value against a schema, each with its JSON path; ``given`` is a list of both."""
+    assert isinstance(given, list)
+    value, schema = given
+    errors = _Validator(schema, registry=Registry()).iter_errors(value)
+    try:
+        return sorted({f"{error.json_path}: {_short(error.message)}" for error in islice(errors, MAX_ERRORS)})
+    except regex.error as error:
+        return [f"$: can't be checked: a pattern in its schema is not a regular expression: {error}"]
+    except RecursionError:
+        return ["$: is nested too deeply"]
+    except MemoryError:
+        raise
+    except Exception as error:  # the library's, for values that it does not expect, such as very large numbers
+        return [f"$: can't be checked: {_short(str(error) or type(error).__name__)}"]
+
+
+def _short(text: str) -> str:
+    """A long text without its middle: the value stands at the beginning, and what is wrong with it at the end."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} … {text[-LONGEST // 2 :]}"
+
+
+def _pattern(validator: Validator, pattern: str, value: Any, _schema: Any) -> Errors:
+    if validator.is_type(value, "string") and not regex.search(pattern, value):
+        yield ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+def _pattern_properties(validator: Any, patterns: Mapping[str, Any], value: Any, _schema: Any) -> Errors:
+    for pattern, schema in patterns.items() if validator.is_type(value, "object") else ():
+        for name, each in value.items():
+            if regex.search(pattern, name):
+                yield from validator.descend(each, schema, path=name, schema_path=pattern)
+
+
+def _additional_properties(validator: Validator, additional: Any, value: Any, schema: Any) -> Errors | None:
+    """The library's own check, of the properties that no pattern names: it matches patterns by `re`."""
+    patterns = schema.get("patternProperties", ())
+    if patterns and validator.is_type(value, "object"):
+        value = {name: each for name, each in value.items() if not any(regex.search(p, name) for p in patterns)}
+    rest = {key: each for key, each in schema.items() if key != "patternProperties"}
+    return _KEYWORDS["additionalProperties"](validator, additional, value, rest)
+
+
+_KEYWORDS: Mapping[str, Keyword] = Draft202012Validator.VALIDATORS
+_OWN: Mapping[str, Keyword] = {
+    "pattern": _pattern,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _additional_properties,
+}
+_Validator = validators.extend(Draft202012Validator, _OWN)  # type: ignore[no-untyped-call]  # the stubs lack its types

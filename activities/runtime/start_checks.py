@@ -1,0 +1,266 @@
+"""Checks that a worker fits its task queue: the journal and the manifests of the other workers and of the open runs."""
+
+import asyncio
+import ipaddress
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterator
+
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client
+from temporalio.service import RPCError
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
+
+from ...contracts.errors import JournalLost, JournalUnavailable
+from ...contracts.message import Head
+from ...contracts.requests import JournalName
+from ...contracts.settings import SettingsError
+from ...contracts.turn import Thread
+from ...journal.database import JournalIdentity, note_namespace
+from ...journal.engine import Engine
+from ...resources.base import JsonModel
+from ...resources.catalog import Catalog
+from ...temporal.activity import workflow_id
+from ...temporal.search_attributes import (
+    HEARTBEAT_INTERVAL,
+    OVERDUE_AFTER,
+    LiveWorker,
+    describe_namespace,
+    live_workers,
+)
+from .settings import Settings
+
+_log = logging.getLogger(__name__)
+
+NO_MANIFESTS = "-"
+
+_MANIFESTS = re.compile(rf"{NO_MANIFESTS}|[0-9a-f]{{8}}")
+
+
+def worker_identity(client: Client, own: Catalog) -> str:
+    """The identity of a worker in Temporal: its process, and a digest of the manifests that it was started with.
+
+    It is short, because five events of each turn hold it.
+    """
+    return f"{client.identity}/{own.sha[:8] if own.manifests else NO_MANIFESTS}"
+
+
+async def check_manifests(client: Client, settings: Settings, own: Catalog) -> None:
+    """Compares this worker's manifests with those of the live workers of its task queue and deployment version.
+
+    Raises:
+        SettingsError: one of two workers has no manifests, so that a run that is started by a name would fail at
+            random. Where both have some, and they differ, as while a changed manifest is rolled out, it logs a warning.
+        RPCError: Temporal can't be asked.
+    """
+    if "workflows" in settings.roles:
+        _compare_manifests(await live_workers(client, settings.task_queue), worker_identity(client, own), settings)
+
+
+async def check_manifests_once_listed(client: Client, settings: Settings, own: Catalog) -> None:
+    """Compares again as soon as Temporal lists this worker, so that of two that start at once the later one ends.
+
+    Raises SettingsError.
+    """
+    if "workflows" not in settings.roles:
+        return
+    identity = worker_identity(client, own)
+    for _ in range(OVERDUE_AFTER // HEARTBEAT_INTERVAL):
+        await asyncio.sleep(HEARTBEAT_INTERVAL.total_seconds())
+        try:
+            workers = await live_workers(client, settings.task_queue)
+        except RPCError:  # a worker outlives an outage of Temporal
+            return
+        if any(worker.identity == identity for worker in workers):
+            _compare_manifests(workers, identity, settings)
+            return
+
+
+def _compare_manifests(workers: list[LiveWorker], identity: str, settings: Settings) -> None:
+    """Compares with each older worker; all others are older as long as this one is not listed itself."""
+    version = f"{settings.deployment}.{settings.build_id}" if settings.deployment else ""
+    own_age = next((_age(worker) for worker in workers if worker.identity == identity), None)
+    own_manifests = _manifests_of(identity)
+    for other in sorted(workers, key=_age):
+        manifests = _manifests_of(other.identity)
+        is_comparable = other.since and other.version == version and _MANIFESTS.fullmatch(manifests)
+        if not is_comparable or manifests == own_manifests or (own_age and _age(other) > own_age):
+            continue
+        what = "no manifests" if manifests == NO_MANIFESTS else "other manifests than this one"
+        text = (
+            f"the worker {other.identity} on the task queue {settings.task_queue} knows {what}: a run that is started "
+            "by a name could go to either of them. Start both with the same manifests (baton worker -f PATH, "
+            "baton dev -f PATH), or give this one a task queue of its own (BATON_TASK_QUEUE)"
+        )
+        if NO_MANIFESTS in (own_manifests, manifests):
+            raise SettingsError(text)
+        _log.warning("%s", text)
+
+
+def _manifests_of(identity: str) -> str:
+    return identity.rpartition("/")[2]
+
+
+def _age(worker: LiveWorker) -> tuple[float, str]:
+    return worker.since, worker.key
+
+
+def check_journal_is_shared(settings: Settings, address: str) -> None:
+    """Raises JournalUnavailable for the default journal, a file here, if Temporal is at an ``address`` elsewhere.
+
+    It may have workers on other machines then, and they need a journal that they can reach.
+    """
+    if not settings.journal_url and not _is_loopback(address):
+        raise JournalUnavailable(
+            f"Temporal at {address} is not on this machine, and the default journal is a file here: "
+            "set BATON_JOURNAL_URL to a database that all workers share"
+        )
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+MAX_RUNS = 20
+"""Open runs whose journals are compared, the newest first."""
+
+MAX_EVENTS = 30
+"""Events at the beginning of a history among which a run is pinned."""
+
+
+async def check_journal(client: Client, engine: Engine, task_queue: str) -> JournalIdentity:
+    """The identity of a worker's journal, which from now on serves the client's namespace.
+
+    Raises:
+        SettingsError: an open run of the task queue began with another journal, which this one does not replace.
+        JournalUnavailable, RPCError: the journal or Temporal can't be asked.
+    """
+    identity = await JournalIdentity.read(engine)
+    query = f"TaskQueue = '{task_queue}' AND ExecutionStatus = 'Running' AND ParentWorkflowId IS NULL"
+    runs = [run async for run in client.list_workflows(query, limit=MAX_RUNS)]
+    journals = await asyncio.gather(*(_journal_of(client, run.id, run.run_id) for run in runs))
+    others = [
+        (run.id, journal)
+        for run, journal in zip(runs, journals, strict=True)
+        if journal and journal.id not in (identity.name.id, *identity.replaces)
+    ]
+    if others:
+        run_id, other = others[0]
+        ids = " ".join(sorted({journal.id for _, journal in others}))
+        raise SettingsError(
+            f"this worker has the journal {identity.name.id} at {identity.name.place}, and the open run {run_id} began "
+            f"with the journal {other.id} at {other.place}. Start the worker with that BATON_HOME or "
+            "BATON_JOURNAL_URL: until then the run waits. "
+            f"If that journal is lost, let this one take its place: baton replace-journal {ids}"
+        )
+    await note_namespace(engine, (await describe_namespace(client)).namespace_info.id)
+    return identity
+
+
+class _Pinned(JsonModel):
+    """What ``pin`` has returned, as far as it matters here."""
+
+    thread: object
+    plan: object
+    journal: JournalName
+
+
+class _Carried(JsonModel):
+    pinned: _Pinned
+
+
+class _Continued(JsonModel):
+    """The input of a run that continues another."""
+
+    carried: _Carried
+
+
+async def _journal_of(client: Client, workflow_id: str, run_id: str) -> JournalName | None:
+    """The journal with which a run began, from its history; None if it is not pinned yet, or can't be read here."""
+    events = client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history_events(page_size=MAX_EVENTS)
+    async for event in events:
+        for payloads, kind in _pinned_in(event):
+            try:
+                (value,) = await client.data_converter.decode(payloads.payloads[:1], [kind])
+            except Exception:  # whatever a client has sent, or without the key: this is not the result of pin
+                continue
+            return value.carried.pinned.journal if isinstance(value, _Continued) else value.journal
+        if event.event_id >= MAX_EVENTS:
+            break
+    return None
+
+
+def _pinned_in(event: HistoryEvent) -> Iterator[tuple[Payloads, type[_Pinned] | type[_Continued]]]:
+    """What may be the result of ``pin``, which is an activity, a local activity, or that of an earlier run."""
+    started = event.workflow_execution_started_event_attributes
+    if started.continued_execution_run_id:
+        yield started.input, _Continued
+    marker = event.marker_recorded_event_attributes
+    if marker.marker_name == "core_local_activity":
+        yield marker.details["result"], _Pinned
+    if event.HasField("activity_task_completed_event_attributes"):
+        yield event.activity_task_completed_event_attributes.result, _Pinned
+
+
+ROW_INTERVAL = 1.0
+"""Seconds between two looks for a run's first row."""
+
+
+class WaitForJournal(Interceptor):
+    """Lets activities wait while the journal at ``place`` lacks the first row of their run's conversation.
+
+    Such a journal is not the run's own: it is another one, or empty. ``check_journal`` can't find every such run, as
+    it compares the newest ones alone. The activities wait until the row is there, or until this worker ends and one
+    with the right journal takes them; otherwise the run would fail with JournalLost. A journal that has the first row
+    has lost another one, and its run fails. ``find_row`` returns a row, or None.
+    """
+
+    def __init__(self, find_row: Callable[[str], Awaitable[object]], place: str) -> None:
+        self._find_row = find_row
+        self._place = place
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002  # SDK's
+        return _WaitingActivities(super().intercept_activity(next), self._find_row, self._place)
+
+
+class _WaitingActivities(ActivityInboundInterceptor):
+    def __init__(
+        self,
+        next_interceptor: ActivityInboundInterceptor,
+        find_row: Callable[[str], Awaitable[object]],
+        place: str,
+    ) -> None:
+        super().__init__(next_interceptor)
+        self._find_row = find_row
+        self._place = place
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> object:  # noqa: A002  # the SDK's name
+        try:
+            return await super().execute_activity(input)
+        except JournalLost:
+            row = _first_row(input.args[0]) if input.args else ""
+            if not row or await self._find_row(row) is not None:
+                raise
+        _log.warning(
+            "%s waits: its conversation is not in the journal at %s. Start this worker with the BATON_HOME or the "
+            "BATON_JOURNAL_URL with which the run began, or restore that journal",
+            workflow_id(),
+            self._place,
+        )
+        while await self._find_row(row) is None:
+            await asyncio.sleep(ROW_INTERVAL)
+        return await super().execute_activity(input)
+
+
+def _first_row(request: object) -> str:
+    """The id of a row that a run's own journal has: the question of the run, or what an activity continues from."""
+    thread = getattr(request, "thread", None)
+    head = getattr(request, "head", None)
+    if isinstance(thread, Thread):
+        return thread.question
+    return head.id if isinstance(head, Head) else ""

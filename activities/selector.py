@@ -1,0 +1,175 @@
+"""What a team's selector is asked: its prompt, the tools by which it may answer, and how its answer is read."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from ..contracts.message import Message, TokenUsage
+from ..contracts.requests import SelectRequest, SelectResult
+from ..contracts.text import parse_json
+from ..resources.agent import Agent
+from ..resources.base import JsonObject
+from ..resources.team import SelectorSpec, Team
+from ..resources.template import fill
+from .context.metering import ChainedModel
+from .context.value_resolver import ValueResolver
+from .tool.tool import ToolDefinition
+
+SELECT = "select-next-speaker"
+TERMINATE = "terminate"
+END = re.compile(r"TERMINATE\b[:\s]*", re.IGNORECASE)
+"""How a selector that answers with text ends its team. The rest of the answer are the final words."""
+
+
+class SpeakerChoice(NamedTuple):
+    """A valid answer: the place among the candidates, or None for the end of the team, with the final words."""
+
+    place: int | None
+    how: Literal["chosen", "matched", "terminated"]
+    words: str = ""
+
+
+def read_choice(answer: Message, names: Sequence[str], *, may_end: bool) -> SpeakerChoice | None:
+    """The choice in an answer, by a tool call or by its text; None where it names no candidate."""
+    for call in answer.tool_calls:
+        arguments = _arguments(call.arguments)
+        if call.name == TERMINATE and may_end:
+            return SpeakerChoice(None, "terminated", str(arguments.get("response") or ""))
+        if call.name == SELECT and (choice := _by_name(str(arguments.get("name") or ""), names)):
+            return choice
+    text = answer.content.strip()
+    if may_end and text.casefold() not in map(str.casefold, names) and (end := END.match(text)):
+        return SpeakerChoice(None, "terminated", text[end.end() :].strip())
+    return _by_name(text, names)
+
+
+def _arguments(text: str) -> JsonObject:
+    try:
+        value = parse_json(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _by_name(text: str, names: Sequence[str]) -> SpeakerChoice | None:
+    """The candidate named by a text: exactly, ignoring case, or as the only candidate that the text mentions."""
+    text = text.strip()
+    if text in names:
+        return SpeakerChoice(names.index(text), "chosen")
+    folded = [name.casefold() for name in names]
+    if text.casefold() in folded:
+        return SpeakerChoice(folded.index(text.casefold()), "matched")
+    mentioned = [
+        place
+        for place, name in enumerate(folded)
+        if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", text.casefold())
+    ]
+    return SpeakerChoice(mentioned[0], "matched") if len(mentioned) == 1 else None
+
+
+def selector_tools(names: Sequence[str], *, may_end: bool) -> list[ToolDefinition]:
+    """The tools that a selector's model is offered: to name the next speaker, and perhaps to end the team.
+
+    They are never used: the model's call is the answer itself.
+    """
+    select = ToolDefinition(
+        SELECT,
+        "Names who speaks next.",
+        {
+            "type": "object",
+            "properties": {"name": {"type": "string", "enum": [*names], "description": "Who speaks next."}},
+            "required": ["name"],
+        },
+    )
+    end = ToolDefinition(
+        TERMINATE,
+        "Ends the discussion. Call it only when the question has been answered.",
+        {
+            "type": "object",
+            "properties": {"response": {"type": "string", "description": "The final words, if any."}},
+        },
+    )
+    return [select, end] if may_end else [select]
+
+
+DEFAULT_PROMPT = """\
+You moderate a discussion among these participants: {{.Roles}}.
+Read the conversation, and decide which of them ({{.Participants}}) can carry it on best.
+
+{{.History}}"""
+
+TERMINATE_PROMPT = "If the user's question has been answered well enough, name nobody and end the discussion instead."
+
+INSTRUCTION = {
+    "tool": "Who speaks next? Answer by calling the tool select-next-speaker.",
+    "text": "Select the next participant to respond. Answer with one name only.",
+}
+TERMINATE_INSTRUCTION = {
+    "tool": " Or call the tool terminate.",
+    "text": " Or answer TERMINATE, a colon, and the final words.",
+}
+
+
+@dataclass(frozen=True)
+class SpeakerSelection:
+    """What a ``select`` request refers to. ``names`` are those of the candidates, in the order of the request."""
+
+    request: SelectRequest
+    team: Team
+    selector: SelectorSpec
+    model: ChainedModel
+    names: Sequence[str]
+    values: ValueResolver
+
+    def messages(self, history: Sequence[Message]) -> list[Message]:
+        """The prompt of the selector's agent and of the selector, and the instruction how to answer."""
+        selector = self.selector
+        names = {
+            "Participants": ", ".join(self.names),
+            "Roles": self._roles(),
+            "History": _spoken(history),
+        }
+        prompt = fill(selector.selector_prompt or DEFAULT_PROMPT, names.__getitem__)
+        instruction = INSTRUCTION[selector.style]
+        if selector.enable_terminate_tool:
+            prompt = f"{prompt}\n\n{selector.terminate_prompt or TERMINATE_PROMPT}"
+            instruction += TERMINATE_INSTRUCTION[selector.style]
+        agent = self.values.catalog.find(self.team.selector_reference())
+        own = self.values.prompt(agent) if isinstance(agent, Agent) else None
+        system = f"{own}\n\n{prompt}" if own else prompt
+        return [Message(role="system", content=system), Message(role="user", content=instruction)]
+
+    def result(self, choice: SpeakerChoice, usage: TokenUsage) -> SelectResult:
+        """The result for a valid answer."""
+        words = Message(role="assistant", content=choice.words, name=self.team.name) if choice.words else None
+        if choice.place is None:
+            return SelectResult(member_index=None, member=None, how=choice.how, usage=usage, said=words)
+        return SelectResult(
+            member_index=self.request.candidates[choice.place],
+            member=self.names[choice.place],
+            how=choice.how,
+            usage=usage,
+            said=words,
+        )
+
+    def fallback(self, usage: TokenUsage) -> SelectResult:
+        """The result where no answer names a candidate: the first one."""
+        return SelectResult(member_index=self.request.candidates[0], member=self.names[0], how="fallback", usage=usage)
+
+    def _roles(self) -> str:
+        """The candidates with their descriptions (ARK: team strategies, template variables)."""
+        roles = []
+        for member, reference in zip(self.team.spec.members, self.team.members(), strict=True):
+            speaker = self.values.catalog.find(reference)
+            described = speaker.spec.description if isinstance(speaker, Agent | Team) else None
+            description = described or ("a person" if member.is_human else None)
+            if member.name_in_team in self.names:
+                roles.append(f"{member.name_in_team}: {description}" if description else member.name_in_team)
+        return ", ".join(roles)
+
+
+def _spoken(messages: Sequence[Message]) -> str:
+    """The messages under their speakers' names, without the results of tools."""
+    spoken = [message for message in messages if message.role in ("user", "assistant") and message.content]
+    return "\n".join(f"# {message.name or message.role}:\n{message.content}\n" for message in spoken)

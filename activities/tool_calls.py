@@ -1,0 +1,269 @@
+"""The activities of tool calls: ``use_tool``, ``review`` and ``delegate``."""
+
+import json
+from collections.abc import Sequence
+from functools import partial
+
+from temporalio import activity
+
+from ..contracts.decisions import MAX_ARGUMENTS, Question
+from ..contracts.errors import BadArguments, JournalLost, NotApproved, ToolFailed, UnknownResource, UnknownTool
+from ..contracts.message import Head, Message, PersonDecision, ToolCall
+from ..contracts.requests import ReviewResult, UseToolRequest, UseToolResult
+from ..contracts.text import parse_json, repair_surrogates, truncate
+from ..contracts.turn import Thread
+from ..journal.accounts import Amount
+from ..journal.journal import Journal
+from ..observability.spans import call_span, found_call, note_call, note_content
+from ..resources import tool as resources
+from ..resources.agent import Agent
+from ..resources.base import JsonModel, JsonObject
+from ..temporal.activity import idempotency_key
+from .context.call_record import CallRecord, new_fence
+from .context.metering import Meter
+from .context.output_schema import schema_errors
+from .context.value_resolver import ValueResolver
+from .panel import find_speaker
+from .runtime.secrets import SecretStore
+from .tool.tool import Answered, AsksPerson, CallableTool, ToolDefinition
+from .tool.tools import Tools
+
+MAX_QUESTION = 8_000
+"""Bytes of a question."""
+
+
+class QuestionNote(JsonModel):
+    """A tool's question. ``state`` is what the tool needs to continue, ``decision`` the one that allowed the call."""
+
+    text: str
+    reply_schema: JsonObject | None = None
+    state: JsonObject
+    decision: PersonDecision | None = None
+
+
+class ToolActivities:
+    """The activities of tool calls: a call is read from the journal, as the history may hold only a part of it."""
+
+    def __init__(self, journal: Journal, tools: Tools, secrets: SecretStore) -> None:
+        self._journal = journal
+        self._tools = tools
+        self._secrets = secrets
+
+    @activity.defn(name="use_tool")
+    async def use_tool(self, request: UseToolRequest) -> UseToolResult:
+        """Returns the result that the journal holds for this activity; uses the tool only if there is none."""
+        key = idempotency_key()
+        earlier: QuestionNote | None = None
+        if request.answered:
+            # The call was allowed when it began, before it asked its question.
+            earlier = await self._earlier_question(request, request.answered.record)
+            request = request.allowed_by(earlier.decision)
+        call, tool = await self._approved(request, key, earlier)
+        row = await self._journal.find(f"{key}/reply")
+        if row and request.answer is None:
+            found_call("execute_tool", tool.definition.name, lambda: _attributes(tool, call), kind="internal")
+        if row is None:
+            if note := await self._question(request, key):
+                return _question_result(request, note, key)
+            try:
+                if request.answer is None:
+                    answer = await self._use(request, key, call, tool)
+                else:
+                    answer = request.answer
+            except AsksPerson as asks:
+                return _question_result(request, await self._note_question(request, key, asks), key)
+            reply = _reply(request, call, tool, await tool.finish(answer))
+            clean = await self._secrets.redact_message(reply)
+            row = await self._journal.append_once(request.thread.head, clean, f"{key}/reply")
+        shown = row.message.truncated().without_fence  # only the model needs the fence
+        return UseToolResult(message=shown, head=row.head, ends=tool.ends)
+
+    @activity.defn(name="review")
+    async def review(self, request: UseToolRequest) -> ReviewResult:
+        """Whether a call needs approval. Raises what the call itself would raise: UnknownTool and BadArguments."""
+        call, tool = await self._find(request, idempotency_key())
+        arguments = await checked_arguments(tool.definition, call.arguments)
+        if tool.approval is None or not tool.approval.is_needed(arguments):
+            return ReviewResult(needed=False)
+        shown = await self._secrets.redact_long(json.dumps(arguments, ensure_ascii=False))
+        return ReviewResult(needed=True, arguments=truncate(shown, MAX_ARGUMENTS))
+
+    @activity.defn(name="delegate")
+    async def delegate(self, request: UseToolRequest) -> Thread:
+        """The new conversation in which the agent or the team behind a tool takes its turn."""
+        key = idempotency_key()
+        question = Message(role="user", content=await use(*await self._approved(request, key)))
+        await self._charge(request, key)
+        head = await self._journal.append(Head(), [await self._secrets.redact_message(question)], key)
+        thread = request.thread.under(request.speaker) if request.thread.account else request.thread
+        return thread.asking(head)
+
+    async def _use(self, request: UseToolRequest, key: str, call: ToolCall, tool: CallableTool) -> str:
+        """The tool's answer; a use that continues after a question is charged to no budget again."""
+        if not request.answered:
+            await self._charge(request, key)
+        with call_span("execute_tool", tool.definition.name, lambda: _attributes(tool, call), kind="internal"):
+            try:
+                return await use(call, tool)
+            except AsksPerson as question:
+                note_call(lambda: {"baton.tool.asks": True})
+                asks = question  # raised after the span: a use that ends with a question has not failed
+        raise asks
+
+    async def _approved(
+        self, request: UseToolRequest, key: str, earlier: QuestionNote | None = None
+    ) -> tuple[ToolCall, CallableTool]:
+        """The call and its tool. Raises NotApproved for a call that requires human approval and has none."""
+        call, tool = await self._find(request, key, earlier)
+        approved = request.decision is not None and request.decision.approved
+        if tool.approval and not approved and tool.approval.is_needed(_parsed(call.arguments)):
+            raise NotApproved(f"{call.name} needs the approval of a person")
+        return call, tool
+
+    async def _find(
+        self, request: UseToolRequest, key: str, earlier: QuestionNote | None = None
+    ) -> tuple[ToolCall, CallableTool]:
+        """The call, with the arguments that a person has changed, and its tool. ``earlier`` is what it has asked."""
+        values = await ValueResolver.of(self._journal, request.thread, self._secrets)
+        answered = Answered(earlier.state, request.answered.decision) if earlier and request.answered else None
+        record = self._record(request, key)
+        speaker = find_speaker(values.catalog, request.speaker)
+        if isinstance(speaker, resources.Tool):
+            question = values.with_secrets((await self._journal.row(request.thread.question)).message)
+            begin_once = partial(record.begin_once, speaker.name)
+            tool = await self._tools.of_manifest(speaker, values, begin_once, answered)
+            built_in = speaker.spec.type in resources.BUILT_IN_TYPES
+            arguments = _as_arguments(question.content, _only_argument(tool.definition) if built_in else "input")
+            call = ToolCall(id="", name=speaker.name, arguments=arguments)
+        elif isinstance(speaker, Agent):
+            call = (await self._journal.row(request.reply or "")).message.tool_calls[request.call]
+            begin_once = partial(record.begin_once, call.name)
+            tools = await self._tools.of_agent(speaker, values, begin_once, answered)
+            tool = _named(call.name, tools)
+        else:
+            raise UnknownResource(f"{request.speaker} uses no tools")
+        changed = request.decision.arguments if request.decision else None
+        return (call if changed is None else call.with_arguments(changed)), tool
+
+    async def _charge(self, request: UseToolRequest, key: str) -> None:
+        """Charges a use of a tool, also of one that fails, to the budgets above it. Raises BudgetExceeded."""
+        if request.thread.account:
+            catalog = await self._journal.catalog(request.thread.catalog)
+            await Meter(self._journal, request.thread, request.speaker, catalog, key).charge(Amount(tool_calls=1))
+
+    async def _question(self, request: UseToolRequest, key: str) -> QuestionNote | None:
+        """The question with which an earlier attempt of the use ``key`` has ended."""
+        text = await self._record(request, key).read("asked")
+        return QuestionNote.model_validate_json(text) if text else None
+
+    async def _earlier_question(self, request: UseToolRequest, key: str) -> QuestionNote:
+        """The question of the earlier use ``key``, which this one continues."""
+        if note := await self._question(request, key):
+            return note
+        raise JournalLost(f"the journal does not hold what was asked by {key}")
+
+    async def _note_question(self, request: UseToolRequest, key: str, asks: AsksPerson) -> QuestionNote:
+        text = truncate(await self._secrets.redact_long(asks.text), MAX_QUESTION)
+        note = QuestionNote(text=text, reply_schema=asks.reply_schema, state=asks.state, decision=request.decision)
+        await self._record(request, key).write("asked", note.model_dump_json())
+        return note
+
+    def _record(self, request: UseToolRequest, key: str) -> CallRecord:
+        return CallRecord(self._journal, self._secrets, request.thread.head, key)
+
+
+def _named(name: str, tools: Sequence[CallableTool]) -> CallableTool:
+    by_name = {tool.definition.name: tool for tool in tools}
+    if name in by_name:
+        return by_name[name]
+    known = f"your tools: {', '.join(by_name)}" if by_name else "you have no tools"
+    raise UnknownTool(f"there is no tool '{name}'; {known}")
+
+
+def _question_result(request: UseToolRequest, note: QuestionNote, key: str) -> UseToolResult:
+    number = request.answered.number + 1 if request.answered else 1
+    question = Question(id=request.question_id(number), text=note.text, reply_schema=note.reply_schema, record=key)
+    return UseToolResult(message=Message(role="tool"), head=request.thread.head, question=question)
+
+
+def _reply(request: UseToolRequest, call: ToolCall, tool: CallableTool, text: str) -> Message:
+    """A tool's result: the answer to a model's call, or, for a query that is put to the tool, its own message."""
+    decision = request.decision
+    if decision is None and request.answered:
+        decision = request.answered.decision.to_remember()
+    if request.reply is None:
+        return Message(role="assistant", content=text, name=call.name, decision=decision)
+    return Message(
+        role="tool",
+        content=text,
+        name=call.name,
+        tool_call_id=call.id,
+        fence=new_fence() if tool.untrusted else None,
+        decision=decision,
+    )
+
+
+async def use(call: ToolCall, tool: CallableTool) -> str:
+    """The tool's answer. Raises BadArguments, and whatever the tool raises."""
+    arguments = await checked_arguments(tool.definition, call.arguments)
+    try:
+        note_content(lambda: {"gen_ai.tool.call.arguments": json.dumps(arguments, ensure_ascii=False)})
+        answer = await tool.use(arguments)
+        note_content(lambda: {"gen_ai.tool.call.result": answer})
+        return answer
+    except ToolFailed as failed:
+        retryable = tool.retries or not failed.non_retryable
+        raise ToolFailed(failed.message, retryable=retryable, retry_after=failed.next_retry_delay) from None
+
+
+def _as_arguments(text: str, name: str) -> str:
+    """A question's text as a tool's arguments: a JSON object as it is, any other text as the argument ``name``."""
+    try:
+        value = parse_json(text)
+    except ValueError:
+        value = None
+    return text if isinstance(value, dict) else json.dumps({name: text})
+
+
+def _only_argument(tool: ToolDefinition) -> str:
+    """The name of a tool's argument if it has exactly one, else ``input``."""
+    properties = tool.parameters.get("properties")
+    (name,) = properties if isinstance(properties, dict) and len(properties) == 1 else ("input",)
+    return name
+
+
+def _parsed(text: str) -> JsonObject:
+    """The arguments of a call; none where they can't be read, with which it is not carried out."""
+    try:
+        value = parse_json(text or "{}")
+    except ValueError:
+        value = None
+    return value if isinstance(value, dict) else {}
+
+
+async def checked_arguments(tool: ToolDefinition, text: str) -> JsonObject:
+    """The arguments of a call, checked against the tool's schema, with its defaults; an empty text means none."""
+    try:
+        value = parse_json(repair_surrogates(json.dumps(parse_json(text or "{}"), ensure_ascii=False)))
+    except ValueError as error:
+        raise BadArguments(f"the arguments of {tool.name} are not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BadArguments(f"the arguments of {tool.name} must be a JSON object")
+    if wrong := await schema_errors(value, tool.parameters):
+        raise BadArguments(f"the arguments of {tool.name} don't fit its schema: {'; '.join(wrong)}")
+    return value | {name: each for name, each in _defaults(tool.parameters).items() if name not in value}
+
+
+def _defaults(schema: JsonObject) -> JsonObject:
+    properties = schema.get("properties")
+    given = properties.items() if isinstance(properties, dict) else ()
+    return {name: each["default"] for name, each in given if isinstance(each, dict) and "default" in each}
+
+
+def _attributes(tool: CallableTool, call: ToolCall) -> JsonObject:
+    attributes: JsonObject = {"gen_ai.tool.name": tool.definition.name, "gen_ai.tool.type": "function"}
+    if call.id:
+        attributes["gen_ai.tool.call.id"] = call.id
+    if tool.definition.description:
+        attributes["gen_ai.tool.description"] = tool.definition.description[:500]
+    return attributes
