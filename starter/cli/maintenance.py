@@ -62,7 +62,8 @@ def prune(
     from ..operations.prune import journal_address, prune_journal, read_age
     from .client import with_client
 
-    url, age = journal_address(), read_age(older_than) if older_than else None
+    url = journal_address()
+    age = read_age(older_than) if older_than else None
     pruned = with_client(lambda client: prune_journal(client, url, age, dry=dry_run))
     done = "Would delete" if dry_run else "Deleted"
     print_message(
@@ -121,7 +122,8 @@ def codec_server(
     from ..scripted_model import serve_in_thread
     from ..server.codec_server import codec_app
 
-    keys, origins = Keys.from_environment(os.environ), origin or UI_ORIGINS
+    keys = Keys.from_environment(os.environ)
+    origins = origin or UI_ORIGINS
     if not keys.ids:
         raise SettingsError(f"{KEYS} is not set: payloads can't be decrypted without a key")
     with serve_in_thread(codec_app(Codec(keys), origins), port, host) as url:

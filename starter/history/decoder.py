@@ -168,13 +168,17 @@ async def decode_request(
     """The request of a client; None for what a parent forwards to its child, and for what a run ignores."""
     if event == "workflow_execution_update_accepted":
         request = attributes.accepted_request
-        name, payloads, client = request.input.name, request.input.args, request.meta.identity
+        name = request.input.name
+        payloads = request.input.args
+        client = request.meta.identity
     elif attributes.external_workflow_execution.workflow_id:
         return None
     elif event == "workflow_execution_cancel_requested":
         return RequestReceived(run, at, "cancel", attributes.identity, {"reason": attributes.cause or None})
     else:
-        name, payloads, client = attributes.signal_name, attributes.input, attributes.identity
+        name = attributes.signal_name
+        payloads = attributes.input
+        client = attributes.identity
     value = await _value(converter, payloads)
     if name not in get_args(RequestKind):
         return None

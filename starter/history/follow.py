@@ -46,13 +46,15 @@ async def follow(
 
 async def _read_to_the_end(reader: "_HistoryReader", on_event: OnEvent, reconnect_timeout: float) -> None:
     """Reads on until the run is over, and reconnects as long as each connection brings new events in time."""
-    count_at_loss, lost_at = -1, 0.0
+    count_at_loss = -1
+    lost_at = 0.0
     while True:
         try:
             return await reader.read_on(on_event)
         except RPCError:
             if reader.count != count_at_loss:
-                count_at_loss, lost_at = reader.count, time.monotonic()
+                count_at_loss = reader.count
+                lost_at = time.monotonic()
             if time.monotonic() - lost_at >= reconnect_timeout:
                 raise
             await asyncio.sleep(RECONNECT_INTERVAL)
