@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 COUNTING := bench-history-size bench-selector bench-fuzz
 TIMING := bench-hostile bench-single bench-overhead bench-kills bench-control bench-query-burst bench-idle-teams bench-approvals bench-outage bench-conversation bench-stalls bench-telemetry
 RECORDING := record-histories add-history replace-history replace-stored-names
-.PHONY: demo test pytest lint types lock clean schema bench bench-mcp bench-older-sdks bench-peers $(RECORDING) $(COUNTING) $(TIMING)
+.PHONY: demo test pytest lint types lock clean schema reference bench bench-mcp bench-older-sdks bench-peers $(RECORDING) $(COUNTING) $(TIMING)
 
 demo: $(INSTALLED)
 	@$(BIN)/python samples/demo.py
@@ -69,7 +69,7 @@ LOCK = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --
 lock: $(READY)
 	$(LOCK) --group dev --upgrade --output-file requirements-dev.lock
 	$(LOCK) --group build --constraint requirements-dev.lock --output-file requirements.lock
-	$(LOCK) --group build --extra anthropic --extra bedrock --extra otel --extra s3 --constraint requirements-dev.lock \
+	$(LOCK) --group build --extra anthropic --extra bedrock --extra s3 --constraint requirements-dev.lock \
 	  --output-file requirements-extras.lock
 
 clean:
@@ -78,6 +78,10 @@ clean:
 # Writes schema.json, which editors use for manifests.
 schema: $(INSTALLED)
 	$(BIN)/baton schema > schema.json
+
+# Writes the tables of fields into docs/reference.md.
+reference: $(READY)
+	$(BIN)/python -m tests.harness.field_tables
 
 # Records new scenarios, and new stored names and shapes, for the replay tests. Never changes what is recorded.
 record-histories: $(READY)

@@ -59,7 +59,7 @@ from .journal.journal import Journal
 from .journal.manifest_store import ManifestStore
 from .observability.log import KnownAttributes, log_to_stderr, shorten_sdk_log
 from .observability.metrics_export import MetricsText, exporting_metrics, watch_waiting_runs
-from .observability.tracing import TracedActivities, run_is_sampled, tracing_of
+from .observability.tracing import TracedActivities, run_is_sampled, span_processor
 from .resources.functions import Function
 from .resources.loader import Loaded, load_files
 from .resources.problems import ManifestError
@@ -94,7 +94,7 @@ async def run_worker(
     executors = Executors(secrets)
     memory = HttpMemory()
     single_flight = SingleFlight(secrets.redact_partial)
-    tracing = tracing_of(environment, settings.state_dir / "spans", secrets.redact)
+    spans = span_processor(environment, settings.state_dir / "spans", secrets.redact)
     journal = await Journal.open(settings.journal, Keys.from_environment(environment))
     tools = Tools(secrets, registry, calls, journal, approve_destructive=settings.approve_destructive)
     try:
@@ -114,7 +114,7 @@ async def run_worker(
             attributes=KnownAttributes(client),
             query_ttl=settings.query_ttl_seconds,
             dialect=settings.dialect,
-            traced=partial(run_is_sampled, tracing),
+            traced=partial(run_is_sampled, spans),
         )
         activities = activities_of(pin, journal, providers, executors, memory, tools, registry, secrets, calls)
 
@@ -122,21 +122,23 @@ async def run_worker(
         interceptors: list[Interceptor] = [RedactionInterceptor(secrets.redact), single_flight]
         if not journal_identity.replaces:  # else what is missing is lost for good
             interceptors.append(WaitForJournal(journal.find, journal_identity.name.place))
-        if tracing.is_on:
-            interceptors += [TracedWorkflows(tracing.take), TracedActivities(tracing)]
+        if spans:
+            interceptors += [TracedWorkflows(spans.take), TracedActivities(spans)]
         workers = [
             _sdk_worker(client, identity, queue, settings, activities, interceptors)
             for queue in settings.worker_queues()
         ]
 
         checks = checks_of(workers, client, lambda: journal_identity.check_unchanged(journal.database.engine))
-        health = serve_health(settings.http_addresses, checks, lambda: calls.circuits.states, metrics)
+        health = serve_health(settings.http_addresses, checks, lambda: calls.open_circuits, metrics)
         waiting_runs = watch_waiting_runs(client, settings.task_queue) if metrics else contextlib.nullcontext()
         async with health, watch_event_loop(), waiting_runs, run_all(workers):
             yield secrets
     finally:
-        for part in (single_flight, providers, executors, memory, tools, tracing):
+        for part in (single_flight, providers, executors, memory, tools):
             await part.close()
+        if spans:
+            await spans.close()
         registry.close()
         await journal.close()  # last, as activities that are cancelled append what was said
 

@@ -114,14 +114,14 @@ class AgentActivities:
         return CancelAgentResult(asked=await (await self._executors.of(executor)).cancel(left_open))
 
     async def _execute(self, executor: AgentExecutor, execution: Execution) -> list[Message]:
-        async with self._calls.make("agent", execution.executor, execution.values) as call:
-            with call_span("invoke_agent", execution.agent.name, lambda: _agent_attributes(execution.agent)):
-                note_content(lambda: asked_content(ModelRequest(execution.messages)))
-                said = await executor.execute(execution, on_text)
-                note_call(lambda: answer_attributes(said[-1]))
-                note_content(lambda: answer_content(said[-1], "stop"))
-            call.used(said[-1].usage)
-            return said
+        span = call_span("invoke_agent", execution.agent.name, lambda: _agent_attributes(execution.agent))
+        async with self._calls.make("agent", execution.executor, execution.values, span=span) as call:
+            note_content(lambda: asked_content(ModelRequest(execution.messages)))
+            messages = await executor.execute(execution, on_text)
+            note_call(lambda: answer_attributes(messages[-1]))
+            note_content(lambda: answer_content(messages[-1], "stop"))
+            call.used(messages[-1].usage)
+            return messages
 
     async def _context(self, request: AskModelRequest) -> _Context:
         values = await ValueResolver.of(self._journal, request.thread, self._secrets)

@@ -277,7 +277,9 @@ class Pin:
         Raises InvalidInput if the worker takes no manifest of a run: a Query is a question, and no manifest.
         """
         if self._secrets.is_noted(brought.prepared().sha):
-            return catalog if catalog.sha == brought.sha else catalog.remade(catalog.manifests, known_as=brought.sha)
+            if catalog.sha == brought.sha:
+                return catalog
+            return catalog.with_manifests(catalog.manifests, made_from=brought.sha)
         others = non_worker_manifest_ids(own, catalog) if self._accepts != "all" else ()
         refused = [each for each in others if brought.by_id(each) and not each.startswith("Query/")]
         if refused and self._accepts == "none":
@@ -285,7 +287,7 @@ class Pin:
                 f"this worker runs its own manifests alone (BATON_INLINE_MANIFESTS=none), and the run brings or "
                 f"changes {', '.join(refused)}"
             )
-        return catalog.remade(catalog.manifests, others) if others else catalog
+        return catalog.with_manifests(catalog.manifests, inline=others) if others else catalog
 
     def _brings(self, server: MCPServer, catalog: Catalog) -> bool:
         """Whether a run brings a server with a command, or a value of it, that are not of the worker's folder.

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
@@ -107,6 +107,28 @@ class SpanData(JsonModel):
     error: str | None = None
     message: str = ""
     attributes: dict[str, JsonValue] = {}
+
+    def with_texts(self, change: Callable[[str], str]) -> "SpanData":
+        """The span with every text in it changed, also those of lists."""
+
+        def changed(value: JsonValue) -> JsonValue:
+            if isinstance(value, list):
+                return [changed(item) for item in value]
+            return change(value) if isinstance(value, str) else value
+
+        return SpanData(
+            trace=self.trace,
+            id=self.id,
+            parent=self.parent,
+            state=self.state,
+            name=change(self.name),
+            kind=self.kind,
+            start=self.start,
+            end=self.end,
+            error=self.error,
+            message=change(self.message),
+            attributes={name: changed(value) for name, value in self.attributes.items()},
+        )
 
 
 class OpenSpan(JsonModel):

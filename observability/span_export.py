@@ -7,17 +7,17 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
 
 from opentelemetry import context as otel_context
 from opentelemetry import propagate
+from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider, sampling
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider, sampling
 from opentelemetry.sdk.trace.export import SpanExporter as SdkExporter
 from opentelemetry.sdk.trace.export import SpanExportResult
-from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import (
     NonRecordingSpan,
     SpanContext,
@@ -38,113 +38,91 @@ from .span_queue import SpanQueue
 
 _PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc", "http/json": "otlp_json_http"}
 _KINDS = {"client": SpanKind.CLIENT, "internal": SpanKind.INTERNAL}
-_ids: ContextVar[tuple[int, int]] = ContextVar("ids")
-
-
-class _GivenIds(IdGenerator):
-    """Gives the ids of the span that is being made."""
-
-    def generate_trace_id(self) -> int:
-        return _ids.get()[0]
-
-    def generate_span_id(self) -> int:
-        return _ids.get()[1]
-
-
-class _Ended(SpanProcessor):
-    """Keeps the spans of the SDK that have ended."""
-
-    def __init__(self) -> None:
-        self.spans = list[ReadableSpan]()
-
-    def on_end(self, span: ReadableSpan) -> None:
-        self.spans.append(span)
 
 
 class SpanExporter:
-    """Makes spans of the SDK and exports them. Raises SettingsError for an exporter that is not installed."""
+    """Exports spans with OpenTelemetry's exporters; samples runs, and hands their places in a trace on.
+
+    Raises SettingsError for an exporter that is not installed.
+    """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._sampler = TracerProvider(shutdown_on_exit=False).sampler
-        self._provider = TracerProvider(
-            sampler=sampling.ALWAYS_ON,  # what is not sampled does not come here
-            resource=Resource.create({} if _is_named(environment) else {SERVICE_NAME: "baton"}),
-            id_generator=_GivenIds(),
-            shutdown_on_exit=False,
-        )
+        self._sampler = TracerProvider(shutdown_on_exit=False).sampler  # the SDK has no other way to the configured one
+        self._resource = Resource.create({} if _is_named(environment) else {SERVICE_NAME: "baton"})
+        self._scope = InstrumentationScope("baton", importlib.metadata.version("baton"))
+        self._limits = SpanLimits()
         names = (environment.get("OTEL_TRACES_EXPORTER") or "otlp").split(",")
         self._exporters = [_exporter(name.strip(), environment) for name in names]
-        self._provider.add_span_processor(ended := _Ended())
-        self._ended = ended
-        self._tracer = self._provider.get_tracer("baton", importlib.metadata.version("baton"))
 
     def samples(self, place: TraceContext) -> bool:
-        """Whether the sampler takes what begins at this place."""
-        trace, parent = int(place.trace, 16), _parent(place)
-        decision = self._sampler.should_sample(parent, trace, "invoke_workflow").decision
-        return decision is sampling.Decision.RECORD_AND_SAMPLE
+        """Whether the sampler takes what begins at this place (OTEL_TRACES_SAMPLER)."""
+        result = self._sampler.should_sample(_context(place), int(place.trace, 16), "invoke_workflow")
+        return result.decision is sampling.Decision.RECORD_AND_SAMPLE
 
     @contextlib.contextmanager
     def attached(self, place: TraceContext) -> Iterator[None]:
-        """Makes it OpenTelemetry's current place in the block."""
-        token = otel_context.attach(_parent(place) or otel_context.Context())
+        """Makes it OpenTelemetry's current place in the block, for whatever libraries do there."""
+        token = otel_context.attach(_context(place) or otel_context.Context())
         try:
             yield
         finally:
             otel_context.detach(token)
 
     def headers(self, place: TraceContext) -> dict[str, str]:
-        """The place as headers."""
+        """The headers that hand the place on in a request (OTEL_PROPAGATORS)."""
         carrier = dict[str, str]()
-        propagate.inject(carrier, _parent(place))
+        propagate.inject(carrier, _context(place))
         return carrier
 
     def export(self, spans: Sequence[SpanData]) -> bool:
         """Exports spans, and waits for that; whether an exporter has taken them. For one thread at a time."""
-        self._ended.spans = []
-        for each in spans:
-            self._make(each)
+        ended = [self._readable(span) for span in spans]
         # a program that traces its requests, and in which a worker runs, is not to trace these
         token = otel_context.attach(otel_context.set_value(otel_context._SUPPRESS_INSTRUMENTATION_KEY, True))
         try:
-            return SpanExportResult.SUCCESS in [each.export(self._ended.spans) for each in self._exporters]
+            return SpanExportResult.SUCCESS in [exporter.export(ended) for exporter in self._exporters]
         finally:
             otel_context.detach(token)
 
-    def _make(self, data: SpanData) -> None:
-        """Makes a span that has ended."""
-        token = _ids.set((int(data.trace, 16), int(data.id, 16)))
-        try:
-            span = self._tracer.start_span(
-                data.name,
-                _parent(TraceContext(data.trace, data.parent, state=data.state)) or otel_context.Context(),
-                _KINDS[data.kind],
-                {name: _value(value) for name, value in data.attributes.items() if value is not None},
-                start_time=_nanoseconds(data.start),
-            )
-        finally:
-            _ids.reset(token)
-        if data.error:
-            span.set_attribute("error.type", data.error)
-            span.set_status(Status(StatusCode.ERROR, data.message or None))
-        span.end(max(_nanoseconds(data.end), _nanoseconds(data.start)))
+    def _readable(self, span: SpanData) -> ReadableSpan:
+        """The span as the SDK has it. It is not made by a tracer, which would choose the ids."""
+        attributes = {name: _value(value) for name, value in span.attributes.items() if value is not None}
+        status = Status()
+        if span.error:
+            attributes["error.type"] = span.error
+            status = Status(StatusCode.ERROR, span.message or None)
+        place = TraceContext(span.trace, span.id, state=span.state)
+        return ReadableSpan(
+            name=span.name,
+            context=_span_context(place, is_remote=False),
+            parent=_span_context(place.below(span.parent), is_remote=True) if span.parent else None,
+            resource=self._resource,
+            attributes=BoundedAttributes(
+                self._limits.max_span_attributes, attributes, max_value_len=self._limits.max_span_attribute_length
+            ),
+            kind=_KINDS[span.kind],
+            status=status,
+            start_time=_nanoseconds(span.start),
+            end_time=max(_nanoseconds(span.end), _nanoseconds(span.start)),
+            instrumentation_scope=self._scope,
+        )
 
     def close(self) -> None:
         """Ends an export that is under way, and the exporters."""
-        for each in self._exporters:
-            each.shutdown()
+        for exporter in self._exporters:
+            exporter.shutdown()
 
 
 def _exporter(name: str, environment: Mapping[str, str]) -> SdkExporter:
     variable = "OTEL_TRACES_EXPORTER"
     if name == "otlp":
         variable = "OTEL_EXPORTER_OTLP_PROTOCOL"
-        wanted = environment.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environment.get(variable) or "http/protobuf"
-        name = _PROTOCOLS.get(wanted, wanted)
-    found = importlib.metadata.entry_points(group="opentelemetry_traces_exporter", name=name)
-    if not found:
+        protocol = environment.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environment.get(variable) or "http/protobuf"
+        name = _PROTOCOLS.get(protocol, protocol)
+    entry_points = importlib.metadata.entry_points(group="opentelemetry_traces_exporter", name=name)
+    if not entry_points:
         raise SettingsError(f"{variable}: the exporter '{name}' is not installed")
-    exporter: SdkExporter = next(iter(found)).load()()
+    exporter: SdkExporter = next(iter(entry_points)).load()()
     return exporter
 
 
@@ -154,14 +132,22 @@ def _is_named(environment: Mapping[str, str]) -> bool:
     return bool(environment.get("OTEL_SERVICE_NAME")) or f"{SERVICE_NAME}=" in resource
 
 
-def _parent(place: TraceContext) -> otel_context.Context | None:
+def _context(place: TraceContext) -> otel_context.Context | None:
     """The place as a context of OpenTelemetry's API; None for the root of a trace."""
     if place.span is None:
         return None
-    flags = TraceFlags(TraceFlags.SAMPLED if place.sampled else TraceFlags.DEFAULT)
-    state = TraceState.from_header([place.state]) if place.state else None
-    span = SpanContext(int(place.trace, 16), int(place.span, 16), is_remote=True, trace_flags=flags, trace_state=state)
-    return set_span_in_context(NonRecordingSpan(span), otel_context.Context())
+    return set_span_in_context(NonRecordingSpan(_span_context(place, is_remote=True)), otel_context.Context())
+
+
+def _span_context(place: TraceContext, *, is_remote: bool) -> SpanContext:
+    """The span of a place as OpenTelemetry's API has it."""
+    return SpanContext(
+        trace_id=int(place.trace, 16),
+        span_id=int(place.span or "0", 16),
+        is_remote=is_remote,
+        trace_flags=TraceFlags(TraceFlags.SAMPLED if place.sampled else TraceFlags.DEFAULT),
+        trace_state=TraceState.from_header([place.state]) if place.state else None,
+    )
 
 
 def _value(value: JsonValue) -> str | bool | int | float | list[str]:
@@ -173,6 +159,8 @@ def _value(value: JsonValue) -> str | bool | int | float | list[str]:
 def _nanoseconds(time: datetime) -> int:
     return round(time.timestamp() * 1_000_000) * 1_000
 
+
+_CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 CLOSE_SECONDS = 5.0
 """For how long a worker that ends exports what is left; another one takes the rest over."""
@@ -186,55 +174,48 @@ DEFAULTS = {"OTEL_BSP_SCHEDULE_DELAY": 1_000, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": 
 log = logging.getLogger("baton")
 
 
-class SpanExport:
-    """Takes spans, and exports them with an ``exporter`` every ``interval`` seconds, at most ``batch`` at once.
+class SpanProcessor:
+    """Queues the spans of a worker and exports them in the background, as OpenTelemetry's batch processor does.
 
-    ``redact`` removes secrets from every text.
+    That one loses what it holds with its process; the spans of this one are also in files below ``folder``. No call and
+    no run fails because of it. ``redact`` removes secrets from every text. Raises SettingsError.
     """
 
-    def __init__(
-        self, exporter: SpanExporter, queue: SpanQueue, redact: Callable[[str], str], interval: float, batch: int
-    ) -> None:
-        self.exporter, self._queue, self._interval, self._batch = exporter, queue, interval, batch
-        self._redact, self._loop = redact, asyncio.get_running_loop()
-        self._pause, self._size = interval, batch
+    def __init__(self, environment: Mapping[str, str], folder: Path, redact: Callable[[str], str]) -> None:
+        most = _number(environment, "OTEL_BSP_MAX_QUEUE_SIZE")
+        self._batch = min(_number(environment, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"), most)
+        self._size = self._batch  # smaller while the collector refuses spans
+        self._interval = _number(environment, "OTEL_BSP_SCHEDULE_DELAY") / 1_000
+        self._pause = self._interval  # longer while the collector takes nothing
+        self.exporter = SpanExporter(environment)
+        self.captures_content = environment.get(_CAPTURE, "").lower() in ("true", "1", "span_only", "span_and_event")
+        self._queue = SpanQueue(folder, Keys.from_environment(environment), most)
+        self._redact = redact
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="export-spans")
-        self._is_due, self._is_closing = asyncio.Event(), False
+        self._loop = asyncio.get_running_loop()
+        self._is_due = asyncio.Event()
+        self._is_closing = False
         self._task = asyncio.create_task(self._run())
-
-    @classmethod
-    def of(cls, environment: Mapping[str, str], folder: Path, redact: Callable[[str], str]) -> "SpanExport":
-        """As OpenTelemetry's variables say. Raises SettingsError."""
-        delay, batch, most = (_number(environment, name) for name in DEFAULTS)
-        queue = SpanQueue(folder, Keys.from_environment(environment), most)
-        return cls(SpanExporter(environment), queue, redact, delay / 1_000, min(batch, most))
 
     async def add(self, spans: Sequence[SpanData]) -> None:
         """Takes spans over: when it returns, they will be exported, by this process or by another one."""
-        size = sum(len(value) for each in spans for value in each.attributes.values() if isinstance(value, str))
+        size = sum(len(value) for span in spans for value in span.attributes.values() if isinstance(value, str))
         await in_thread_if_long(size, self.take, spans)
 
     def take(self, spans: Sequence[SpanData]) -> None:
-        """The same, in any thread."""
+        """The same in any thread, such as that of a workflow."""
         try:
-            self._queue.add([self._clean(each) for each in spans])
+            self._queue.add([self._redacted(span) for span in spans])
             if len(self._queue) >= self._batch == self._size:
                 self._loop.call_soon_threadsafe(self._is_due.set)
         except Exception:  # whatever it is, calls and runs go on
             log.exception("spans are lost")
 
-    def _clean(self, span: SpanData) -> SpanData:
+    def _redacted(self, span: SpanData) -> SpanData:
         whole = json.dumps([span.name, span.message, span.attributes], ensure_ascii=False)
         if self._redact(whole) == whole:  # which is nearly always so, and quicker than each text by itself
             return span
-        attributes = {name: self._clean_value(value) for name, value in span.attributes.items()}
-        texts = {"name": self._redact(span.name), "message": self._redact(span.message)}
-        return span.model_copy(update={**texts, "attributes": attributes})
-
-    def _clean_value(self, value: JsonValue) -> JsonValue:
-        if isinstance(value, list):
-            return [self._clean_value(each) for each in value]
-        return self._redact(value) if isinstance(value, str) else value
+        return span.with_texts(self._redact)
 
     async def close(self) -> None:
         """Exports what is left, in CLOSE_SECONDS at most."""
@@ -301,7 +282,7 @@ class SpanExport:
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:
-    given = environment.get(name) or str(DEFAULTS[name])
-    if not given.isdecimal() or not 0 < int(given) <= 10_000_000:
-        raise SettingsError(f"{name} is '{given}', and not a number from 1 to 10,000,000")
-    return int(given)
+    text = environment.get(name) or str(DEFAULTS[name])
+    if not text.isdecimal() or not 0 < int(text) <= 10_000_000:
+        raise SettingsError(f"{name} is '{text}', and not a number from 1 to 10,000,000")
+    return int(text)

@@ -4,11 +4,10 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import JsonValue
 from temporalio import activity
@@ -18,20 +17,11 @@ from ..contracts.trace import SpanData, TraceContext, call_span_id, derived_id
 from ..temporal.activity import idempotency_key
 from . import metrics
 
+if TYPE_CHECKING:
+    from .span_export import SpanProcessor
+
 Kind = Literal["internal", "client"]
 Attributes = Mapping[str, JsonValue]
-
-
-class Propagation(Protocol):
-    """What OpenTelemetry's API needs to know of a place in a trace."""
-
-    captures_content: bool
-
-    def attached(self, place: TraceContext) -> AbstractContextManager[None]:
-        """Makes it the place of whatever libraries do in the block."""
-
-    def headers(self, place: TraceContext) -> dict[str, str]:
-        """The headers that hand it on in a request (OTEL_PROPAGATORS)."""
 
 
 @dataclass
@@ -58,7 +48,7 @@ class CallSpans:
     """
 
     parent: TraceContext
-    propagation: Propagation
+    processor: "SpanProcessor"
     calls: list[CallSpan] = field(default_factory=lambda: list[CallSpan]())
 
     def spans(self, *, final: bool) -> list[SpanData]:
@@ -97,7 +87,7 @@ def call_span(
     call = _new(spans, operation, subject, attributes(), label, kind)
     token = _call.set(call)
     try:
-        with spans.propagation.attached(call.place):
+        with spans.processor.exporter.attached(call.place):
             yield
     except CircuitOpen:
         call.is_call = False
@@ -133,14 +123,14 @@ def note_content(attributes: Callable[[], Attributes]) -> None:
 
     ``attributes`` is called in a thread after the call, as what is said may be long.
     """
-    if (call := _call.get()) and (spans := _spans.get()) and spans.propagation.captures_content:
+    if (call := _call.get()) and (spans := _spans.get()) and spans.processor.captures_content:
         call.content.append(attributes)
 
 
 def trace_headers() -> dict[str, str]:
     """The headers that hand the call that is being made on to a server."""
     call, spans = _call.get(), _spans.get()
-    return spans.propagation.headers(call.place) if call and spans else {}
+    return spans.processor.exporter.headers(call.place) if call and spans else {}
 
 
 def _new(spans: CallSpans, operation: str, subject: str, attributes: Attributes, label: str, kind: Kind) -> CallSpan:

@@ -1,10 +1,7 @@
 """Tracing of a worker: which spans it exports, and the interceptors that trace its activities."""
 
 import asyncio
-import contextlib
-import importlib.util
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,77 +18,25 @@ from ..temporal.activity import is_last_attempt, is_withdrawn
 from .spans import CallSpans, collecting
 
 if TYPE_CHECKING:
-    from .span_export import SpanExport
+    from .span_export import SpanProcessor
 
-_CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-_WANTED = ("OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-
-log = logging.getLogger("baton")
+_ENABLING = ("OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+"""Variables of which one turns traces on."""
 
 
-def tracing_of(environment: Mapping[str, str], folder: Path, redact: Callable[[str], str]) -> "Tracing":
-    """What reports the spans of a worker, if they are asked for. Raises SettingsError.
+def span_processor(
+    environment: Mapping[str, str], folder: Path, redact: Callable[[str], str]
+) -> "SpanProcessor | None":
+    """What exports the spans of a worker; None where OpenTelemetry's variables turn traces off. Raises SettingsError.
 
     ``folder`` has what is not exported yet. ``redact`` removes secrets from every text.
     """
-    if not _is_wanted(environment):
-        return Tracing(None)
-    if importlib.util.find_spec("opentelemetry.sdk") is None:
-        log.warning("no traces are reported, though OTEL_… asks for them: install opentelemetry-sdk")
-        return Tracing(None)
-    from .span_export import SpanExport  # noqa: PLC0415  # of the extra `otel`
+    is_disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    if is_disabled or environment.get("OTEL_TRACES_EXPORTER") == "none" or not any(map(environment.get, _ENABLING)):
+        return None
+    from .span_export import SpanProcessor  # noqa: PLC0415  # it loads much, which most workers do not need
 
-    return Tracing(SpanExport.of(environment, folder, redact), captures_content=_captures(environment))
-
-
-class Tracing:
-    """Reports spans; without an ``export`` it does nothing. No call and no run fails because of that."""
-
-    def __init__(self, export: "SpanExport | None", *, captures_content: bool = False) -> None:
-        self._export, self.captures_content = export, captures_content
-
-    @property
-    def is_on(self) -> bool:
-        """Whether spans are reported."""
-        return self._export is not None
-
-    def samples(self, place: TraceContext) -> bool:
-        """Whether the sampler takes a run that begins at this place."""
-        return self._export is not None and self._export.exporter.samples(place)
-
-    @contextlib.contextmanager
-    def attached(self, place: TraceContext) -> Iterator[None]:
-        """Makes it the place of whatever libraries do in the block."""
-        with self._export.exporter.attached(place) if self._export else contextlib.nullcontext():
-            yield
-
-    def headers(self, place: TraceContext) -> dict[str, str]:
-        """The headers that hand a place on."""
-        return self._export.exporter.headers(place) if self._export else {}
-
-    async def report(self, spans: Sequence[SpanData]) -> None:
-        """Takes spans over. When it returns, not even the death of this process loses them."""
-        if self._export and spans:
-            await self._export.add(spans)
-
-    def take(self, spans: Sequence[SpanData]) -> None:
-        """The same in a thread that is not the event loop's: that of a workflow."""
-        if self._export:
-            self._export.take(spans)
-
-    async def close(self) -> None:
-        """Exports what is left."""
-        if self._export:
-            await self._export.close()
-
-
-def _is_wanted(environment: Mapping[str, str]) -> bool:
-    off = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
-    return not off and environment.get("OTEL_TRACES_EXPORTER") != "none" and any(map(environment.get, _WANTED))
-
-
-def _captures(environment: Mapping[str, str]) -> bool:
-    return environment.get(_CAPTURE, "").lower() in ("true", "1", "span_only", "span_and_event")
+    return SpanProcessor(environment, folder, redact)
 
 
 _place: ContextVar[TraceContext | None] = ContextVar("place", default=None)
@@ -101,17 +46,17 @@ class TracedActivities(Interceptor):
     """Reports a call before its result can be lost with the worker: an attempt that dies before that is followed by
     another one, which finds the result in the journal and reports the span itself, with the same id."""
 
-    def __init__(self, tracing: Tracing) -> None:
-        self._tracing = tracing
+    def __init__(self, processor: "SpanProcessor") -> None:
+        self._processor = processor
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002  # SDK's
-        return _TracedCalls(super().intercept_activity(next), self._tracing)
+        return _TracedCalls(super().intercept_activity(next), self._processor)
 
 
 class _TracedCalls(ActivityInboundInterceptor):
-    def __init__(self, next_interceptor: ActivityInboundInterceptor, tracing: Tracing) -> None:
+    def __init__(self, next_interceptor: ActivityInboundInterceptor, processor: "SpanProcessor") -> None:
         super().__init__(next_interceptor)
-        self._tracing = tracing
+        self._processor = processor
 
     async def execute_activity(self, input: ExecuteActivityInput) -> object:  # noqa: A002  # the SDK's name
         place = TraceContext.in_headers(input.headers)
@@ -120,14 +65,14 @@ class _TracedCalls(ActivityInboundInterceptor):
             return await self._pin(input)
         if place is None or not place.sampled or activity.info().is_local:
             return await super().execute_activity(input)
-        made = CallSpans(place, self._tracing)
+        calls = CallSpans(place, self._processor)
         try:
-            with collecting(made):
+            with collecting(calls):
                 result = await super().execute_activity(input)
         except (Exception, asyncio.CancelledError) as error:
-            await self._report(made, final=_is_final(error))
+            await self._report(calls, final=_is_final(error))
             raise
-        await self._report(made, final=True)
+        await self._report(calls, final=True)
         return result
 
     async def _pin(self, input: ExecuteActivityInput) -> object:  # noqa: A002  # the SDK's name
@@ -136,21 +81,22 @@ class _TracedCalls(ActivityInboundInterceptor):
             return await super().execute_activity(input)
         except BatonError as error:
             request = input.args[0]
-            if error.non_retryable and isinstance(request, PinRequest) and run_is_sampled(self._tracing):
-                await self._tracing.report([_refused(request, error)])
+            if error.non_retryable and isinstance(request, PinRequest) and run_is_sampled(self._processor):
+                await self._processor.add([_refused(request, error)])
             raise
 
-    async def _report(self, made: CallSpans, *, final: bool) -> None:
-        if any(each.content for each in made.calls):
-            spans = await asyncio.to_thread(made.spans, final=final)
+    async def _report(self, calls: CallSpans, *, final: bool) -> None:
+        if any(call.content for call in calls.calls):  # which may be long
+            spans = await asyncio.to_thread(calls.spans, final=final)
         else:
-            spans = made.spans(final=final)
-        await self._tracing.report(spans)
+            spans = calls.spans(final=final)
+        if spans:
+            await self._processor.add(spans)
 
 
-def run_is_sampled(tracing: Tracing) -> bool:
+def run_is_sampled(processor: "SpanProcessor | None") -> bool:
     """Whether the run that the running activity pins is to report its spans (OTEL_TRACES_SAMPLER)."""
-    return tracing.samples(_place_of_run())
+    return processor is not None and processor.exporter.samples(_place_of_run())
 
 
 def _place_of_run() -> TraceContext:

@@ -1,12 +1,16 @@
 """Budgets of queries, teams and agents: how much all that is done below them may use."""
 
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
 from .base import Duration, JsonModel, parse_duration
 
 OnExceeded = Literal["stop", "fail", "ask"]
+
+MAX_COUNT = 10**15
+MAX_DOLLARS = 10**6
+"""The highest limits of tokens and calls, and of costs."""
 
 NANO = 1_000_000_000
 """Costs are counted in billionths of a US dollar, as whole numbers."""
@@ -15,10 +19,10 @@ NANO = 1_000_000_000
 class Budget(JsonModel):
     """How much may be used, for all that is done below its owner in one run."""
 
-    tokens: int | None = Field(None, ge=1, le=10**15, description="tokens of models, prompts and answers")
-    cost: float | None = Field(None, gt=0, le=10**6, description="US dollars, by the prices of the models")
-    model_calls: int | None = Field(None, ge=1, le=10**15, description="answers of models")
-    tool_calls: int | None = Field(None, ge=1, le=10**15, description="uses of tools")
+    tokens: int | None = Field(None, ge=1, le=MAX_COUNT, description="tokens of models, prompts and answers")
+    cost: float | None = Field(None, gt=0, le=MAX_DOLLARS, description="US dollars, by the prices of the models")
+    model_calls: int | None = Field(None, ge=1, le=MAX_COUNT, description="answers of models")
+    tool_calls: int | None = Field(None, ge=1, le=MAX_COUNT, description="uses of tools")
     duration: Duration | None = Field(None, description="the time after its first call in which calls may begin")
     on_exceeded: OnExceeded = Field(
         "stop", description="'stop' ends what it bounds as usual, 'fail' lets it fail, 'ask' waits for a person"
@@ -36,14 +40,28 @@ class Budget(JsonModel):
         return any(each is not None for each in (self.tokens, self.cost, self.model_calls, self.duration))
 
     def raised_by(self, more: "Budget") -> "Budget":
-        """The same budget with more of what both limit; the ``duration`` is left out, as it counts anew from a yes."""
-        names = [each for each in ("tokens", "cost", "model_calls", "tool_calls") if getattr(self, each) is not None]
-        return self.model_copy(update={each: getattr(self, each) + (getattr(more, each) or 0) for each in names})
+        """The same budget with more of what both limit; not of the ``duration``, which counts anew from an approval."""
+        return Budget(
+            tokens=_raised(self.tokens, more.tokens, MAX_COUNT),
+            cost=_raised(self.cost, more.cost, MAX_DOLLARS),
+            model_calls=_raised(self.model_calls, more.model_calls, MAX_COUNT),
+            tool_calls=_raised(self.tool_calls, more.tool_calls, MAX_COUNT),
+            duration=self.duration,
+            on_exceeded=self.on_exceeded,
+        ).without_defaults
 
     @property
     def seconds(self) -> float | None:
         """Its ``duration`` in seconds."""
         return parse_duration(self.duration).total_seconds() if self.duration else None
+
+
+Number = TypeVar("Number", int, float)
+
+
+def _raised(limit: Number | None, more: Number | None, most: Number) -> Number | None:
+    """A limit and what was granted in addition, at most what a budget may say."""
+    return None if limit is None else min(limit + (more or 0), most)
 
 
 class Pricing(JsonModel):

@@ -77,7 +77,8 @@ class Catalog(JsonModel):
     """The ids of the inline manifests: those that came with the run, and that its worker does not trust as its own."""
     account: str | None = None
     """The namespace and name of the ServiceAccount whose rights the run has, if there are rights."""
-    notices: tuple[str, ...] = ()  # what the run goes on without, as sentences
+    notices: tuple[str, ...] = ()
+    """What the run continues without, as sentences."""
 
     @property
     def summary(self) -> str:
@@ -133,16 +134,30 @@ class Catalog(JsonModel):
         """Whether a manifest is inline: it came with the run, and the worker does not trust it as its own."""
         return manifest_id in self._inline
 
-    def remade(self, manifests: Iterable[Resource], inline: Iterable[str] = (), known_as: str = "") -> "Catalog":
-        """The catalog of the same run with other manifests, and more ``inline`` ones; clients know ``known_as``."""
-        also = tuple(sorted({*self.inline, *inline}))
-        kept: dict[str, object] = {"inline": also, "account": self.account, "notices": self.notices}
-        given = {"made_from": known_as or self.made_from or self.sha, **{key: v for key, v in kept.items() if v}}
-        return catalog_of(manifests).model_copy(update=given)
+    def with_manifests(
+        self, manifests: Iterable[Resource], *, inline: Iterable[str] = (), made_from: str | None = None
+    ) -> "Catalog":
+        """The catalog of the same run with other manifests, of which those with the ids ``inline`` are inline, too.
 
-    def of_account(self, account: str) -> "Catalog":
-        """The same catalog for a run with the rights of a ServiceAccount, given as namespace and name."""
-        return self.remade(self.manifests).model_copy(update={"account": account})
+        Clients know it as ``made_from``, by default as they know this one.
+        """
+        return Catalog(
+            manifests=_sorted(manifests),
+            made_from=made_from or self.made_from or self.sha,
+            inline=tuple(sorted({*self.inline, *inline})),
+            account=self.account,
+            notices=self.notices,
+        ).without_defaults
+
+    def with_account(self, account: str) -> "Catalog":
+        """The catalog of the same run with the rights of a ServiceAccount, written as NAMESPACE/NAME."""
+        return Catalog(
+            manifests=self.manifests,
+            made_from=self.made_from or self.sha,
+            inline=self.inline,
+            account=account,
+            notices=self.notices,
+        ).without_defaults
 
     def overlaid_on(self, other: "Catalog") -> "Catalog":
         """Both catalogs as one; if both have a resource, this catalog's is used."""
@@ -150,7 +165,8 @@ class Catalog(JsonModel):
 
     def needed_by(self, start: Resource) -> tuple["Catalog", tuple[Missing, ...]]:
         """``start``, all resources that it needs, and all rights; and the references that lead to nothing."""
-        reached, missing = dict[str, Resource](), list[Missing]()
+        reached: dict[str, Resource] = {}
+        missing: list[Missing] = []
         waiting = [start, *self.rights]
         while waiting:
             manifest = waiting.pop()
@@ -205,4 +221,8 @@ class Catalog(JsonModel):
 
 def catalog_of(manifests: Iterable[Resource]) -> Catalog:
     """A catalog, sorted by the ids of its resources."""
-    return Catalog(manifests=tuple(sorted(manifests, key=lambda manifest: manifest.id)))
+    return Catalog(manifests=_sorted(manifests))
+
+
+def _sorted(manifests: Iterable[Resource]) -> tuple[Resource, ...]:
+    return tuple(sorted(manifests, key=lambda manifest: manifest.id))

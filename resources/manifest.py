@@ -63,8 +63,13 @@ class ContextWindow(JsonModel):
         summarize = self.summarize
         if summarize is None or summarize.model is None or summarize.model.namespace:
             return self
-        model = summarize.model.model_copy(update={"namespace": namespace})
-        return self.model_copy(update={"summarize": summarize.model_copy(update={"model": model})})
+        model = Ref(name=summarize.model.name, namespace=namespace)
+        return ContextWindow(
+            max_messages=self.max_messages,
+            max_tokens=self.max_tokens,
+            keep_first=self.keep_first,
+            summarize=Summarize(model=model, after=summarize.after),
+        ).without_defaults
 
 
 class Metadata(JsonModel):

@@ -31,7 +31,7 @@ def with_folder(manifest: Resource, document: Document) -> Resource:
         name, spec = read_skill(Path(document.file).parent / manifest.spec.folder)
         if name != manifest.name:
             raise ValueError(f"the name in its {MAIN} is '{name}', not '{manifest.name}'")
-        return manifest.model_copy(update={"spec": spec})
+        return Skill(api_version=manifest.api_version, kind="Skill", metadata=manifest.metadata, spec=spec)
     except ValueError as error:
         raise manifest_error(document, ("spec", "folder"), manifest.id, str(error)) from None
 

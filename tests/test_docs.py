@@ -14,6 +14,7 @@ from baton.contracts import errors
 from baton.resources.parse import MANIFEST_KINDS
 from baton.starter.cli.app import app
 from baton.workflows.registry import WORKFLOWS
+from tests.harness import field_tables
 from tests.harness.processes import ROOT
 from tests.test_architecture import FOLDERS, LAYERS
 
@@ -188,6 +189,20 @@ def test_every_field_of_a_manifest_is_in_the_reference(kind: str) -> None:
         else []
     )
     assert missing == []
+
+
+def test_the_tables_of_fields_are_generated_from_the_models() -> None:
+    assert field_tables.generated(page("reference.md")) == page("reference.md"), "write them anew with: make reference"
+
+
+def test_every_kind_of_manifest_has_its_table_of_fields() -> None:
+    tables = {name for name, _ in field_tables.MARKER.findall(page("reference.md"))}
+    specs = {
+        kind: spec.annotation.__name__
+        for kind, model in MANIFEST_KINDS.items()
+        if (spec := model.model_fields.get("spec")) and isinstance(spec.annotation, type)
+    }
+    assert {kind for kind, spec in specs.items() if spec not in tables} == {"Capability"}, "Panels show its two fields"
 
 
 def test_every_design_note_has_its_form_and_its_line_in_the_index() -> None:

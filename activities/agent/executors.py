@@ -1,8 +1,7 @@
-"""The table of executors: which one executes the agents of which kind of manifest."""
+"""The executors of a worker: which one executes the agents of which kind of manifest."""
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 
 from ...contracts.errors import BatonError
@@ -10,7 +9,6 @@ from ...contracts.text import truncate
 from ...resources.a2a_server import A2AServer
 from ...resources.agent import Agent
 from ...resources.catalog import Catalog
-from ...resources.execution_engine import ExecutionEngine
 from ...resources.team import Team
 from ..context.lookup import Executor, find_executor
 from ..context.value_resolver import ValueResolver
@@ -19,20 +17,15 @@ from ..tool.tools import Tools
 from .executor import AgentExecutor
 
 
-def _engine(private: bool) -> AgentExecutor:
-    from .engine import EngineExecutor  # noqa: PLC0415  # see EXECUTORS
+def new_executor(kind: type[Executor], *, private: bool) -> AgentExecutor:
+    """The executor for a kind of manifest. Only this function imports what the executor needs."""
+    if kind is A2AServer:
+        from .a2a import A2AExecutor  # noqa: PLC0415  # loads the SDK of A2A, which takes 0.3 s
+
+        return A2AExecutor(private=private)
+    from .engine import EngineExecutor  # noqa: PLC0415
 
     return EngineExecutor()
-
-
-def _a2a(private: bool) -> AgentExecutor:
-    from .a2a import A2AExecutor  # noqa: PLC0415  # loads the SDK of A2A, which takes 0.3 s
-
-    return A2AExecutor(private=private)
-
-
-EXECUTORS: dict[type[Executor], Callable[[bool], AgentExecutor]] = {ExecutionEngine: _engine, A2AServer: _a2a}
-"""For each kind, the function that makes its executor. Only this function imports what the executor needs."""
 
 
 class Executors:
@@ -40,19 +33,20 @@ class Executors:
 
     def __init__(self, secrets: SecretStore) -> None:
         self._private = secrets.allows_private_hosts
-        self._made: dict[type[Executor], asyncio.Task[AgentExecutor]] = {}
+        self._loading: dict[type[Executor], asyncio.Task[AgentExecutor]] = {}
 
     async def of(self, executor: Executor) -> AgentExecutor:
         """The executor for a manifest. Its library is loaded in a thread, so that no other call waits for that."""
         kind = type(executor)
-        if kind not in self._made:
-            self._made[kind] = asyncio.create_task(asyncio.to_thread(EXECUTORS[kind], self._private))
-        return await asyncio.shield(self._made[kind])
+        if kind not in self._loading:
+            load = asyncio.to_thread(new_executor, kind, private=self._private)
+            self._loading[kind] = asyncio.create_task(load)
+        return await asyncio.shield(self._loading[kind])
 
     async def close(self) -> None:
         """Closes the connections of all executors."""
-        for made in self._made.values():
-            await (await made).close()
+        for loading in self._loading.values():
+            await (await loading).close()
 
 
 MAX_DESCRIPTION = 1_000
@@ -78,8 +72,10 @@ class Discovery:
         agents = [each for each in _chosen(catalog) if not each.spec.description]
         asked = [(each, executor) for each in agents if (executor := find_executor(each, catalog))]
         texts = await asyncio.gather(*(self._description(executor, values) for _, executor in asked))
-        described = {each.id: _described(each, text) for (each, _), text in zip(asked, texts, strict=True) if text}
-        return catalog.remade(described.get(each.id, each) for each in catalog.manifests) if described else catalog
+        described = {each.id: each.described(text) for (each, _), text in zip(asked, texts, strict=True) if text}
+        if not described:
+            return catalog
+        return catalog.with_manifests(described.get(each.id, each) for each in catalog.manifests)
 
     async def _description(self, executor: Executor, values: ValueResolver) -> str | None:
         try:
@@ -95,7 +91,3 @@ def _chosen(catalog: Catalog) -> list[Agent]:
     teams = [each for each in catalog.manifests if isinstance(each, Team) and each.spec.strategy == "selector"]
     found = {found.id: found for team in teams for each in team.members() if (found := catalog.find(each))}
     return [each for each in found.values() if isinstance(each, Agent)]
-
-
-def _described(agent: Agent, text: str) -> Agent:
-    return agent.model_copy(update={"spec": agent.spec.model_copy(update={"description": text})})

@@ -1,4 +1,4 @@
-"""Makes the calls of a worker: each under the circuit breaker of what is called, counted, and timed."""
+"""The calls of a worker to models, tools and agents: each behind a circuit breaker, metered, and with its span."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 from ...contracts.errors import BatonError, CircuitOpen
 from ...contracts.message import TokenUsage
@@ -40,9 +40,13 @@ class Circuit:
     """
 
     def __init__(self, name: str, rule: CircuitBreaker, labels: dict[str, str]) -> None:
-        self.name, self._rule, self._labels = name, rule, labels
-        self._window, self._open_for = _seconds(rule.window), _seconds(rule.open_for)
-        self._failed_at, self._why = deque[float](maxlen=rule.failures), ""
+        self.name = name
+        self._rule = rule
+        self._labels = labels
+        self._window = parse_duration(rule.window).total_seconds()
+        self._open_for = parse_duration(rule.open_for).total_seconds()
+        self._failed_at = deque[float](maxlen=rule.failures)
+        self._why = ""
         self._open_until: float | None = None
         self._probe: asyncio.Event | None = None
         metrics.CIRCUITS_OPENED.record(0, **labels)  # a counter that begins with 1 tells Prometheus of no increase
@@ -124,44 +128,6 @@ class Circuit:
             probe.set()
 
 
-def _seconds(duration: str) -> float:
-    return parse_duration(duration).total_seconds()
-
-
-class Circuits:
-    """The circuits of a worker, by what their servers are: a manifest that a run brings shares none of the worker's."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[bool, str, str], Circuit] = {}
-
-    def call(self, manifest: Manifest | None, values: ValueResolver, name: str) -> AbstractAsyncContextManager[None]:
-        """Makes a call to what a manifest describes, under its circuit breaker, if it has one.
-
-        ``name`` is that of the manifest in metrics.
-        """
-        rule = breaker_of(manifest)
-        return self._circuit(manifest, rule, values, name).call() if manifest and rule else contextlib.nullcontext()
-
-    def _circuit(self, manifest: Manifest, rule: CircuitBreaker, values: ValueResolver, name: str) -> Circuit:
-        address = values.resolve(address_of(manifest), manifest) or ""
-        key = values.catalog.is_inline(manifest.id), manifest.model_dump_json(exclude_unset=True), address
-        if key not in self._known and len(self._known) >= MAX_CIRCUITS:
-            self._known = {each: circuit for each, circuit in self._known.items() if not circuit.is_closed}
-        return self._known.setdefault(key, Circuit(manifest.id, rule, {"kind": manifest.kind, "name": name}))
-
-    @property
-    def states(self) -> dict[str, str]:
-        """The state of each circuit that is not closed, by the id of its manifest."""
-        return {each.name: each.state for each in self._known.values() if not each.is_closed}
-
-
-def breaker_of(manifest: Manifest | None) -> CircuitBreaker | None:
-    """The circuit breaker that a manifest has."""
-    if isinstance(manifest, Model | Tool | MCPServer | A2AServer | ExecutionEngine):
-        return manifest.spec.circuit_breaker
-    return None
-
-
 class Call:
     """A call that is being made, with the name under which it is counted."""
 
@@ -181,8 +147,14 @@ class Calls:
     """The calls of a worker. ``own`` are its manifests: only what they name has a name of its own in metrics."""
 
     def __init__(self, own: Catalog | None = None) -> None:
-        self.circuits = Circuits()
+        # By whether a manifest is inline, what it says, and its address: an inline one shares no circuit with others.
+        self._circuits: dict[tuple[bool, str, str], Circuit] = {}
         self.know(own or Catalog())
+
+    @property
+    def open_circuits(self) -> dict[str, str]:
+        """The state of each circuit that is not closed, by the id of its manifest."""
+        return {circuit.name: circuit.state for circuit in self._circuits.values() if not circuit.is_closed}
 
     def know(self, own: Catalog) -> None:
         """Takes other manifests as the worker's."""
@@ -197,16 +169,30 @@ class Calls:
         values: ValueResolver,
         name: str = "",
         server: Manifest | None = None,
+        span: AbstractContextManager[None] | None = None,
     ) -> AsyncIterator[Call]:
         """Makes a call in the block to what a manifest describes, or to what is called ``name`` and has none.
 
-        It is under the circuit breaker of its ``server``, if that is another one. Raises CircuitOpen, and then counts
-        no call.
+        The circuit breaker is that of its ``server``, if it has one. Raises CircuitOpen: then the call is not counted
+        and has no ``span``.
         """
         label = self._label(manifest, values) if manifest else self._name(kind, name)
-        async with self.circuits.call(server or manifest, values, label):
-            with metered(kind, label):
+        circuit = self._circuit(server or manifest, values, label)
+        async with circuit.call() if circuit else nullcontext():
+            with metered(kind, label), span or nullcontext():
                 yield Call(kind, label)
+
+    def _circuit(self, manifest: Manifest | None, values: ValueResolver, label: str) -> Circuit | None:
+        rule = breaker_of(manifest)
+        if manifest is None or rule is None:
+            return None
+        address = values.resolve(address_of(manifest), manifest) or ""
+        key = values.catalog.is_inline(manifest.id), manifest.model_dump_json(exclude_unset=True), address
+        if key not in self._circuits:
+            if len(self._circuits) >= MAX_CIRCUITS:
+                self._circuits = {key: circuit for key, circuit in self._circuits.items() if not circuit.is_closed}
+            self._circuits[key] = Circuit(manifest.id, rule, {"kind": manifest.kind, "name": label})
+        return self._circuits[key]
 
     def _label(self, manifest: Manifest, values: ValueResolver) -> str:
         """The name of a manifest of the worker; of a tool that a server lists, the name of its server."""
@@ -220,3 +206,10 @@ class Calls:
         if kind == "tool":
             return name
         return name if name in self._models else OTHER
+
+
+def breaker_of(manifest: Manifest | None) -> CircuitBreaker | None:
+    """The circuit breaker that a manifest has."""
+    if isinstance(manifest, Model | Tool | MCPServer | A2AServer | ExecutionEngine):
+        return manifest.spec.circuit_breaker
+    return None

@@ -77,7 +77,7 @@ def with_rights(catalog: Catalog, own: Catalog, start: Manifest) -> Catalog:
     if catalog.inline:
         protected = tuple(each for each in protected if own.by_id(each.id) == each)
     _check_access(catalog, account, uses(catalog.manifests, protected))
-    return catalog.of_account(str(account))
+    return catalog.with_account(str(account))
 
 
 def _check_named(start: Manifest, account: AccountName, catalog: Catalog) -> None:

@@ -1,8 +1,7 @@
-"""The table of model providers: which provider asks the models of which type."""
+"""The providers of a worker: which one asks the models of which type."""
 
 import asyncio
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 
@@ -17,33 +16,26 @@ from ..context.value_resolver import ValueResolver
 from .call_attributes import answer_attributes, asked_content, model_name, request_attributes
 from .provider import ModelRequest, Provider
 
-
-def _openai() -> Provider:
-    from .openai import OpenAIProvider  # noqa: PLC0415  # loads OpenAI's library, which takes 0.4 s
-
-    return OpenAIProvider()
+API = {"openai": "openai", "azure": "openai", "gemini": "openai", "anthropic": "anthropic", "bedrock": "bedrock"}
+"""For each type of a Model, the API by which it is asked. Types with the same API share a provider's connections."""
 
 
-def _anthropic() -> Provider:
-    from .anthropic import AnthropicProvider  # noqa: PLC0415  # of the extra `anthropic`
+def new_provider(api: str) -> Provider:
+    """The provider for an API. Only this function imports the provider's library, which takes up to 0.4 s."""
+    match api:
+        case "anthropic":
+            from .anthropic import AnthropicProvider  # noqa: PLC0415  # of the extra `anthropic`
 
-    return AnthropicProvider()
+            return AnthropicProvider()
+        case "bedrock":
+            from .bedrock import BedrockProvider  # noqa: PLC0415  # of the extra `bedrock`
 
+            return BedrockProvider()
+        case _:
+            from .openai import OpenAIProvider  # noqa: PLC0415
 
-def _bedrock() -> Provider:
-    from .bedrock import BedrockProvider  # noqa: PLC0415  # of the extra `bedrock`
+            return OpenAIProvider()
 
-    return BedrockProvider()
-
-
-PROVIDERS: dict[str, Callable[[], Provider]] = {
-    "openai": _openai,
-    "azure": _openai,
-    "gemini": _openai,
-    "anthropic": _anthropic,
-    "bedrock": _bedrock,
-}
-"""For each type of a Model, the function that makes its provider. Only this function imports the provider's library."""
 
 ENVIRONMENT = "openai"
 """The type of the models on the environment's server, which have no manifest."""
@@ -52,32 +44,6 @@ ENVIRONMENT = "openai"
 def types_in(catalog: Catalog) -> set[str]:
     """The types of the Models in a catalog, and that of the environment's models."""
     return {ENVIRONMENT, *(each.spec.server for each in catalog.manifests if isinstance(each, Model))}
-
-
-def _span(model: ChainedModel, values: ValueResolver, request: ModelRequest) -> AbstractContextManager[None]:
-    """The span of a model call. Its content is added by the call itself."""
-    try:
-        name = model_name(model, values)
-    except BatonError:  # the call will say what is wrong
-        name = model.name
-    attributes = partial(request_attributes, model, name)
-    return call_span("chat", name, attributes, label=request.label)
-
-
-async def _ask(
-    provider: Provider,
-    model: ChainedModel,
-    values: ValueResolver,
-    request: ModelRequest,
-    on_text: Callable[[str], None],
-) -> Message:
-    note_content(partial(asked_content, request))
-    try:
-        return await provider.ask(model, values, request, on_text)
-    except ModelRejected:
-        if request.schema is None:
-            raise
-    return await provider.ask(model, values, replace(request, schema=None), on_text)
 
 
 class Providers:
@@ -89,11 +55,11 @@ class Providers:
 
     def __init__(self, types: Iterable[str] = (ENVIRONMENT,), calls: Calls | None = None) -> None:
         self._calls = calls or Calls()
-        self._made: dict[Callable[[], Provider], Provider] = {}  # types with the same provider share its connections
-        self._making = asyncio.Lock()
+        self._by_api: dict[str, Provider] = {}
+        self._loading = asyncio.Lock()
         for type_ in types:
-            if type_ in PROVIDERS and not missing_package(type_):
-                self._make(PROVIDERS[type_])
+            if type_ in API and not missing_package(type_):
+                self._load(API[type_])
 
     async def ask(
         self, model: ChainedModel, values: ValueResolver, request: ModelRequest, on_text: Callable[[str], None]
@@ -104,16 +70,27 @@ class Providers:
         model's circuit breaker is open.
         """
         provider = await self.of(model)
-        async with self._calls.make("model", model.manifest, values, model.name) as call:
-            with _span(model, values, request):
-                answer = with_cost(await _ask(provider, model, values, request, on_text), model.manifest)
-                note_call(partial(answer_attributes, answer))
+        try:
+            name = model_name(model, values)
+        except BatonError:  # the call will say what is wrong
+            name = model.name
+        span = call_span("chat", name, partial(request_attributes, model, name), label=request.label)
+        async with self._calls.make("model", model.manifest, values, model.name, span=span) as call:
+            note_content(partial(asked_content, request))
+            try:
+                answer = await provider.ask(model, values, request, on_text)
+            except ModelRejected:
+                if request.schema is None:
+                    raise
+                answer = await provider.ask(model, values, replace(request, schema=None), on_text)
+            answer = with_cost(answer, model.manifest)
+            note_call(partial(answer_attributes, answer))
             call.used(answer.usage)
             return answer
 
     @staticmethod
     def note_earlier(answer: Message, model: ChainedModel, values: ValueResolver, label: str = "call") -> None:
-        """Tells the trace of a call whose answer an earlier attempt has written down."""
+        """Adds a call to the trace whose answer an earlier attempt has written to the journal."""
         name = model_name(model, values)
         attributes = {**request_attributes(model, name), **answer_attributes(answer)}
         found_call("chat", name, lambda: attributes, label=label)
@@ -123,17 +100,17 @@ class Providers:
         type_ = model.manifest.spec.server if model.manifest else ENVIRONMENT
         if lacking := missing_package(type_):
             raise NotCarriedOut(f"{model.manifest.id if model.manifest else model.name}: {lacking}")
-        make = PROVIDERS[type_]
-        if make not in self._made:
-            async with self._making:
-                await asyncio.to_thread(self._make, make)
-        return self._made[make]
+        api = API[type_]
+        if api not in self._by_api:
+            async with self._loading:
+                await asyncio.to_thread(self._load, api)
+        return self._by_api[api]
 
-    def _make(self, make: Callable[[], Provider]) -> None:
-        if make not in self._made:
-            self._made[make] = make()
+    def _load(self, api: str) -> None:
+        if api not in self._by_api:
+            self._by_api[api] = new_provider(api)
 
     async def close(self) -> None:
         """Closes the connections of all providers."""
-        for provider in self._made.values():
+        for provider in self._by_api.values():
             await provider.close()

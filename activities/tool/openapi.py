@@ -309,5 +309,6 @@ def _with_operations(catalog: Catalog, made: Mapping[str, Mapping[str, Tool]]) -
         elif isinstance(each, Query):
             for target in catalog.targets(each):
                 chosen(target)
-    of_brought = {each.id for tool, tools in made.items() if catalog.is_inline(tool) for each in tools.values()}
-    return catalog.remade(known.values(), of_brought & (known.keys() - {each.id for each in catalog.manifests}))
+    of_inline = {each.id for tool, tools in made.items() if catalog.is_inline(tool) for each in tools.values()}
+    new = known.keys() - {each.id for each in catalog.manifests}
+    return catalog.with_manifests(known.values(), inline=of_inline & new)

@@ -139,7 +139,7 @@ def with_generated_tools(agent: Agent, chosen: Chosen) -> Agent:
     tools = tuple(_tools(agent, chosen))
     if tools == agent.spec.tools:
         return agent
-    return agent.model_copy(update={"spec": agent.spec.model_copy(update={"tools": tools})})
+    return agent.with_tools(tools)
 
 
 def _tools(agent: Agent, chosen: Chosen) -> Iterator[AgentTool]:

@@ -13,7 +13,7 @@ from ...resources import tool as resources
 from ...resources.agent import Agent, AgentTool
 from ...resources.approval import Approval, strictest
 from ...resources.base import JsonObject, Reference
-from ...resources.catalog import Catalog, Resource, catalog_of
+from ...resources.catalog import Catalog, Resource
 from ...resources.template import fill
 from ...resources.tool import Tool
 from ...resources.values import QUERY, Function, Parameter, PresetArguments
@@ -114,7 +114,7 @@ def with_approvals(catalog: Catalog) -> Catalog:
     asked = [_asked(each) for each in catalog.manifests]
     if asked == [*catalog.manifests]:
         return catalog
-    return catalog_of(asked).model_copy(update={"made_from": catalog.made_from or catalog.sha})
+    return catalog.with_manifests(asked)
 
 
 def _asked(manifest: Resource) -> Resource:
@@ -225,16 +225,20 @@ class Tools:
     async def _discover(self, context: ToolContext) -> CallableTool:
         manifest = context.manifest
         if manifest is None:
-            return self._counted((await self._sources[BUILT_IN].discover(context))[0], context)
+            return self._metered((await self._sources[BUILT_IN].discover(context))[0], context)
         if manifest.spec.type not in self._sources:
             raise NotCarriedOut(f"{manifest.id}: tools of type '{manifest.spec.type}' can't be used yet")
         (tool,) = await self._sources[manifest.spec.type].discover(context)
         tool = replace(tool, untrusted=manifest.is_untrusted, approval=strictest(manifest.spec.approval))
-        tool = self._counted(tool, context)
+        tool = self._metered(tool, context)
         return with_presets(tool, manifest.spec.partial, manifest, context.agent, context.values)
 
-    def _counted(self, tool: CallableTool, context: ToolContext) -> CallableTool:
-        """A tool whose use is counted, and raises CircuitOpen while its circuit breaker, or its server's, is open."""
+    def _metered(self, tool: CallableTool, context: ToolContext) -> CallableTool:
+        """A tool whose use is metered, and raises CircuitOpen while its circuit breaker, or its server's, is open.
+
+        Its span begins earlier, with the check of the arguments: wrong ones must not reach a half-open circuit, where
+        they would count as a probe that went well.
+        """
         manifest, values = context.manifest, context.values
         reference = manifest.mcp_server() if manifest else None
         server = values.catalog.find(reference) if reference else None

@@ -90,7 +90,7 @@ async def test_a_worker_that_starts_says_which_library_is_missing(client: Client
 def test_a_call_says_which_library_is_missing(file: Path) -> None:
     code = f"""{OPENED}
 import asyncio
-from baton.activities.context.model_chain import ChainedModel
+from baton.activities.context.metering import ChainedModel
 catalog = load_files([Path({str(file)!r})]).catalog
 try:
     asyncio.run(Providers(types_in(catalog)).of(ChainedModel(catalog.manifests[0], "m")))

@@ -167,7 +167,7 @@ async def test_a_secret_needs_a_right_of_its_own_which_a_literal_key_does_not(en
 
 def test_a_secret_is_not_read_without_a_right_even_if_the_run_was_pinned() -> None:
     own = loaded(model("http://127.0.0.1:1", apiKey=OF_KEY), secret(), role("clerk", rule("models")), *CLERK)
-    pinned = Catalog.model_validate_json(json.dumps(own.catalog.of_account("default/clerk").model_dump(mode="json")))
+    pinned = Catalog.model_validate_json(json.dumps(own.catalog.with_account("default/clerk").model_dump(mode="json")))
     values = ValueResolver(pinned, SecretStore(own.secrets, {}), RunSecrets())
     found = pinned.by_id("Model/default/gpt")
     assert isinstance(found, Model)

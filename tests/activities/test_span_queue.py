@@ -8,7 +8,7 @@ import pytest
 
 from baton.contracts.settings import SettingsError
 from baton.contracts.trace import SpanData
-from baton.observability.span_export import SpanExport
+from baton.observability.span_export import SpanProcessor
 from baton.observability.span_queue import MAX_FILE, MAX_WAITING, SpanQueue
 from baton.temporal.encryption import Key, Keys
 
@@ -166,4 +166,4 @@ def test_spans_wait_in_memory_where_no_file_can_be_written(tmp_path: Path, caplo
 @pytest.mark.parametrize("given", ["0", "-1", "a", "1e3", "100000000"])
 async def test_a_variable_that_is_no_number_is_refused_by_its_name(given: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"^OTEL_BSP_SCHEDULE_DELAY is '.*', and not a number from 1 to"):
-        SpanExport.of({"OTEL_BSP_SCHEDULE_DELAY": given}, tmp_path, str)
+        SpanProcessor({"OTEL_BSP_SCHEDULE_DELAY": given}, tmp_path, str)

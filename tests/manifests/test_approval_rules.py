@@ -88,6 +88,16 @@ def test_a_tool_that_says_it_destroys_needs_a_yes_unless_its_own_approval_says_o
     assert pinned.made_from == loaded.catalog.sha
 
 
+def test_tools_that_destroy_leave_the_rest_of_a_pinned_catalog(write: Writer) -> None:
+    """Inline manifests stay inline, and the run keeps the rights of its account, whatever its tools say."""
+    spec = {"type": "agent", "agent": {"name": "a"}, "annotations": {"destructiveHint": True}}
+    loaded = write.load(manifest("Tool", "destroys", spec), agent("a"))
+    inline = loaded.catalog.with_manifests(loaded.catalog.manifests, inline=["Tool/default/destroys"])
+    pinned = with_approvals(inline.with_account("default/clerk"))
+    assert pinned.is_inline("Tool/default/destroys")
+    assert pinned.account == "default/clerk"
+
+
 BUY: Json = {
     "type": "http",
     "http": {"url": "http://x.example"},

@@ -68,7 +68,7 @@ class _Pinning:
                     self._chosen(target, manifest)
             elif isinstance(manifest, Tool) and self._is_listed(manifest) and not _is_pattern(manifest):
                 self._known[manifest.id] = self._completed(manifest)
-        return self._catalog.remade(self._known.values())
+        return self._catalog.with_manifests(self._known.values())
 
     def _is_listed(self, tool: Tool) -> bool:
         server = mcp_server_of(tool, self._catalog)
