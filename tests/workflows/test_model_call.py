@@ -93,7 +93,9 @@ def documented() -> tuple[list[Step], str]:
 async def test_a_model_call_takes_the_steps_that_the_architecture_describes(client: Client, tmp_path: Path) -> None:
     """On the workflow's side the stack at the start of the activity, on the worker's the coroutines of the call."""
     stack = StackOfModelCall()
-    observed = Client(**{**client.config(), "interceptors": [*client.config()["interceptors"], stack]})
+    observed = Client(
+        client.service_client, namespace=client.namespace, data_converter=client.data_converter, interceptors=[stack]
+    )
     async with Environment.running(observed, tmp_path) as env:
         env.answer = lambda _: Reply(text="Yes.", delay=1.0)
         handle = await env.start_team([agent("one"), team("team", "one", maxTurns=1, onMaxTurns="complete")])
