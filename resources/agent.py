@@ -70,7 +70,7 @@ class InlineModel(JsonModel):
     """The Model of that name; without a manifest the server of the environment, with that model id."""
 
     name: str = Field(min_length=1, description="the model's name")
-    type: Literal["openai"] = "openai"
+    type: Literal["openai"] = Field("openai", description="the protocol of the server of the environment")
 
 
 class AgentSpec(JsonModel):

@@ -16,7 +16,7 @@ class Speaker(JsonModel):
 
     name: Name = Field(description="the name of an agent, a team, or a registered activity")
     type: Literal["agent", "team", "activity"] | None = Field(None, description="'agent', 'team' or 'activity'")
-    namespace: Name | None = None
+    namespace: Name | None = Field(None, description="its namespace, if it is not the same")
 
 
 class Member(Speaker):

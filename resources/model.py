@@ -68,7 +68,7 @@ class AzureConfig(OpenAIConfig):
     """Azure OpenAI."""
 
     auth: AzureAuth | None = Field(None, description="{apiKey}, in place of apiKey")
-    api_version: TextOrValue | None = None
+    api_version: TextOrValue | None = Field(None, description="the version of the API; 2024-10-21 by default")
 
 
 class AnthropicConfig(HttpConnection):
@@ -97,11 +97,11 @@ class BedrockConfig(JsonModel):
 class ModelConfig(JsonModel):
     """The connection, under the name of the model's type."""
 
-    openai: OpenAIConfig | None = None
-    azure: AzureConfig | None = None
-    gemini: OpenAIConfig | None = None
-    anthropic: AnthropicConfig | None = None
-    bedrock: BedrockConfig | None = None
+    openai: OpenAIConfig | None = Field(None, description="a server with OpenAI's protocol")
+    azure: AzureConfig | None = Field(None, description="Azure OpenAI")
+    gemini: OpenAIConfig | None = Field(None, description="Gemini, by its endpoint with OpenAI's protocol")
+    anthropic: AnthropicConfig | None = Field(None, description="Anthropic, or a server with its Messages API")
+    bedrock: BedrockConfig | None = Field(None, description="Amazon Bedrock")
 
 
 class ModelSpec(JsonModel):

@@ -62,7 +62,7 @@ class FunctionRef(JsonModel):
     """A function that is registered with the worker, and its parameters."""
 
     function: Text = Field(description="the name under which it is registered with the worker")
-    parameters: JsonObject = {}
+    parameters: JsonObject = Field({}, description="arguments of the function, by name")
 
 
 TerminateCondition = Annotated[Annotated[PanelCondition, SINGLE] | Annotated[FunctionRef, MAPPING], BY_SHAPE]
@@ -94,11 +94,11 @@ Prompt = Annotated[Text, AfterValidator(_check_prompt)]
 class Prompts(JsonModel):
     """System prompts instead of the default ones, with names such as ``{{.Name}}``, ``{{.Role}}`` and ``{{.Goal}}``."""
 
-    member: Prompt | None = None
-    referee: Prompt | None = None
-    synthesizer: Prompt | None = None
-    moderator: Prompt | None = None
-    judge: Prompt | None = None
+    member: Prompt | None = Field(None, description="the system prompt of default members")
+    referee: Prompt | None = Field(None, description="the system prompt of the default referee")
+    synthesizer: Prompt | None = Field(None, description="the system prompt of the default synthesizer")
+    moderator: Prompt | None = Field(None, description="the system prompt of the default moderator")
+    judge: Prompt | None = Field(None, description="the system prompt of the default judge")
 
 
 DEBATE = only_for("debate")

@@ -62,7 +62,7 @@ class Target(JsonModel):
 
     type: TargetType = Field(description="'agent', 'team', 'model' or 'tool'")
     name: Name = Field(description="the target's name")
-    namespace: Name | None = None
+    namespace: Name | None = Field(None, description="its namespace, if it is not the same")
 
 
 class QuerySpec(JsonModel):

@@ -130,14 +130,14 @@ def _check_window(text: str) -> str:
 class QueryMetadata(JsonModel):
     """The ``metadata`` of the query in a Schedule, which has the Schedule's name."""
 
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
+    labels: dict[str, str] = Field({}, description="labels of the query")
+    annotations: dict[str, str] = Field({}, description="annotations of the query")
 
 
 class QueryTemplate(JsonModel):
     """A query that stands in its Schedule, as a job in a CronJob."""
 
-    metadata: QueryMetadata = QueryMetadata()
+    metadata: QueryMetadata = Field(QueryMetadata(), description="labels and annotations of the query")
     spec: QuerySpec = Field(description="as the spec of a Query")
 
 

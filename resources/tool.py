@@ -37,11 +37,11 @@ ASKING: JsonObject = {
 class Annotations(JsonModel):
     """Hints about a tool, with the names of MCP."""
 
-    title: str | None = None
-    read_only_hint: bool | None = None
-    destructive_hint: bool | None = None
-    idempotent_hint: bool | None = None
-    open_world_hint: bool | None = None
+    title: str | None = Field(None, description="a name for people")
+    read_only_hint: bool | None = Field(None, description="true if it changes nothing: calls may be repeated")
+    destructive_hint: bool | None = Field(None, description="whether it may delete or overwrite something")
+    idempotent_hint: bool | None = Field(None, description="true if a repeated call has no further effect")
+    open_world_hint: bool | None = Field(None, description="whether it reaches systems outside of its server")
 
 
 class McpSpec(JsonModel):
@@ -178,7 +178,7 @@ class ToolSpec(JsonModel):
         None, description="{parameters} of arguments that the model does not choose"
     )
     untrusted_content: bool = Field(True, description="whether its result is marked as untrusted for the model")
-    annotations: Annotations | None = None
+    annotations: Annotations | None = Field(None, description="hints about its effects, as in MCP")
     approval: Approval | None = Field(None, description="which of its calls wait for a person's yes")
     http: HttpSpec | None = Field(None, description="the request of a tool of type 'http'")
     mcp: McpSpec | None = Field(None, description="the server and tool of a tool of type 'mcp'")
