@@ -70,6 +70,10 @@ class Failure(Cause):
     wait: float | None = None
     dialect: Dialect | None = None
 
+    def in_turn(self, member: str, turn: int) -> "Failure":
+        """The failure with the member of a team, and its turn, in which it happened."""
+        return self.model_copy(update={"member": member, "turn": turn})
+
 
 class BatonError(ApplicationError):
     """The base class of all errors of a run. The message is shown to people and never contains a secret."""

@@ -47,6 +47,14 @@ class PersonDecision(JsonModel):
         """The same decision about other calls, whose arguments nobody has changed."""
         return self.model_copy(update={"how": "remembered", "arguments": None})
 
+    def with_arguments(self, arguments: str) -> "PersonDecision":
+        """The same decision with other arguments, as JSON text."""
+        return self.model_copy(update={"arguments": arguments})
+
+    def with_text(self, text: str) -> "PersonDecision":
+        """The same decision with the text of a reply."""
+        return self.model_copy(update={"text": text})
+
 
 MAX_RECENT = 16_000
 """Bytes of older messages, from before a team's latest turn, in its status and its result.

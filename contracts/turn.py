@@ -82,11 +82,19 @@ class TurnResult(JsonModel):
         made = Failure(family="BudgetError", type="BudgetExceeded", message=self.note or "a budget is used up")
         return self.failure or made.model_copy(update={"budget": self.outer_budget})
 
+    def stopped(self, reason: StopReason, note: str | None = None, *, ended: bool = False) -> "TurnResult":
+        """The turn with the reason why it stopped, which is no failure."""
+        return self.model_copy(update={"stop_reason": reason, "note": note, "ended": ended, "failure": None})
+
+    def failed(self, failure: Failure) -> "TurnResult":
+        """The turn, ended by a failure."""
+        return self.model_copy(update={"stop_reason": "failed", "failure": failure})
+
     def ended_by(self, failure: Failure, own: str) -> "TurnResult":
         """The turn of the manifest ``own``, ended by a failure, or by a budget: its own, or that of somebody around."""
         reached = failure.budget
         if reached is None:
-            return self.model_copy(update={"stop_reason": "failed", "failure": failure})
+            return self.failed(failure)
         above = None if reached.owner == own else reached
         fails = failure.model_copy(update={"budget": above}) if reached.on_exceeded == "fail" else None
         end = {"stop_reason": "budget", "note": failure.message, "failure": fails, "outer_budget": above}

@@ -43,7 +43,7 @@ class ToolTurn:
             used = await use.attempt(plan.name)
             turn = turn.model_copy(update={"head": used.head, "messages": (used.message,)})
         except (ActivityInterrupted, asyncio.CancelledError):
-            turn = turn.model_copy(update={"stop_reason": self._run.stop.reason or "canceled"})
+            turn = turn.model_copy(update={"stop_reason": self._run.stop.interruption})
         except NotAllowed as rejected:
             failure = CallRejected(str(rejected)).as_failure()
             turn = turn.model_copy(update={"stop_reason": "failed", "failure": failure})

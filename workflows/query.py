@@ -296,9 +296,9 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
     async def _ask(self, index: int, target: TargetPlan, thread: Thread) -> None:
         stop = self.run_state.stop
         turn = await (self.turn.take(target.turn, thread) if target.turn else self._ask_child(index, target, thread))
-        if turn.stop_reason in ("canceled", "timeout") and stop.reason:
+        if turn.stop_reason in ("canceled", "timeout") and stop.is_requested:
             failure = self.deadline.failure(self._run_of(index, target))
-            turn = turn.model_copy(update={"stop_reason": stop.reason, "failure": failure})
+            turn = turn.model_copy(update={"stop_reason": stop.interruption, "failure": failure})
         self.answers[index] = truncated_for_status(self.plan, turn)
 
     async def _ask_child(self, index: int, target: TargetPlan, thread: Thread) -> TurnResult:

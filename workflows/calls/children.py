@@ -25,7 +25,7 @@ from ...resources.validation import MAX_WORKFLOW_ID
 from ...temporal.client import WORKFLOW_TASK_TIMEOUT
 from ..state.constants import MAX_CONCURRENT_CHILDREN
 from ..state.run_state import RunState
-from ..state.stopping import ContinueAsNew, should_continue_as_new, uncancelled
+from ..state.stopping import ActivityInterrupted, ContinueAsNew, should_continue_as_new, uncancelled
 from .activities import HEARTBEAT_TIMEOUT
 
 Child = ChildWorkflowHandle[object, TurnResult]
@@ -135,20 +135,21 @@ class ChildWorkflows:
                 child_id = self.id_of(place, given.name)
                 if byte_size(child_id) > MAX_WORKFLOW_ID:
                     return nothing.model_copy(update={"stop_reason": "failed", "failure": _id_too_long(child_id)})
-                turn = nothing if self._run.stop.now else await self._open_child(workflow_type, given, child_id)
+                turn = await self._open_child(workflow_type, given, child_id)
         except ChildWorkflowError as error:
             closed = RunClosed(f"the run of {given.name} was closed: {error.cause or error}").as_failure()
             turn = nothing.model_copy(update={"stop_reason": "failed", "failure": closed})
             if isinstance(error.cause, ChildCancelled):
                 turn = nothing
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, ActivityInterrupted):
             turn = nothing
-        if turn.stop_reason == "canceled" and not self._run.stop.reason:
+        if turn.stop_reason == "canceled" and not self._run.stop.is_requested:
             canceled = RunClosed(f"the run of {given.name} was canceled").as_failure()
             turn = turn.model_copy(update={"failure": canceled})
         return turn
 
     async def _open_child(self, workflow_type: str, given: TurnInput, child_id: str) -> TurnResult:
+        self._run.stop.checkpoint()
         self._open.append(child_id)
         try:
             return await self._result(workflow_type, given, child_id)

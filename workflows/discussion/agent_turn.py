@@ -1,6 +1,7 @@
 """The turn of an agent: ask its model, carry out the tool calls of the answer, ask again (ARK: agent execution)."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -223,7 +224,7 @@ class ToolUse:
         return self._read(result)
 
     def _read(self, result: TurnResult) -> str:
-        self._run.check_stop()
+        self._run.stop.checkpoint()
         task = asyncio.current_task()
         if task and task.cancelling():  # given up by the team around: the call of the child does not raise it
             raise asyncio.CancelledError
@@ -245,24 +246,44 @@ class AgentTurn:
 
     def __init__(self, agent: AgentPlan, team: TeamContext, turn: MemberTurn) -> None:
         state = turn.state or AgentState(kind="agent", head=turn.thread.head, asked=0)
-        self.agent, self.run, self.turn, self._children = agent, team.run, turn, team.children
-        self.head, self.asked, self.reply, self.ends_team = state.head, state.asked, state.reply, state.ends
-        self.messages, self.cut, self.usage = [*state.messages], state.cut, state.usage
-        self.rejected, self.pending = state.refused, list[requests.ConversationItem]()
-        self.answer, self.outcomes, self._is_alone = state.answer, dict(state.outcomes), turn.index is not None
+        self.agent = agent
+        self.run = team.run
+        self.turn = turn
+        self.head = state.head
+        self.messages = [*state.messages]
+        self.cut = state.cut
+        self.usage = state.usage
+        self.asked = state.asked
+        self.rejected = state.refused
+        self.reply = state.reply
         self.open_calls = [*state.reply.message.tool_calls][state.done :] if state.reply else []
+        self.outcomes = dict(state.outcomes)
+        self.pending = list[requests.ConversationItem]()
+        self.ends_team = state.ends
+        self.answer = state.answer
+        self._children = team.children
+        self._is_alone = turn.index is not None
         self._span = traces.agent_span(team.run, agent, turn.number, state.span)
 
     @property
     def state(self) -> AgentState:
         """What a continued run needs to go on with the turn; complete when nothing is pending."""
+        so_far = self.so_far
         return AgentState(
-            **{"kind": "agent", "head": self.head, "asked": self.asked, "refused": self.rejected, "reply": self.reply},
+            kind="agent",
+            head=self.head,
+            asked=self.asked,
+            refused=self.rejected,
+            reply=self.reply,
             done=len(self.reply.message.tool_calls) - len(self.open_calls) if self.reply else 0,
-            **{"ends": self.ends_team, "outcomes": self.outcomes},
-            **{"messages": self.so_far.messages, "cut": self.so_far.cut, "usage": self.usage, "answer": self.answer},
-            **({"span": self._span.open} if self.run.trace.is_on else {}),
-        )
+            ends=self.ends_team,
+            messages=so_far.messages,
+            cut=so_far.cut,
+            usage=self.usage,
+            answer=self.answer,
+            outcomes=self.outcomes,
+            span=self._span.open if self.run.trace.is_on else None,
+        ).without_defaults
 
     @property
     def so_far(self) -> TurnResult:
@@ -273,35 +294,70 @@ class AgentTurn:
 
     async def execute(self) -> TurnResult:
         """Takes the turn to its end, whatever that is; all that was said is in the conversation afterwards."""
-        return await traces.in_agent_span(self.run, self.agent, self._span, self._execute)
+        # A model that is asked without an agent has no span but that of its call.
+        with contextlib.nullcontext() if self.agent.kind == "model" else self.run.trace.inside(self._span):
+            reason: StopReason = "completed"
+            failure: Failure | None = None
+            try:
+                while self.open_calls or self.asked < self.agent.max_iterations:
+                    if self.reply is None:
+                        await self._read_inbox()
+                        ask = effects.execute_agent if self.agent.engine else effects.ask_model
+                        self._add_reply(await ask(self.run, self._request(), self.agent))
+                    if await self._is_over():
+                        break
+                else:
+                    times = f"{self.asked} times in one turn and has no final answer: maxIterations bounds it"
+                    raise ActivityFailed.of(
+                        MaxIterationsReached(f"agent {self.agent.name} has asked its model {times}")
+                    )
+            except (ActivityInterrupted, asyncio.CancelledError):
+                reason = self.run.stop.interruption
+            except ActivityFailed as failed:
+                reason = "failed"
+                failure = failed.failure
+            result = await self._end(reason, failure)
+            self._span.finish(result.stop_reason, result.failure)
+        return result
 
-    async def _execute(self) -> TurnResult:
-        try:
-            while self.open_calls or self.asked < self.agent.max_iterations:
-                self.run.check_stop()
-                if await self._is_over(self.reply or await self._ask_model()):
-                    break
-            else:
-                times = f"{self.asked} times in one turn and has no final answer: maxIterations bounds it"
-                raise ActivityFailed.of(MaxIterationsReached(f"agent {self.agent.name} has asked its model {times}"))
-        except (ActivityInterrupted, asyncio.CancelledError):
-            return await self._end(self.run.stop.reason or "canceled")
-        except ActivityFailed as failed:
-            return await self._end("failed", failed.failure)
-        return await self._end("completed")
+    async def _read_inbox(self) -> None:
+        """Waits while the run is paused; then what people said is part of the next request."""
+        await self.run.ready()
+        if not self.turn.brief:  # a brief has the messages already
+            self.pending += self.run.inbox.drain()
+        if len(portions(tuple(self.pending))) > 1:
+            await self._append_pending()
 
-    async def _is_over(self, reply: requests.AskModelResult) -> bool:
-        """Does what a reply calls for; whether it was the last one: no tool was called, or one has ended the team."""
-        wrong, asked = reply.wrong, reply.question
-        if said := self._rejection(wrong) if wrong else await answer_of(self.agent, self.run, self.turn, asked):
-            self.messages, self.pending = [*self.messages, said], [*self.pending, said]
+    def _add_reply(self, reply: requests.AskModelResult) -> None:
+        self.reply = reply
+        self.head = reply.head
+        self.pending = []
+        self.asked += 1
+        self.open_calls = list(reply.message.tool_calls)
+        self.outcomes = {}
+        self.messages += [*reply.earlier, reply.message]
+        self.usage += (reply.message.usage or TokenUsage()) + TokenUsage(model_calls=1)
+        self.usage += reply.summaries or TokenUsage()
+
+    async def _is_over(self) -> bool:
+        """Does what the reply calls for; whether it was the last one: no tool was called, or one has ended the team."""
+        reply = self.reply
+        assert reply
+        if reply.wrong:
+            said: Message | None = self._rejection(reply.wrong)
+        else:
+            said = await answer_of(self.agent, self.run, self.turn, reply.question)
+        if said:
+            self.messages.append(said)
+            self.pending.append(said)
         elif not reply.message.tool_calls:
             return True
         await self._use_tools(reply)
-        if not self.ends_team:
-            self.reply = None
-            await self._continue_as_new_if_long()
-        return self.ends_team
+        if self.ends_team:
+            return True
+        self.reply = None
+        await self._continue_as_new_if_long()
+        return False
 
     def _rejection(self, wrong: str) -> Message:
         """What asks the agent to correct its answer; raises ActivityFailed when it was asked often enough."""
@@ -310,19 +366,6 @@ class AgentTurn:
             name, times = self.agent.name, self.rejected
             raise ActivityFailed.of(OutputRejected(f"agent {name} was asked {times} times; its answer {wrong}"))
         return Message(role="user", content=f"Your answer {wrong}\nGive it again, as JSON that fits the schema.")
-
-    async def _ask_model(self) -> requests.AskModelResult:
-        await self.run.ready()
-        self.pending += [] if self.turn.brief else self.run.inbox.drain()  # a brief holds them already
-        if len(portions(tuple(self.pending))) > 1:
-            await self._append_pending()
-        reply = await effects.ask_agent(self.run, self._request(), self.agent)
-        self.head, self.pending, self.reply, self.asked = reply.head, [], reply, self.asked + 1
-        self.open_calls, self.outcomes = list(reply.message.tool_calls), {}
-        self.messages += [*reply.earlier, reply.message]
-        self.usage += (reply.message.usage or TokenUsage()) + TokenUsage(model_calls=1)
-        self.usage += reply.summaries or TokenUsage()
-        return reply
 
     def _request(self) -> requests.AskModelRequest:
         return requests.AskModelRequest(
@@ -340,7 +383,6 @@ class AgentTurn:
         """Carries out the tool calls of a reply that are still open, one after the other or all at once."""
         width = len(self.open_calls) if self.agent.parallel_tool_calls else 1
         while self.open_calls:
-            self.run.check_stop()
             first = len(reply.message.tool_calls) - len(self.open_calls)
             await self._use_batch(reply, [*enumerate(self.open_calls[:width], first)])
             if len(portions(tuple(self.pending))) > 1:
@@ -395,8 +437,9 @@ class AgentTurn:
             await self._append_pending()
             raise ContinueAsNew
 
-    async def _end(self, reason: StopReason, failure: Failure | None = None) -> TurnResult:
-        self.pending += [] if self.turn.brief else self.run.inbox.drain()
+    async def _end(self, reason: StopReason, failure: Failure | None) -> TurnResult:
+        if not self.turn.brief:
+            self.pending += self.run.inbox.drain()
         for index, call in enumerate(self.reply.message.tool_calls if self.reply else ()):
             if call in self.open_calls:
                 refusal = call.result_message("Not carried out: the turn ended first.")
@@ -404,10 +447,9 @@ class AgentTurn:
         try:
             await self._append_pending()
         except ActivityFailed as failed:
-            reason, failure = "failed", failure or failed.failure
-        if failure:
-            failure = failure.model_copy(update={"member": self.agent.name, "turn": self.turn.number})
-        end = {"ended": self.ends_team and reason == "completed", "stop_reason": reason, "failure": failure}
-        if failure and failure.budget:
-            return self.so_far.ended_by(failure, self.agent.speaker)
-        return self.so_far.model_copy(update=end)
+            reason = "failed"
+            failure = failure or failed.failure
+        if failure is None:
+            return self.so_far.stopped(reason, ended=self.ends_team and reason == "completed")
+        failure = failure.in_turn(self.agent.name, self.turn.number)
+        return self.so_far.ended_by(failure, self.agent.speaker) if failure.budget else self.so_far.failed(failure)

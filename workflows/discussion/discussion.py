@@ -20,7 +20,7 @@ from ...observability.metrics import TURNS
 from ...resources.team import NoProgress
 from ..calls import effects
 from ..calls.children import ChildWorkflows
-from ..calls.traces import in_team_span
+from ..calls.traces import team_span
 from ..state.constants import STALL_SIMILARITY, STALL_WORDS
 from ..state.decisions import record
 from ..state.run_state import RunState
@@ -83,7 +83,7 @@ class TeamResult:
     def is_open(self) -> bool:
         """Whether another member may speak: nothing has ended the team, and nothing has failed."""
         turn = self.so_far
-        return not (turn.ended or turn.failure or turn.stop_reason != "completed" or self._run.stop.reason)
+        return not (turn.ended or turn.failure or turn.stop_reason != "completed" or self._run.stop.is_requested)
 
     def add_turn(self, member: str, turn: TurnResult) -> None:
         """Adds a turn that followed the conversation so far, and whose failure is the team's."""
@@ -280,7 +280,7 @@ class Discussion:
         try:
             result = await running.execute()
         except (ActivityInterrupted, asyncio.CancelledError):
-            result = TurnResult(head=turn.thread.head, turns=0, stop_reason=self.run.stop.reason or "canceled")
+            result = TurnResult(head=turn.thread.head, turns=0, stop_reason=self.run.stop.interruption)
         except ActivityFailed as failed:
             result = TurnResult(head=turn.thread.head, turns=0, stop_reason="failed", failure=failed.failure)
         if turn.index is not None:
@@ -404,11 +404,12 @@ class TeamTurn:
 
     async def execute(self) -> TurnResult:
         """Runs the discussion to its end; messages of people that nobody has read yet join the conversation."""
-        return await in_team_span(self._run, self._plan, self._since, self._discuss)
-
-    async def _discuss(self) -> TurnResult:
-        await self._discussion.restore()
-        await self._strategy(self._discussion)
-        if messages := self._run.inbox.drain():
-            await self._discussion.append(messages)
-        return self._discussion.result.final()
+        span = team_span(self._run, self._plan, self._since)
+        with self._run.trace.inside(span):
+            await self._discussion.restore()
+            await self._strategy(self._discussion)
+            if messages := self._run.inbox.drain():
+                await self._discussion.append(messages)
+            result = self._discussion.result.final()
+            span.finish(result.stop_reason, result.failure)
+        return result

@@ -274,7 +274,7 @@ class PanelDiscussion:
     def _is_complete(self) -> bool:
         """Whether the rounds came to their own end."""
         so_far = self.team.result.so_far
-        return not (so_far.failure or so_far.ended or so_far.stop_reason == "budget" or self.team.run.stop.reason)
+        return not (so_far.failure or so_far.ended or so_far.stop_reason == "budget" or self.team.run.stop.is_requested)
 
     def _progress(self) -> JsonObject:
         progress = PanelProgress(

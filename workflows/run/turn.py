@@ -122,7 +122,7 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
             ended = {"ended": False} if result.ended else {}  # there is no team above that it could end
             return result.model_copy(update={**ended, "note": stop.note or result.note})
         except (ActivityInterrupted, asyncio.CancelledError):
-            return nothing.model_copy(update={"stop_reason": stop.reason or "canceled", "note": stop.note})
+            return nothing.model_copy(update={"stop_reason": stop.interruption, "note": stop.note})
         except ActivityFailed as failed:
             return nothing.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
 

@@ -18,7 +18,7 @@ from ...resources.base import JsonObject
 from .constants import MAX_CONCURRENT_ACTIVITIES
 from .decisions import Decisions, wait_begins, wait_ends
 from .run_trace import RunTrace
-from .stopping import ActivityInterrupted, StopState
+from .stopping import StopState
 
 
 class Inbox:
@@ -167,30 +167,21 @@ class RunState:
             self.stop.restore(given.stop)
             self.inbox.pause = given.pause
 
-    def check_stop(self) -> None:
-        """Raises ActivityInterrupted if the run is to stop now."""
-        if self.stop.now:
-            raise ActivityInterrupted
-
     async def ready(self) -> None:
         """Waits while the run is paused; raises ActivityInterrupted if it is to stop now."""
-        if self.inbox.pause and not self.stop.reason:
-            with self.trace.inside(self.trace.new_wait("pause")):
-                self.trace.report()
-                await self._resumed()
-        else:
+        if self.inbox.pause and not self.stop.is_requested:
             await self._resumed()
-        self.check_stop()
+        self.stop.checkpoint()
 
     async def _resumed(self) -> None:
-        held, since = bool(self.inbox.pause and not self.stop.reason), workflow.now()
-        if held:
-            wait_begins("pause")
+        since = workflow.now()
+        wait_begins("pause")
         try:
-            await workflow.wait_condition(lambda: self.stop.reason is not None or not self.inbox.pause)
+            with self.trace.inside(self.trace.new_wait("pause")):
+                self.trace.report()
+                await self.stop.wait(lambda: not self.inbox.pause)
         finally:
-            if held:
-                wait_ends("pause", since, "stopped" if self.inbox.pause else "resumed")
+            wait_ends("pause", since, "stopped" if self.inbox.pause else "resumed")
 
     def with_requests(self, status: Status) -> Status:
         """The status of a run that goes on, with what people asked for: a pause, a session, messages that wait."""

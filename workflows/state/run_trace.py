@@ -10,6 +10,7 @@ from datetime import datetime
 from pydantic import JsonValue
 from temporalio import workflow
 
+from ...contracts.errors import Failure
 from ...contracts.plan import QueryPlan
 from ...contracts.requests import Pinned
 from ...contracts.trace import OpenSpan, SpanData, TraceContext, derived_id, root_of
@@ -32,6 +33,15 @@ class RunSpan:
     attributes: dict[str, JsonValue] = field(default_factory=lambda: dict[str, JsonValue]())
     error: str | None = None
     message: str = ""
+
+    def finish(self, reason: str | None, failure: Failure | None) -> None:
+        """Notes how a turn, or a run, has stopped."""
+        self.attributes["baton.stop_reason"] = reason
+        if failure:
+            self.error = failure.type
+            self.message = failure.message
+        elif reason == CANCELED:
+            self.error = CANCELED
 
     @property
     def open(self) -> OpenSpan:
