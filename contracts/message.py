@@ -51,6 +51,14 @@ class PersonDecision(JsonModel):
         """The same decision, which is applied again at that time."""
         return self.model_copy(update={"at": at})
 
+    def with_arguments(self, arguments: str) -> "PersonDecision":
+        """The same decision with other arguments, as JSON text."""
+        return self.model_copy(update={"arguments": arguments})
+
+    def with_text(self, text: str) -> "PersonDecision":
+        """The same decision with the text of a reply."""
+        return self.model_copy(update={"text": text})
+
 
 MAX_RECENT = 16_000
 """Bytes of older messages, from before a team's latest turn, in its status and its result.
