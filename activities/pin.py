@@ -14,7 +14,6 @@ from ..contracts.text import truncate
 from ..contracts.turn import Thread
 from ..journal.journal import Conversations, Journal
 from ..journal.rows import catalog_id
-from ..observability.log import KnownAttributes
 from ..resources.agent import Agent
 from ..resources.ark_config import ArkConfig
 from ..resources.base import API_VERSION, Dialect, JsonObject, parse_duration
@@ -32,6 +31,7 @@ from ..resources.team import Team
 from ..resources.tool import Tool
 from ..resources.validation import unknown_parameters, unsupported_fields, violations
 from ..temporal.activity import root_id, workflow_id
+from ..temporal.search_attributes import KnownAttributes
 from .agent.executors import Discovery
 from .context.lookup import OwnManifests, find, find_optional
 from .context.value_resolver import ValueResolver, check_overrides, with_rights
