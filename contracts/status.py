@@ -65,7 +65,7 @@ def response_of(target: TargetPlan, run: str | None, turn: TurnResult | None) ->
     target_status = StatusTarget(type=target.type, name=target.name, namespace=target.namespace)
     if turn is None:
         return Response(target=target_status, status="Running", run=run)
-    failure = turn.failure.model_copy(update={"target": f"{target.type}/{target.name}"}) if turn.failure else None
+    failure = turn.failure.of_target(f"{target.type}/{target.name}") if turn.failure else None
     error = failure.message if failure else "canceled" if turn.stop_reason == "canceled" else None
     return Response(
         target=target_status,
