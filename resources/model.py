@@ -118,7 +118,7 @@ class ModelSpec(JsonModel):
     stream: bool = Field(True, description="whether answers come word by word; false asks for each as a whole")
     pricing: Pricing | None = Field(None, description="what a million tokens cost: {input, output, cachedInput}")
     circuit_breaker: CircuitBreaker | None = Field(
-        None, description="{failures, window, openFor, onOpen}: opens a circuit breaker if the server keeps failing"
+        None, description="{failures, window, openFor, onOpen}: opens a circuit breaker if a server fails often"
     )
     poll_interval: Annotated[Duration | None, NoEffect("a model is called when it is needed")] = Field(
         None, description="how often ARK looks whether it is available"

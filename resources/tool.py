@@ -205,7 +205,7 @@ class ToolSpec(JsonModel):
     builtin: NameRef | None = Field(None, description="{name} of the built-in tool, which is the name of the Tool")
     circuit_breaker: CircuitBreaker | None = Field(
         None,
-        description="{failures, window, openFor, onOpen}: opens a circuit breaker if the server keeps failing; for 'http'",
+        description="{failures, window, openFor, onOpen}: opens a circuit breaker if a server fails often; for 'http'",
     )
     openapi: OpenApiSpec | None = Field(None, description="the document of a tool of type 'openapi'")
 
