@@ -10,6 +10,8 @@ READY := .venv/.ready
 # imported is compiled then: compiling everything takes longer than the whole demo.
 INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-compile
 
+PYTEST := $(BIN)/pytest --numprocesses 4 --dist worksteal --durations 25
+
 # Compiled files are kept, since the tests start many Python processes.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -17,17 +19,24 @@ export PYTHONDONTWRITEBYTECODE :=
 COUNTING := bench-history-size bench-selector bench-fuzz
 TIMING := bench-hostile bench-single bench-overhead bench-kills bench-control bench-query-burst bench-idle-teams bench-approvals bench-outage bench-conversation bench-stalls bench-telemetry
 RECORDING := record-histories add-history replace-history replace-stored-names
-.PHONY: demo test pytest lint types lock clean schema reference bench bench-mcp bench-older-sdks bench-peers $(RECORDING) $(COUNTING) $(TIMING)
+.PHONY: demo test test-all pytest pytest-all lint types lock clean schema reference bench bench-mcp bench-older-sdks bench-peers $(RECORDING) $(COUNTING) $(TIMING)
 
 demo: $(INSTALLED)
 	@$(BIN)/python samples/demo.py
 
-# The linter; then all tests, and at the same time the type checker, since tests mostly wait for servers.
+# The linter; then the quick tests, and at the same time the type checker, since tests mostly wait for servers.
 test: lint
 	@$(MAKE) --no-print-directory --jobs 2 types pytest
 
+# The same with all tests: also those that kill processes, drive a cluster's tools, or try hundreds of random examples.
+test-all: lint
+	@$(MAKE) --no-print-directory --jobs 2 types pytest-all
+
 pytest: $(READY)
-	$(BIN)/pytest --numprocesses 4 --dist worksteal
+	$(PYTEST)
+
+pytest-all: $(READY)
+	$(PYTEST) --full
 
 lint: $(READY)
 	$(BIN)/ruff check

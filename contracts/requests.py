@@ -96,6 +96,10 @@ class AskModelRequest(JsonModel):
     window: ContextWindow | None = None
     brief: SpeakerBrief | None = None
 
+    def for_fallback(self, index: int) -> "AskModelRequest":
+        """The same request to another of the speaker's models."""
+        return self.model_copy(update={"fallback": index})
+
 
 class AskModelResult(JsonModel):
     """The result of ``ask_model``: the model's message, truncated if it is very long, and the head after it.
@@ -121,6 +125,10 @@ class SelectRequest(JsonModel):
     candidates: tuple[int, ...]
     fallback: int = 0
     turn: int = 1
+
+    def for_fallback(self, index: int) -> "SelectRequest":
+        """The same request to another of the selector's models."""
+        return self.model_copy(update={"fallback": index})
 
 
 class SelectResult(JsonModel):
@@ -192,6 +200,14 @@ class UseToolRequest(JsonModel):
     answer: Text | None = None
     decision: PersonDecision | None = None
     answered: Answer | None = None
+
+    def with_answer(self, answer: str) -> "UseToolRequest":
+        """The request with the answer of whom the tool asks."""
+        return self.model_copy(update={"answer": answer})
+
+    def after_question(self, answered: Answer) -> "UseToolRequest":
+        """The request with the answer to what the tool has asked."""
+        return self.model_copy(update={"answered": answered})
 
     def allowed_by(self, decision: PersonDecision | None) -> "UseToolRequest":
         """The request with the decision that allowed the call."""

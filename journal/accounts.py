@@ -102,22 +102,31 @@ def _reserve(connection: Connection, call: str, accounts: Sequence[Account], amo
 
 
 def _refused(account: Account, used: Any, grants: Sequence[Any], amount: Amount, now: float) -> ReachedLimit | None:
-    until = max((each.until for each in grants), default=0)
+    until = max((grant.until for grant in grants), default=0)
     if account.seconds is not None and now >= max(until, used.began + account.seconds):
-        return ReachedLimit(account, "duration", int(now - used.began), len(grants), int(account.seconds))
+        return ReachedLimit(
+            account=account,
+            limit="duration",
+            used=int(now - used.began),
+            grants=len(grants),
+            most=int(account.seconds),
+        )
     for name, limit in account.limits:
-        more, most = getattr(amount, name), limit + sum(getattr(each, name) for each in grants)
-        if more and getattr(used, name) + more > most:
-            return ReachedLimit(account, name, getattr(used, name), len(grants), most)
+        estimate = getattr(amount, name)
+        before = getattr(used, name)
+        most = limit + sum(getattr(grant, name) for grant in grants)
+        if estimate and before + estimate > most:
+            return ReachedLimit(account=account, limit=name, used=before, grants=len(grants), most=most)
     return None
 
 
 def _granted(connection: Connection, accounts: Sequence[Account]) -> dict[str, list[Any]]:
-    """What was granted to accounts in addition."""
-    found: dict[str, list[Any]] = {}
-    for row in connection.execute(select(schema.grants).where(schema.grants.c.account.in_([a.id for a in accounts]))):
-        found.setdefault(row.account, []).append(row)
-    return found
+    """The rows of what people have granted to accounts, by the accounts' ids."""
+    grants: dict[str, list[Any]] = {}
+    ids = [account.id for account in accounts]
+    for row in connection.execute(select(schema.grants).where(schema.grants.c.account.in_(ids))):
+        grants.setdefault(row.account, []).append(row)
+    return grants
 
 
 def _settle(connection: Connection, call: str, accounts: Sequence[Account], amount: Amount | None) -> None:

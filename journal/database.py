@@ -62,15 +62,17 @@ class Database:
         await asyncio.gather(*self._running, return_exceptions=True)
         await self.engine.dispose()
 
-    async def insert(self, *given: Rows) -> Sequence[Record[Any]]:
-        """Inserts the rows whose primary keys are not in their tables yet, one table after the other, in one write.
+    async def insert(self, *inserts: Rows) -> Sequence[Record[Any]]:
+        """Inserts the rows whose primary keys are not in their tables yet, table by table, in one write.
 
-        Returns the keys of those of the last table.
+        Returns the keys of the rows that it has inserted into the last table.
         """
 
         def execute(connection: Connection) -> Sequence[Record[Any]]:
-            statements = ((insert_missing(self.engine.dialect, table), rows) for table, rows in given)
-            return [_execute(connection, each, rows) for each, rows in statements][-1]
+            keys: Sequence[Record[Any]] = ()
+            for table, rows in inserts:
+                keys = _execute(connection, insert_missing(self.engine.dialect, table), rows)
+            return keys
 
         return await self._insist(lambda: self.engine.write(execute))
 
@@ -97,7 +99,7 @@ class Database:
                 await asyncio.sleep(RETRY_INTERVAL)
 
     async def _shielded(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs to its end even if the caller is cancelled: an aborted statement could leave its lock behind."""
+        """Runs a statement to its end even if the caller is cancelled: an aborted one could leave its lock behind."""
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._ended)

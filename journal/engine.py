@@ -44,7 +44,8 @@ def set_pragmas(connection: _Connection, _record: object) -> None:
 
 async def timed(operation: str, work: Awaitable[T]) -> T:
     """The result of a statement, whose duration and outcome are recorded."""
-    began, outcome = time.monotonic(), "ok"
+    began = time.monotonic()
+    outcome = "ok"
     try:
         return await work
     except BaseException as error:
@@ -62,13 +63,14 @@ MAX_GROUP = 200
 
 
 class GroupCommit:
-    """Writes on a thread, each as one that succeeds or fails by itself; a caller goes on when its write is on the disk.
+    """Commits writes together on a thread; each succeeds or fails by itself, and returns when it is on the disk.
 
-    ``begin`` makes a transaction that no other process can write beside, and commits or rolls back at its end.
+    ``begin`` opens a transaction beside which no other process can write, and commits or rolls back at its end.
     """
 
     def __init__(self, thread: Executor, begin: Callable[[], AbstractContextManager[Connection]]) -> None:
-        self._thread, self._begin = thread, begin
+        self._thread = thread
+        self._begin = begin
         self._waiting = deque[tuple[Work[Any], Future[Any]]]()
 
     async def run(self, work: Work[T]) -> T:
@@ -79,7 +81,7 @@ class GroupCommit:
         return await asyncio.wrap_future(future)
 
     def _commit(self) -> None:
-        """On the thread: a group that an earlier call has taken leaves nothing to do."""
+        """Commits the next group, on the thread; an earlier call may have taken all writes."""
         group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
         group = [(work, future) for work, future in group if future.set_running_or_notify_cancel()]
         if not group:
@@ -99,7 +101,8 @@ def _attempt(connection: Connection, work: Work[T], *, alone: bool) -> tuple[T |
     """The result of a write, or its error, which takes back that write and no other of the transaction."""
     if alone:
         return work(connection), None
-    result, failed = None, None
+    result: T | None = None
+    failed: Exception | None = None
     connection.exec_driver_sql("SAVEPOINT one")
     try:
         result = work(connection)
@@ -148,7 +151,8 @@ def _is_refused(error: Exception) -> bool:
     if not isinstance(error, StatementError) or (isinstance(error, DBAPIError) and error.connection_invalidated):
         return False
     reason = error.orig
-    state, code = getattr(reason, "sqlstate", None), getattr(reason, "sqlite_errorcode", None)
+    state = getattr(reason, "sqlstate", None)  # of PostgreSQL
+    code = getattr(reason, "sqlite_errorcode", None)
     if state is not None:
         return str(state)[:2] in REFUSED_STATES
     if code is not None:
@@ -163,7 +167,8 @@ def _reason(error: Exception) -> str:
     return str(reason).partition("\n")[0] or type(reason).__name__
 
 
-CONNECT_TIMEOUT, STATEMENT_TIMEOUT = 10.0, 30.0
+CONNECT_TIMEOUT = 10.0
+STATEMENT_TIMEOUT = 30.0
 """Seconds after which a PostgreSQL server that does not answer counts as unavailable."""
 
 _MIGRATION_LOCK = int.from_bytes(b"baton")
@@ -227,14 +232,15 @@ class Engine(ABC):
 
 
 class _SQLite(Engine):
-    """One connection on one thread: each call costs one change of threads. What is written at once commits together."""
+    """One connection on one thread: a call switches threads once. Concurrent writes are committed together."""
 
     dialect = "sqlite"
 
     def __init__(self, url: URL) -> None:
         self._engine = create_engine(url.set(drivername="sqlite"), poolclass=QueuePool, pool_size=1, **_AUTOCOMMIT)
         event.listen(self._engine, "connect", set_pragmas)
-        self._file, self._opened = Path(url.database or ""), (0, 0)
+        self._file = Path(url.database or "")
+        self._opened: tuple[int, int] | None = None
         self._thread = ThreadPoolExecutor(1, "journal")
         self._group = GroupCommit(self._thread, self._begin_immediate)
 
@@ -257,12 +263,13 @@ class _SQLite(Engine):
     def _check_place(self) -> None:
         """Raises JournalUnavailable while the file is not where it was opened: what is written would be lost."""
         try:
-            found = self._file.stat()
+            file = self._file.stat()
         except FileNotFoundError:
-            found = None
-        place = (found.st_dev, found.st_ino) if found else None
-        self._opened = self._opened if any(self._opened) else place or self._opened
-        if place != self._opened:
+            inode = None
+        else:
+            inode = (file.st_dev, file.st_ino)
+        self._opened = self._opened or inode
+        if inode is None or inode != self._opened:
             raise JournalUnavailable(
                 f"the journal {self._file} was moved away or replaced while it is open: put it back, or end the worker"
             )

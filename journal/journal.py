@@ -50,7 +50,8 @@ class Journal:
 
         Raises JournalUnavailable if the database can't be used, and SettingsError if a key of others is missing here.
         """
-        database, encryption = await Database.connect(url, upgrade=upgrade), RowEncryption(keys)
+        database = await Database.connect(url, upgrade=upgrade)
+        encryption = RowEncryption(keys)
         try:
             await encryption.register(database.engine)
         except (JournalUnavailable, SettingsError):
@@ -67,12 +68,16 @@ class Journal:
         return await self.database.engine.run(key_ids)
 
     async def begin(self, catalog: Catalog, run: str, head: Head, question: Message) -> Row:
-        """Stores a ``prepared`` catalog until ``run`` is pruned, and appends a question after a head as the row
-        ``run/1``, whichever activity writes it; if there is that row already, it is returned."""
+        """Stores a ``prepared`` catalog until ``run`` is pruned, and appends a question after a head.
+
+        The question is the row ``run/1``, whichever activity writes it; if that row exists, returns it unchanged.
+        """
         columns = await in_thread_if_long(len(catalog.canonical), lambda: self.encryption.encrypt_catalog(catalog))
-        pinned = (schema.uses, [{"run": run, "sha": columns["sha"]}]), (schema.catalogs, [columns])
         rows = chain(head, [(f"{run}/1", question)])
-        is_new = await self._write(rows, *pinned)
+        # In this order, a prune that runs at the same time deletes nothing that is needed.
+        use: Rows = (schema.uses, [{"run": run, "sha": columns["sha"]}])
+        pinned: Rows = (schema.catalogs, [columns])
+        is_new = await self._write(rows, use, pinned)
         self._catalogs[catalog_id(catalog)] = catalog
         return self._cache(rows[0]) if is_new else await self.row(rows[0].id)
 
@@ -80,7 +85,7 @@ class Journal:
         """The catalog with the id ``pinned``; raises JournalLost if there is none."""
         if catalog := self._catalogs.get(pinned):
             return catalog
-        async with self._reading:  # so that activities that begin at once don't all read the same catalog
+        async with self._reading:  # activities that begin at once read the same catalog only once
             self._catalogs[pinned] = self._catalogs.get(pinned) or await self._read_catalog(pinned)
             return self._catalogs[pinned]
 
@@ -118,8 +123,8 @@ class Journal:
 
         ``earlier`` messages stand before it, and are written with it at once: see ``earlier_rows``.
         """
-        names = (*(f"{row_id}/{number}" for number in range(len(earlier))), row_id)
-        rows = chain(head, zip(names, (*earlier, message), strict=True))
+        numbered = ((f"{row_id}/{number}", each) for number, each in enumerate(earlier))
+        rows = chain(head, [*numbered, (row_id, message)])
         is_new = await self._write(rows) and not earlier  # of several rows, another attempt may have written some
         return self._cache(rows[-1]) if is_new else await self.row(row_id)
 
@@ -162,7 +167,8 @@ class Journal:
         """
         rows: list[Row] = []
         page: dict[str, Row] = {}
-        wanted, depth = head.id, head.depth
+        wanted = head.id
+        depth = head.depth
         while wanted:
             row = self._rows.get(wanted) or page.get(wanted)
             if row is None:
@@ -173,7 +179,8 @@ class Journal:
             rows.append(row)
             if is_first and is_first(row):
                 break
-            wanted, depth = row.parent, row.depth - 1
+            wanted = row.parent
+            depth -= 1
         return rows[::-1]
 
     async def _between(self, span: RowRange) -> list[Row]:
@@ -183,10 +190,11 @@ class Journal:
 
     async def _write(self, rows: list[Row], *before: Rows) -> bool:
         """Writes the rows that are missing, after those of other tables, and returns whether there were any."""
-        if (parent := rows[0].parent if rows else "") and await self.find(parent) is None:
-            raise journal_lost(f"the row {parent}")
         if not rows:
             return False
+        parent = rows[0].parent
+        if parent and await self.find(parent) is None:
+            raise journal_lost(f"the row {parent}")
         return bool(await self.database.insert(*before, (schema.messages, await self.encryption.encrypt_rows(rows))))
 
     async def _page(self, last: str, after: int) -> list[Row]:
@@ -195,7 +203,8 @@ class Journal:
         return [self._cache(row) for row in await self.encryption.decrypt_rows(found)]
 
     def _cache(self, row: Row) -> Row:
-        self._rows.update({row.id: row} if row.size <= CACHE_SIZE else {})
+        if row.size <= CACHE_SIZE:  # the cache refuses larger ones
+            self._rows[row.id] = row
         return row
 
 

@@ -17,7 +17,9 @@ from ..temporal.activity import in_thread_if_long
 from . import schema
 from .journal import Journal
 
-MAX_MANIFEST_BYTES, MAX_MANIFESTS, MAX_STORE_BYTES = 2_000_000, 10_000, 50_000_000
+MAX_MANIFEST_BYTES = 2_000_000
+MAX_MANIFESTS = 10_000
+MAX_STORE_BYTES = 50_000_000
 """The size of one stored manifest as JSON, their number, and the size of all: every worker keeps them in memory."""
 
 MAX_VERSIONS = 20
@@ -37,7 +39,8 @@ class ManifestStore:
     """The manifests in the database of a ``journal``."""
 
     def __init__(self, journal: Journal) -> None:
-        self._database, self._encryption = journal.database, journal.encryption
+        self._database = journal.database
+        self._encryption = journal.encryption
 
     async def revision(self) -> int:
         """The revision of the last change; 0 for a store that was never used."""

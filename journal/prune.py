@@ -40,7 +40,8 @@ def _run(column: ColumnElement[str]) -> ColumnElement[str]:
 
 def find_conversations(connection: Connection) -> list[Conversation]:
     """All conversations of the journal."""
-    row, below = _run(schema.messages.c.id), _run(schema.messages.c.parent)
+    row = _run(schema.messages.c.id)
+    below = _run(schema.messages.c.parent)
     written = connection.execute(select(row).distinct()).scalars().all()
     links = connection.execute(select(row, below).where(below != "", row != below).distinct()).all()
     return [*_connected(written, ((first, second) for first, second in links))]
@@ -52,10 +53,13 @@ def live_runs(connection: Connection) -> set[str]:
 
 
 def runs_after(connection: Connection, runs: Collection[str]) -> set[str]:
-    """Other runs that go on from messages of these."""
-    row, below = _run(schema.messages.c.id), _run(schema.messages.c.parent)
-    found = (select(row).where(below.in_(some)).distinct() for some in _batches(runs))
-    return {run for each in found for run in connection.execute(each).scalars()} - {*runs}
+    """Other runs whose messages follow those of these runs."""
+    row = _run(schema.messages.c.id)
+    below = _run(schema.messages.c.parent)
+    following = set[str]()
+    for some in _batches(runs):
+        following.update(connection.execute(select(row).where(below.in_(some)).distinct()).scalars())
+    return following - {*runs}
 
 
 def _connected(runs: Iterable[str], pairs: Iterable[tuple[str, str]]) -> Iterator[Conversation]:
@@ -65,7 +69,8 @@ def _connected(runs: Iterable[str], pairs: Iterable[tuple[str, str]]) -> Iterato
         neighbours.setdefault(one, []).append(other)
         neighbours.setdefault(other, []).append(one)
     while neighbours:
-        found, pending = set[str](), [next(iter(neighbours))]
+        found = set[str]()
+        pending = [next(iter(neighbours))]
         while pending:
             if (run := pending.pop()) in neighbours:
                 found.add(run)
@@ -76,8 +81,8 @@ def _connected(runs: Iterable[str], pairs: Iterable[tuple[str, str]]) -> Iterato
 def count_messages(connection: Connection, runs: Collection[str]) -> int:
     """The number of messages that belong to runs."""
     column = schema.messages.c.id
-    counts = [select(func.count()).where(_run(column).in_(some)) for some in _batches(runs)]
-    return sum(connection.execute(each).scalar_one() for each in counts)
+    batches = (select(func.count()).where(_run(column).in_(some)) for some in _batches(runs))
+    return sum(connection.execute(batch).scalar_one() for batch in batches)
 
 
 def delete_runs(connection: Connection, runs: Collection[str]) -> None:
@@ -109,7 +114,8 @@ def delete_values(connection: Connection, families: Collection[str], before: dat
 
     A value that is stored meanwhile stays, as in ``delete_runs``.
     """
-    holds, blobs = schema.holds.c, schema.blobs.c
+    holds = schema.holds.c
+    blobs = schema.blobs.c
     for some in _batches(families):
         of_families = holds.family.in_(some), holds.at < int(before.timestamp())
         released = connection.execute(select(holds.sha).where(*of_families)).scalars().all()

@@ -91,7 +91,8 @@ def move_conversation(dialect: str, names: Mapping[str, str], expected: Head, he
 
     A conversation that does not exist yet is at the empty head.
     """
-    table, now = schema.conversations, int(time.time())
+    table = schema.conversations
+    now = int(time.time())
     moved = {"head": head.id, "depth": head.depth, "changed": now}
     if not expected.id:
         insert = _INSERTS[dialect](table).values(**names, **moved, created=now)

@@ -1,18 +1,13 @@
-"""Finds the executions of a run: those that it has continued as, and its children; asks early queries again."""
+"""Finds the executions of a run: those that it has continued as, and its children."""
 
-import asyncio
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
 from temporalio.client import (
     Client,
-    Interceptor,
-    OutboundInterceptor,
-    QueryWorkflowInput,
     WorkflowExecutionStatus,
     WorkflowHandle,
-    WorkflowQueryFailedError,
 )
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -112,29 +107,3 @@ async def _read(client: Client, workflow_id: str, run_id: str) -> tuple[RunExecu
         return None
     is_open = about.status == WorkflowExecutionStatus.RUNNING
     return RunExecution(workflow_id, run_id, about.raw_info.first_run_id, about.workflow_type, is_open), below
-
-
-EARLY_QUERY = "the query came before a workflow task had begun on the latest events: ask again"
-"""What a worker refuses such a query with."""
-
-_TIMES, _INTERVAL = 50, 0.2
-
-
-class AskAgain(Interceptor):
-    """Asks an early query again, up to 50 times within 10 seconds and the time that the answers take."""
-
-    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 - as the SDK calls it
-        """The calls of a client, with queries asked again."""
-        return _Queries(next)
-
-
-class _Queries(OutboundInterceptor):
-    async def query_workflow(self, input: QueryWorkflowInput) -> Any:  # noqa: A002 - as the SDK calls it
-        for _ in range(_TIMES):
-            try:
-                return await super().query_workflow(input)
-            except WorkflowQueryFailedError as error:
-                if EARLY_QUERY not in str(error):
-                    raise
-            await asyncio.sleep(_INTERVAL)
-        return await super().query_workflow(input)

@@ -44,6 +44,7 @@ class CheckedStorage(ExternalStorage):
     lacks waits for one that has it.
     """
 
+    # A private method of the SDK (1.35): it has no hook where a payload is recognized as a reference.
     def _decode_reference(self, payload: Payload) -> ExternalStorageReference | None:
         try:
             found = super()._decode_reference(payload)
@@ -55,6 +56,7 @@ class CheckedStorage(ExternalStorage):
 class CheckedConverter(DataConverter):
     """A data converter that takes the mark of a reference for nothing where there is no reference."""
 
+    # A private method of the SDK (1.35), which raises for a mark without a reference before any public hook is called.
     async def _decode_reference_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
         return [await self._unmarked(each) if _MARK in each.metadata else each for each in payloads]
 

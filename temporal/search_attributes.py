@@ -1,5 +1,6 @@
 """Baton's search attributes, and what Temporal knows about a namespace and its workers."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -74,6 +75,33 @@ async def register(client: Client) -> None:
         wanted[COST.name] = IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE
         request = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=wanted)
         await client.operator_service.add_search_attributes(request, retry=True)
+
+
+LOOK_INTERVAL = 30.0
+"""Seconds between two looks for the attributes, as long as one is missing."""
+
+
+class KnownAttributes:
+    """The attributes that a server has. They may be registered after the worker has started, and stay then."""
+
+    def __init__(self, client: Client, interval: float = LOOK_INTERVAL) -> None:
+        self._client = client
+        self._interval = interval
+        self._known = {"searchable": False, "shows_cost": False}
+        self._next_request = 0.0
+        self._lock = asyncio.Lock()
+
+    async def known(self) -> dict[str, bool]:
+        """``searchable``: the server has the four of all runs; ``shows_cost``: also that of the cost."""
+        async with self._lock:
+            now = asyncio.get_running_loop().time()
+            if not all(self._known.values()) and now >= self._next_request:
+                self._known = {
+                    "searchable": await registered(self._client),
+                    "shows_cost": await shows_cost(self._client),
+                }
+                self._next_request = now + self._interval
+        return self._known
 
 
 HEARTBEAT_INTERVAL = timedelta(seconds=2)

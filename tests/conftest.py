@@ -1,5 +1,6 @@
 """Fixtures: real Temporal servers, a real HTTP model server that is scripted, and real databases."""
 
+import argparse
 import atexit
 import contextlib
 import gc
@@ -18,6 +19,7 @@ from baton.observability.metrics_export import set_worker_runtime
 from baton.starter.server.embedded import TUNING, EmbeddedServer
 from baton.starter.server.state_dir import StateDir
 from baton.temporal.client import connect
+from tests.harness import replayer
 from tests.harness.environment import KEY, Environment
 from tests.harness.manifests import Writer
 from tests.harness.ports import own_ports
@@ -31,6 +33,42 @@ os.environ["TEMPORAL_DEBUG"] = "1"  # a machine that stalls for 2 s is not a wor
 set_worker_runtime()  # before any client is made
 atexit.register(time.sleep, 0.05)  # the SDK's threads let go of the interpreter before it ends
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts in the background ignore it
+
+
+ROOT = Path(__file__).parent
+FULL_FOLDERS = (ROOT / "durability", ROOT / "chaos")
+"""Folders whose tests kill processes, drive a cluster's tools or run many random examples."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds ``--full``, with which ``make test-all`` runs every test."""
+    parser.addoption(
+        "--full",
+        action="store_true",
+        help="run all tests, also those of tests/durability and tests/chaos and those marked 'full', "
+        "and replay every run in the workflow sandbox",
+    )
+    parser.addoption("--quick", action="store_true", help=argparse.SUPPRESS)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Leaves out what ``--full`` runs, unless the command names files or folders: those run whole."""
+    if not hasattr(config, "workerinput"):  # xdist's workers get the options of the process that starts them
+        config.option.quick = config.args_source is not pytest.Config.ArgsSource.ARGS and not config.option.full
+    replayer.ALL_IN_SANDBOX = config.option.full
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves out the folders of ``--full``."""
+    return True if config.option.quick and collection_path in FULL_FOLDERS else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out the tests that are marked ``full``."""
+    if config.option.quick:
+        deselected = [item for item in items if item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if item not in deselected]
 
 
 def pytest_collection_finish() -> None:

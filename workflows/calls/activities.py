@@ -62,6 +62,9 @@ FAMILIES = {
 """The family of an activity's failure, where the failure itself does not say it."""
 
 
+WHILE_STOPPING = ("pin", "recall", "append", "conclude", "remember", "cancel_agent", "last_failures")
+"""The activities of a run that is to stop now: they find its place in the conversation, and keep what was said."""
+
 Result = TypeVar("Result", bound=JsonModel)
 
 

@@ -70,7 +70,8 @@ class Decisions:
     def __init__(self, stop: StopState, trace: RunTrace) -> None:
         self.on_change: Callable[[], None] = lambda: None
         self.remembered: dict[str, PersonDecision] = {}
-        self._stop, self._trace = stop, trace
+        self._stop = stop
+        self._trace = trace
         self._asked: dict[str, PendingDecision] = {}
         self._decided: dict[str, PersonDecision] = {}
         self._checks: dict[str, Check] = {}
@@ -111,7 +112,8 @@ class Decisions:
         """
         if asked.id not in self._asked:
             wait_begins(asked.kind)
-        asked, self._checks[asked.id] = self._asked.setdefault(asked.id, asked), check
+        asked = self._asked.setdefault(asked.id, asked)
+        self._checks[asked.id] = check
         self._apply_remembered(asked)
         self.on_change()
         try:
@@ -132,41 +134,41 @@ class Decisions:
         left = max(0.001, (asked.until - workflow.now()).total_seconds()) if asked.until else None
 
         def is_over() -> bool:
-            ended = self._stop.reason or self._decision_of(asked.id)
-            return bool(ended) or (continues and should_continue_as_new())
+            return bool(self._decision_of(asked.id)) or (continues and should_continue_as_new())
 
         try:
-            await workflow.wait_condition(is_over, timeout=left, timeout_summary=f"{DECISION}{asked.id}")
+            await self._stop.wait(is_over, left, f"{DECISION}{asked.id}")
         except TimeoutError:
-            if not (self._stop.reason or self._decision_of(asked.id)):
+            if not (self._stop.is_requested or self._decision_of(asked.id)):
                 self.decide(asked.id, PersonDecision(approved=proceeds, at=workflow.now(), how="timeout"))
+        self._stop.checkpoint()
         decision = self._decision_of(asked.id)
-        if self._stop.now or (self._stop.reason and not decision):
+        if decision:
+            return decision
+        if self._stop.is_requested:
             raise ActivityInterrupted
-        if not decision:
-            raise ContinueAsNew
-        return decision
+        raise ContinueAsNew
 
     def find(self, id_: str) -> PendingDecision:
         """What waits for a decision under that id. Raises NotWaiting."""
         if decided := self._decision_of(id_) or self._decided.get(id_):
             raise NotWaiting(f"{id_} is decided already: {describe(decided)}")
-        if id_ in self._asked and not self._stop.reason:
-            return self._asked[id_]
-        if self._stop.reason:
+        if self._stop.is_requested:
             raise NotWaiting(f"{id_} comes too late: the run is ending")
+        if id_ in self._asked:
+            return self._asked[id_]
         waiting = ", ".join(each.id for each in self.pending[:10]) or "nothing"
         raise NotWaiting(f"'{id_}' does not wait for a decision in this run; waiting here: {waiting}")
 
     async def check(self, id_: str, decision: PersonDecision) -> None:
         """Checks what a person has changed, as soon as whoever waits can say. Raises ActivityFailed, and NotWaiting."""
-        await workflow.wait_condition(lambda: id_ in self._checks or id_ not in self._asked or bool(self._stop.reason))
+        await self._stop.wait(lambda: id_ in self._checks or id_ not in self._asked)
         self.find(id_)
         await self._checks[id_](decision)
 
     def decide(self, id_: str, decision: PersonDecision) -> None:
         """Takes a decision. Raises NotWaiting."""
-        self._asked[id_] = self.find(id_).model_copy(update={"decision": decision})
+        self._asked[id_] = self.find(id_).decided(decision)
         self.on_change()
 
     def remember(self, rule: str, decision: PersonDecision) -> None:
@@ -190,8 +192,8 @@ class Decisions:
 
     def _apply_remembered(self, asked: PendingDecision) -> None:
         known = self.remembered.get(asked.rule or "")
-        if known and not (self._decision_of(asked.id) or self._stop.reason):
-            self.decide(asked.id, known.model_copy(update={"at": workflow.now()}))
+        if known and not (self._decision_of(asked.id) or self._stop.is_requested):
+            self.decide(asked.id, known.taken_at(workflow.now()))
 
     def _decision_of(self, id_: str) -> PersonDecision | None:
         return self._asked[id_].decision if id_ in self._asked else None

@@ -26,10 +26,36 @@ class StopState:
         self.note: str | None = None
         self.now = False
 
+    @property
+    def is_requested(self) -> bool:
+        """Whether the run was asked to stop, be it after the current turn or now."""
+        return self.reason is not None
+
+    @property
+    def interruption(self) -> StopReason:
+        """The stop reason of a turn that was interrupted; without a stop request its parent has canceled it."""
+        return self.reason or "canceled"
+
+    def checkpoint(self) -> None:
+        """Raises ActivityInterrupted if the run is to stop now.
+
+        Activities, child workflows and waits all begin with it, so that a cancellation that got lost, because somebody
+        has caught it, stops the run at the next step.
+        """
+        if self.now:
+            raise ActivityInterrupted
+
+    async def wait(
+        self, condition: Callable[[], bool], limit: timedelta | float | None = None, summary: str | None = None
+    ) -> None:
+        """Waits until the condition holds, or the run is asked to stop. Raises TimeoutError at the limit."""
+        await workflow.wait_condition(lambda: self.is_requested or condition(), timeout=limit, timeout_summary=summary)
+
     def request(self, reason: StopReason, request: TerminateRequest) -> None:
         """Asks the run to stop; a later request can only make it stop sooner."""
         if self.reason is None:
-            self.reason, self.note = reason, request.reason or None
+            self.reason = reason
+            self.note = request.reason or None
         self.now = self.now or request.now
 
     @property
@@ -40,7 +66,9 @@ class StopState:
     def restore(self, state: StopRequest | None) -> None:
         """Takes up the state of the run that this one continues."""
         if state:
-            self.reason, self.note, self.now = state.reason, state.note, state.now
+            self.reason = state.reason
+            self.note = state.note
+            self.now = state.now
 
 
 async def run_in_scope(
