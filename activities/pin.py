@@ -20,7 +20,7 @@ from ..resources.base import API_VERSION, Dialect, JsonObject, parse_duration
 from ..resources.catalog import Catalog
 from ..resources.documents import Document
 from ..resources.labels import priority_of, tenant_of
-from ..resources.loader import Loaded, load_documents, unknown_parameters
+from ..resources.loader import Loaded, load_documents
 from ..resources.mcp_server import MCPServer
 from ..resources.memory import Memory
 from ..resources.model import Model
@@ -29,7 +29,7 @@ from ..resources.query import TARGETS, Query
 from ..resources.stored import non_worker_manifest_ids
 from ..resources.team import Team
 from ..resources.tool import Tool
-from ..resources.validation import unsupported_fields, violations
+from ..resources.validation import unknown_parameters, unsupported_fields, violations
 from ..temporal.activity import root_id, workflow_id
 from ..temporal.search_attributes import KnownAttributes
 from .agent.executors import Discovery
