@@ -34,7 +34,7 @@ class AgentTool(JsonModel):
     partial: Partial | None = Field(None, description="{name, parameters} of arguments that the model does not choose")
     untrusted_content: bool | None = Field(None, description="whether its result is marked as untrusted")
     approval: Approval | None = Field(
-        None, description="which of its calls wait for a person's yes, besides those that its Tool names"
+        None, description="which of its calls require human approval, besides those that its Tool names"
     )
     on_error: OnError = Field(
         "feed", description="if it fails: 'feed' tells the model, 'fail' ends the turn, 'retry' retries"
@@ -100,7 +100,8 @@ class AgentSpec(JsonModel):
         (), description="headers for its model and servers, as {resourceType, headers, labelSelector}"
     )
     on_tools_unavailable: Literal["continue", "fail"] | None = Field(
-        None, description="if its MCP server can't be asked as the run begins: 'continue' without its tools, or 'fail'"
+        None,
+        description="if its MCP server is unavailable when the run starts: 'continue' without its tools, or 'fail'",
     )
     parallel_tool_calls: bool = Field(False, description="true to execute the tool calls of a message at the same time")
 

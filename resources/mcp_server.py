@@ -84,7 +84,7 @@ class MCPServerSpec(JsonModel):
         None, description="how often its tools are listed again"
     )
     circuit_breaker: CircuitBreaker | None = Field(
-        None, description="{failures, window, openFor, onOpen}: leaves a server alone that keeps failing"
+        None, description="{failures, window, openFor, onOpen}: opens a circuit breaker if a server fails often"
     )
     description: str | None = Field(None, description="a description for people")
     questions: Questions | None = Field(None, description="{} for people to answer what the server asks in a call")
