@@ -37,7 +37,7 @@ class AgentTool(JsonModel):
         None, description="which of its calls require human approval, besides those that its Tool names"
     )
     on_error: OnError = Field(
-        "feed", description="if it fails: 'feed' tells the model, 'fail' ends the turn, 'retry' retries"
+        "feed", description="if a call fails: 'feed' the error to the model, 'fail' the turn, or 'retry' it first"
     )
 
     @model_validator(mode="after")
@@ -95,7 +95,7 @@ class AgentSpec(JsonModel):
     )
     max_iterations: int = Field(25, ge=1, description="the maximum number of model calls in a turn")
     context_window: ContextWindow | None = Field(None, description="how much of the conversation its model reads")
-    budget: Budget | None = Field(None, description="how much all that is done below it may use in one run")
+    budget: Budget | None = Field(None, description="limits for everything below it in one run")
     overrides: tuple[Override, ...] = Field(
         (), description="headers for its model and servers, as {resourceType, headers, labelSelector}"
     )
