@@ -98,7 +98,10 @@ def test_a_skill_is_bounded(tmp_path: Path, folder: Path) -> None:
     [
         (rules(folder="rules"), "Skill/default/rules: spec.description: can't be combined with folder"),
         (rules(instructions=None), "Skill/default/rules: spec.instructions: is missing, or write folder"),
-        (manifest("Skill", "rules", {"folder": "nowhere"}), "Skill/default/rules: spec.folder: nowhere is not a folder"),
+        (
+            manifest("Skill", "rules", {"folder": "nowhere"}),
+            "Skill/default/rules: spec.folder: nowhere is not a folder",
+        ),
         (agent("one", "load_skill", skills=["rules"]), "'load_skill' is the tool that loads skills"),
         (agent("one", skills=["rules", "rules"]), "Agent/default/one: spec.skills: 'rules' appears twice"),
         (
