@@ -188,9 +188,9 @@ class Agent(Manifest):
 
     def _annotation(self, names: tuple[str, ...]) -> tuple[Path, str | None]:
         """The first of these annotations that it has, and the path."""
-        given = self.metadata.annotations
-        name = next((each for each in names if given.get(each)), names[0])
-        return ("metadata", "annotations", name), given.get(name) or None
+        annotations = self.metadata.annotations
+        name = next((name for name in names if annotations.get(name)), names[0])
+        return ("metadata", "annotations", name), annotations.get(name) or None
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:

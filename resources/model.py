@@ -186,8 +186,8 @@ class Model(Manifest):
         connection = self.spec.connection
         if isinstance(connection, BedrockConfig) and connection.max_tokens:
             return connection.max_tokens
-        given = (connection.properties.get(name) for name in MAX_TOKENS) if connection else ()
-        return next((int(each.value) for each in given if each and each.value and each.value.isdecimal()), None)
+        limits = (connection.properties.get(name) for name in MAX_TOKENS) if connection else ()
+        return next((int(limit.value) for limit in limits if limit and limit.value and limit.value.isdecimal()), None)
 
     def fallback_reference(self) -> Reference | None:
         """The Model to ask if this one fails."""

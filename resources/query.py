@@ -51,10 +51,10 @@ ConversationId = Annotated[
 """The id of a conversation."""
 
 
-def _check_type(given: object) -> object:
-    if given == "messages":
+def _check_type(type_: object) -> object:
+    if type_ == "messages":
         raise ValueError("'messages' is not supported: write the last question as input, and name a conversationId")
-    return given
+    return type_
 
 
 class Target(JsonModel):
