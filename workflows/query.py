@@ -72,7 +72,7 @@ class QueryMemory:
             except ActivityFailed as failed:
                 if self._plan.on_error == "fail":
                     raise
-                notice = f"what was said before could not be read: {failed.failure.message}"
+                notice = f"the conversation could not be read: {failed.failure.message}"
                 self.recalled = RecallResult(thread=thread, notice=notice)
         return self.recalled.thread if self.recalled else thread
 
@@ -96,7 +96,7 @@ class QueryMemory:
         try:
             await uncancelled(asyncio.create_task(effects.remember(self._run, request)))
         except ActivityFailed as failed:
-            self._lost = f"what was said is not in the conversation: {failed.failure.message}"
+            self._lost = f"the conversation could not be saved: {failed.failure.message}"
             workflow.logger.warning("%s", self._lost)
 
     def in_status(self, status: Status) -> Status:

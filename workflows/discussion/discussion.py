@@ -323,7 +323,7 @@ class Discussion:
 
     def _on_stall(self) -> None:
         rule = self.plan.no_progress
-        text = f"{self._stall.repeated} turns in a row have repeated what was said before"
+        text = f"{self._stall.repeated} turns in a row repeat earlier messages"
         if rule and rule.action == "stop":
             self.result.stop("no_progress", text)
         else:

@@ -137,7 +137,7 @@ def _waiting_line(asked: PendingDecision) -> str:
         return f"- **waits for {asked.speaker}** `{asked.id}`: {truncate(asked.question or '', 500)}"
     arguments = truncate(asked.arguments or "", 500)
     if asked.kind == "budget":
-        return f"- **waits for approval** `{asked.id}`: {asked.question}; a yes grants `{arguments}`"
+        return f"- **waits for approval** `{asked.id}`: {asked.question}; approval grants `{arguments}`"
     return f"- **waits for approval** `{asked.id}`: {asked.speaker} calls `{asked.tool}` with `{arguments}`"
 
 
