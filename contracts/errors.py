@@ -92,7 +92,7 @@ class Failure(Cause):
 
     def declined(self, reason: str) -> "Failure":
         """The failure of a call after a person has refused to raise the budget that asks."""
-        text = f"{self.message}; more was not granted. {reason}".rstrip()
+        text = f"{self.message}; the budget was not raised. {reason}".rstrip()
         stopped = self.budget.model_copy(update={"on_exceeded": "stop"}) if self.budget else None
         return self.model_copy(update={"budget": stopped, "message": text})
 

@@ -250,5 +250,9 @@ class QueryPlan(JsonModel):
     ttl: float | None = None
     cancel: bool = False
 
+    def under(self, budget: Budget | None) -> "QueryPlan":
+        """The plan with a budget that people have raised."""
+        return self.model_copy(update={"budget": budget})
+
 
 Plan = Annotated[QueryPlan | TeamPlan | AgentPlan | ToolTarget, Field(discriminator="kind")]

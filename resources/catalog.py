@@ -203,7 +203,7 @@ class Catalog(JsonModel):
         return any(each.budget for each in self.manifests)
 
     def prepared(self) -> "Catalog":
-        """The same catalog, with all that is asked of it often: to be called in a thread, as it may take seconds."""
+        """The same catalog with its cached properties computed; may take seconds, so call it in a thread."""
         _ = self.sha, self.uses_secrets, self.contribution_refs
         return self
 

@@ -318,7 +318,7 @@ async def test_a_schedule_of_somebody_else_is_left_alone(env: Environment, sched
 
 
 async def test_a_schedule_with_more_manifests_than_it_can_keep_is_refused(scheduler: Scheduler) -> None:
-    with pytest.raises(ScheduleError, match=r"needs have 1,\d+,\d+ bytes, and a schedule keeps 1,000,000"):
+    with pytest.raises(ScheduleError, match=r"needs have 1,\d+,\d+ bytes, and a schedule stores at most 1,000,000"):
         await scheduler.apply(prompt="x" * 1_000_001)
     with pytest.raises(ScheduleError, match="there is no schedule"):
         await scheduler.trigger()

@@ -193,5 +193,5 @@ def test_tools_that_ask_each_other_too_deep_are_refused(tmp_path: Path) -> None:
     chain = [agent(f"a{n}", f"t{n}") for n in range(9)] + [agent("a9")]
     tools = [asking(f"t{n}", "agent", f"a{n + 1}") for n in range(9)]
     said = Writer(tmp_path).refusal(*chain, *tools)
-    assert "Tool/default/t0: spec.agent: 9 tools stand below each other" in said[0]
+    assert "Tool/default/t0: spec.agent: tools are nested 9 deep" in said[0]
     Writer(tmp_path).load(*chain[1:], *tools[1:])

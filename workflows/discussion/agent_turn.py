@@ -79,7 +79,7 @@ class ServerQuestions:
         checks = accept if asked.reply_schema is None else check
         decision = await self._run.decisions.wait(asked, checks, continues=self._continues)
         if decision.how == "timeout" and not self._plan.skips:
-            late = f"nobody has answered what {self._plan.server} asks within {self._plan.timeout:g} s"
+            late = f"no answer to {self._plan.server} within {self._plan.timeout:g} s"
             raise ActivityFailed.of(ReplyOverdue(late))
         return decision
 
@@ -323,9 +323,9 @@ class AgentTurn:
                     if await self._is_over():
                         break
                 else:
-                    times = f"{self.asked} times in one turn and has no final answer: maxIterations bounds it"
+                    calls = f"{self.asked} model calls in one turn without a final answer"
                     raise ActivityFailed.of(
-                        MaxIterationsReached(f"agent {self.agent.name} has asked its model {times}")
+                        MaxIterationsReached(f"agent {self.agent.name} reached maxIterations: {calls}")
                     )
             except (ActivityInterrupted, asyncio.CancelledError):
                 reason = self.run.stop.interruption
@@ -381,7 +381,8 @@ class AgentTurn:
         if self.rejected > MAX_OUTPUT_RETRIES:
             name = self.agent.name
             times = self.rejected
-            raise ActivityFailed.of(OutputRejected(f"agent {name} was asked {times} times; its answer {wrong}"))
+            text = f"agent {name} has no valid answer after {times} attempts: the answer {wrong}"
+            raise ActivityFailed.of(OutputRejected(text))
         return Message(role="user", content=f"Your answer {wrong}\nGive it again, as JSON that fits the schema.")
 
     def _request(self) -> requests.AskModelRequest:

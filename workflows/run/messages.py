@@ -73,7 +73,7 @@ class DecisionHandlers:
         except NotWaiting as error:
             raise ValueError(str(error)) from None
         if asked.kind == "question":
-            raise ValueError(f"{request.call} does not wait for a yes or no")
+            raise ValueError(f"{request.call} does not wait for an approval")
 
     async def approve(self, request: ApproveRequest) -> PersonDecision:
         """Takes a decision about a call; other arguments are checked first. Raises InvalidInput if it can't be."""
@@ -100,7 +100,7 @@ class DecisionHandlers:
         except NotWaiting as error:
             raise ValueError(str(error)) from None
         if asked.kind != "question":
-            raise ValueError(f"{asked.id} waits for a yes or no, not for a reply")
+            raise ValueError(f"{asked.id} waits for an approval, not for a reply")
         if request.declines and not asked.asked_by:
             raise ValueError(f"{asked.speaker} is a member of the team: only what a server asks can be declined")
 
@@ -249,7 +249,7 @@ class MessageHandlers:
     def validate_steer(self, request: SteerRequest) -> None:
         """Raises ValueError for a message that is empty or too long for a history, or that comes too late."""
         if self._run.inbox.is_closed:
-            raise ValueError("the run is ending: nobody would read the message")
+            raise ValueError("the run is ending: no member would read the message")
         if not request.is_acceptable:
             raise ValueError(f"a text of 1 to {MAX_MESSAGE:,} bytes is needed, and a name of at most 64 characters")
 

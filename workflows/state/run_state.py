@@ -137,7 +137,7 @@ def _waiting_line(asked: PendingDecision) -> str:
         return f"- **waits for {asked.speaker}** `{asked.id}`: {truncate(asked.question or '', 500)}"
     arguments = truncate(asked.arguments or "", 500)
     if asked.kind == "budget":
-        return f"- **waits for approval** `{asked.id}`: {asked.question}; a yes grants `{arguments}`"
+        return f"- **waits for approval** `{asked.id}`: {asked.question}; approval grants `{arguments}`"
     return f"- **waits for approval** `{asked.id}`: {asked.speaker} calls `{asked.tool}` with `{arguments}`"
 
 
@@ -192,14 +192,9 @@ class RunState:
 
     def with_requests(self, status: Status) -> Status:
         """The status of a run that goes on, with what people asked for: a pause, a session, messages that wait."""
-        session = self.session.values or None
-        waiting = self.inbox.waiting or None
-        asked = {"paused": self.inbox.pause, "session": session, "waiting": waiting}
-        pending = shown(self.decisions.pending)
-        below = self.decisions.waiting_below
-        phase = {"phase": "InputRequired"} if pending or below else {}
-        return status.model_copy(
-            update={**asked, **phase, "pending_decisions": pending or None, "waiting_runs": below or None}
+        decisions = self.decisions
+        return status.with_requests(
+            self.inbox.pause, self.session.values, self.inbox.waiting, shown(decisions.pending), decisions.waiting_below
         )
 
     @property
