@@ -84,6 +84,11 @@ class Document:
             path = path[:-1]
         return self.lines.get(path, 0)
 
+    def part(self, path: Path) -> "Document":
+        """A document for the part at ``path``, without its data: errors in it name the lines of this one."""
+        lines = {place[len(path) :]: line for place, line in self.lines.items() if place[: len(path)] == path}
+        return Document(self.file, None, lines)
+
 
 class _Loader(yaml.CSafeLoader):
     """YAML 1.2's core schema: no dates, no ``yes`` for true, no numbers in base 60."""
