@@ -23,7 +23,9 @@ class A2AServerSpec(JsonModel):
         None, description="{failures, window, openFor, onOpen}: opens a circuit breaker if a server fails often"
     )
     idempotent: bool = Field(False, description="true if it takes a message with the same messageId only once")
-    questions: Questions | None = Field(None, description="{} for people to answer what the agent asks in a task")
+    questions: Questions | None = Field(
+        None, description="lets people answer questions of the agent; {} for all defaults"
+    )
 
 
 class A2AServer(Manifest):

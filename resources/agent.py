@@ -37,7 +37,7 @@ class AgentTool(JsonModel):
         None, description="which of its calls require human approval, besides those that its Tool names"
     )
     on_error: OnError = Field(
-        "feed", description="if it fails: 'feed' tells the model, 'fail' ends the turn, 'retry' retries"
+        "feed", description="if a call fails: 'feed' the error to the model, 'fail' the turn, or 'retry' it first"
     )
 
     @model_validator(mode="after")
@@ -95,7 +95,7 @@ class AgentSpec(JsonModel):
     )
     max_iterations: int = Field(25, ge=1, description="the maximum number of model calls in a turn")
     context_window: ContextWindow | None = Field(None, description="how much of the conversation its model reads")
-    budget: Budget | None = Field(None, description="how much all that is done below it may use in one run")
+    budget: Budget | None = Field(None, description="limits for everything below it in one run")
     overrides: tuple[Override, ...] = Field(
         (), description="headers for its model and servers, as {resourceType, headers, labelSelector}"
     )
@@ -188,9 +188,9 @@ class Agent(Manifest):
 
     def _annotation(self, names: tuple[str, ...]) -> tuple[Path, str | None]:
         """The first of these annotations that it has, and the path."""
-        given = self.metadata.annotations
-        name = next((each for each in names if given.get(each)), names[0])
-        return ("metadata", "annotations", name), given.get(name) or None
+        annotations = self.metadata.annotations
+        name = next((name for name in names if annotations.get(name)), names[0])
+        return ("metadata", "annotations", name), annotations.get(name) or None
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:

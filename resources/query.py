@@ -51,10 +51,10 @@ ConversationId = Annotated[
 """The id of a conversation."""
 
 
-def _check_type(given: object) -> object:
-    if given == "messages":
+def _check_type(type_: object) -> object:
+    if type_ == "messages":
         raise ValueError("'messages' is not supported: write the last question as input, and name a conversationId")
-    return given
+    return type_
 
 
 class Target(JsonModel):
@@ -84,7 +84,7 @@ class QuerySpec(JsonModel):
     conversation_id: ConversationId | None = Field(None, description="the conversation that the query continues")
     service_account: NameOrRef | None = Field(None, description="the ServiceAccount whose rights it has")
     timeout: Duration | None = Field(None, description="how long the whole query may take, such as '5m'")
-    budget: Budget | None = Field(None, description="how much all that is done below it may use in one run")
+    budget: Budget | None = Field(None, description="limits for everything below it in one run")
     ttl: Duration | None = Field(None, description="how long what it leaves is kept after its end, such as '720h'")
     cancel: bool = Field(False, description="true for a query that is canceled before its targets start")
     evaluators: Annotated[tuple[Ref, ...], NO_EVALUATION] = ()

@@ -304,8 +304,8 @@ def unknown_parameters(start: Resource, catalog: Catalog) -> Iterator[Violation]
         )
     for agent in (each for each in catalog.manifests if isinstance(each, Agent)):
         own = {*asked, *_parameter_names(agent.spec.parameters)}
-        for index, given in enumerate(agent.spec.tools):
-            yield from _unmet_by_presets(agent, ("spec", "tools", index), given.partial, own, asked)
+        for index, agent_tool in enumerate(agent.spec.tools):
+            yield from _unmet_by_presets(agent, ("spec", "tools", index), agent_tool.partial, own, asked)
 
 
 def _uses(start: Resource, catalog: Catalog) -> Iterator[tuple[Tool, Agent | None]]:
@@ -358,8 +358,8 @@ def _used(owner: Manifest, catalog: Catalog) -> Iterator[tuple[Path, PresetArgum
     if isinstance(owner, Tool):
         yield (), owner.spec.partial, owner
     elif isinstance(owner, Agent):
-        for number, (given, reference) in enumerate(owner.tools()):
-            yield ("tools", number), given.partial, catalog.find(reference) if reference else None
+        for index, (agent_tool, reference) in enumerate(owner.tools()):
+            yield ("tools", index), agent_tool.partial, catalog.find(reference) if reference else None
 
 
 def unmatched_patterns(catalog: Catalog) -> Iterator[Violation]:

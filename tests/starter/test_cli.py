@@ -307,7 +307,7 @@ def test_dev_in_the_foreground_stays_and_ends_with_ctrl_c(machine: UserMachine) 
     again = machine.run("dev")
     assert again.returncode == 1
     assert "already running" in again.stderr
-    time.sleep(2)
+    time.sleep(0.5)
     assert dev.poll() is None
     os.killpg(dev.pid, signal.SIGINT)  # as a terminal does: to all of the group
     _, printed = dev.communicate(timeout=PATIENCE)

@@ -231,7 +231,7 @@ async def test_after_a_yes_the_duration_of_a_budget_counts_anew(env: Environment
     budget = {"duration": "1s", "onExceeded": "ask"}
     handle = await env.start_team([*TALKERS, team("team", "a", "b", maxTurns=1, onMaxTurns="complete", budget=budget)])
     await waiting(env, handle)
-    await asyncio.sleep(2)
+    await asyncio.sleep(0.5)
     await decide(env, handle, arguments={"duration": "1m"})
     assert (await env.turn_result(handle)).stop_reason == "max_turns"
 
