@@ -57,7 +57,7 @@ from .contracts.settings import SettingsError
 from .journal.external_storage import JournalStorageDriver, storage_drivers
 from .journal.journal import Journal
 from .journal.manifest_store import ManifestStore
-from .observability.log import KnownAttributes, log_to_stderr, shorten_sdk_log
+from .observability.log import log_to_stderr, shorten_sdk_log
 from .observability.metrics_export import MetricsText, exporting_metrics, watch_waiting_runs
 from .observability.tracing import TracedActivities, run_is_sampled, span_processor
 from .resources.functions import Function
@@ -66,7 +66,7 @@ from .resources.problems import ManifestError
 from .temporal.activity import SingleFlight
 from .temporal.client import ConnectionFailed, connect, with_external_storage
 from .temporal.encryption import Keys
-from .temporal.search_attributes import describe_namespace
+from .temporal.search_attributes import KnownAttributes, describe_namespace
 from .workflows.registry import VERSIONED_WORKFLOWS, WORKFLOW_FAILURES, WORKFLOWS
 from .workflows.run.tracing import TracedWorkflows
 

@@ -12,8 +12,6 @@ from temporalio import activity
 
 from ..contracts.errors import (
     MAX_ERROR_TEXT,
-    AgentFailed,
-    AgentUnavailable,
     KeyRefused,
     MemoryRejected,
     MemoryUnavailable,
@@ -28,10 +26,11 @@ from ..resources.base import JsonObject, parse_duration
 from ..resources.catalog import Catalog
 from ..resources.memory import Memory
 from ..temporal.activity import idempotency_key, workflow_id
-from .agent.executor import CONNECT_SECONDS, BoundedTransport, Origin, endpoint_of, new_pool
+from .agent.executor import CONNECT_SECONDS, MAX_BYTES, endpoint_of
 from .context.call_record import CallRecord
 from .context.value_resolver import ValueResolver
 from .runtime.http import is_retryable, retry_after
+from .runtime.outbound import BodyLimits, Origin, Outbound, SharedConnections
 from .runtime.secrets import SecretStore
 
 NO_RESULT = "No result was kept."
@@ -161,7 +160,7 @@ class HttpMemory:
     """The services of all Memories. A run may only choose an address in the worker's own network if that allows it."""
 
     def __init__(self) -> None:
-        self._pool = new_pool()
+        self._connections = SharedConnections()
 
     async def read(self, memory: Memory, values: ValueResolver, conversation: ConversationPlan) -> list[Message]:
         """All messages of a conversation. Raises MemoryUnavailable, MemoryRejected or KeyRefused."""
@@ -193,18 +192,24 @@ class HttpMemory:
 
     async def close(self) -> None:
         """Closes the connections."""
-        await self._pool.aclose()
+        await self._connections.close()
 
     @asynccontextmanager
     async def _client(self, memory: Memory, values: ValueResolver) -> AsyncIterator[httpx.AsyncClient]:
         """A client for one use, with the address and the secrets as they are now; redirects are not followed."""
         url, headers = endpoint_of(memory, values)
-        trusted = None if memory.spec.address.is_from_run else Origin.trusted(url, memory, values)
-        private = values.secrets.allows_private_hosts
-        transport = BoundedTransport(self._pool, trusted, private=private, max_objects=MAX_OBJECTS)
+        is_own = not (memory.spec.address.is_from_run or values.is_guarded(memory))
+        outbound = Outbound(
+            BodyLimits(MAX_BYTES, MAX_OBJECTS),
+            guarded=not values.secrets.allows_private_hosts,
+            trusted=Origin.of(url) if is_own else None,
+            exceeded=MemoryRejected,
+            refused=MemoryRejected,
+            unreachable=MemoryUnavailable,
+        )
         seconds = parse_duration(memory.spec.timeout).total_seconds()
         timeout = httpx.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))
-        yield httpx.AsyncClient(transport=transport, timeout=timeout, base_url=url, headers=headers)
+        yield outbound.open(httpx.AsyncClient, headers, transport=self._connections, timeout=timeout, base_url=url)
 
     async def _pages(
         self, http: httpx.AsyncClient, memory: Memory, conversation: ConversationPlan, page: StoredPage
@@ -243,9 +248,8 @@ class HttpMemory:
                 response = await http.send(request)
         except TimeoutError:
             raise MemoryUnavailable(f"{memory.id} gave no answer in {http.timeout.read:g} s") from None
-        except (AgentFailed, AgentUnavailable) as error:  # what the transport says of answers that are out of bounds
-            refused = MemoryRejected if error.non_retryable else MemoryUnavailable
-            raise refused(f"{memory.id}: {error.message}") from None
+        except (MemoryRejected, MemoryUnavailable) as error:  # the client's own: they name the host alone
+            raise type(error)(f"{memory.id}: {error.message}") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise MemoryUnavailable(f"{memory.id} can't be reached: {error or type(error).__name__}") from None
         if response.is_success or (optional and response.status_code in (404, 405)):

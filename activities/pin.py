@@ -14,24 +14,23 @@ from ..contracts.text import truncate
 from ..contracts.turn import Thread
 from ..journal.journal import Conversations, Journal
 from ..journal.rows import catalog_id
-from ..observability.log import KnownAttributes
 from ..resources.agent import Agent
 from ..resources.ark_config import ArkConfig
 from ..resources.base import API_VERSION, Dialect, JsonObject, parse_duration
 from ..resources.catalog import Catalog
 from ..resources.documents import Document
 from ..resources.labels import priority_of, tenant_of
-from ..resources.loader import Loaded, load_documents, unknown_parameters
+from ..resources.loader import Loaded, load_documents
 from ..resources.mcp_server import MCPServer
 from ..resources.memory import Memory
 from ..resources.model import Model
 from ..resources.problems import ManifestError, dotted_path
 from ..resources.query import TARGETS, Query
-from ..resources.stored import non_worker_manifest_ids
 from ..resources.team import Team
 from ..resources.tool import Tool
-from ..resources.validation import unsupported_fields, violations
+from ..resources.validation import unknown_parameters, unsupported_fields, violations
 from ..temporal.activity import root_id, workflow_id
+from ..temporal.search_attributes import KnownAttributes
 from .agent.executors import Discovery
 from .context.lookup import OwnManifests, find, find_optional
 from .context.value_resolver import ValueResolver, check_overrides, with_rights
@@ -280,7 +279,7 @@ class Pin:
             if catalog.sha == brought.sha:
                 return catalog
             return catalog.with_manifests(catalog.manifests, made_from=brought.sha)
-        others = non_worker_manifest_ids(own, catalog) if self._accepts != "all" else ()
+        others = catalog.non_worker_manifest_ids(own) if self._accepts != "all" else ()
         refused = [each for each in others if brought.by_id(each) and not each.startswith("Query/")]
         if refused and self._accepts == "none":
             raise InvalidInput(

@@ -28,7 +28,7 @@ from ..resources.model import Model
 from ..resources.panel import Visibility
 from ..resources.team import Team
 from ..resources.tool import Tool
-from ..resources.validation import default_max_turns, unbounded_teams
+from ..resources.validation import unbounded_teams
 from .context.lookup import find, find_executor, find_optional, mcp_server_of
 from .context.metering import longest_timeout, model_chain, selector_model_chain
 from .panel import default_agent, default_agent_id
@@ -164,7 +164,7 @@ def team_plan(team: Team, catalog: Catalog, dialect: Dialect | None = None) -> T
         dialect=dialect,
     )
     if spec.max_turns is None and spec.is_endless and team in unbounded_teams(catalog):
-        return plan.model_copy(update={"max_turns": default_max_turns(team), "bounded_by_default": True})
+        return plan.model_copy(update={"max_turns": team.spec.default_max_turns, "bounded_by_default": True})
     return plan
 
 

@@ -38,7 +38,7 @@ class Cause(JsonModel):
 class BudgetReached(JsonModel):
     """A budget that lets no further call begin: the id of its owner, the limit such as ``tokens``, what follows.
 
-    If a person is asked: the ``account`` to which a yes grants ``more``, and how many ``grants`` it had before.
+    With ``onExceeded: ask``: the ``account`` to which an approval grants ``more``, and its ``grants`` so far.
     """
 
     owner: str
@@ -57,7 +57,7 @@ class BudgetReached(JsonModel):
 class Failure(Cause):
     """An error in a status: where it happened and, for a query's timeout, what went wrong before.
 
-    ``budget`` is the one that was reached, if it is the budget of somebody around, who fails as well. ``wait`` are the
+    ``budget`` is the one that was reached, if it is an enclosing budget, whose owner fails as well. ``wait`` are the
     seconds after which the call is tried, which has not begun because a circuit breaker is open.
     ``dialect`` is that of a run that could not be pinned.
     """
@@ -69,6 +69,32 @@ class Failure(Cause):
     budget: BudgetReached | None = None
     wait: float | None = None
     dialect: Dialect | None = None
+
+    def in_turn(self, member: str, turn: int) -> "Failure":
+        """The failure with the member of a team, and its turn, in which it happened."""
+        return self.model_copy(update={"member": member, "turn": turn})
+
+    def of_member(self, member: str) -> "Failure":
+        """The failure with the member of a team, or the role in a panel, that has failed."""
+        return self.model_copy(update={"member": member})
+
+    def of_target(self, target: str) -> "Failure":
+        """The failure with the target of a query, such as ``team/NAME``."""
+        return self.model_copy(update={"target": target})
+
+    def caused_by(self, cause: Cause) -> "Failure":
+        """The failure of a query at its timeout, with what went wrong before."""
+        return self.model_copy(update={"cause": cause})
+
+    def without_wait(self) -> "Failure":
+        """The failure of a call that is not tried again."""
+        return self.model_copy(update={"wait": None})
+
+    def declined(self, reason: str) -> "Failure":
+        """The failure of a call after a person has refused to raise the budget that asks."""
+        text = f"{self.message}; the budget was not raised. {reason}".rstrip()
+        stopped = self.budget.model_copy(update={"on_exceeded": "stop"}) if self.budget else None
+        return self.model_copy(update={"budget": stopped, "message": text})
 
 
 class BatonError(ApplicationError):
@@ -196,7 +222,7 @@ class RightMissing(AuthenticationFault):
 
 
 class AuthorizationRequired(AuthenticationFault):
-    """An agent of an A2AServer waits until somebody authorizes it."""
+    """An agent of an A2AServer waits for an authorization."""
 
 
 class ModelRejected(ModelFault):
@@ -272,11 +298,11 @@ class BadArguments(ToolFault):
 
 
 class CallRejected(ToolFault):
-    """A tool call was rejected by a person, or nobody has approved it in time."""
+    """A tool call was rejected by a person, or not approved in time."""
 
 
 class NotApproved(ToolFault):
-    """A tool call that needs a person's yes was to be carried out without one."""
+    """A tool call that needs human approval was about to be executed without it."""
 
 
 class FilterFailed(ToolFault):
@@ -318,7 +344,7 @@ class BudgetExceeded(BudgetFault):
 
 
 class JournalUnavailable(MemoryFault):
-    """The journal can't be reached; or, without a retry, its database refuses what is asked of it."""
+    """The journal can't be reached; or, without a retry, its database refuses a statement."""
 
     retryable = True
 

@@ -47,18 +47,31 @@ class PersonDecision(JsonModel):
         """The same decision about other calls, whose arguments nobody has changed."""
         return self.model_copy(update={"how": "remembered", "arguments": None})
 
+    def taken_at(self, at: datetime) -> "PersonDecision":
+        """The same decision, which is applied again at that time."""
+        return self.model_copy(update={"at": at})
+
+    def with_arguments(self, arguments: str) -> "PersonDecision":
+        """The same decision with other arguments, as JSON text."""
+        return self.model_copy(update={"arguments": arguments})
+
+    def with_text(self, text: str) -> "PersonDecision":
+        """The same decision with the text of a reply."""
+        return self.model_copy(update={"text": text})
+
 
 MAX_RECENT = 16_000
 """Bytes of older messages, from before a team's latest turn, in its status and its result.
 
-At continue-as-new they are copied twice more into the input of the next run.
+At continue-as-new they are copied twice more into the input of the next run. 4,000 would save 108 bytes of history a
+turn, but clients read the conversation of a short team in its result.
 """
 
 
 class TokenUsage(JsonModel):
     """Tokens as counted by the model's server, and calls of models and tools (ARK: queries, token usage metrics).
 
-    ``cached_tokens`` are those of the prompt that the server has read from its cache; ``prompt_tokens`` has them, too.
+    ``cached_tokens`` are prompt tokens served from the provider's cache; ``prompt_tokens`` includes them.
     ``cost`` is in US dollars, of those models whose price is known.
     """
 
@@ -91,9 +104,11 @@ class ToolCall(JsonModel):
         """The call with other arguments, such as those that a person has changed."""
         return self.model_copy(update={"arguments": arguments})
 
-    def result_message(self, text: str) -> "Message":
+    def result_message(self, text: str, decision: PersonDecision | None = None, fence: str | None = None) -> "Message":
         """A tool message with a result that was not made by a tool, such as an error."""
-        return Message(role="tool", content=text, name=self.name, tool_call_id=self.id)
+        return Message(
+            role="tool", content=text, name=self.name, tool_call_id=self.id, decision=decision, fence=fence
+        ).without_defaults
 
 
 class SecretPlaceholder(JsonModel):
@@ -118,7 +133,7 @@ class RemoteTask(JsonModel):
 
     @property
     def waits(self) -> bool:
-        """Whether the task waits for somebody: for an answer, or for an authorization."""
+        """Whether the task waits for an answer or an authorization."""
         return self.state in ("input-required", "auth-required")
 
 

@@ -83,7 +83,7 @@ class AskModelRequest(JsonModel):
 
     ``execute_agent`` takes the same for an agent that is executed elsewhere. ``speaker`` is the id of an Agent, or of a
     Model that is asked directly. The turn's own messages begin after depth ``begun``. ``pending`` comes before it.
-    ``fallback`` is an index into the speaker's models. ``turn`` and ``turns``, the limit, are for those who watch.
+    ``fallback`` is an index into the speaker's models. ``turn`` and ``turns``, the limit, are shown to watchers.
     """
 
     thread: Thread
@@ -95,6 +95,10 @@ class AskModelRequest(JsonModel):
     turns: int | None = None
     window: ContextWindow | None = None
     brief: SpeakerBrief | None = None
+
+    def for_fallback(self, index: int) -> "AskModelRequest":
+        """The same request to another of the speaker's models."""
+        return self.model_copy(update={"fallback": index})
 
 
 class AskModelResult(JsonModel):
@@ -121,6 +125,10 @@ class SelectRequest(JsonModel):
     candidates: tuple[int, ...]
     fallback: int = 0
     turn: int = 1
+
+    def for_fallback(self, index: int) -> "SelectRequest":
+        """The same request to another of the selector's models."""
+        return self.model_copy(update={"fallback": index})
 
 
 class SelectResult(JsonModel):
@@ -193,6 +201,14 @@ class UseToolRequest(JsonModel):
     decision: PersonDecision | None = None
     answered: Answer | None = None
 
+    def with_answer(self, answer: str) -> "UseToolRequest":
+        """The request with the answer of whom the tool asks."""
+        return self.model_copy(update={"answer": answer})
+
+    def after_question(self, answered: Answer) -> "UseToolRequest":
+        """The request with the answer to what the tool has asked."""
+        return self.model_copy(update={"answered": answered})
+
     def allowed_by(self, decision: PersonDecision | None) -> "UseToolRequest":
         """The request with the decision that allowed the call."""
         return self.model_copy(update={"decision": decision})
@@ -210,7 +226,7 @@ class UseToolRequest(JsonModel):
 class UseToolResult(JsonModel):
     """The result of ``use_tool``: the tool's message, the head after it, and whether the tool ends the turn.
 
-    With a ``question`` there is no message yet: the call goes on with the answer.
+    With a ``question`` there is no message yet: the call continues with the answer.
     """
 
     message: Message
@@ -220,7 +236,7 @@ class UseToolResult(JsonModel):
 
 
 class ReviewResult(JsonModel):
-    """The result of ``review``: whether the call needs a person's yes, and its arguments as JSON text to be shown."""
+    """The result of ``review``: whether the call needs human approval, and its arguments as JSON text to be shown."""
 
     needed: bool
     arguments: Text = "{}"
@@ -274,9 +290,9 @@ class CancelAgentRequest(JsonModel):
 
 
 class CancelAgentResult(JsonModel):
-    """The result of ``cancel_agent``: whether the server was asked to cancel a task."""
+    """The result of ``cancel_agent``: whether a request to cancel a task was sent to the server."""
 
-    asked: bool = False
+    requested: bool = False
 
 
 class LastFailuresRequest(JsonModel):
@@ -309,7 +325,7 @@ class ExpireRequest(JsonModel):
 
 
 class ExpireResult(JsonModel):
-    """How many executions were deleted, and whether the journal keeps their rows because others go on from them."""
+    """How many executions were deleted, and whether the journal keeps their rows because other runs use them."""
 
     runs: int
     journal_kept: bool = False

@@ -30,7 +30,7 @@ class StatusTarget(JsonModel):
 class Response(JsonModel):
     """The result of one target. ``messages`` are the latest messages; ``head`` leads to all of them in the journal.
 
-    ``run`` is the id of the run that answers: while it goes on, its own status has what was said until now.
+    ``run`` is the id of the run that answers: while it is open, its own status has the messages so far.
     ``member_failures`` are the failures of members without whom a team has gone on.
     """
 
@@ -47,13 +47,36 @@ class Response(JsonModel):
     token_usage: TokenUsage | None = None
     member_failures: tuple[Failure, ...] | None = None
 
+    def so_far(self, turn: TurnResult) -> "Response":
+        """The response of the target whose turn the query itself takes, until now."""
+        return self.model_copy(
+            update={
+                "message": turn.message,
+                "messages": turn.messages,
+                "turns": turn.turns,
+                "token_usage": turn.usage,
+            }
+        )
+
+    def with_progress(self, progress: "Status") -> "Response":
+        """The response of a target that is still running, with what its own run has produced so far."""
+        return self.model_copy(
+            update={
+                "message": progress.message,
+                "messages": progress.messages,
+                "turns": progress.turns,
+                "token_usage": progress.token_usage,
+                "failure": progress.failure,
+            }
+        )
+
 
 def response_of(target: TargetPlan, run: str | None, turn: TurnResult | None) -> Response:
     """The answer of a target, or without a ``turn`` that it is still asked."""
     target_status = StatusTarget(type=target.type, name=target.name, namespace=target.namespace)
     if turn is None:
         return Response(target=target_status, status="Running", run=run)
-    failure = turn.failure.model_copy(update={"target": f"{target.type}/{target.name}"}) if turn.failure else None
+    failure = turn.failure.of_target(f"{target.type}/{target.name}") if turn.failure else None
     error = failure.message if failure else "canceled" if turn.stop_reason == "canceled" else None
     return Response(
         target=target_status,
@@ -133,7 +156,7 @@ So the whole status stays below the threshold of external storage, and any Tempo
 """
 
 Phase = Literal["Running", "InputRequired", "Completed", "Failed", "Canceled"]
-"""The phase of a run; ``InputRequired``: it goes on, and waits for a person's decision."""
+"""The phase of a run; ``InputRequired``: it is open, and waits for a person's decision."""
 
 ArkPhase = Literal["running", "input-required", "done", "error", "canceled"]
 
@@ -156,7 +179,7 @@ def _own_phase(given: object) -> object:
 class Status(JsonModel):
     """The status of a query, or of a team or an agent that was started directly (then without ``responses``).
 
-    While the run goes on: ``paused``, the values of its ``session``, and the messages of people that are ``waiting``
+    While the run is open: ``paused``, the values of its ``session``, and the messages of people that are ``waiting``
     for the next model call. What was handed on to a child run stands in the child's status; ``runs`` are the ids of the
     child runs that go on. ``pending_decisions`` are what the run itself waits for, and ``waiting_runs`` the ids of its
     child runs that wait for a person, or have runs below them that do. ``conversation_id`` is the conversation that a
@@ -190,8 +213,73 @@ class Status(JsonModel):
 
     @property
     def is_open(self) -> bool:
-        """Whether the run goes on."""
+        """Whether the run is open."""
         return self.phase in ("Running", "InputRequired")
+
+    def in_turn(self, turn: TurnResult) -> "Status":
+        """The status of a query that takes the turn of its only target, with what was said in it so far."""
+        responses = (self.responses[0].so_far(turn),)
+        return self.model_copy(update={"responses": responses, "message": turn.message, "token_usage": turn.usage})
+
+    def with_runs(self, runs: tuple[str, ...]) -> "Status":
+        """The status with the ids of open child runs."""
+        return self.model_copy(update={"runs": runs or None})
+
+    def with_notices(self, notices: tuple[str, ...]) -> "Status":
+        """The status with what went wrong without failing the query."""
+        return self.model_copy(update={"notices": notices or None})
+
+    def in_conversation(self, id_: str) -> "Status":
+        """The status of a query that continues a conversation."""
+        return self.model_copy(update={"conversation_id": id_})
+
+    def with_requests(
+        self,
+        paused: Pause | None,
+        session: JsonObject,
+        waiting: tuple[Message, ...],
+        pending: tuple[PendingDecision, ...],
+        waiting_runs: tuple[str, ...],
+    ) -> "Status":
+        """The status of an open run with what people have asked for, and with what it and its child runs wait for."""
+        return self.model_copy(
+            update={
+                "phase": "InputRequired" if pending or waiting_runs else self.phase,
+                "paused": paused,
+                "session": session or None,
+                "waiting": waiting or None,
+                "pending_decisions": pending or None,
+                "waiting_runs": waiting_runs or None,
+            }
+        )
+
+    def failed_with(self, failure: Failure) -> "Status":
+        """The status of a run that Temporal closed, whatever its workflow says."""
+        end = {"phase": "Failed", "stop_reason": "failed", "error": failure.message, "failure": failure}
+        return self.model_copy(update=end)
+
+    def with_target_progress(self, index: int, progress: "Status") -> "Status":
+        """The status of a query with the progress of one of its targets, which runs in a child run."""
+        response = self.responses[index].with_progress(progress)
+        responses = (*self.responses[:index], response, *self.responses[index + 1 :])
+        message = self.message or (response.message if len(responses) == 1 else "")
+        usage = self.token_usage + progress.token_usage
+        return self.model_copy(update={"responses": responses, "token_usage": usage, "message": message})
+
+    def with_child_progress(self, progress: "Status") -> "Status":
+        """The status of a run with the messages and the usage of one of its child runs so far."""
+        return self.model_copy(
+            update={
+                "token_usage": self.token_usage + progress.token_usage,
+                "messages": (*self.messages, *progress.messages),
+                "message": progress.message or self.message,
+            }
+        )
+
+    def with_budget_left(self) -> "Status":
+        """The status with what is left of its budget after its usage."""
+        limits = self.budget.limits if self.budget else None
+        return self.model_copy(update={"budget": BudgetStatus.of(limits, self.token_usage)})
 
 
 def phase_of(reason: StopReason | None, failed: object) -> Phase:

@@ -33,6 +33,10 @@ class Thread(JsonModel):
     budgets: tuple[str, ...] | None = None
     dialect: Dialect | None = None
 
+    def at(self, head: Head) -> "Thread":
+        """Another place in the conversation."""
+        return self.model_copy(update={"head": head})
+
     def under(self, owner: str) -> "Thread":
         """The same place below one more manifest with a budget."""
         return self.model_copy(update={"budgets": tuple(dict.fromkeys((*(self.budgets or ()), owner)))})
@@ -57,7 +61,7 @@ class TurnResult(JsonModel):
     ``max_turns`` or ``budget`` if those are to fail. ``answer`` is set if the answer is not the last message: after
     ``terminate``, or from a parallel team. ``unread`` are messages of people that came too late for a child workflow:
     its parent takes them back. ``member_failures`` are those of members without whom a team has gone on.
-    ``outer_budget`` is that of somebody around, if it has ended the turn.
+    ``outer_budget`` is an enclosing budget, if it has ended the turn.
     """
 
     head: Head
@@ -76,17 +80,81 @@ class TurnResult(JsonModel):
 
     @property
     def above(self) -> Failure | None:
-        """The budget of somebody around that has ended it, as a failure."""
+        """The enclosing budget that has ended it, as a failure."""
         if not self.outer_budget:
             return None
-        made = Failure(family="BudgetError", type="BudgetExceeded", message=self.note or "a budget is used up")
-        return self.failure or made.model_copy(update={"budget": self.outer_budget})
+        if self.failure:
+            return self.failure
+        text = self.note or "a budget is used up"
+        return Failure(family="BudgetError", type="BudgetExceeded", message=text, budget=self.outer_budget)
+
+    def at(self, head: Head) -> "TurnResult":
+        """The turn where the conversation continues at ``head``."""
+        return self.model_copy(update={"head": head})
+
+    def saying(self, head: Head, *messages: Message, cut: bool = False) -> "TurnResult":
+        """The turn with these messages in place of its own, up to ``head``."""
+        return self.model_copy(update={"head": head, "messages": messages, "cut": cut})
+
+    def with_usage(self, usage: TokenUsage) -> "TurnResult":
+        """The turn with what it has cost."""
+        return self.model_copy(update={"usage": usage})
+
+    def with_answer(self, text: str) -> "TurnResult":
+        """The turn with a text as its answer, in place of the last message."""
+        return self.model_copy(update={"answer": text})
+
+    def with_message(self, message: Message) -> "TurnResult":
+        """The turn with one more message, which was no turn."""
+        messages = latest_within((*self.messages, message))
+        cut = self.cut or len(messages) <= len(self.messages)
+        return self.model_copy(update={"messages": messages, "cut": cut})
+
+    def with_member_failures(self, failures: Sequence[Failure]) -> "TurnResult":
+        """The turn with failures of members that are not the team's; only the first ones are kept."""
+        return self.model_copy(update={"member_failures": (*self.member_failures, *failures)[:MAX_MEMBER_FAILURES]})
+
+    def followed_by(self, *turns: "TurnResult") -> "TurnResult":
+        """The discussion so far with more turns. All at once: one by one would take longer the more there are."""
+        messages, cut = latest_messages((self, *turns))
+        sums = {"turns": self.turns + len(turns), "usage": sum((turn.usage for turn in turns), self.usage)}
+        ended = self.ended or any(turn.ended for turn in turns)
+        answer = turns[-1].answer
+        return self.model_copy(update={"messages": messages, "cut": cut, "ended": ended, "answer": answer, **sums})
+
+    def terminated(self) -> "TurnResult":
+        """The discussion, ended by a member or by its selector."""
+        return self.model_copy(update={"ended": True})
+
+    def with_unread(self, messages: Sequence[Message]) -> "TurnResult":
+        """The turn with the messages of people that its parent takes back."""
+        return self.model_copy(update={"unread": tuple(messages)})
+
+    def because_of(self, failure: Failure | None) -> "TurnResult":
+        """The turn with the failure that explains its stop reason."""
+        return self.model_copy(update={"failure": failure})
+
+    def because(self, reason: StopReason, note: str | None = None) -> "TurnResult":
+        """The turn with the reason why it stopped."""
+        return self.model_copy(update={"stop_reason": reason, "note": note or self.note})
+
+    def of_run(self, note: str | None) -> "TurnResult":
+        """The turn as the result of a run: no team is above that it could end. A ``note`` of a stop request counts."""
+        return self.model_copy(update={"ended": False, "note": note or self.note})
+
+    def stopped(self, reason: StopReason, note: str | None = None, *, ended: bool = False) -> "TurnResult":
+        """The turn with the reason why it stopped, which is no failure."""
+        return self.model_copy(update={"stop_reason": reason, "note": note, "ended": ended, "failure": None})
+
+    def failed(self, failure: Failure) -> "TurnResult":
+        """The turn, ended by a failure."""
+        return self.model_copy(update={"stop_reason": "failed", "failure": failure})
 
     def ended_by(self, failure: Failure, own: str) -> "TurnResult":
-        """The turn of the manifest ``own``, ended by a failure, or by a budget: its own, or that of somebody around."""
+        """The turn of the manifest ``own``, ended by a failure, or by a budget: its own or an enclosing one."""
         reached = failure.budget
         if reached is None:
-            return self.model_copy(update={"stop_reason": "failed", "failure": failure})
+            return self.failed(failure)
         above = None if reached.owner == own else reached
         fails = failure.model_copy(update={"budget": above}) if reached.on_exceeded == "fail" else None
         end = {"stop_reason": "budget", "note": failure.message, "failure": fails, "outer_budget": above}

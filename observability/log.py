@@ -12,23 +12,19 @@ from opentelemetry import trace
 from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 from temporalio import activity, workflow
-from temporalio.client import Client
 
-from ..temporal.search_attributes import registered, shows_cost
-
-_said = ContextVar[Mapping[str, object]]("said", default={})  # noqa: B039  # never changed
+_speaker = ContextVar[Mapping[str, object]]("speaker", default={})  # noqa: B039  # never changed
 
 
 def note_request(arguments: Sequence[object]) -> None:
-    """Notes for the log who takes which turn in the running activity, whose arguments these are."""
-    _said.set(_about(arguments[0] if arguments else None))
-
-
-def _about(request: object) -> Mapping[str, object]:
-    """The member and the turn of an activity's request, as far as it has them."""
-    speaker, member = getattr(request, "speaker", None), getattr(request, "member", None)
-    found = {"member": member or (speaker and speaker.rpartition("/")[2]), "turn": getattr(request, "turn", None)}
-    return {name: value for name, value in found.items() if value is not None}
+    """Notes for the log the member and the turn of the running activity, as far as its first argument has them."""
+    request = arguments[0] if arguments else None
+    speaker = getattr(request, "speaker", None)
+    fields = {
+        "member": getattr(request, "member", None) or (speaker and speaker.rpartition("/")[2]),
+        "turn": getattr(request, "turn", None),
+    }
+    _speaker.set({name: value for name, value in fields.items() if value is not None})
 
 
 class LogContext(logging.Filter):
@@ -36,16 +32,17 @@ class LogContext(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Changes the record, and lets every one pass."""
-        known: dict[str, object] = {}
+        fields: dict[str, object] = {}
         if workflow.in_workflow():
-            info = workflow.info()
-            known = {"run": info.workflow_id, "run_id": info.run_id}
+            run = workflow.info()
+            fields = {"run": run.workflow_id, "run_id": run.run_id}
         elif activity.in_activity():
-            doing = activity.info()
-            known = {"run": doing.workflow_id, "run_id": doing.workflow_run_id, **_said.get()}
-        if (span := trace.get_current_span().get_span_context()).is_valid:
-            known |= {"trace_id": trace.format_trace_id(span.trace_id), "span_id": trace.format_span_id(span.span_id)}
-        record.__dict__.update(known)
+            call = activity.info()
+            fields = {"run": call.workflow_id, "run_id": call.workflow_run_id, **_speaker.get()}
+        span = trace.get_current_span().get_span_context()
+        if span.is_valid:
+            fields |= {"trace_id": trace.format_trace_id(span.trace_id), "span_id": trace.format_span_id(span.span_id)}
+        record.__dict__.update(fields)
         return True
 
 
@@ -72,19 +69,21 @@ class RedactingFormatter(logging.Formatter):
 
     def __init__(self, formatter: logging.Formatter, redact: Callable[[str], str]) -> None:
         super().__init__()
-        self._formatter, self._redact = formatter, redact
+        self._formatter = formatter
+        self._redact = redact
 
     def format(self, record: logging.LogRecord) -> str:
         """The text of a log record."""
         return self._redact(self._formatter.format(record))
 
 
-FAILED_ATTEMPTS = FailedAttempts()
+_FAILED_ATTEMPTS = FailedAttempts()
 
 
 def shorten_sdk_log() -> None:
     """Lets the SDK log no traceback where an activity has failed, in whatever program the worker runs."""
-    logging.getLogger("temporalio.activity").addFilter(FAILED_ATTEMPTS)
+    # One filter for all workers of a process: a logger keeps the same one once only.
+    logging.getLogger("temporalio.activity").addFilter(_FAILED_ATTEMPTS)
 
 
 def log_to_stderr(redact: Callable[[str], str], form: LogFormat) -> None:
@@ -120,7 +119,7 @@ _UNSHOWN_IN_LINES = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\
 
 
 def _escaped(text: str, unshown: re.Pattern[str]) -> str:
-    return unshown.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return unshown.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def _text() -> logging.Formatter:
@@ -136,25 +135,3 @@ def _json() -> logging.Formatter:
         reserved_attrs=[*RESERVED_ATTRS, "temporal_log", "__temporal_core_log"],
         timestamp=True,
     )
-
-
-INTERVAL = 30.0
-"""Seconds from one question to the next, as long as an attribute is missing."""
-
-
-class KnownAttributes:
-    """The attributes that a server has. They may be registered after the worker has started, and stay then."""
-
-    def __init__(self, client: Client, interval: float = INTERVAL) -> None:
-        self._client, self._interval = client, interval
-        self._known = {"searchable": False, "shows_cost": False}
-        self._next, self._asking = 0.0, asyncio.Lock()
-
-    async def known(self) -> dict[str, bool]:
-        """``searchable``: the server has the four of all runs; ``shows_cost``: also that of the cost."""
-        async with self._asking:
-            now = asyncio.get_running_loop().time()
-            if not all(self._known.values()) and now >= self._next:
-                found = {"searchable": await registered(self._client), "shows_cost": await shows_cost(self._client)}
-                self._known, self._next = found, now + self._interval
-        return self._known

@@ -1,5 +1,6 @@
 """What clients and workers have in common: the task queue, the data converter, and the connection to Temporal."""
 
+import asyncio
 import dataclasses
 import os
 import sys
@@ -8,7 +9,15 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio.api.common.v1 import Payload
-from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWorkflowInput, WorkflowHandle
+from temporalio.client import (
+    Client,
+    Interceptor,
+    OutboundInterceptor,
+    QueryWorkflowInput,
+    StartWorkflowInput,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+)
 from temporalio.contrib.pydantic import PydanticPayloadConverter, ToJsonOptions
 from temporalio.converter import (
     CompositePayloadConverter,
@@ -22,7 +31,6 @@ from ..contracts.errors import InvalidInput
 from ..contracts.settings import TASK_QUEUE, SettingsError
 from ..contracts.trace import HEADER, TraceContext
 from .encryption import Codec, Keys
-from .executions import AskAgain
 from .external_storage import CheckedConverter, CheckedStorage, check_not_missing
 
 
@@ -49,9 +57,41 @@ def current_place() -> TraceContext | None:
     if trace := sys.modules.get("opentelemetry.trace"):
         span = trace.get_current_span().get_span_context()
         if span.is_valid:
-            sampled, state = bool(span.trace_flags & 1), span.trace_state.to_header()
-            return TraceContext(f"{span.trace_id:032x}", f"{span.span_id:016x}", sampled, state)
+            return TraceContext(
+                trace=f"{span.trace_id:032x}",
+                span=f"{span.span_id:016x}",
+                sampled=bool(span.trace_flags & 1),
+                state=span.trace_state.to_header(),
+            )
     return TraceContext.in_carrier({name: os.environ.get(name.upper(), "") for name in ("traceparent", "tracestate")})
+
+
+EARLY_QUERY = "the query came before a workflow task had begun on the latest events: ask again"
+"""What a worker refuses such a query with."""
+
+_QUERY_RETRIES = 50
+_QUERY_INTERVAL = 0.2
+"""Seconds between two attempts."""
+
+
+class RetryQueries(Interceptor):
+    """Retries early queries, up to 50 times within 10 seconds and the time that the answers take."""
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 - as the SDK calls it
+        """The calls of a client, with retried queries."""
+        return _Queries(next)
+
+
+class _Queries(OutboundInterceptor):
+    async def query_workflow(self, input: QueryWorkflowInput) -> Any:  # noqa: A002 - as the SDK calls it
+        for _ in range(_QUERY_RETRIES):
+            try:
+                return await super().query_workflow(input)
+            except WorkflowQueryFailedError as error:
+                if EARLY_QUERY not in str(error):
+                    raise
+            await asyncio.sleep(_QUERY_INTERVAL)
+        return await super().query_workflow(input)
 
 
 WORKFLOW_TASK_TIMEOUT = timedelta(seconds=4)
@@ -165,7 +205,7 @@ async def connect(
     config.setdefault("target_host", "localhost:7233")
     try:
         converter = data_converter(environment)
-        interceptors = [AskAgain(), HandOnTrace()]
+        interceptors = [RetryQueries(), HandOnTrace()]
         return await Client.connect(**config, data_converter=converter, identity=identity, interceptors=interceptors)
     except (RuntimeError, ValueError) as error:
         reason = next((reason for word, reason in _REASONS.items() if word in str(error)), str(error))

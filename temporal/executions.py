@@ -1,18 +1,13 @@
-"""Finds the executions of a run: those that it has continued as, and its children; asks early queries again."""
+"""Finds the executions of a run: those that it has continued as, and its children."""
 
-import asyncio
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
 from temporalio.client import (
     Client,
-    Interceptor,
-    OutboundInterceptor,
-    QueryWorkflowInput,
     WorkflowExecutionStatus,
     WorkflowHandle,
-    WorkflowQueryFailedError,
 )
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -27,17 +22,17 @@ async def execution_chain(client: Client, name: str, run_id: str) -> list[tuple[
     Raises:
         RPCError: if the history of this one is deleted, too, or Temporal can't be reached.
     """
-    found: list[tuple[str, Started]] = []
+    chain: list[tuple[str, Started]] = []
     while run_id:
         try:
             started = await _started(client, name, run_id)
         except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND or not found:
+            if error.status != RPCStatusCode.NOT_FOUND or not chain:
                 raise
             break
-        found.append((run_id, started))
+        chain.append((run_id, started))
         run_id = started.continued_execution_run_id
-    return found[::-1]
+    return chain[::-1]
 
 
 async def first_run_id(handle: WorkflowHandle[object, object]) -> str:
@@ -75,19 +70,22 @@ async def run_tree(client: Client, workflow_id: str, run_id: str) -> list[RunExe
     Whoever deletes them from the end can be interrupted at any time: what is left is found again. What Temporal has
     deleted is left out. Raises RPCError.
     """
-    found: dict[tuple[str, str], RunExecution] = {}
-    pending = [(workflow_id, each) for each in await _chain(client, workflow_id, run_id)]
+    executions: dict[tuple[str, str], RunExecution] = {}
+    pending = [(workflow_id, chained) for chained in await _chain(client, workflow_id, run_id)]
     while pending:
         key = pending.pop()
-        if key not in found and (read := await _read(client, *key)):
-            found[key], below = read
+        if key in executions:
+            continue
+        read = await _read(client, *key)
+        if read:
+            executions[key], below = read
             pending.extend(below)
-    return [*found.values()]
+    return [*executions.values()]
 
 
 async def _chain(client: Client, workflow_id: str, run_id: str) -> list[str]:
     try:
-        return [each for each, _ in await execution_chain(client, workflow_id, run_id)]
+        return [chained for chained, _ in await execution_chain(client, workflow_id, run_id)]
     except RPCError as error:
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
@@ -96,9 +94,10 @@ async def _chain(client: Client, workflow_id: str, run_id: str) -> list[str]:
 
 async def _read(client: Client, workflow_id: str, run_id: str) -> tuple[RunExecution, list[tuple[str, str]]] | None:
     """One execution, with the ids of those it has started or has continued in; None if Temporal has deleted it."""
-    handle, below = client.get_workflow_handle(workflow_id, run_id=run_id), list[tuple[str, str]]()
+    handle = client.get_workflow_handle(workflow_id, run_id=run_id)
+    below: list[tuple[str, str]] = []
     try:
-        about = await handle.describe()
+        description = await handle.describe()
         async for event in handle.fetch_history_events():
             if event.event_type == CHILD_STARTED:
                 child = event.child_workflow_execution_started_event_attributes.workflow_execution
@@ -110,31 +109,11 @@ async def _read(client: Client, workflow_id: str, run_id: str) -> tuple[RunExecu
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
         return None
-    is_open = about.status == WorkflowExecutionStatus.RUNNING
-    return RunExecution(workflow_id, run_id, about.raw_info.first_run_id, about.workflow_type, is_open), below
-
-
-EARLY_QUERY = "the query came before a workflow task had begun on the latest events: ask again"
-"""What a worker refuses such a query with."""
-
-_TIMES, _INTERVAL = 50, 0.2
-
-
-class AskAgain(Interceptor):
-    """Asks an early query again, up to 50 times within 10 seconds and the time that the answers take."""
-
-    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 - as the SDK calls it
-        """The calls of a client, with queries asked again."""
-        return _Queries(next)
-
-
-class _Queries(OutboundInterceptor):
-    async def query_workflow(self, input: QueryWorkflowInput) -> Any:  # noqa: A002 - as the SDK calls it
-        for _ in range(_TIMES):
-            try:
-                return await super().query_workflow(input)
-            except WorkflowQueryFailedError as error:
-                if EARLY_QUERY not in str(error):
-                    raise
-            await asyncio.sleep(_INTERVAL)
-        return await super().query_workflow(input)
+    execution = RunExecution(
+        workflow_id=workflow_id,
+        run_id=run_id,
+        first_run_id=description.raw_info.first_run_id,
+        type=description.workflow_type,
+        is_open=description.status == WorkflowExecutionStatus.RUNNING,
+    )
+    return execution, below

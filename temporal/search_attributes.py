@@ -1,5 +1,6 @@
 """Baton's search attributes, and what Temporal knows about a namespace and its workers."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -48,8 +49,8 @@ def updates(values: AttributeValues) -> list[SearchAttributeUpdate[str]]:
 
 async def registered(client: Client) -> bool:
     """Whether the server's namespace has all four attributes; False if the server doesn't allow the question."""
-    found = await _types(client)
-    return all(found.get(key.name) == IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD for key in ALL)
+    types = await _types(client)
+    return all(types.get(key.name) == IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD for key in ALL)
 
 
 async def shows_cost(client: Client) -> bool:
@@ -59,12 +60,12 @@ async def shows_cost(client: Client) -> bool:
 
 async def _types(client: Client) -> Mapping[str, int]:
     try:
-        found = await client.operator_service.list_search_attributes(
+        response = await client.operator_service.list_search_attributes(
             ListSearchAttributesRequest(namespace=client.namespace), retry=True
         )
     except RPCError:
         return {}
-    return found.custom_attributes
+    return response.custom_attributes
 
 
 async def register(client: Client) -> None:
@@ -74,6 +75,33 @@ async def register(client: Client) -> None:
         wanted[COST.name] = IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE
         request = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=wanted)
         await client.operator_service.add_search_attributes(request, retry=True)
+
+
+LOOK_INTERVAL = 30.0
+"""Seconds between two looks for the attributes, as long as one is missing."""
+
+
+class KnownAttributes:
+    """The attributes that a server has. They may be registered after the worker has started, and stay then."""
+
+    def __init__(self, client: Client, interval: float = LOOK_INTERVAL) -> None:
+        self._client = client
+        self._interval = interval
+        self._known = {"searchable": False, "shows_cost": False}
+        self._next_request = 0.0
+        self._lock = asyncio.Lock()
+
+    async def known(self) -> dict[str, bool]:
+        """``searchable``: the server has the four of all runs; ``shows_cost``: also that of the cost."""
+        async with self._lock:
+            now = asyncio.get_running_loop().time()
+            if not all(self._known.values()) and now >= self._next_request:
+                self._known = {
+                    "searchable": await registered(self._client),
+                    "shows_cost": await shows_cost(self._client),
+                }
+                self._next_request = now + self._interval
+        return self._known
 
 
 HEARTBEAT_INTERVAL = timedelta(seconds=2)
@@ -99,15 +127,16 @@ async def live_workers(client: Client, task_queue: str) -> list[LiveWorker]:
     One that has just started has polled, but sent no heartbeat yet. A server that knows no heartbeats gives all that
     have polled within the last five minutes, though they may have ended since.
     """
-    space = await describe_namespace(client)
-    pollers, of_queue = await _pollers(client, task_queue), f"TaskQueue = '{task_queue}'"
-    if not space.namespace_info.capabilities.worker_heartbeats:
-        return [LiveWorker(each, each) for each in sorted(pollers)]
+    namespace = await describe_namespace(client)
+    pollers = await _pollers(client, task_queue)
+    if not namespace.namespace_info.capabilities.worker_heartbeats:
+        return [LiveWorker(key=identity, identity=identity) for identity in sorted(pollers)]
     overdue = datetime.now(UTC) - OVERDUE_AFTER
-    since, new = overdue.isoformat(), sorted(each for each, polled in pollers.items() if polled > overdue)
-    live = await _list(client, f"{of_queue} AND WorkerStatus = 'Running' AND HeartbeatTime > '{since}'")
-    known = {each.identity for each in await _list(client, of_queue)}
-    return [*live, *(LiveWorker(each, each) for each in new if each not in known)]
+    recent = sorted(identity for identity, polled in pollers.items() if polled > overdue)
+    of_queue = f"TaskQueue = '{task_queue}'"
+    live = await _list(client, f"{of_queue} AND WorkerStatus = 'Running' AND HeartbeatTime > '{overdue.isoformat()}'")
+    known = {worker.identity for worker in await _list(client, of_queue)}
+    return [*live, *(LiveWorker(key=identity, identity=identity) for identity in recent if identity not in known)]
 
 
 async def describe_namespace(client: Client) -> DescribeNamespaceResponse:
@@ -117,25 +146,31 @@ async def describe_namespace(client: Client) -> DescribeNamespaceResponse:
 
 
 async def _list(client: Client, query: str) -> list[LiveWorker]:
-    request, found = ListWorkersRequest(namespace=client.namespace, query=query), list[LiveWorker]()
+    request = ListWorkersRequest(namespace=client.namespace, query=query)
+    workers: list[LiveWorker] = []
     while True:
-        answer = await client.workflow_service.list_workers(request, retry=True)
-        for each in answer.workers:
-            named = each.deployment_version  # without a name, the SDK gives a build id of its own making
-            version = f"{named.deployment_name}.{named.build_id}" if named.deployment_name else ""
-            started = each.start_time.ToNanoseconds() / 1e9
-            found.append(LiveWorker(each.worker_instance_key, each.worker_identity, version, started))
-        if not answer.next_page_token:
-            return found
-        request.next_page_token = answer.next_page_token
+        page = await client.workflow_service.list_workers(request, retry=True)
+        for worker in page.workers:
+            deployment = worker.deployment_version  # without a name, it has a build id that the SDK has made up
+            workers.append(
+                LiveWorker(
+                    key=worker.worker_instance_key,
+                    identity=worker.worker_identity,
+                    version=f"{deployment.deployment_name}.{deployment.build_id}" if deployment.deployment_name else "",
+                    since=worker.start_time.ToNanoseconds() / 1e9,
+                )
+            )
+        if not page.next_page_token:
+            return workers
+        request.next_page_token = page.next_page_token
 
 
 async def _pollers(client: Client, task_queue: str) -> dict[str, datetime]:
-    """The identities of those who have polled for activities, as every worker of Baton does, and when they last did."""
+    """The identities that poll for activities, as every worker of Baton does, and when they last did."""
     request = DescribeTaskQueueRequest(
         namespace=client.namespace,
         task_queue=TaskQueue(name=task_queue),
         task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
     )
     answer = await client.workflow_service.describe_task_queue(request, retry=True)
-    return {each.identity: each.last_access_time.ToDatetime(UTC) for each in answer.pollers}
+    return {poller.identity: poller.last_access_time.ToDatetime(UTC) for poller in answer.pollers}

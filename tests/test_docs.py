@@ -1,6 +1,5 @@
 """The documents are true: the paths, links, settings, commands and names in them exist, and none is missing."""
 
-import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,36 +58,6 @@ def test_a_path_that_is_named_exists(file: Path) -> None:
     missing = {each for each in ours if "NAME" not in each and not (ROOT / each).exists()}
     everywhere = {each.name for folder in FOLDERS for each in (ROOT / folder).rglob("*.py")}
     assert missing | {each for each in top if not (ROOT / each).exists() and each not in everywhere} == set()
-
-
-def functions(file: Path) -> set[str]:
-    """The functions of a file, and its methods as ``Class.method``."""
-    found: set[str] = set()
-    for node in ast.parse(file.read_text()).body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found.add(node.name)
-        elif isinstance(node, ast.ClassDef):
-            found |= {
-                f"{node.name}.{each.name}"
-                for each in node.body
-                if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
-            }
-    return found
-
-
-WALK_ROW = re.compile(r"^\| \d \| `([\w.]+)` \| `([\w/.]+)` \|", re.MULTILINE)
-WALK = [(file, name) for name, file in WALK_ROW.findall(page("architecture.md"))]
-
-
-def test_a_model_call_crosses_eight_calls_in_five_files() -> None:
-    assert len(WALK) == 8
-    assert len({file for file, _ in WALK}) == 5
-
-
-def test_each_step_of_the_walk_of_a_model_call_calls_the_next_one() -> None:
-    for (file, name), (_, following) in zip(WALK, [*WALK[1:], ("", "")], strict=True):
-        assert name in functions(ROOT / file), f"{file}: {name}"
-        assert following.rpartition(".")[2] in (ROOT / file).read_text(), f"{file} does not name {following}"
 
 
 NAME = re.compile(r"`(?:\w+\.)*(_?[A-Z]\w*[a-z_]\w*|_?[a-z]+_\w+|_[a-z]+)`")

@@ -53,25 +53,26 @@ class QueryMemory:
         self._lost: str | None = None
 
     def begin(self, pinned: Pinned) -> None:
-        """Takes up the plan; in a conversation of the journal, the question has its place already."""
+        """Stores the plan. In a conversation of the journal, the question has its place already."""
         assert isinstance(pinned.plan, QueryPlan)
         self._plan = pinned.plan.conversation
         if self._plan and not self._plan.remote:
             self.recalled = RecallResult(thread=pinned.thread, before=pinned.before or Head())
 
     def restore(self, plan: QueryPlan, recalled: RecallResult | None) -> None:
-        """Takes up what the run before this one has read."""
-        self._plan, self.recalled = plan.conversation, recalled
+        """Restores what the previous run has read."""
+        self._plan = plan.conversation
+        self.recalled = recalled
 
     async def recall(self, thread: Thread) -> Thread:
-        """The thread after what was said before. Raises ActivityFailed if that can't be read, and has to be."""
+        """The thread after the earlier messages. Raises ActivityFailed if they can't be read, and must be."""
         if self._plan and not self.recalled:
             try:
                 self.recalled = await effects.recall(self._run, RecallRequest(thread=thread, conversation=self._plan))
             except ActivityFailed as failed:
                 if self._plan.on_error == "fail":
                     raise
-                notice = f"what was said before could not be read: {failed.failure.message}"
+                notice = f"the conversation could not be read: {failed.failure.message}"
                 self.recalled = RecallResult(thread=thread, notice=notice)
         return self.recalled.thread if self.recalled else thread
 
@@ -81,7 +82,7 @@ class QueryMemory:
         return self.recalled.thread.head if self.recalled else Head()
 
     async def remember(self, items: Iterable[ConversationItem], catalog: str) -> None:
-        """Adds what was said to the conversation, even while the run is being cancelled."""
+        """Adds items to the conversation, even while the run is being cancelled."""
         if not (self._plan and self.recalled):
             return
         asked = RowRange(after=self.recalled.before, to=self.question)
@@ -95,7 +96,7 @@ class QueryMemory:
         try:
             await uncancelled(asyncio.create_task(effects.remember(self._run, request)))
         except ActivityFailed as failed:
-            self._lost = f"what was said is not in the conversation: {failed.failure.message}"
+            self._lost = f"the conversation could not be saved: {failed.failure.message}"
             workflow.logger.warning("%s", self._lost)
 
     def in_status(self, status: Status) -> Status:
@@ -104,7 +105,7 @@ class QueryMemory:
             return status
         own = (each for each in (self.recalled and self.recalled.notice, self._lost) if each)
         notices = (*(status.notices or ()), *own)
-        return status.model_copy(update={"conversation_id": self._plan.id, "notices": notices or None})
+        return status.in_conversation(self._plan.id).with_notices(notices)
 
 
 def said_by_targets(
@@ -149,7 +150,7 @@ class Deadline:
         return max(timedelta(), self.at - workflow.now()) if self.at else None
 
     async def look_for_causes(self, runs: Sequence[str]) -> None:
-        """What has failed last in the runs that the timeout ends, which nobody can tell afterwards."""
+        """Looks up the latest failures in the runs that the timeout ends; afterwards they can't be found."""
         if runs:
             self._causes = await effects.last_failures(self._run, tuple(runs))
 
@@ -162,14 +163,15 @@ class Deadline:
         if cause is None:
             return QueryTimeout(text).as_failure()
         last = f"{text}; attempt {cause.attempts} failed with {cause.type}: {cause.message}"
-        return QueryTimeout(last).as_failure().model_copy(update={"cause": cause})
+        return QueryTimeout(last).as_failure().caused_by(cause)
 
 
 class QueryTurn:
     """The turn of the only target; it has not ``begun`` where a query has none, or has not come to it."""
 
     def __init__(self, run: RunState, children: ChildWorkflows) -> None:
-        self._run, self._children = run, children
+        self._run = run
+        self._children = children
         self._turn: AgentTurn | ToolTurn | None = None
         self._restored: AgentState | None = None
 
@@ -180,11 +182,11 @@ class QueryTurn:
 
     @property
     def state(self) -> AgentState | None:
-        """What the next run needs to go on with the turn, which is never a tool's."""
+        """The state from which the next run resumes the turn, which is never a tool's."""
         return self._turn.state if isinstance(self._turn, AgentTurn) else None
 
     def restore(self, state: AgentState | None) -> None:
-        """Takes up where the run before this one has left the turn."""
+        """Restores the turn where the previous run left it."""
         self._restored = state
 
     async def take(self, plan: AgentPlan | ToolTarget, thread: Thread) -> TurnResult:
@@ -192,16 +194,13 @@ class QueryTurn:
         own = thread.under(plan.speaker) if isinstance(plan, AgentPlan) and plan.budget and thread.account else thread
         self._turn = single_turn(plan, own, self._run, self._children, self._restored)
         turn = await self._turn.execute()
-        return turn.model_copy(update={"ended": False, "note": self._run.stop.note or turn.note})
+        return turn.of_run(self._run.stop.note)
 
     def in_status(self, status: Status) -> Status:
-        """The status of the query while it takes the turn, with what was said in it so far."""
+        """The status of the query while it takes the turn, with the turn's result so far."""
         if not self._turn:
             return status
-        so_far = self._turn.so_far
-        told = {"message": so_far.message, "token_usage": so_far.usage}
-        response = status.responses[0].model_copy(update={**told, "messages": so_far.messages, "turns": so_far.turns})
-        return status.model_copy(update={**told, "responses": (response,), "runs": self._children.running or None})
+        return status.in_turn(self._turn.so_far).with_runs(self._children.running)
 
 
 @workflow.defn(name="query")
@@ -257,7 +256,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             self.failure = failed.failure
 
     def begin(self, pinned: Pinned) -> None:
-        """Takes up the plan; the timeout of the query begins."""
+        """Stores the plan; the timeout of the query begins."""
         super().begin(pinned)
         assert isinstance(pinned.plan, QueryPlan)
         self.plan = pinned.plan
@@ -269,14 +268,21 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
 
     def _state(self) -> QueryState:
         """What the next run needs."""
-        state = QueryState(kind="query", answers=self.answers, until=self.deadline.at, recalled=self.memory.recalled)
-        return state.model_copy(update={"turn": self.turn.state} if self.turn.begun else {})
+        return QueryState(
+            kind="query",
+            answers=self.answers,
+            until=self.deadline.at,
+            recalled=self.memory.recalled,
+            turn=self.turn.state,
+        )
 
     def _restore_answers(self, continuation: Continuation) -> None:
-        plan, state = continuation.pinned.plan, continuation.state
+        plan = continuation.pinned.plan
+        state = continuation.state
         assert isinstance(plan, QueryPlan)
         assert isinstance(state, QueryState)
-        self.plan, self.answers = plan, dict(state.answers)
+        self.plan = plan
+        self.answers = dict(state.answers)
         self.turn.restore(state.turn)
         self.deadline.begin(plan.timeout, state.until)
         self.memory.restore(plan, state.recalled)
@@ -296,9 +302,9 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
     async def _ask(self, index: int, target: TargetPlan, thread: Thread) -> None:
         stop = self.run_state.stop
         turn = await (self.turn.take(target.turn, thread) if target.turn else self._ask_child(index, target, thread))
-        if turn.stop_reason in ("canceled", "timeout") and stop.reason:
+        if turn.stop_reason in ("canceled", "timeout") and stop.is_requested:
             failure = self.deadline.failure(self._run_of(index, target))
-            turn = turn.model_copy(update={"stop_reason": stop.reason, "failure": failure})
+            turn = turn.because(stop.interruption).because_of(failure)
         self.answers[index] = truncated_for_status(self.plan, turn)
 
     async def _ask_child(self, index: int, target: TargetPlan, thread: Thread) -> TurnResult:
@@ -306,17 +312,18 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         return await self.children.execute(target.workflow, given, _place(index), thread.head, continues=True)
 
     async def _join_messages_to_answer(self) -> None:
-        """What people said too late for any target joins the conversation of the last one; if no target was asked, or
-        no manifest was found, it begins a conversation of its own."""
-        unread, index = await self.close_inbox(), max(self.answers, default=None)
+        """Messages that came too late for any target join the conversation of the last one; if no target was asked, or
+        no manifest was found, they begin a conversation of their own."""
+        unread = await self.close_inbox()
+        index = max(self.answers, default=None)
         if index is None and unread:
             self.unasked = await self.join(unread, self.memory.question)
         elif index is not None:
             head = await self.join(unread, self.answers[index].head)
-            self.answers[index] = self.answers[index].model_copy(update={"head": head})
+            self.answers[index] = self.answers[index].at(head)
 
     async def _remember(self) -> None:
-        """Keeps what was said in the conversation that the query goes on with, also if the query has failed."""
+        """Adds the messages of the query to the conversation that it continues, also if the query has failed."""
         if self._pinned is None:
             return
         said = [*said_by_targets(self.plan.targets, self.answers, self.memory.question)]
@@ -346,14 +353,15 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         return for_client(self._status(), self._pinned)
 
     def _status(self) -> Status:
-        times, stop = (self.run_state.started_at, self.ended_at), self.run_state.stop
+        times = (self.run_state.started_at, self.ended_at)
+        stop = self.run_state.stop
         failure = self.failure or self.deadline.failure()
         runs = [self._run_of(index, target) for index, target in enumerate(self.plan.targets)]
         owner = f"Query/{self.plan.namespace}/{self.plan.name}"
-        plan = self.plan.model_copy(update={"budget": self.run_state.decisions.raised(owner, self.plan.budget)})
+        plan = self.plan.under(self.run_state.decisions.raised(owner, self.plan.budget))
         status = query_status(plan, self.answers, times, reason=stop.reason, note=stop.note, failure=failure, runs=runs)
         notices = self._pinned.notices if self._pinned else ()
-        status = self.memory.in_status(status.model_copy(update={"notices": notices or None}))
+        status = self.memory.in_status(status.with_notices(notices))
         status = status if self.answers else self.turn.in_status(status)
         return status if self.ended_at else self.run_state.with_requests(status)
 

@@ -49,15 +49,14 @@ from ...temporal.activity import is_withdrawn
 from ..context.lookup import Executor
 from ..context.value_resolver import ValueResolver
 from ..runtime.http import is_retryable, retry_after
+from ..runtime.outbound import Origin, SharedConnections
 from .executor import (
     CONNECT_SECONDS,
     MAX_BYTES,
-    BoundedTransport,
     CurrentHeaders,
     Execution,
-    Origin,
     endpoint_of,
-    new_pool,
+    outbound_of,
 )
 
 LONGEST = 1_000
@@ -556,7 +555,7 @@ class A2AExecutor:
     """An ``AgentExecutor``. ``private`` allows agents in the worker's own network whose address only a card says."""
 
     def __init__(self, *, private: bool = False) -> None:
-        self._pool = new_pool()
+        self._connections = SharedConnections()
         self._private = private
 
     async def execute(self, execution: Execution, on_text: Callable[[str], None]) -> list[Message]:
@@ -593,10 +592,13 @@ class A2AExecutor:
         An interface at another server than the manifest's gets none of the manifest's headers.
         """
         url, headers = endpoint_of(server, values)
-        transport = BoundedTransport(self._pool, Origin.trusted(url, server, values), private=self._private)
-        timeout = httpx.Timeout(None, connect=CONNECT_SECONDS)
-        auth = CurrentHeaders(server, values, headers)
-        async with httpx.AsyncClient(transport=transport, timeout=timeout, auth=auth, headers=trace_headers()) as http:
+        async with outbound_of(server, url, values, private=self._private).open(
+            httpx.AsyncClient,
+            headers=trace_headers(),
+            transport=self._connections,
+            timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
+            auth=CurrentHeaders(server, values, headers),
+        ) as http:
             card = await _card(http, url, min(seconds, CARD_SECONDS))
             interface = choose_interface(card, url)
             if not is_at(interface, url):
@@ -630,7 +632,7 @@ class A2AExecutor:
 
     async def close(self) -> None:
         """Closes the connections."""
-        await self._pool.aclose()
+        await self._connections.close()
 
 
 async def _card(http: httpx.AsyncClient, url: str, seconds: float) -> AgentCard:

@@ -27,7 +27,8 @@ from ..context.lookup import Executor
 from ..context.metering import model_chain
 from ..context.value_resolver import ValueResolver
 from ..runtime.http import is_retryable, retry_after
-from .executor import CONNECT_SECONDS, BoundedTransport, CurrentHeaders, Execution, Origin, endpoint_of, new_pool
+from ..runtime.outbound import Outbound, SharedConnections
+from .executor import CONNECT_SECONDS, CurrentHeaders, Execution, endpoint_of, outbound_of
 
 
 class _Part(BaseModel):
@@ -209,20 +210,20 @@ class EngineExecutor:
     """An ``AgentExecutor``. An engine is asked once, unless its manifest says that it is idempotent."""
 
     def __init__(self) -> None:
-        self._pool = new_pool()
+        self._connections = SharedConnections()
 
     async def execute(self, execution: Execution, on_text: Callable[[str], None]) -> list[Message]:
         """The messages of the engine's response."""
         engine, record, seconds = execution.executor, execution.record, execution.seconds
         url, headers = endpoint_of(engine, execution.values)
-        trusted = Origin.trusted(url, engine, execution.values)
+        outbound = outbound_of(engine, url, execution.values)
         current = CurrentHeaders(engine, execution.values, headers)
         body = (await engine_request(execution)).model_dump_json(by_alias=True, exclude_none=True)
         if not engine.spec.idempotent:
             await record.begin_once(f"the execution of {execution.agent.name}")
         try:
             async with asyncio.timeout(seconds):
-                response = await self._post(trusted, url, current, body, record.key)
+                response = await self._post(outbound, url, current, body, record.key)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             await record.not_sent()
             raise AgentUnavailable(f"{engine.id} can't be reached: {error or type(error).__name__}") from None
@@ -250,26 +251,24 @@ class EngineExecutor:
         """Whatever it answers to a GET shows that it is there."""
         url, headers = endpoint_of(executor, values)
         try:
-            async with self._http(Origin.trusted(url, executor, values)).stream("GET", url, headers=headers):
+            async with self._http(outbound_of(executor, url, values)).stream("GET", url, headers=headers):
                 return f"{url} answers"
         except httpx.HTTPError as error:
             raise AgentUnavailable(f"{executor.id} can't be reached: {error or type(error).__name__}") from None
 
-    async def _post(
-        self, trusted: Origin | None, url: str, headers: CurrentHeaders, body: str, key: str
-    ) -> httpx.Response:
+    async def _post(self, outbound: Outbound, url: str, headers: CurrentHeaders, body: str, key: str) -> httpx.Response:
         """The response, read to its end; redirects are not followed."""
         own = {"content-type": "application/json", "idempotency-key": key, **trace_headers()}
-        return await self._http(trusted).post(f"{url}/execute", content=body, headers=own, auth=headers)
+        return await self._http(outbound).post(f"{url}/execute", content=body, headers=own, auth=headers)
 
-    def _http(self, trusted: Origin | None) -> httpx.AsyncClient:
+    def _http(self, outbound: Outbound) -> httpx.AsyncClient:
         """A client that shares the connections of all; so it need not be closed."""
         timeout = httpx.Timeout(None, connect=CONNECT_SECONDS)
-        return httpx.AsyncClient(transport=BoundedTransport(self._pool, trusted), timeout=timeout)
+        return outbound.open(httpx.AsyncClient, transport=self._connections, timeout=timeout)
 
     async def close(self) -> None:
         """Closes the connections."""
-        await self._pool.aclose()
+        await self._connections.close()
 
 
 def _broken_off(engine: Executor, what: str, repeatable: type[BatonError]) -> BatonError:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import httpx
 
-from ...contracts.errors import AgentFailed, AgentUnavailable, InvalidManifest, ToolFailed
+from ...contracts.errors import AgentFailed, AgentUnavailable, InvalidManifest
 from ...contracts.message import Message, RemoteTask
 from ...resources.agent import Agent
 from ...resources.base import JsonObject
@@ -15,8 +15,7 @@ from ...resources.values import check_url
 from ..context.call_record import CallRecord
 from ..context.lookup import Executor
 from ..context.value_resolver import ValueResolver, headers_of
-from ..runtime.http import BodyLimits, bound_response, read_once
-from ..tool.http_request import public_address
+from ..runtime.outbound import BodyLimits, Origin, Outbound
 from ..tool.tool import ToolDefinition
 
 
@@ -80,65 +79,20 @@ MAX_OBJECTS = 10_000
 CONNECT_SECONDS = 10.0
 
 
-def new_pool() -> httpx.AsyncHTTPTransport:
-    """Connections for all calls of a worker, which bounds their number itself."""
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
-    return httpx.AsyncHTTPTransport(verify=read_once(httpx.create_ssl_context), limits=limits)
+def outbound_of(executor: Executor | Memory, url: str, values: ValueResolver, *, private: bool = False) -> Outbound:
+    """The rules for requests to a server at ``url``, and to others that it names, as in an agent card.
 
-
-class Origin(str):
-    """Scheme, host and port of an address."""
-
-    @classmethod
-    def trusted(cls, url: str, executor: Executor | Memory, values: ValueResolver) -> "Origin | None":
-        """The origin of an executor's address, unless a run has brought its manifest."""
-        return None if values.is_guarded(executor) else cls.of(url)
-
-    @classmethod
-    def of(cls, url: str) -> "Origin":
-        parsed = httpx.URL(url)
-        return cls(f"{parsed.scheme}://{parsed.host}:{parsed.port or {'http': 80, 'https': 443}.get(parsed.scheme)}")
-
-
-class BoundedTransport(httpx.AsyncBaseTransport):
-    """Sends requests with the connections of ``pool``, which outlives it, and bounds the answers.
-
-    A server that is not ``trusted``, because its address comes from elsewhere than the worker's own manifest, has to
-    have a public address, unless ``private``. Raises AgentFailed for what is out of bounds.
+    These may be in the worker's own network only if they are ``private``, and the server itself unless a run has
+    brought its manifest.
     """
-
-    def __init__(
-        self,
-        pool: httpx.AsyncBaseTransport,
-        trusted: Origin | None,
-        *,
-        private: bool = False,
-        max_objects: int = MAX_OBJECTS,
-    ) -> None:
-        self._pool, self._trusted, self._private, self._max_objects = pool, trusted, private, max_objects
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """The response, whose body raises AgentFailed as soon as it is too long."""
-        request.headers["accept-encoding"] = "identity"  # a compressed answer may be a thousand times as long
-        if not (self._private or Origin.of(str(request.url)) == self._trusted):
-            await _to_public_address(request)
-        response = await self._pool.handle_async_request(request)
-        host = request.headers["host"]
-        bound_response(response, BodyLimits(MAX_BYTES, self._max_objects, lambda text: AgentFailed(f"{host} {text}")))
-        return response
-
-
-async def _to_public_address(request: httpx.Request) -> None:
-    """Leads a request to the address that was checked, with the name of its host in the header and for TLS."""
-    host = request.extensions.get("sni_hostname", request.url.host)  # of a request that is sent again
-    try:
-        address = await public_address(host, request.url.port or {"http": 80, "https": 443}[request.url.scheme])
-    except ToolFailed as refused:
-        family = AgentFailed if refused.non_retryable else AgentUnavailable
-        raise family(refused.message) from None
-    request.url = request.url.copy_with(host=address)
-    request.extensions = {**request.extensions, "sni_hostname": host}
-    request.headers["connection"] = "close"  # a connection for this host must not be reused for another one
+    return Outbound(
+        BodyLimits(MAX_BYTES, MAX_OBJECTS),
+        guarded=not private,
+        trusted=None if values.is_guarded(executor) else Origin.of(url),
+        exceeded=AgentFailed,
+        refused=AgentFailed,
+        unreachable=AgentUnavailable,
+    )
 
 
 class CurrentHeaders(httpx.Auth):

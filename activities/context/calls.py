@@ -11,8 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from ...contracts.errors import BatonError, CircuitOpen
 from ...contracts.message import TokenUsage
 from ...observability import metrics
-from ...observability.metrics import OTHER
-from ...observability.spans import CallKind, metered
+from ...observability.metrics import OTHER, CallKind, metered
 from ...resources.a2a_server import A2AServer
 from ...resources.agent import Agent
 from ...resources.base import Reference, parse_duration

@@ -31,7 +31,7 @@ from ..context.value_resolver import ValueResolver, headers_of
 from .alternation import Block, CallBlock, ResultBlock, alternating, system_prompt
 from .answer import End, StreamedAnswer, has_open_objects
 from .call_attributes import parameter_attributes
-from .connection import NO_KEY, checked_url, environment_headers, http_options, properties_of
+from .connection import NO_KEY, OUTBOUND, checked_url, environment_headers, properties_of
 from .provider import CONNECT_TIMEOUT, MAX_SERVER_TEXT, ClientPool, ModelRequest, error_of_status
 
 ANTHROPIC = "https://api.anthropic.com"
@@ -365,7 +365,7 @@ def _new_client(endpoint: AnthropicEndpoint) -> anthropic.AsyncAnthropic:
         default_headers=_left_out(endpoint),
         max_retries=0,
         timeout=anthropic.Timeout(None, connect=CONNECT_TIMEOUT),  # each call has its own
-        http_client=anthropic.DefaultAsyncHttpxClient(**http_options(guarded=endpoint.guarded)),
+        http_client=replace(OUTBOUND, guarded=endpoint.guarded).open(anthropic.DefaultAsyncHttpxClient),
         open_telemetry=False,  # its spans would not belong to the run's
     )
 

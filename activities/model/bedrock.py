@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import aiohttp
 from aiobotocore.config import AioConfig
@@ -38,11 +39,11 @@ from ...resources.base import JsonObject
 from ...resources.model import BedrockConfig, Model
 from ..context.metering import ChainedModel
 from ..context.value_resolver import ValueResolver
-from ..tool.http_request import public_address
+from ..runtime.outbound import PORTS
 from .alternation import Block, CallBlock, ResultBlock, alternating, system_prompt
 from .answer import End, StreamedAnswer, has_open_objects
-from .connection import LIMITS, checked_url, properties_of
-from .provider import CONNECT_TIMEOUT, MAX_SERVER_TEXT, ClientPool, ModelRequest, error_of_status, public_address_of
+from .connection import MAX_EVENT, OUTBOUND, checked_url, properties_of
+from .provider import CONNECT_TIMEOUT, MAX_SERVER_TEXT, ClientPool, ModelRequest, error_of_status
 
 _OF_ENVIRONMENT = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_BEARER_TOKEN_BEDROCK")
 """Secrets that AWS' library reads from the environment by itself."""
@@ -295,9 +296,9 @@ class BoundedResponse(aiohttp.ClientResponse):
             body = bytearray()
             async for piece in self.content.iter_chunked(_PIECE):
                 body += piece
-                if LIMITS.size is not None and len(body) > LIMITS.size:
+                if len(body) > MAX_EVENT:
                     self.close()
-                    raise LIMITS.refuse(f"gives more than {LIMITS.size:,} bytes")
+                    raise OUTBOUND.exceeded(f"{OUTBOUND.server} gives more than {MAX_EVENT:,} bytes")
             self._body = bytes(body)
         return self._body
 
@@ -333,13 +334,19 @@ class GuardedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """A public address of a host. Raises ToolFailed if any address of it is not public."""
-        address = await public_address(host, port)
+        """A public address of a host. Raises ModelRejected if any address of it is not public."""
+        address = await OUTBOUND.public_address(host, port)
         found = socket.AF_INET6 if ":" in address else socket.AF_INET
         return [ResolveResult(hostname=host, host=address, port=port, family=found, proto=0, flags=0)]
 
     async def close(self) -> None:
         """Nothing to close."""
+
+
+async def _check_public(url: str) -> None:
+    """Raises ModelRejected or ModelUnavailable: a host that is an address is never given to the resolver."""
+    parts = urlsplit(url)
+    await OUTBOUND.public_address(parts.hostname or "", parts.port or PORTS[parts.scheme])
 
 
 SERVICE: Literal["bedrock-runtime"] = "bedrock-runtime"
@@ -380,7 +387,7 @@ class BedrockProvider:
         try:
             async with asyncio.timeout(model.timeout):
                 if endpoint.guarded and endpoint.base_url:
-                    await public_address_of(endpoint.base_url)
+                    await _check_public(endpoint.base_url)
                 async with self._clients.client(_server_of(endpoint)) as client:
                     fields = converse_fields(endpoint, request, client.known)
                     await (_stream(client, fields, answer) if model.streams else _converse(client, fields, answer))

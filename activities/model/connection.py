@@ -4,21 +4,18 @@ import json
 import os
 import re
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import urlsplit
 
-import httpx2
 from pydantic import JsonValue
 
-from ...contracts.errors import AnswerTooLong, InvalidManifest, KeyMissing
+from ...contracts.errors import AnswerTooLong, InvalidManifest, KeyMissing, ModelRejected, ModelUnavailable
 from ...resources.agent import DEFAULT_MODEL
 from ...resources.model import AzureConfig, BedrockConfig, HttpConnection, Model, OpenAIConfig
 from ...resources.values import check_url
 from ..context.metering import ChainedModel
 from ..context.value_resolver import ValueResolver, headers_of
-from ..runtime.http import BodyLimits, client_options, read_once
+from ..runtime.outbound import BodyLimits, Outbound
 from ..runtime.secrets import SecretStore
-from .provider import GuardedTransport
 
 MAX_EVENT = 20_000_000
 """Bytes of one event of a stream, or of a whole answer that is none, such as an error."""
@@ -26,21 +23,17 @@ MAX_EVENT = 20_000_000
 MAX_OBJECTS = 50_000
 """Opening braces and brackets in them."""
 
-LIMITS = BodyLimits(MAX_EVENT, MAX_OBJECTS, lambda text: AnswerTooLong(f"the model's server {text}"))
-"""What a provider's HTTP client reads at most: the library would read any length."""
+OUTBOUND = Outbound(
+    BodyLimits(MAX_EVENT, MAX_OBJECTS),
+    server="the model's server",
+    exceeded=AnswerTooLong,
+    refused=ModelRejected,
+    unreachable=ModelUnavailable,
+)
+"""The rules for the HTTP clients of providers: their libraries would read answers of any length."""
 
 NO_KEY = "none"
 """The key that is sent to a server that needs none."""
-
-
-def http_options(*, guarded: bool) -> dict[str, Any]:
-    """Arguments for a provider's HTTP client: answers are bounded and, if ``guarded``, addresses are public ones.
-
-    Redirects are not followed: keys, headers and the conversation would go to whatever address a server names.
-    """
-    trusted = read_once(httpx2.create_ssl_context)
-    transport = {"transport": GuardedTransport(verify=trusted)} if guarded else {}
-    return {**client_options(LIMITS), "follow_redirects": False, "verify": trusted, **transport}
 
 
 def environment_headers(variable: str) -> list[str]:

@@ -37,7 +37,7 @@ from ..runtime.http import is_retryable
 from ..tool.tool import ToolDefinition
 from .answer import LONGEST_NAME, End, StreamedAnswer
 from .call_attributes import parameter_attributes
-from .connection import Endpoint, endpoint_of, environment_headers, http_options
+from .connection import OUTBOUND, Endpoint, endpoint_of, environment_headers
 from .provider import CONNECT_TIMEOUT, MAX_SERVER_TEXT, ClientPool, ModelRequest, error_of_status
 
 _KEY_REFUSED = frozenset({"401", "403", "invalid_api_key", "authentication_error", "permission_error"})
@@ -331,7 +331,7 @@ def _new_client(endpoint: Endpoint) -> openai.AsyncOpenAI:
         "default_headers": _left_out(endpoint),
         "max_retries": 0,
         "timeout": openai.Timeout(None, connect=CONNECT_TIMEOUT),  # each call has its own
-        "http_client": openai.DefaultAsyncHttpxClient(**http_options(guarded=endpoint.guarded)),
+        "http_client": replace(OUTBOUND, guarded=endpoint.guarded).open(openai.DefaultAsyncHttpxClient),
     }
     if version := endpoint.azure_version:
         return openai.AsyncAzureOpenAI(azure_endpoint=endpoint.base_url, api_version=version, **common)

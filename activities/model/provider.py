@@ -6,17 +6,13 @@ from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
-from urllib.parse import urlsplit
 
-import httpx2
-
-from ...contracts.errors import BatonError, KeyRefused, ModelRejected, ModelUnavailable, ToolFailed
+from ...contracts.errors import BatonError, KeyRefused, ModelRejected, ModelUnavailable
 from ...contracts.message import Message
 from ...resources.base import JsonObject
 from ..context.metering import ChainedModel
 from ..context.value_resolver import ValueResolver
 from ..runtime.http import is_retryable, retry_after
-from ..tool.http_request import public_address
 from ..tool.tool import ToolDefinition
 
 
@@ -114,31 +110,6 @@ class ClientPool(Generic[Server, Client]):
         for each in [self._open.pop(server) for server in idle[: max(0, len(idle) - left)]]:
             with contextlib.suppress(Exception):  # whoever has called has an answer already
                 await each.stack.aclose()
-
-
-async def public_address_of(url: str) -> str:
-    """A public IP address of the server at ``url``. Raises ModelRejected or ModelUnavailable."""
-    parts = urlsplit(url)
-    try:
-        return await public_address(parts.hostname or "", parts.port or {"http": 80, "https": 443}[parts.scheme])
-    except ToolFailed as refused:
-        raise (ModelRejected if refused.non_retryable else ModelUnavailable)(refused.message) from None
-
-
-class GuardedTransport(httpx2.AsyncHTTPTransport):
-    """Sends each request, also one that a redirect asks for, to the IP address that was checked.
-
-    Raises ModelRejected for a server in the worker's own network, ModelUnavailable for a name that can't be found.
-    """
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """The response to a request."""
-        host = request.url.host
-        address = await public_address_of(str(request.url))
-        request.url = request.url.copy_with(host=address)
-        request.extensions = {**request.extensions, "sni_hostname": host}
-        request.headers["connection"] = "close"  # so that no other host at this address uses the connection
-        return await super().handle_async_request(request)
 
 
 CONNECT_TIMEOUT = 5.0

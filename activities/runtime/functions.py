@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from ...contracts.errors import FunctionFailed, UnknownResource
-from ...observability.spans import metered
+from ...observability.metrics import metered
 from ...resources.functions import Function, is_marked, name_of
 
 
@@ -20,7 +20,7 @@ class FunctionRegistry:
     """The functions of a worker, by the names that manifests use."""
 
     def __init__(self, functions: Iterable[Function], max_concurrent: int) -> None:
-        self._by_name = {name_of(each): each for each in functions}
+        self._by_name = {name_of(function): function for function in functions}
         self._threads = ThreadPoolExecutor(max_concurrent, "function")  # asyncio's own are for looking up addresses
 
     @classmethod
@@ -29,8 +29,8 @@ class FunctionRegistry:
 
         At most ``max_concurrent`` of those that are not async run at once; others wait.
         """
-        found = [each for name in modules for each in vars(importlib.import_module(name)).values()]
-        return cls([*(each for each in found if is_marked(each)), *functions], max_concurrent)
+        values = [value for name in modules for value in vars(importlib.import_module(name)).values()]
+        return cls([*(value for value in values if is_marked(value)), *functions], max_concurrent)
 
     def close(self) -> None:
         """Begins no function that still waits for a thread; those that run are not waited for."""
@@ -82,9 +82,10 @@ _LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdli
 
 def _place(error: BaseException, function: Function) -> str:
     """Where an error was raised: the last place in the program's own code, as `` (team.py:14, in shorten)``."""
-    frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename != __file__]
-    own = [each for each in frames if not each.filename.startswith(_LIBRARIES)]
-    if last := next(iter([*own[::-1], *frames]), None):
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
+    if frames:
+        last = own[-1] if own else frames[0]  # the first one of a library is what the function called
         return f" ({Path(last.filename).name}:{last.lineno}, in {last.name})"
     code = getattr(function, "__code__", None)  # it could not be called at all
     return f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""

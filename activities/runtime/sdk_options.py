@@ -14,11 +14,11 @@ from temporalio.worker import (
     WorkflowInstance,
     WorkflowInstanceDetails,
 )
-from temporalio.worker._command_aware_visitor import CommandInfo
+from temporalio.worker._command_aware_visitor import CommandInfo  # private in 1.35, but in WorkflowInstance's methods
 from temporalio.workflow import Info
 
 from ...temporal.activity import INTERVAL
-from ...temporal.executions import EARLY_QUERY
+from ...temporal.client import EARLY_QUERY
 from .settings import Settings, WorkerQueue
 
 
@@ -26,8 +26,11 @@ def deployment_of(settings: Settings) -> WorkerDeploymentConfig | None:
     """The worker's version, if it has one: a run stays on the version that it began with."""
     if settings.deployment is None or settings.build_id is None:
         return None
-    version = WorkerDeploymentVersion(settings.deployment, settings.build_id)
-    return WorkerDeploymentConfig(version, True, default_versioning_behavior=VersioningBehavior.PINNED)
+    return WorkerDeploymentConfig(
+        version=WorkerDeploymentVersion(settings.deployment, settings.build_id),
+        use_worker_versioning=True,
+        default_versioning_behavior=VersioningBehavior.PINNED,
+    )
 
 
 def sdk_options(settings: Settings, queue: WorkerQueue) -> WorkerConfig:
@@ -40,6 +43,7 @@ def sdk_options(settings: Settings, queue: WorkerQueue) -> WorkerConfig:
         max_task_queue_activities_per_second=queue.rate,
         max_heartbeat_throttle_interval=interval,
         default_heartbeat_throttle_interval=interval,
+        # With the SDK's default of 10 s, each run would wait that long after its worker's death.
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         graceful_shutdown_timeout=settings.graceful_shutdown_timeout,
         deployment_config=deployment_of(settings),
@@ -58,14 +62,14 @@ class WorkflowRunner(UnsandboxedWorkflowRunner):
 class _Instance(WorkflowInstance):
     """A run that refuses events that belong to no workflow task yet.
 
-    A query that waited while a workflow task timed out brings the events of the task that follows, before that task.
-    The SDK (1.35) would let the run go on with them, and the commands of that would get into its history where later
-    events come first: it could not be replayed. Refused, the query alone fails, and the run leaves the cache.
+    A query that waited while a workflow task timed out brings the events of the next task, before that task. The SDK
+    (1.35) would continue the run with them, and its commands would get into the history after later events: it could
+    not be replayed. Refused, the query alone fails, and the run leaves the cache; ``RetryQueries`` sends it again.
     """
 
     def __init__(self, inner: WorkflowInstance) -> None:
         self._inner = inner
-        self._begun_at = 0, 0
+        self._begun_at = (0, 0)
         self._events = 0
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
@@ -74,7 +78,7 @@ class _Instance(WorkflowInstance):
             refused = WorkflowActivationCompletion(run_id=act.run_id)
             refused.failed.failure.message = EARLY_QUERY
             return refused
-        self._begun_at = act.timestamp.seconds, act.timestamp.nanos
+        self._begun_at = (act.timestamp.seconds, act.timestamp.nanos)
         self._events = act.history_length
         return self._inner.activate(act)
 

@@ -13,13 +13,12 @@ from ...contracts.settings import STATE_DIR, TASK_QUEUE, SettingsError, private_
 from ...resources.base import Dialect, Duration, parse_duration
 
 Role = Literal["workflows", "models", "tools"]
-"""What a worker can do: run workflows and the journal's activities, ask models, use tools."""
+"""What a worker can do: run workflows and the journal's activities, call models, use tools."""
 
 ROLES: tuple[Role, ...] = ("workflows", "models", "tools")
 
-
 InlineManifests = Literal["all", "no-secrets", "none"]
-"""What the manifests may do that runs bring: all that the worker's own may; not read its Secrets; not run at all."""
+"""What inline manifests may do: all that the worker's own may; not read its Secrets; not run at all."""
 
 
 def _list(text: object) -> object:
@@ -70,7 +69,7 @@ class WorkerQueue:
 
 
 class Settings(BaseModel):
-    """The settings of a worker. All workers of one fleet have the same ones, except for ``roles``."""
+    """The settings of a worker. All workers of a deployment have the same ones, except for ``roles``."""
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
@@ -86,8 +85,12 @@ class Settings(BaseModel):
     tool_task_queue: str | None = Field(None, validation_alias="BATON_TOOL_TASK_QUEUE")
     model_rates: Rates = Field({}, validation_alias="BATON_MODEL_RATES")
     max_cached_workflows: int = Field(1_000, ge=0, validation_alias="BATON_MAX_CACHED_WORKFLOWS")
+    # With 100, three calls of ten found no free slot, and Temporal could not hand them over with the workflow task's
+    # response.
     max_concurrent_activities: PositiveInt = Field(200, validation_alias="BATON_MAX_CONCURRENT_ACTIVITIES")
     max_concurrent_functions: PositiveInt = Field(50, validation_alias="BATON_MAX_CONCURRENT_FUNCTIONS")
+    # With 4, 300 queries at once left the processors idle a quarter of the time; far more exceed the workflow task
+    # timeout on a slow machine.
     max_concurrent_workflow_tasks: int = Field(10, ge=2, validation_alias="BATON_MAX_CONCURRENT_WORKFLOW_TASKS")
     graceful_shutdown_seconds: Seconds = Field(10, validation_alias="BATON_GRACEFUL_SHUTDOWN")
     approve_destructive: bool = Field(False, validation_alias="BATON_APPROVE_DESTRUCTIVE")
@@ -103,12 +106,12 @@ class Settings(BaseModel):
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:
         """Reads the variables whose names begin with BATON_; an empty one counts as unset. Raises SettingsError."""
-        given = {name: value for name, value in environment.items() if name.startswith("BATON_") and value}
+        variables = {name: value for name, value in environment.items() if name.startswith("BATON_") and value}
         try:
-            return cls.model_validate(given)
+            return cls.model_validate(variables)
         except ValidationError as error:
-            wrong = (": ".join([*map(str, detail["loc"]), detail["msg"]]) for detail in error.errors())
-            raise SettingsError("\n".join(text.replace("Value error, ", "") for text in wrong)) from None
+            lines = (": ".join([*map(str, detail["loc"]), detail["msg"]]) for detail in error.errors())
+            raise SettingsError("\n".join(line.replace("Value error, ", "") for line in lines)) from None
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
@@ -138,17 +141,21 @@ class Settings(BaseModel):
     @property
     def http_addresses(self) -> list[tuple[str, int]]:
         """Where health checks and metrics are answered, each address once."""
-        return [each for each in dict.fromkeys((self.health_address, self.metrics_address)) if each]
+        return [address for address in dict.fromkeys((self.health_address, self.metrics_address)) if address]
 
     @property
     def graceful_shutdown_timeout(self) -> timedelta:
-        """How long running activities may go on after the worker was asked to stop."""
+        """How long running activities may continue after the worker was asked to stop."""
         return timedelta(seconds=self.graceful_shutdown_seconds)
 
     @property
     def query_ttl_seconds(self) -> float | None:
         """The ``ttl`` of queries that have none, in seconds."""
         return parse_duration(self.query_ttl).total_seconds() if self.query_ttl else None
+
+    def with_all_roles(self) -> "Settings":
+        """The settings of a worker that has every role."""
+        return self.model_copy(update={"roles": frozenset(ROLES)})
 
     def worker_queues(self) -> Iterator[WorkerQueue]:
         """The task queues that the worker polls. A model with a rate has one of its own, as Temporal limits queues."""
@@ -166,9 +173,9 @@ class Settings(BaseModel):
 
     @property
     def activity_queues(self) -> dict[str, object]:
-        """The fields of ``TaskQueues`` for this fleet: the queues of activities that are not the workflows' own."""
+        """The fields of ``TaskQueues``: the queues of activities that are not the workflows' own."""
         queues = {"models": self.model_task_queue, "tools": self.tool_task_queue, "limited": self._limited_queues}
-        return {field: each for field, each in queues.items() if each and each != self.task_queue}
+        return {field: queue for field, queue in queues.items() if queue and queue != self.task_queue}
 
     def make_journal_file(self) -> None:
         """Makes the file of the default journal, and its folder, for their owner alone."""

@@ -15,15 +15,15 @@ from ...contracts.errors import InvalidManifest, ToolFailed
 from ...observability.spans import trace_headers
 from ...resources.base import JsonObject
 from ...resources.catalog import Catalog
-from ...resources.loader import ARGUMENTS
 from ...resources.template import fill
-from ...resources.tool import HttpSpec, Tool
+from ...resources.tool import ARGUMENTS, HttpSpec, Tool
 from ...resources.values import Header
 from ...temporal.activity import idempotency_key
 from ..context.value_resolver import ValueResolver
-from ..runtime.http import BodyLimits, client_options, is_retryable, read_once, retry_after
+from ..runtime.http import is_retryable, retry_after
+from ..runtime.outbound import CONNECTIONS, BodyLimits, Outbound
 from ..runtime.secrets import SecretStore
-from .http_request import HttpRequest, header_argument, public_address, request_of
+from .http_request import HttpRequest, header_argument, request_of
 from .tool import BeginOnce, CallableTool, ToolContext, ToolDefinition, no_guard
 
 MAX_ERROR_TEXT = 5_000
@@ -86,9 +86,6 @@ MAX_REDIRECTS = 5
 CONNECT_SECONDS = 10.0
 """The longest time for one attempt to connect."""
 
-UNPACKED = BodyLimits(None, None, lambda text: ToolFailed(f"the server {text}"))
-"""Whoever reads a response here stops by itself, after ``max_bytes``."""
-
 RECONNECT_DELAYS = (0.5, 1.0, 2.0)
 """Seconds between the attempts to connect for a request that may be sent only once."""
 
@@ -102,20 +99,15 @@ class HttpClient:
     def __init__(
         self, *, private: bool = False, redact: Callable[[str], str] = str, max_bytes: int = MAX_BYTES
     ) -> None:
-        self._redact, self._max_bytes = redact, max_bytes
-        no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))  # no request shares cookies with another
-        self._client = httpx.AsyncClient(
-            follow_redirects=False,
-            cookies=no_cookies,
-            verify=read_once(httpx.create_ssl_context),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),  # a worker bounds its calls itself
-            **client_options(UNPACKED),
-        )
-        self._private = private
+        self._redact = redact
+        self._max_bytes = max_bytes
+        self._trusted = _open(guarded=False)
+        self._guarded = _open(guarded=not private)
 
     async def close(self) -> None:
         """Closes the connections."""
-        await self._client.aclose()
+        await self._trusted.aclose()
+        await self._guarded.aclose()
 
     async def send(self, request: HttpRequest, seconds: float, *, repeatable: bool, begin: BeginOnce = no_guard) -> str:
         """The response's text, which comes within ``seconds`` after there is a connection.
@@ -172,26 +164,27 @@ class HttpClient:
         """Sends a request. Where no connection could be made, it tries again after each of ``waits`` (seconds)."""
         for wait in (*waits, None):
             try:
-                built = await self._addressed(request)
-                built.extensions = {**built.extensions, **sending.extensions}
-                return await self._client.send(built, stream=True)
+                client = self._trusted if request.trusted else self._guarded
+                built = client.build_request(
+                    request.method,
+                    request.url,
+                    headers=request.headers,
+                    content=request.body,
+                    extensions=sending.extensions,
+                )
+                return await client.send(built, stream=True)
             except (httpx.ConnectError, httpx.ConnectTimeout):
                 if wait is None:
                     raise
                 await asyncio.sleep(wait)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    async def _addressed(self, request: HttpRequest) -> httpx.Request:
-        """The request to the IP address that was checked, with the name of its host in the header and for TLS."""
-        url = httpx.URL(request.url)
-        built = self._client.build_request(request.method, url, headers=request.headers, content=request.body)
-        if not (request.trusted or self._private):
-            port = url.port or {"http": 80, "https": 443}[url.scheme]
-            built.url = url.copy_with(host=await public_address(url.host, port))
-            built.extensions = {**built.extensions, "sni_hostname": url.host}
-            # a connection for this host must not be reused for another host at this address
-            built.headers["connection"] = "close"
-        return built
+
+def _open(*, guarded: bool) -> httpx.AsyncClient:
+    # No limits: answers are read up to ``max_bytes``, and then left.
+    outbound = Outbound(BodyLimits(None, None), guarded=guarded, server="the server")
+    no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))  # no request shares cookies with another
+    return outbound.open(httpx.AsyncClient, cookies=no_cookies, limits=httpx.Limits(**CONNECTIONS))
 
 
 class _Sending:

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Protocol
 
 from ...contracts.message import PersonDecision
-from ...observability.spans import InputRequired
+from ...observability.metrics import InputRequired
 from ...resources import tool as resources
 from ...resources.agent import Agent, AgentTool
 from ...resources.approval import Approval

@@ -17,7 +17,7 @@ from baton.activities.model.anthropic import AnthropicProvider
 from baton.activities.model.bedrock import BedrockProvider
 from baton.activities.model.openai import OpenAIProvider
 from baton.activities.model.provider import ModelRequest, Provider
-from baton.activities.runtime.http import BodyLimits, client_options
+from baton.activities.runtime.outbound import BodyLimits, Outbound
 from baton.activities.runtime.secrets import SecretStore
 from baton.activities.tool.http import MAX_BYTES, HttpClient
 from baton.activities.tool.http_request import HttpRequest
@@ -105,10 +105,11 @@ async def test_a_tool_reads_a_packed_answer_that_nobody_asked_for(http: HttpClie
 async def test_any_client_is_bounded_also_in_redirects_and_errors(
     tool_server: ToolServer, library: Any, status: int
 ) -> None:
-    refused = BodyLimits(1_000_000, 100, ToolFailed)
+    outbound = Outbound(BodyLimits(1_000_000, 100))
     headers = {"content-encoding": "gzip", "location": "/"}
     tool_server.answers(Answer(BOMBS["gzip"], status, headers), Answer("[" * 200))
-    async with library.AsyncClient(follow_redirects=True, **client_options(refused)) as client:
+    async with outbound.open(library.AsyncClient) as client:
+        client.follow_redirects = True
         with pytest.raises(ToolFailed, match="gives more than 1,000,000 bytes"):
             await client.get(tool_server.url)
         with pytest.raises(ToolFailed, match="gives more than 100 objects"):
@@ -141,10 +142,10 @@ async def test_a_stream_of_many_events_is_read_and_one_event_without_end_is_not(
     tool_server: ToolServer, blank: bytes
 ) -> None:
     kind = {"content-type": "text/event-stream"}
-    refused = BodyLimits(MAX_ANSWER, None, ToolFailed)
+    outbound = Outbound(BodyLimits(MAX_ANSWER, None))
     endless, many = LINES * 6_000, (LINES * 1_000 + blank) * 6
     tool_server.answers(*(Answer(each, headers=kind) for each in (endless, many, endless, many)))
-    async with httpx.AsyncClient(**client_options(refused)) as client:
+    async with outbound.open(httpx.AsyncClient) as client:
         with pytest.raises(ToolFailed, match="gives more than 4,000,000 bytes"):
             await client.get(tool_server.url)
         assert len((await client.get(tool_server.url)).content) == len(many)

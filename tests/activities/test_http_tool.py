@@ -11,8 +11,9 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from baton.activities.runtime.outbound import public_address
 from baton.activities.tool.http import MAX_BYTES, RECONNECT_DELAYS, HttpClient
-from baton.activities.tool.http_request import HttpRequest, public_address
+from baton.activities.tool.http_request import HttpRequest
 from baton.contracts.errors import ToolFailed
 from tests.harness.tool_server import Answer, ToolServer
 
@@ -228,7 +229,9 @@ async def test_a_host_in_an_argument_may_be_public() -> None:
 
 
 async def test_an_untrusted_request_is_sent_to_the_address_that_was_checked(http: HttpClient) -> None:
-    built = await http._addressed(request("https://1.1.1.1:8443/a?b=c", trusted=False))
+    built = http._guarded.build_request("GET", "https://1.1.1.1:8443/a?b=c")
+    for check in http._guarded.event_hooks["request"]:
+        await check(built)
     assert str(built.url) == "https://1.1.1.1:8443/a?b=c"
     assert (built.headers["host"], built.extensions["sni_hostname"]) == ("1.1.1.1:8443", "1.1.1.1")
 

@@ -221,7 +221,7 @@ async def test_content_that_is_no_text_is_named_and_an_error_is_told_as_the_answ
     ]
     assert said[3] == "Error: there is no such town"
     assert "which only 'questions' of its MCPServer allows: Shall I?" in said[5]
-    assert said[7] == "Error: the MCP server test (127.0.0.1) gave an answer of more than 4,000,000 bytes"
+    assert said[7] == "Error: the MCP server test (127.0.0.1) gives more than 4,000,000 bytes"
 
 
 async def test_a_call_is_given_up_after_the_timeout_of_tool_calls_and_not_after_that_of_the_server(

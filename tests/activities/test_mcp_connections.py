@@ -124,7 +124,7 @@ async def test_many_small_parts_of_an_answer_are_not_read(
     connections: McpConnections, server: ScriptedMcpServer
 ) -> None:
     server.results = {"tools/call": lambda _: {"content": [{"type": "text", "text": "1"}] * 40_000}}
-    with pytest.raises(ToolFailed, match="gave an answer of more than 30,000 objects") as failure:
+    with pytest.raises(ToolFailed, match="gives more than 30,000 objects") as failure:
         await ask(connections, at(server))
     assert failure.value.non_retryable
 

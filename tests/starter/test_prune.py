@@ -133,7 +133,9 @@ async def test_a_reset_run_keeps_the_messages_of_the_run_before_it(env: Environm
     env.model.requests.clear()
     second = await reset(env, first, (await reset_points(first))[1])
     await env.wait_for_calls(1)
-    await asyncio.sleep(1)  # until the first is listed as closed
+    first_closed = f"RunId = '{first.first_execution_run_id}' AND ExecutionStatus != 'Running'"
+    while not [run async for run in env.client.list_workflows(first_closed)]:
+        await asyncio.sleep(0.05)
     assert (await prune(env, timedelta(0))).conversations == 0
     assert texts((await env.turn_result(second)).messages) == ["I begin.", "I end."]
 
@@ -166,9 +168,11 @@ async def test_the_command_counts_with_dry_run_and_deletes_without_it(
     def typed(*options: str) -> str:
         return baton("prune", *options, env=env).stderr
 
-    assert "1 conversations with 1 messages would be deleted, 1 stay" in await asyncio.to_thread(typed, "--dry-run")
+    assert "Would delete 1 conversations with 1 messages; 1 are still needed." in await asyncio.to_thread(
+        typed, "--dry-run"
+    )
     deleted = await asyncio.to_thread(typed, "--older-than", "10d")
-    assert "2 conversations with 2 messages were deleted, 0 stay" in deleted
+    assert "Deleted 2 conversations with 2 messages; 0 are still needed." in deleted
 
 
 @pytest.mark.parametrize("age", ["", "d", "30", "a month", "9" * 30 + "d", "999999999d", "-5d", "99999999999h"])

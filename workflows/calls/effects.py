@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -23,7 +22,7 @@ from ...contracts.decisions import (
 from ...contracts.errors import Cause, Failure, InvalidInput
 from ...contracts.message import MESSAGE_OVERHEAD, Head, Message, PersonDecision
 from ...contracts.panel import BriefRequest, ConcludeRequest, PerformRequest, PerformResult
-from ...contracts.plan import AgentPlan
+from ...contracts.plan import AgentPlan, SelectorPlan
 from ...contracts.requests import (
     MISSED_HEARTBEATS,
     AppendRequest,
@@ -63,6 +62,7 @@ from .activities import (
     LOCAL_TIMEOUT,
     LOOK,
     MEMORY,
+    WHILE_STOPPING,
     ActivityOptions,
     LocalActivityTooLong,
     call_timeouts,
@@ -92,26 +92,16 @@ def attempts(number: int) -> ActivityOptions:
     return {**CALL, "retry_policy": policy}
 
 
-class FallbackModel:
-    """One model of a chain, as a context: an error after which the next one is to be asked is suppressed."""
-
-    def __init__(self, run: RunState, models: tuple[str, ...], index: int, seconds: float | None) -> None:
-        self.name, self.index = models[index], index
-        self.task_queue = run.task_queues.for_model(self.name)
-        self._is_last = index == len(models) - 1
-        tried = attempts(10 if self._is_last else 6)  # a minute and a half at least, or 15 seconds
-        self.options: ActivityOptions = {**tried, **call_timeouts(seconds)}
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: object, _traceback: object) -> bool:
-        return isinstance(error, ActivityFailed) and not self._is_last and error.failure.family in FALLBACK_FAMILIES
+def model_options(models: tuple[str, ...], index: int, seconds: float | None) -> ActivityOptions:
+    """The options of a call of the model at ``index`` of a chain, whose answer may take so many seconds."""
+    # Temporal waits 0.5, 1, 2, … 30 s between attempts: two minutes in all for the last model, 15 s before a fallback.
+    number = 10 if index == len(models) - 1 else 6
+    return {**attempts(number), **call_timeouts(seconds)}
 
 
-def fallback_chain(run: RunState, models: tuple[str, ...], seconds: float | None) -> Iterator[FallbackModel]:
-    """The model and its fallbacks, in their order. An answer of each may take so many seconds."""
-    return (FallbackModel(run, models, index, seconds) for index in range(len(models)))
+def has_fallback(failed: ActivityFailed, models: tuple[str, ...], index: int) -> bool:
+    """Whether the next model of the chain is called after the one at ``index`` has failed."""
+    return index < len(models) - 1 and failed.failure.family in FALLBACK_FAMILIES
 
 
 async def options_after_wait(
@@ -127,8 +117,9 @@ async def options_after_wait(
     """
     wait = timedelta(seconds=failure.wait or 0)
     if workflow.now() + wait > until:
-        raise ActivityFailed(failure.model_copy(update={"wait": None}))
-    since, outcome = workflow.now(), "stopped"
+        raise ActivityFailed(failure.without_wait())
+    since = workflow.now()
+    outcome = "stopped"
     wait_begins("circuit_breaker")
     try:
         with run.trace.inside(run.trace.new_wait("circuit_breaker")):
@@ -139,7 +130,8 @@ async def options_after_wait(
         raise ActivityInterrupted(activity) from None
     finally:
         wait_ends("circuit_breaker", since, outcome)
-    policy, once = options["retry_policy"], options.get("start_to_close_timeout", timedelta())
+    policy = options["retry_policy"]
+    once = options.get("start_to_close_timeout", timedelta())
     left = policy.maximum_attempts and policy.maximum_attempts - (failure.attempts or 1) + 1
     again: ActivityOptions = {**options, "retry_policy": replace(policy, maximum_attempts=left)}
     return {**again, "schedule_to_close_timeout": max(until - workflow.now(), once)}
@@ -151,7 +143,8 @@ async def ask_for_more(run: RunState, failed: ActivityFailed) -> GrantRequest:
 
     One decision holds for all runs that wait for the same budget: its rule has the number of the grant.
     """
-    failure, reached = failed.failure, failed.failure.budget
+    failure = failed.failure
+    reached = failed.failure.budget
     if not (reached and reached.on_exceeded == "ask" and reached.account and reached.more):
         raise failed
     limits = reached.more.model_copy(update={"on_exceeded": "stop"})  # the default, which is not shown
@@ -174,13 +167,11 @@ async def ask_for_more(run: RunState, failed: ActivityFailed) -> GrantRequest:
         if decision.arguments is not None and reached.limit not in _granted(decision.arguments).model_dump(
             by_alias=True, exclude_none=True
         ):
-            raise ActivityFailed.of(InvalidInput(f"the budget needs more {reached.limit}"))
+            raise ActivityFailed.of(InvalidInput(f"the granted amounts must include {reached.limit}"))
 
     decision = await run.decisions.wait(asked, check)
     if not decision.approved:
-        stopped = reached.model_copy(update={"on_exceeded": "stop"})
-        text = f"{failure.message}; more was not granted. {decision.reason}".rstrip()
-        raise ActivityFailed(failure.model_copy(update={"budget": stopped, "message": text}))
+        raise ActivityFailed(failure.declined(decision.reason))
     more = _granted(decision.arguments) if decision.arguments else limits
     return GrantRequest(account=reached.account, number=number, more=more)
 
@@ -190,7 +181,7 @@ def _granted(arguments: str) -> Budget:
     try:
         return Budget.model_validate_json(arguments)
     except ValueError:
-        text = 'write what is granted as a budget has it, such as {"tokens": 5000}'
+        text = 'the granted amounts must have the form of a budget, such as {"tokens": 5000}'
         raise ActivityFailed.of(InvalidInput(text)) from None
 
 
@@ -210,33 +201,46 @@ async def pin(run: RunState, request: PinRequest) -> Pinned:
     return await execute_activity(run, "pin", request, Pinned, JOURNAL, summary)
 
 
-async def ask_model(
-    run: RunState, request: AskModelRequest, models: tuple[str, ...], seconds: float | None
-) -> AskModelResult:
-    """Asks an agent's model, and if that fails its fallbacks, for the next message; each for ``seconds`` at most."""
+async def ask_model(run: RunState, request: AskModelRequest, agent: AgentPlan) -> AskModelResult:
+    """Asks an agent's model, and if that fails its fallbacks, for the next message."""
     place = f"round {request.brief.round}" if request.brief else f"turn {request.turn}"
-    summary = f"{place} · {request.speaker.rpartition('/')[2]} · {{}}"
-    for model in fallback_chain(run, models, seconds):
-        with model:
-            asked = request.model_copy(update={"fallback": model.index})
-            options, queue = model.options, model.task_queue
+    speaker = request.speaker.rpartition("/")[2]
+    for index, model in enumerate(agent.models):
+        try:
             return await execute_activity(
-                run, "ask_model", asked, AskModelResult, options, summary.format(model.name), queue
+                run,
+                "ask_model",
+                request.for_fallback(index),
+                AskModelResult,
+                model_options(agent.models, index, agent.model_timeout),
+                f"{place} · {speaker} · {model}",  # the model's name, for people: 16 bytes per call
+                run.task_queues.for_model(model),
             )
-    raise AssertionError("there is always a model")
+        except ActivityFailed as failed:
+            if not has_fallback(failed, agent.models, index):
+                raise
+    raise AssertionError("an agent has a model")
 
 
-async def select(run: RunState, request: SelectRequest, models: tuple[str, ...], seconds: float | None) -> SelectResult:
-    """Asks a team's selector, and if that fails its fallbacks, who speaks next; each for ``seconds`` at most."""
-    summary = f"who takes turn {request.turn}? · {request.team.rpartition('/')[2]} · {{}}"
-    for model in fallback_chain(run, models, seconds and 2 * seconds):  # it may be asked twice
-        with model:
-            asked = request.model_copy(update={"fallback": model.index})
-            options, queue = model.options, model.task_queue
+async def select(run: RunState, request: SelectRequest, selector: SelectorPlan) -> SelectResult:
+    """Asks a team's selector, and if that fails its fallbacks, who speaks next."""
+    team = request.team.rpartition("/")[2]
+    seconds = selector.model_timeout and 2 * selector.model_timeout  # the model may be called twice
+    for index, model in enumerate(selector.models):
+        try:
             return await execute_activity(
-                run, "select", asked, SelectResult, options, summary.format(model.name), queue
+                run,
+                "select",
+                request.for_fallback(index),
+                SelectResult,
+                model_options(selector.models, index, seconds),
+                f"select turn {request.turn} · {team} · {model}",
+                run.task_queues.for_model(model),
             )
-    raise AssertionError("there is always a model")
+        except ActivityFailed as failed:
+            if not has_fallback(failed, selector.models, index):
+                raise
+    raise AssertionError("a selector has a model")
 
 
 async def use_tool(run: RunState, request: UseToolRequest, tool: str, seconds: float | None = None) -> UseToolResult:
@@ -247,13 +251,13 @@ async def use_tool(run: RunState, request: UseToolRequest, tool: str, seconds: f
 
 
 async def review(run: RunState, request: UseToolRequest, tool: str) -> ReviewResult:
-    """Whether a call needs a person's yes. Fails where its arguments don't fit, as the call itself would."""
-    return await execute_activity(run, "review", request, ReviewResult, JOURNAL, f"does {tool} need a yes?")
+    """Whether a call needs human approval. Fails where its arguments don't fit, as the call itself would."""
+    return await execute_activity(run, "review", request, ReviewResult, JOURNAL, f"does {tool} need approval?")
 
 
 async def delegate(run: RunState, request: UseToolRequest, asked: str) -> Thread:
-    """Begins a conversation of its own for whom a tool asks, with the call's arguments as the question."""
-    return await execute_activity(run, "delegate", request, Thread, JOURNAL, f"what {asked} is asked")
+    """Begins a conversation for the agent or team that a tool asks, with the call's arguments as the question."""
+    return await execute_activity(run, "delegate", request, Thread, JOURNAL, f"question for {asked}")
 
 
 async def evaluate(run: RunState, request: EvaluateRequest) -> EvaluateResult:
@@ -267,7 +271,7 @@ async def last_failures(run: RunState, runs: tuple[str, ...]) -> dict[str, Cause
     """What has failed last in other runs, by their ids; nothing if that can't be found out at once."""
     request = LastFailuresRequest(runs=runs)
     try:
-        found = await execute_activity(run, "last_failures", request, LastFailures, LOOK, "what has failed last")
+        found = await execute_activity(run, "last_failures", request, LastFailures, LOOK, "latest failures")
     except (ActivityFailed, ActivityInterrupted):
         return {}
     return found.by_run
@@ -278,10 +282,8 @@ async def append(
 ) -> Head:
     """Adds items to the conversation after ``head``, in as many requests as that takes, and moves the bookmark."""
     for portion in portions(items) or [()]:
-        request = AppendRequest(head=head, items=portion)
-        if bookmark:
-            request = request.model_copy(update={"bookmark": bookmark})
-        head = await execute_activity(run, "append", request, Head, JOURNAL, f"{len(portion)} more")
+        request = AppendRequest(head=head, items=portion, bookmark=bookmark)
+        head = await execute_activity(run, "append", request, Head, JOURNAL, f"append {len(portion)}")
     return head
 
 
@@ -296,31 +298,19 @@ async def execute_activity(
 ) -> Result:
     """The result of an activity on a task queue, by default the run's own.
 
-    A call that is refused by a budget which asks is made again after a person's yes, as often as that takes. Raises
-    ActivityFailed when it fails and is not tried again, ActivityInterrupted when it was cancelled.
+    A call that did not begin, because a circuit breaker is open, waits and is tried again. One that is refused by a
+    budget which asks is made again after a person's approval, as often as that takes. Raises ActivityFailed when it
+    fails and is not tried again, ActivityInterrupted when it was cancelled, or if the run is to stop now.
     """
-    while True:
-        try:
-            return await _attempt(run, name, request, result_type, options, summary, task_queue)
-        except ActivityFailed as failed:
-            grant = await ask_for_more(run, failed)
-        await _attempt(run, "grant", grant, GrantResult, JOURNAL, "more for a budget", None)
-
-
-async def _attempt(
-    run: RunState,
-    name: str,
-    request: JsonModel,
-    result_type: type[Result],
-    options: ActivityOptions,
-    summary: str,
-    task_queue: str | None = None,
-) -> Result:
     begun = workflow.now()
-    until, same_id = begun + options["schedule_to_close_timeout"], None
+    until = begun + options["schedule_to_close_timeout"]
+    attempt = options
+    activity_id: str | None = None
     while True:
         try:
             async with run.activity_slots:
+                if name not in WHILE_STOPPING:
+                    run.stop.checkpoint()
                 result: Result = await workflow.execute_activity(
                     name,
                     request.without_defaults,
@@ -328,22 +318,32 @@ async def _attempt(
                     summary=summary,
                     task_queue=task_queue,
                     priority=run.priority,
-                    activity_id=same_id,  # by which the activity knows what it has begun
-                    **options,
+                    activity_id=activity_id,
+                    **attempt,
                 )
                 return result
         except ActivityError as error:
-            same_id = error.activity_id
             add_lost_call(run, name, error, begun)
-            failed = read_failure(error.cause, name, same_id)
-        if isinstance(failed, ActivityInterrupted) or failed.failure.wait is None:
+            failed = read_failure(error.cause, name, error.activity_id)
+            activity_id = error.activity_id
+        if isinstance(failed, ActivityInterrupted):
             raise failed
-        options = await options_after_wait(run, failed.failure, options, until, same_id)
+        if failed.failure.wait is not None:
+            # The next attempt has the same id, by which the activity knows what it has begun before.
+            attempt = await options_after_wait(run, failed.failure, attempt, until, activity_id)
+            continue
+        grant = await ask_for_more(run, failed)
+        await execute_activity(run, "grant", grant, GrantResult, JOURNAL, "raise a budget")
+        # The call is a new activity; late writes of the refused one become orphan rows that readers ignore.
+        begun = workflow.now()
+        until = begun + options["schedule_to_close_timeout"]
+        attempt = options
+        activity_id = None
 
 
 async def brief(run: RunState, request: BriefRequest, member: str) -> Thread:
     """Begins a conversation of its own for a team in a panel, with that team's briefing as the question."""
-    summary = f"round {request.brief.round} · what {member} is told"
+    summary = f"round {request.brief.round} · briefing for {member}"
     return await execute_activity(run, "brief", request, Thread, JOURNAL, summary)
 
 
@@ -355,41 +355,34 @@ async def perform(run: RunState, request: PerformRequest) -> PerformResult:
 
 async def conclude(run: RunState, request: ConcludeRequest) -> AskModelResult:
     """Writes the result of a panel that has no synthesizer."""
-    summary = f"after {request.brief.round} rounds"
+    summary = f"result after {request.brief.round} rounds"
     return await execute_activity(run, "conclude", request, AskModelResult, JOURNAL, summary)
 
 
 async def ask_person(run: RunState, request: AskPersonRequest) -> AskPersonResult:
     """What a member that is a person gets to read."""
     place = f"round {request.brief.round}" if request.brief else f"turn {request.turn}"
-    summary = f"{place} · {request.member} is asked"
+    summary = f"{place} · question for {request.member}"
     return await execute_activity(run, "ask_person", request, AskPersonResult, JOURNAL, summary)
 
 
 async def check_reply(run: RunState, request: CheckReplyRequest) -> CheckReplyResult:
     """What is wrong with a person's reply."""
-    return await execute_activity(run, "check_reply", request, CheckReplyResult, JOURNAL, "does the reply fit?")
+    return await execute_activity(run, "check_reply", request, CheckReplyResult, JOURNAL, "check the reply")
 
 
 async def recall(run: RunState, request: RecallRequest) -> RecallResult:
     """Puts a query's question after what a Memory's service has of its conversation."""
-    return await execute_activity(run, "recall", request, RecallResult, MEMORY, "what was said before")
+    return await execute_activity(run, "recall", request, RecallResult, MEMORY, "recall the conversation")
 
 
 async def remember(run: RunState, request: RememberRequest) -> RememberResult:
     """Adds to a conversation what a query has added."""
     options = MEMORY if request.conversation.remote else JOURNAL
-    return await execute_activity(run, "remember", request, RememberResult, options, "what was said now")
+    return await execute_activity(run, "remember", request, RememberResult, options, "remember the conversation")
 
 
-async def ask_agent(run: RunState, request: AskModelRequest, agent: AgentPlan) -> AskModelResult:
-    """Asks an agent for its next message: by its model, or where it is executed."""
-    if agent.engine:
-        return await _execute_agent(run, request, agent)
-    return await ask_model(run, request, agent.models, agent.model_timeout)
-
-
-async def _execute_agent(run: RunState, request: AskModelRequest, agent: AgentPlan) -> AskModelResult:
+async def execute_agent(run: RunState, request: AskModelRequest, agent: AgentPlan) -> AskModelResult:
     """Lets an agent be executed elsewhere, for its ``timeout`` at most; that call itself gives up first."""
     place = f"round {request.brief.round}" if request.brief else f"turn {request.turn}"
     summary = f"{place} · {request.speaker.rpartition('/')[2]} · {agent.engine}"
@@ -404,15 +397,14 @@ async def _execute_agent(run: RunState, request: AskModelRequest, agent: AgentPl
         return await execute_activity(run, "execute_agent", request, AskModelResult, options, summary, queue)
     except ActivityInterrupted as interrupted:
         if interrupted.activity:
-            canceling = _cancel_agent(run, request, interrupted.activity)
-            await uncancelled(asyncio.create_task(canceling))
+            await uncancelled(asyncio.create_task(_cancel_agent(run, request, interrupted.activity)))
         raise
 
 
 async def _cancel_agent(run: RunState, request: AskModelRequest, activity: str) -> None:
     """Cancels what a canceled call has left open at its server: the worker that would have done it may be dead."""
-    summary = f"cancel what {request.speaker.rpartition('/')[2]} has begun"
+    summary = f"cancel the remote task of {request.speaker.rpartition('/')[2]}"
     asked = CancelAgentRequest(thread=request.thread, speaker=request.speaker, activity=activity)
     queue = run.task_queues.models
-    with contextlib.suppress(ActivityFailed, ActivityInterrupted):  # nobody waits for the answer any more
+    with contextlib.suppress(ActivityFailed, ActivityInterrupted):  # the run does not wait for the answer any more
         await execute_activity(run, "cancel_agent", asked, CancelAgentResult, CANCEL, summary, queue)

@@ -1,6 +1,7 @@
 """The turn of an agent: ask its model, carry out the tool calls of the answer, ask again (ARK: agent execution)."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -41,14 +42,20 @@ class ServerQuestions:
     """
 
     def __init__(self, plan: QuestionsPlan, run: RunState, thread: Thread, speaker: str, *, continues: bool) -> None:
-        self._plan, self._run, self._thread, self._speaker = plan, run, thread, speaker
+        self._plan = plan
+        self._run = run
+        self._thread = thread
+        self._speaker = speaker
         self._continues = continues
 
     def pending(self, question: Question) -> PendingDecision:
         """What the run waits for; the same as before it has continued as new."""
-        now, limit = workflow.now(), self._plan.timeout
-        other = {"asked_by": self._plan.server, "reply_schema": question.reply_schema, "record": question.record}
-        return self._run.decisions.known(question.id) or PendingDecision(
+        known = self._run.decisions.known(question.id)
+        if known:
+            return known
+        now = workflow.now()
+        limit = self._plan.timeout
+        return PendingDecision(
             id=question.id,
             kind="question",
             run=workflow.info().workflow_id,
@@ -56,28 +63,31 @@ class ServerQuestions:
             since=now,
             until=now + timedelta(seconds=limit) if limit else None,
             question=question.text,
-        ).model_copy(update={key: each for key, each in other.items() if each is not None})
+            asked_by=self._plan.server,
+            reply_schema=question.reply_schema,
+            record=question.record,
+        ).without_defaults
 
-    async def answer(self, asked: PendingDecision) -> PersonDecision:
+    async def answer(self, pending: PendingDecision) -> PersonDecision:
         """What becomes of it. Raises ActivityFailed without an answer in time, and whatever ``Decisions.wait`` does."""
 
         async def check(reply: PersonDecision) -> None:
-            request = CheckReplyRequest(thread=self._thread, text=reply.text or "", asked=asked.reply_schema)
+            request = CheckReplyRequest(thread=self._thread, text=reply.text or "", reply_schema=pending.reply_schema)
             if wrong := (await effects.check_reply(self._run, request)).wrong:
                 raise ActivityFailed.of(InvalidInput(f"the reply {wrong}"))
 
-        checks = accept if asked.reply_schema is None else check
-        decision = await self._run.decisions.wait(asked, checks, continues=self._continues)
+        checks = accept if pending.reply_schema is None else check
+        decision = await self._run.decisions.wait(pending, checks, continues=self._continues)
         if decision.how == "timeout" and not self._plan.skips:
-            late = f"nobody has answered what {self._plan.server} asks within {self._plan.timeout:g} s"
+            late = f"no answer to {self._plan.server} within {self._plan.timeout:g} s"
             raise ActivityFailed.of(ReplyOverdue(late))
         return decision
 
     async def message(self, question: Question) -> Message:
         """The answer as a message of the conversation."""
         decision = await self.answer(self.pending(question))
-        said = Message(role="user", content=_words(decision), decision=decision.to_remember())
-        return said.model_copy(update={"name": decision.by}) if decision.by else said
+        text = _words(decision)
+        return Message(role="user", content=text, name=decision.by, decision=decision.to_remember()).without_defaults
 
 
 def _words(decision: PersonDecision) -> str:
@@ -111,8 +121,12 @@ class ToolUse:
         *,
         continues: bool = False,
     ) -> None:
-        self._tool, self._request, self._run, self._children = tool, request, run, children
-        self._continues, self.usage = continues, TokenUsage()
+        self._tool = tool
+        self._request = request
+        self._run = run
+        self._children = children
+        self._continues = continues
+        self.usage = TokenUsage()
 
     async def execute(self, call: ToolCall) -> CallOutcome:
         """The result, or a message for the model that says why there is none. Raises ActivityFailed if it is to."""
@@ -124,12 +138,12 @@ class ToolUse:
             self.usage = TokenUsage()  # the call is made, and counted, in the next run
             raise
         except NotAllowed as rejected:
-            message = call.result_message(str(rejected)).model_copy(update={"decision": rejected.decision})
+            message = call.result_message(str(rejected), decision=rejected.decision)
         except ActivityFailed as failed:
             if self._tool.on_error == "fail" or failed.failure.family == "MemoryError" or failed.failure.budget:
                 raise
-            fence = {"fence": workflow.uuid4().hex[:16]} if self._tool.untrusted else {}
-            message = call.result_message(f"Error: {failed.failure.message}").model_copy(update=fence)
+            fence = workflow.uuid4().hex[:16] if self._tool.untrusted else None
+            message = call.result_message(f"Error: {failed.failure.message}", fence=fence)
         return CallOutcome(message=message, after=after)
 
     async def attempt(self, name: str) -> UseToolResult:
@@ -152,11 +166,13 @@ class ToolUse:
                 result = await effects.use_tool(self._run, request, name, self._tool.timeout)
                 if result.question is None:
                     return result
-                number, asked = number + 1, self._questions.pending(result.question)
+                number = number + 1
+                asked = self._questions.pending(result.question)
             if number > MAX_QUESTIONS:
                 raise ActivityFailed.of(ToolFailed(f"{name} has asked more than {MAX_QUESTIONS} questions in one call"))
             answered = Answer(record=asked.record or "", number=number, decision=await self._questions.answer(asked))
-            request, asked = self._request.model_copy(update={"answered": answered}), None
+            request = self._request.after_question(answered)
+            asked = None
 
     async def _allowed(self, name: str) -> UseToolRequest:
         """The request with the decision that allows the call, and with the answer of whom the tool asks."""
@@ -164,13 +180,14 @@ class ToolUse:
         if self._tool.approval:
             request = await self._approved(self._tool.approval, name)
         if self._tool.asks:
-            request = request.model_copy(update={"answer": await self._answer(self._tool.asks, request)})
+            request = request.with_answer(await self._answer(self._tool.asks, request))
         return request
 
     @property
     def _questions(self) -> ServerQuestions:
         assert self._tool.questions
-        thread, speaker = self._request.thread, self._request.speaker
+        thread = self._request.thread
+        speaker = self._request.speaker
         return ServerQuestions(self._tool.questions, self._run, thread, speaker, continues=self._continues)
 
     def _left_open(self) -> tuple[int, PendingDecision | None]:
@@ -204,13 +221,13 @@ class ToolUse:
             asked = self._question(rule, name, review.arguments)
 
         async def check(changed: PersonDecision) -> None:
-            await effects.review(self._run, request.model_copy(update={"decision": changed}), name)
+            await effects.review(self._run, request.allowed_by(changed), name)
 
         decisions = self._run.decisions
         decision = await decisions.wait(asked, check, proceeds=rule.proceeds, continues=self._continues)
         if not decision.approved:
             raise NotAllowed(decision)
-        return request.model_copy(update={"decision": decision})
+        return request.allowed_by(decision)
 
     async def _answer(self, asked: DelegatePlan, request: UseToolRequest) -> str:
         """The answer of whom the tool asks, in a conversation of its own."""
@@ -223,7 +240,7 @@ class ToolUse:
         return self._read(result)
 
     def _read(self, result: TurnResult) -> str:
-        self._run.check_stop()
+        self._run.stop.checkpoint()
         task = asyncio.current_task()
         if task and task.cancelling():  # given up by the team around: the call of the child does not raise it
             raise asyncio.CancelledError
@@ -233,7 +250,7 @@ class ToolUse:
 
 
 def _place(request: UseToolRequest) -> str:
-    """The place of a call in its run: the id of the activity that has asked the model, and the number of the call."""
+    """The place of a call in its run: the id of the activity that has called the model, and the number of the call."""
     asked = request.reply.split("/")[-2] if request.reply else "tool"
     return f"call-{asked}-{request.call + 1}"
 
@@ -244,89 +261,133 @@ class AgentTurn:
     next_turn = None  # a lone agent has no later turn in which a message would be read
 
     def __init__(self, agent: AgentPlan, team: TeamContext, turn: MemberTurn) -> None:
-        state = turn.state or AgentState(kind="agent", head=turn.thread.head, asked=0)
-        self.agent, self.run, self.turn, self._children = agent, team.run, turn, team.children
-        self.head, self.asked, self.reply, self.ends_team = state.head, state.asked, state.reply, state.ends
-        self.messages, self.cut, self.usage = [*state.messages], state.cut, state.usage
-        self.rejected, self.pending = state.refused, list[requests.ConversationItem]()
-        self.answer, self.outcomes, self._is_alone = state.answer, dict(state.outcomes), turn.index is not None
+        state = turn.state or AgentState(kind="agent", head=turn.thread.head, model_calls=0)
+        self.agent = agent
+        self.run = team.run
+        self.turn = turn
+        self.head = state.head
+        self.messages = [*state.messages]
+        self.cut = state.cut
+        self.usage = state.usage
+        self.model_calls = state.model_calls
+        self.rejected = state.rejected
+        self.reply = state.reply
         self.open_calls = [*state.reply.message.tool_calls][state.done :] if state.reply else []
+        self.outcomes = dict(state.outcomes)
+        self.pending = list[requests.ConversationItem]()
+        self.ends_team = state.ends
+        self.answer = state.answer
+        self._children = team.children
+        self._is_alone = turn.index is not None
         self._span = traces.agent_span(team.run, agent, turn.number, state.span)
 
     @property
     def state(self) -> AgentState:
-        """What a continued run needs to go on with the turn; complete when nothing is pending."""
+        """The state from which a continued run resumes the turn; complete when nothing is pending."""
+        so_far = self.so_far
         return AgentState(
-            **{"kind": "agent", "head": self.head, "asked": self.asked, "refused": self.rejected, "reply": self.reply},
+            kind="agent",
+            head=self.head,
+            model_calls=self.model_calls,
+            rejected=self.rejected,
+            reply=self.reply,
             done=len(self.reply.message.tool_calls) - len(self.open_calls) if self.reply else 0,
-            **{"ends": self.ends_team, "outcomes": self.outcomes},
-            **{"messages": self.so_far.messages, "cut": self.so_far.cut, "usage": self.usage, "answer": self.answer},
-            **({"span": self._span.open} if self.run.trace.is_on else {}),
-        )
+            ends=self.ends_team,
+            messages=so_far.messages,
+            cut=so_far.cut,
+            usage=self.usage,
+            answer=self.answer,
+            outcomes=self.outcomes,
+            span=self._span.open if self.run.trace.is_on else None,
+        ).without_defaults
 
     @property
     def so_far(self) -> TurnResult:
-        """What was said in the turn until now."""
+        """The result of the turn so far."""
         messages = latest_within(self.messages)
         cut = self.cut or len(messages) < len(self.messages)
         return TurnResult(head=self.head, messages=messages, cut=cut, usage=self.usage, answer=self.answer or None)
 
     async def execute(self) -> TurnResult:
-        """Takes the turn to its end, whatever that is; all that was said is in the conversation afterwards."""
-        return await traces.in_agent_span(self.run, self.agent, self._span, self._execute)
+        """Runs the turn to its end, whatever that is; all its messages are in the conversation afterwards."""
+        # A model that is called without an agent has no span but that of its call.
+        with contextlib.nullcontext() if self.agent.kind == "model" else self.run.trace.inside(self._span):
+            reason: StopReason = "completed"
+            failure: Failure | None = None
+            try:
+                while self.open_calls or self.model_calls < self.agent.max_iterations:
+                    if self.reply is None:
+                        await self._read_inbox()
+                        ask = effects.execute_agent if self.agent.engine else effects.ask_model
+                        self._add_reply(await ask(self.run, self._request(), self.agent))
+                    if await self._is_over():
+                        break
+                else:
+                    calls = f"{self.model_calls} model calls in one turn without a final answer"
+                    raise ActivityFailed.of(
+                        MaxIterationsReached(f"agent {self.agent.name} reached maxIterations: {calls}")
+                    )
+            except (ActivityInterrupted, asyncio.CancelledError):
+                reason = self.run.stop.interruption
+            except ActivityFailed as failed:
+                reason = "failed"
+                failure = failed.failure
+            result = await self._end(reason, failure)
+            self._span.finish(result.stop_reason, result.failure)
+        return result
 
-    async def _execute(self) -> TurnResult:
-        try:
-            while self.open_calls or self.asked < self.agent.max_iterations:
-                self.run.check_stop()
-                if await self._is_over(self.reply or await self._ask_model()):
-                    break
-            else:
-                times = f"{self.asked} times in one turn and has no final answer: maxIterations bounds it"
-                raise ActivityFailed.of(MaxIterationsReached(f"agent {self.agent.name} has asked its model {times}"))
-        except (ActivityInterrupted, asyncio.CancelledError):
-            return await self._end(self.run.stop.reason or "canceled")
-        except ActivityFailed as failed:
-            return await self._end("failed", failed.failure)
-        return await self._end("completed")
-
-    async def _is_over(self, reply: requests.AskModelResult) -> bool:
-        """Does what a reply calls for; whether it was the last one: no tool was called, or one has ended the team."""
-        wrong, asked = reply.wrong, reply.question
-        if said := self._rejection(wrong) if wrong else await answer_of(self.agent, self.run, self.turn, asked):
-            self.messages, self.pending = [*self.messages, said], [*self.pending, said]
-        elif not reply.message.tool_calls:
-            return True
-        await self._use_tools(reply)
-        if not self.ends_team:
-            self.reply = None
-            await self._continue_as_new_if_long()
-        return self.ends_team
-
-    def _rejection(self, wrong: str) -> Message:
-        """What asks the agent to correct its answer; raises ActivityFailed when it was asked often enough."""
-        self.rejected += 1
-        if self.rejected > MAX_OUTPUT_RETRIES:
-            name, times = self.agent.name, self.rejected
-            raise ActivityFailed.of(OutputRejected(f"agent {name} was asked {times} times; its answer {wrong}"))
-        return Message(role="user", content=f"Your answer {wrong}\nGive it again, as JSON that fits the schema.")
-
-    async def _ask_model(self) -> requests.AskModelResult:
+    async def _read_inbox(self) -> None:
+        """Waits while the run is paused; then what people said is part of the next request."""
         await self.run.ready()
-        self.pending += [] if self.turn.brief else self.run.inbox.drain()  # a brief holds them already
+        if not self.turn.brief:  # a brief has the messages already
+            self.pending += self.run.inbox.drain()
         if len(portions(tuple(self.pending))) > 1:
             await self._append_pending()
-        reply = await effects.ask_agent(self.run, self._request(), self.agent)
-        self.head, self.pending, self.reply, self.asked = reply.head, [], reply, self.asked + 1
-        self.open_calls, self.outcomes = list(reply.message.tool_calls), {}
+
+    def _add_reply(self, reply: requests.AskModelResult) -> None:
+        self.reply = reply
+        self.head = reply.head
+        self.pending = []
+        self.model_calls += 1
+        self.open_calls = list(reply.message.tool_calls)
+        self.outcomes = {}
         self.messages += [*reply.earlier, reply.message]
         self.usage += (reply.message.usage or TokenUsage()) + TokenUsage(model_calls=1)
         self.usage += reply.summaries or TokenUsage()
-        return reply
+
+    async def _is_over(self) -> bool:
+        """Does what the reply calls for; whether it was the last one: no tool was called, or one has ended the team."""
+        reply = self.reply
+        assert reply
+        if reply.wrong:
+            said: Message | None = self._rejection(reply.wrong)
+        else:
+            said = await answer_of(self.agent, self.run, self.turn, reply.question)
+        if said:
+            self.messages.append(said)
+            self.pending.append(said)
+        elif not reply.message.tool_calls:
+            return True
+        await self._use_tools(reply)
+        if self.ends_team:
+            return True
+        self.reply = None
+        await self._continue_as_new_if_long()
+        return False
+
+    def _rejection(self, wrong: str) -> Message:
+        """The message that requests a corrected answer; raises ActivityFailed after MAX_OUTPUT_RETRIES."""
+        self.rejected += 1
+        if self.rejected > MAX_OUTPUT_RETRIES:
+            name = self.agent.name
+            times = self.rejected
+            text = f"agent {name} has no valid answer after {times} attempts: the answer {wrong}"
+            raise ActivityFailed.of(OutputRejected(text))
+        return Message(role="user", content=f"Your answer {wrong}\nGive it again, as JSON that fits the schema.")
 
     def _request(self) -> requests.AskModelRequest:
         return requests.AskModelRequest(
-            thread=self.turn.thread.model_copy(update={"head": self.head}),
+            thread=self.turn.thread.at(self.head),
             speaker=self.agent.speaker,
             begun=self.turn.thread.head.depth,
             pending=tuple(self.pending),
@@ -340,7 +401,6 @@ class AgentTurn:
         """Carries out the tool calls of a reply that are still open, one after the other or all at once."""
         width = len(self.open_calls) if self.agent.parallel_tool_calls else 1
         while self.open_calls:
-            self.run.check_stop()
             first = len(reply.message.tool_calls) - len(self.open_calls)
             await self._use_batch(reply, [*enumerate(self.open_calls[:width], first)])
             if len(portions(tuple(self.pending))) > 1:
@@ -365,7 +425,7 @@ class AgentTurn:
     async def _use_tool(self, reply: requests.AskModelResult, index: int, call: ToolCall) -> CallOutcome:
         if known := self.outcomes.get(index):
             return known
-        thread = self.turn.thread.model_copy(update={"head": self.head})
+        thread = self.turn.thread.at(self.head)
         request = UseToolRequest(thread=thread, speaker=self.agent.speaker, reply=reply.head.id, call=index)
         use = ToolUse(self.agent.tool(call.name), request, self.run, self._children, continues=self._is_alone)
         try:
@@ -376,7 +436,8 @@ class AgentTurn:
     def _add_result(self, call: ToolCall, outcome: CallOutcome) -> None:
         """Adds a tool's result to the conversation: at once if it directly follows, else with the next activity."""
         if outcome.ends:
-            self.ends_team, self.answer = True, self.answer or outcome.message.content or None
+            self.ends_team = True
+            self.answer = self.answer or outcome.message.content or None
         self.open_calls.remove(call)
         self.messages.append(outcome.message)
         if isinstance(item := outcome.item, RowRange) and item.after == self.head and not self.pending:
@@ -387,7 +448,8 @@ class AgentTurn:
     async def _append_pending(self) -> None:
         """Writes what is pending to the conversation, even while the run is being cancelled."""
         if self.pending:
-            items, self.pending = tuple(self.pending), []
+            items = tuple(self.pending)
+            self.pending = []
             self.head = await uncancelled(asyncio.create_task(effects.append(self.run, self.head, items)))
 
     async def _continue_as_new_if_long(self) -> None:
@@ -395,8 +457,9 @@ class AgentTurn:
             await self._append_pending()
             raise ContinueAsNew
 
-    async def _end(self, reason: StopReason, failure: Failure | None = None) -> TurnResult:
-        self.pending += [] if self.turn.brief else self.run.inbox.drain()
+    async def _end(self, reason: StopReason, failure: Failure | None) -> TurnResult:
+        if not self.turn.brief:
+            self.pending += self.run.inbox.drain()
         for index, call in enumerate(self.reply.message.tool_calls if self.reply else ()):
             if call in self.open_calls:
                 refusal = call.result_message("Not carried out: the turn ended first.")
@@ -404,10 +467,9 @@ class AgentTurn:
         try:
             await self._append_pending()
         except ActivityFailed as failed:
-            reason, failure = "failed", failure or failed.failure
-        if failure:
-            failure = failure.model_copy(update={"member": self.agent.name, "turn": self.turn.number})
-        end = {"ended": self.ends_team and reason == "completed", "stop_reason": reason, "failure": failure}
-        if failure and failure.budget:
-            return self.so_far.ended_by(failure, self.agent.speaker)
-        return self.so_far.model_copy(update=end)
+            reason = "failed"
+            failure = failure or failed.failure
+        if failure is None:
+            return self.so_far.stopped(reason, ended=self.ends_team and reason == "completed")
+        failure = failure.in_turn(self.agent.name, self.turn.number)
+        return self.so_far.ended_by(failure, self.agent.speaker) if failure.budget else self.so_far.failed(failure)

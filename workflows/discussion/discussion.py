@@ -11,16 +11,17 @@ from temporalio import workflow
 
 from ...contracts.errors import Failure, MaxTurnsReached
 from ...contracts.inputs import AgentState, State, TeamState
-from ...contracts.message import Head, Message, TokenUsage, latest_within
+from ...contracts.message import Head, Message, TokenUsage
+from ...contracts.panel import SpeakerBrief
 from ...contracts.plan import MemberPlan, TeamPlan
 from ...contracts.requests import Bookmark, ConversationItem, EvaluateRequest, EvaluateResult, Pinned
 from ...contracts.text import truncate
-from ...contracts.turn import MAX_MEMBER_FAILURES, StopReason, Thread, TurnResult, latest_messages
+from ...contracts.turn import StopReason, Thread, TurnResult
 from ...observability.metrics import TURNS
 from ...resources.team import NoProgress
 from ..calls import effects
 from ..calls.children import ChildWorkflows
-from ..calls.traces import in_team_span
+from ..calls.traces import team_span
 from ..state.constants import STALL_SIMILARITY, STALL_WORDS
 from ..state.decisions import record
 from ..state.run_state import RunState
@@ -45,11 +46,12 @@ class StallDetection:
     def __init__(
         self, rule: NoProgress | None, texts: Mapping[str, Sequence[str]] = MappingProxyType({}), repeated: int = 0
     ) -> None:
-        self._rule, self.repeated = rule, repeated
+        self._rule = rule
+        self.repeated = repeated
         self.texts = {speaker: tuple(each) for speaker, each in texts.items()}
 
     def is_stalled(self, speaker: str, text: str) -> bool:
-        """Notes a text, and tells whether the last turns, as many as the rule's window, were repetitions."""
+        """Adds a text; whether the last turns, as many as the rule's window, were repetitions."""
         if self._rule is None:
             return False
         words = dict.fromkeys(itertools.islice(_words(text.casefold()), STALL_WORDS))
@@ -77,35 +79,27 @@ class TeamResult:
     """The result of a team, as far as its discussion has come; ``max_turns`` bounds its turns, if anything does."""
 
     def __init__(self, plan: TeamPlan, run: RunState, so_far: TurnResult, max_turns: int | None = None) -> None:
-        self._plan, self._run, self.so_far, self.max_turns = plan, run, so_far, max_turns
+        self._plan = plan
+        self._run = run
+        self.so_far = so_far
+        self.max_turns = max_turns
 
     @property
     def is_open(self) -> bool:
         """Whether another member may speak: nothing has ended the team, and nothing has failed."""
         turn = self.so_far
-        return not (turn.ended or turn.failure or turn.stop_reason != "completed" or self._run.stop.reason)
+        return not (turn.ended or turn.failure or turn.stop_reason != "completed" or self._run.stop.is_requested)
 
     def add_turn(self, member: str, turn: TurnResult) -> None:
         """Adds a turn that followed the conversation so far, and whose failure is the team's."""
         self.move_to(turn.head)
         self.add_parallel_turns(turn)
         if turn.failure:
-            self.end_by(turn.failure.model_copy(update={"member": member, "turn": self.so_far.turns}))
+            self.end_by(turn.failure.in_turn(member, self.so_far.turns))
 
     def add_parallel_turns(self, *turns: TurnResult) -> None:
-        """Adds turns whose messages are in the conversation already, and whose failures are not the team's.
-
-        All at once: of hundreds, each by itself would take longer the more there are.
-        """
-        messages, cut = latest_messages((self.so_far, *turns))
-        self._update(
-            messages=messages,
-            cut=cut,
-            turns=self.so_far.turns + len(turns),
-            ended=self.so_far.ended or any(turn.ended for turn in turns),
-            usage=sum((turn.usage for turn in turns), self.so_far.usage),
-            answer=turns[-1].answer,
-        )
+        """Adds turns whose messages are in the conversation already, and whose failures are not the team's."""
+        self.so_far = self.so_far.followed_by(*turns)
         self.add_member_failures(*(failure for turn in turns for failure in turn.member_failures))
         if above := next((turn.above for turn in turns if turn.outer_budget and not turn.failure), None):
             self.end_by(above)
@@ -114,31 +108,30 @@ class TeamResult:
     def add_member_failures(self, *failures: Failure) -> None:
         """Adds failures of members that are not the team's; only the first ones are kept."""
         if failures:
-            self._update(member_failures=(*self.so_far.member_failures, *failures)[:MAX_MEMBER_FAILURES])
+            self.so_far = self.so_far.with_member_failures(failures)
 
     def add_usage(self, usage: TokenUsage) -> None:
         """Counts what a call has cost that was no member's turn."""
-        self._update(usage=self.so_far.usage + usage)
+        self.so_far = self.so_far.with_usage(self.so_far.usage + usage)
 
     def add_message(self, message: Message) -> None:
         """Adds a message that is in the conversation already, but was no turn."""
-        messages = latest_within((*self.so_far.messages, message))
-        self._update(messages=messages, cut=self.so_far.cut or len(messages) <= len(self.so_far.messages))
+        self.so_far = self.so_far.with_message(message)
 
     def move_to(self, head: Head) -> None:
         """The conversation has grown up to ``head``."""
-        self._update(head=head)
+        self.so_far = self.so_far.at(head)
 
     def terminate(self) -> None:
         """Ends the team as the tool ``terminate`` of a member does."""
-        self._update(ended=True)
+        self.so_far = self.so_far.terminated()
 
     def fail(self, failure: Failure) -> None:
         """Ends the team with a failure; the first one counts."""
-        self._update(failure=self.so_far.failure or failure)
+        self.so_far = self.so_far.because_of(self.so_far.failure or failure)
 
     def end_by(self, failure: Failure) -> None:
-        """Ends the team with a failure, or as a budget says that is its own or that of somebody around."""
+        """Ends the team with a failure, or as its own or an enclosing budget says."""
         if failure.budget and not self.so_far.failure:
             self.so_far = self.so_far.ended_by(failure, self._plan.id)
         else:
@@ -146,7 +139,7 @@ class TeamResult:
 
     def stop(self, reason: StopReason, note: str | None = None) -> None:
         """Ends the team for a reason that is no failure."""
-        self._update(stop_reason=reason, **({"note": note} if note else {}))
+        self.so_far = self.so_far.because(reason, note)
 
     def reach_max_turns(self) -> None:
         """Ends the team at its bound: an error, unless ``onMaxTurns: complete`` (ARK: team strategies)."""
@@ -154,16 +147,15 @@ class TeamResult:
         if self._plan.bounded_by_default:
             text = f"{text}: nothing else bounds the run, so that it ends after {self.so_far.turns} turns"
         failure = None if self._plan.on_max_turns == "complete" else MaxTurnsReached(text).as_failure()
-        self._update(stop_reason="max_turns", failure=failure)
+        self.so_far = self.so_far.because("max_turns").because_of(failure)
 
     def set_answer(self, text: str) -> None:
         """Makes ``text`` the answer of the team, in place of the last message."""
-        self._update(answer=truncate(text))
+        self.so_far = self.so_far.with_answer(truncate(text))
 
     def final(self) -> TurnResult:
         """The whole discussion as one turn, with the reason why it stopped."""
-        note = self._run.stop.note or self.so_far.note
-        return self.so_far.model_copy(update={"stop_reason": self._reason(), "note": note, "ended": False})
+        return self.so_far.because(self._reason()).of_run(self._run.stop.note)
 
     def _reason(self) -> StopReason:
         if self.so_far.stop_reason != "completed":
@@ -173,9 +165,6 @@ class TeamResult:
         if self.so_far.ended:
             return "terminated"
         return self._run.stop.reason or "completed"
-
-    def _update(self, **fields: object) -> None:
-        self.so_far = self.so_far.model_copy(update=fields)
 
 
 T = TypeVar("T")
@@ -197,16 +186,17 @@ class Discussion:
         state: TeamState | None = None,
     ) -> None:
         state = state or TeamState(kind="team", so_far=TurnResult(head=thread.head, turns=0))
-        self.plan, self.members, self.run = plan, plan.members, run
+        self.plan = plan
+        self.members = plan.members
+        self.run = run
         self.result = TeamResult(plan, run, state.so_far, state.turns)
-        self.last_speaker, self.evaluated, self.strategy_state = (
-            state.last_speaker,
-            state.verdict,
-            dict(state.strategy_state),
-        )
+        self.last_speaker = state.last_speaker
+        self.evaluated = state.verdict
+        self.strategy_state = dict(state.strategy_state)
         self.context = TeamContext(plan.name, run, children)
         self._open_turn: tuple[int, AgentTurn | None] | None = None
-        self._thread, self._state = thread, state
+        self._thread = thread
+        self._state = state
         self._stall = StallDetection(plan.no_progress, state.said, state.repeated)
 
     @property
@@ -226,11 +216,11 @@ class Discussion:
     @property
     def thread(self) -> Thread:
         """The conversation as far as it has come."""
-        return self._thread.model_copy(update={"head": self.result.so_far.head})
+        return self._thread.at(self.result.so_far.head)
 
     @property
     def state(self) -> TeamState:
-        """What a continued run needs to go on with the discussion."""
+        """The state from which a continued run resumes the discussion."""
         member, agent_turn = self._open_turn or (None, None)
         return TeamState(
             kind="team",
@@ -280,7 +270,7 @@ class Discussion:
         try:
             result = await running.execute()
         except (ActivityInterrupted, asyncio.CancelledError):
-            result = TurnResult(head=turn.thread.head, turns=0, stop_reason=self.run.stop.reason or "canceled")
+            result = TurnResult(head=turn.thread.head, turns=0, stop_reason=self.run.stop.interruption)
         except ActivityFailed as failed:
             result = TurnResult(head=turn.thread.head, turns=0, stop_reason="failed", failure=failed.failure)
         if turn.index is not None:
@@ -302,8 +292,7 @@ class Discussion:
             self._on_stall()
         conditional = any(edge.conditional for edge in self.plan.edges if edge.from_ == index)
         if self.can_continue() and (self.plan.conditional or conditional):
-            request = self.evaluation(index)
-            await self.evaluate(request.model_copy(update={"silent": True}) if silent else request)
+            await self.evaluate(self.evaluation(index, silent=silent))
 
     def _is_stalled(self, speaker: str, *, silent: bool) -> bool:
         if self.plan.no_progress is None or silent:
@@ -311,7 +300,9 @@ class Discussion:
         messages = self.result.so_far.messages
         return self._stall.is_stalled(speaker, messages[-1].content if messages else "")
 
-    def evaluation(self, index: int | None = None) -> EvaluateRequest:
+    def evaluation(
+        self, index: int | None = None, brief: SpeakerBrief | None = None, *, silent: bool = False
+    ) -> EvaluateRequest:
         """What a team's conditions are evaluated on, after the turn of the member at ``index``."""
         return EvaluateRequest(
             thread=self.thread,
@@ -320,6 +311,8 @@ class Discussion:
             turn=self.turns,
             tokens=self.result.so_far.usage.total_tokens,
             elapsed=(workflow.now() - self.run.started_at).total_seconds(),
+            brief=brief,
+            silent=silent,
         )
 
     async def evaluate(self, request: EvaluateRequest) -> None:
@@ -330,7 +323,7 @@ class Discussion:
 
     def _on_stall(self) -> None:
         rule = self.plan.no_progress
-        text = f"{self._stall.repeated} turns in a row have repeated what was said before"
+        text = f"{self._stall.repeated} turns in a row repeat earlier messages"
         if rule and rule.action == "stop":
             self.result.stop("no_progress", text)
         else:
@@ -357,7 +350,7 @@ class Discussion:
 
 
 async def reach_max_turns(team: Discussion) -> None:
-    """Ends it as its plan says; in ARK's dialect a normal end is told by a system message (ARK: today's dialect)."""
+    """Ends it as its plan says; in ARK's dialect a normal end adds a system message (ARK: today's dialect)."""
     if team.plan.dialect == "ark" and team.plan.on_max_turns == "complete":
         text = f"Team conversation reached maximum turns limit ({team.turns})"
         message = Message(role="system", content=text)
@@ -383,32 +376,35 @@ class TeamTurn:
     ) -> None:
         assert isinstance(pinned.plan, TeamPlan)
         assert state is None or isinstance(state, TeamState)
-        self._strategy, self._run, self._plan = strategy, run, pinned.plan
+        self._strategy = strategy
+        self._run = run
+        self._plan = pinned.plan
         self._since = run.started_at if state else None
         self._discussion = Discussion(pinned.plan, pinned.thread, run, children, state)
 
     @property
     def state(self) -> TeamState:
-        """What a continued run needs to go on."""
+        """The state from which a continued run resumes."""
         return self._discussion.state
 
     @property
     def so_far(self) -> TurnResult:
-        """What was said until now."""
+        """The result so far."""
         return self._discussion.result.so_far
 
     @property
     def next_turn(self) -> int:
-        """The turn in which a message that comes now is read at the latest."""
+        """The turn in which a message received now is read at the latest."""
         return self._discussion.turns + 2
 
     async def execute(self) -> TurnResult:
-        """Runs the discussion to its end; messages of people that nobody has read yet join the conversation."""
-        return await in_team_span(self._run, self._plan, self._since, self._discuss)
-
-    async def _discuss(self) -> TurnResult:
-        await self._discussion.restore()
-        await self._strategy(self._discussion)
-        if messages := self._run.inbox.drain():
-            await self._discussion.append(messages)
-        return self._discussion.result.final()
+        """Runs the discussion to its end; unread messages of people join the conversation."""
+        span = team_span(self._run, self._plan, self._since)
+        with self._run.trace.inside(span):
+            await self._discussion.restore()
+            await self._strategy(self._discussion)
+            if messages := self._run.inbox.drain():
+                await self._discussion.append(messages)
+            result = self._discussion.result.final()
+            span.finish(result.stop_reason, result.failure)
+        return result

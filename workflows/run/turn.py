@@ -37,7 +37,7 @@ def for_client(status: Status, pinned: Pinned | None, target: ArkTarget | None =
 
 
 def pin_request(given: QueryInput | TurnInput) -> PinRequest:
-    """What the activity ``pin`` is asked for the input of a run."""
+    """The request of the activity ``pin`` for the input of a run."""
     common = {"workflow": workflow.info().workflow_type, "namespace": given.namespace, "resources": given.resources}
     if isinstance(given, QueryInput):
         return PinRequest(kind="query", name=given.name, spec=given.spec, **common)
@@ -53,18 +53,18 @@ class RunningTurn(Protocol):
 
     @property
     def so_far(self) -> TurnResult:
-        """What was said until now."""
+        """The result so far."""
 
     @property
     def state(self) -> State:
-        """What a continued run needs to go on from here."""
+        """The state from which a continued run resumes."""
 
     @property
     def next_turn(self) -> int | None:
-        """The turn in which a message that comes now is read at the latest, where that is known."""
+        """The turn in which a message received now is read at the latest, where that is known."""
 
     async def execute(self) -> TurnResult:
-        """Takes the turn to its end."""
+        """Runs the turn to its end."""
 
 
 class TurnWorkflow(BaseWorkflow[TurnInput]):
@@ -93,22 +93,21 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
             take_up_cancellation(self.run_state.stop)
             continue_as_new(self.given.continued_with(self.continuation(self.turn.state)))
         except ActivityFailed as failed:
-            self.result = self.result.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
+            self.result = self.result.failed(failed.failure)
         self.ended_at = workflow.now()
         status = self._status()
-        result = self._for_client(status) if is_root else self.result
+        result = self._for_client(status) if is_root else self.result.without_defaults
         end_trace(self.run_state, status)
         self.close(status, result, is_root=is_root)
         return result
 
     async def _close_inbox(self, *, is_root: bool) -> None:
-        """What nobody has read joins the conversation of a root run; a child gives it back to its parent."""
+        """Unread messages join the conversation of a root run; a child returns them to its parent."""
         unread = await self.close_inbox()
         if unread and is_root:
-            head = await self.join(unread, self.result.head)
-            self.result = self.result.model_copy(update={"head": head})
+            self.result = self.result.at(await self.join(unread, self.result.head))
         elif unread:
-            self.result = self.result.model_copy(update={"unread": tuple(unread)})
+            self.result = self.result.with_unread(unread)
 
     async def _take_turn(self, given: TurnInput) -> TurnResult:
         nothing = TurnResult(head=given.thread.head if given.thread else Head(), turns=0)
@@ -118,13 +117,11 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
                 self.begin(await effects.pin(self.run_state, pin_request(given)))
             state = given.carried.state if given.carried else None
             self.turn = self.new_turn(state)
-            result = await self.turn.execute()
-            ended = {"ended": False} if result.ended else {}  # there is no team above that it could end
-            return result.model_copy(update={**ended, "note": stop.note or result.note})
+            return (await self.turn.execute()).of_run(stop.note)
         except (ActivityInterrupted, asyncio.CancelledError):
-            return nothing.model_copy(update={"stop_reason": stop.reason or "canceled", "note": stop.note})
+            return nothing.stopped(stop.interruption, stop.note)
         except ActivityFailed as failed:
-            return nothing.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
+            return nothing.failed(failed.failure)
 
     def next_turn(self) -> int | None:
         """What the turn knows; a team that has not begun reads messages in its first turn."""
@@ -149,7 +146,7 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         status = turn_status(result, self.run_state.started_at, self.ended_at, self._budget())
         if self.ended_at:
             return status
-        return self.run_state.with_requests(status).model_copy(update={"runs": self.children.running or None})
+        return self.run_state.with_requests(status).with_runs(self.children.running)
 
     def _budget(self) -> Budget | None:
         """The budget of what runs, with what people have granted to it."""

@@ -18,13 +18,13 @@ from ...resources.base import JsonObject
 from .constants import MAX_CONCURRENT_ACTIVITIES
 from .decisions import Decisions, wait_begins, wait_ends
 from .run_trace import RunTrace
-from .stopping import ActivityInterrupted, StopState
+from .stopping import StopState
 
 
 class Inbox:
     """What people said to a run, until the next model call takes it; and whether the run waits.
 
-    A closed inbox belongs to a run that ends: what comes now would be read by nobody.
+    A closed inbox belongs to a run that ends: no member would read later messages.
     """
 
     def __init__(self) -> None:
@@ -43,18 +43,19 @@ class Inbox:
 
     def drain(self) -> list[Message]:
         """Takes all messages out; the caller adds them to the conversation."""
-        messages, self._messages = self._messages, []
+        messages = self._messages
+        self._messages = []
         return messages
 
     @property
     def state(self) -> InboxState | None:
-        """What a continued run needs of it."""
+        """The part of it that a continued run needs."""
         if not (self.pause or self._messages):
             return None
         return InboxState(pause=self.pause, waiting=self.waiting)
 
     def restore(self, state: InboxState | None) -> None:
-        """Takes up the state of the run that this one continues, before what came to this one."""
+        """Restores the state of the previous run; its messages come before those of this one."""
         if state:
             self.pause = state.pause
             self._messages = [*state.waiting, *self._messages]
@@ -84,15 +85,18 @@ class CurrentDetails:
     """What Temporal's UI shows of a run at the moment."""
 
     def __init__(self) -> None:
-        self._text, self._pause, self._question, self._waits = "", "", "", ""
+        self._text = ""
+        self._pause = ""
+        self._question = ""
+        self._waits = ""
 
     def show_question(self, question: str) -> None:
-        """Shows above what is said what the run was asked."""
+        """Shows the question of the run above its messages."""
         self._question = f"> {' '.join(question.split())}\n\n" if question else ""
         self._set(self._text)
 
     def show_turn(self, name: str, turn: TurnResult, max_turns: int | None = None) -> None:
-        """Shows what was said so far in a team or by an agent."""
+        """Shows the messages of a team or an agent so far."""
         count = f"{turn.turns} of {max_turns}" if max_turns else f"{turn.turns}"
         end = f" · {turn.stop_reason}" if turn.stop_reason != "completed" else ""
         last = turn.messages[-1].round if turn.messages else None
@@ -128,13 +132,13 @@ class CurrentDetails:
         workflow.set_current_details(self._pause + self._waits + self._question + text)
 
 
-def _waiting_line(asked: PendingDecision) -> str:
-    if asked.kind == "question":
-        return f"- **waits for {asked.speaker}** `{asked.id}`: {truncate(asked.question or '', 500)}"
-    arguments = truncate(asked.arguments or "", 500)
-    if asked.kind == "budget":
-        return f"- **waits for approval** `{asked.id}`: {asked.question}; a yes grants `{arguments}`"
-    return f"- **waits for approval** `{asked.id}`: {asked.speaker} calls `{asked.tool}` with `{arguments}`"
+def _waiting_line(pending: PendingDecision) -> str:
+    if pending.kind == "question":
+        return f"- **waits for {pending.speaker}** `{pending.id}`: {truncate(pending.question or '', 500)}"
+    arguments = truncate(pending.arguments or "", 500)
+    if pending.kind == "budget":
+        return f"- **waits for approval** `{pending.id}`: {pending.question}; approval grants `{arguments}`"
+    return f"- **waits for approval** `{pending.id}`: {pending.speaker} calls `{pending.tool}` with `{arguments}`"
 
 
 def _as_markdown(message: Message) -> str:
@@ -152,8 +156,11 @@ class RunState:
     """
 
     def __init__(self) -> None:
-        self.stop, self.inbox, self.session = StopState(), Inbox(), SessionState()
-        self.details, self.task_queues = CurrentDetails(), TaskQueues()
+        self.stop = StopState()
+        self.inbox = Inbox()
+        self.session = SessionState()
+        self.details = CurrentDetails()
+        self.task_queues = TaskQueues()
         self.trace = RunTrace()
         self.decisions = Decisions(self.stop, self.trace)
         self.activity_slots = asyncio.Semaphore(MAX_CONCURRENT_ACTIVITIES)
@@ -161,45 +168,33 @@ class RunState:
         self.question = ""
 
     def begin(self, given: QueryInput | TurnInput) -> None:
-        """Takes up what the run was given at its start, before any signal or update."""
+        """Applies the input of the run, before any signal or update."""
         self.session.update(given.session)
         if isinstance(given, TurnInput):
             self.stop.restore(given.stop)
             self.inbox.pause = given.pause
 
-    def check_stop(self) -> None:
-        """Raises ActivityInterrupted if the run is to stop now."""
-        if self.stop.now:
-            raise ActivityInterrupted
-
     async def ready(self) -> None:
         """Waits while the run is paused; raises ActivityInterrupted if it is to stop now."""
-        if self.inbox.pause and not self.stop.reason:
-            with self.trace.inside(self.trace.new_wait("pause")):
-                self.trace.report()
-                await self._resumed()
-        else:
+        if self.inbox.pause and not self.stop.is_requested:
             await self._resumed()
-        self.check_stop()
+        self.stop.checkpoint()
 
     async def _resumed(self) -> None:
-        held, since = bool(self.inbox.pause and not self.stop.reason), workflow.now()
-        if held:
-            wait_begins("pause")
+        since = workflow.now()
+        wait_begins("pause")
         try:
-            await workflow.wait_condition(lambda: self.stop.reason is not None or not self.inbox.pause)
+            with self.trace.inside(self.trace.new_wait("pause")):
+                self.trace.report()
+                await self.stop.wait(lambda: not self.inbox.pause)
         finally:
-            if held:
-                wait_ends("pause", since, "stopped" if self.inbox.pause else "resumed")
+            wait_ends("pause", since, "stopped" if self.inbox.pause else "resumed")
 
     def with_requests(self, status: Status) -> Status:
-        """The status of a run that goes on, with what people asked for: a pause, a session, messages that wait."""
-        session, waiting = self.session.values or None, self.inbox.waiting or None
-        asked = {"paused": self.inbox.pause, "session": session, "waiting": waiting}
-        pending, below = shown(self.decisions.pending), self.decisions.waiting_below
-        phase = {"phase": "InputRequired"} if pending or below else {}
-        return status.model_copy(
-            update={**asked, **phase, "pending_decisions": pending or None, "waiting_runs": below or None}
+        """The status of an open run with what people have requested: a pause, a session, messages that wait."""
+        decisions = self.decisions
+        return status.with_requests(
+            self.inbox.pause, self.session.values, self.inbox.waiting, shown(decisions.pending), decisions.waiting_below
         )
 
     @property

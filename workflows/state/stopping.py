@@ -19,28 +19,56 @@ T = TypeVar("T")
 
 
 class StopState:
-    """Whether the run was asked to stop: not at all, after the current turn, or ``now``. The first reason counts."""
+    """The stop request of a run: none, after the current turn, or ``now``. The first reason counts."""
 
     def __init__(self) -> None:
         self.reason: StopReason | None = None
         self.note: str | None = None
         self.now = False
 
+    @property
+    def is_requested(self) -> bool:
+        """Whether there is a stop request, after the current turn or now."""
+        return self.reason is not None
+
+    @property
+    def interruption(self) -> StopReason:
+        """The stop reason of a turn that was interrupted; without a stop request its parent has canceled it."""
+        return self.reason or "canceled"
+
+    def checkpoint(self) -> None:
+        """Raises ActivityInterrupted if the run is to stop now.
+
+        Activities, child workflows and waits all begin with it, so that a cancellation that got lost, because somebody
+        has caught it, stops the run at the next step.
+        """
+        if self.now:
+            raise ActivityInterrupted
+
+    async def wait(
+        self, condition: Callable[[], bool], limit: timedelta | float | None = None, summary: str | None = None
+    ) -> None:
+        """Waits until the condition holds, or a stop is requested. Raises TimeoutError at the limit."""
+        await workflow.wait_condition(lambda: self.is_requested or condition(), timeout=limit, timeout_summary=summary)
+
     def request(self, reason: StopReason, request: TerminateRequest) -> None:
         """Asks the run to stop; a later request can only make it stop sooner."""
         if self.reason is None:
-            self.reason, self.note = reason, request.reason or None
+            self.reason = reason
+            self.note = request.reason or None
         self.now = self.now or request.now
 
     @property
     def state(self) -> StopRequest | None:
-        """What a continued run needs of it."""
+        """The part of it that a continued run needs."""
         return StopRequest(reason=self.reason, note=self.note, now=self.now) if self.reason else None
 
     def restore(self, state: StopRequest | None) -> None:
-        """Takes up the state of the run that this one continues."""
+        """Restores the state of the previous run."""
         if state:
-            self.reason, self.note, self.now = state.reason, state.note, state.now
+            self.reason = state.reason
+            self.note = state.note
+            self.now = state.now
 
 
 async def run_in_scope(
@@ -156,7 +184,7 @@ class ActivityFailed(Exception):
 
 
 class NotAllowed(Exception):
-    """A tool call is not carried out: it was rejected, or nobody has approved it in time."""
+    """A tool call is not executed: it was rejected, or not approved in time."""
 
     def __init__(self, decision: PersonDecision) -> None:
         self.decision = decision
@@ -171,4 +199,4 @@ def rejection_text(decision: PersonDecision) -> str:
 
 
 class ContinueAsNew(Exception):
-    """The run goes on in a new one; raised where the state to carry on is complete."""
+    """The run continues as new; raised where its state is complete."""

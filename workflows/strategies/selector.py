@@ -4,7 +4,6 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from ...contracts.inputs import State
-from ...contracts.plan import SelectorPlan
 from ...contracts.requests import SelectRequest, SelectResult
 from ..calls import effects
 from ..discussion.discussion import Discussion, TeamTurn, reach_max_turns
@@ -49,12 +48,12 @@ async def _read_inbox(team: Discussion) -> None:
 
 async def _select(team: Discussion, candidates: list[int]) -> SelectResult:
     request = SelectRequest(thread=team.thread, team=team.plan.id, candidates=tuple(candidates), turn=team.turns + 1)
-    selector = team.plan.selector or SelectorPlan(models=())
-    return await effects.select(team.run, request, selector.models, selector.model_timeout)
+    assert team.plan.selector, "the loader gives every team of this strategy a selector"
+    return await effects.select(team.run, request, team.plan.selector)
 
 
 async def selector(team: Discussion) -> None:
-    """Ends when the selector or a member terminates the team, when nobody may follow, or after ``maxTurns`` turns."""
+    """Ends when the selector or a member terminates the team, when no edge leads on, or after ``maxTurns`` turns."""
     team.max_turns = team.plan.max_turns
     while team.can_continue():
         if team.turns == team.max_turns:

@@ -21,8 +21,9 @@ from pydantic import ValidationError
 
 from ....contracts.errors import ToolFailed
 from ...runtime.http import is_retryable
+from ...runtime.outbound import count_objects
 from .endpoint import McpEndpoint
-from .http_client import MAX_ANSWER, MAX_ERROR_TEXT, MAX_OBJECTS, Exchange, McpHttpClient, count_objects, watch_exchange
+from .http_client import MAX_ANSWER, MAX_ERROR_TEXT, MAX_OBJECTS, Exchange, McpHttpClient, watch_exchange
 from .input import Elicitations
 
 GRACE = 2.0
@@ -88,10 +89,10 @@ class StdioServer:
                     try:
                         line = await lines.receive_until(b"\n", MAX_ANSWER)
                     except anyio.DelimiterNotFound:
-                        self._why = f"gave an answer of more than {MAX_ANSWER:,} bytes"
+                        self._why = f"gives more than {MAX_ANSWER:,} bytes"
                         return
                     if count_objects(line) > MAX_OBJECTS:
-                        self._why = f"gave an answer of more than {MAX_OBJECTS:,} objects"
+                        self._why = f"gives more than {MAX_OBJECTS:,} objects"
                         return
                     with suppress(ValidationError):  # what is no message, such as a line of a log, is passed over
                         await read.send(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))

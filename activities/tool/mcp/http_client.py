@@ -12,8 +12,8 @@ from typing import Any
 import httpx2
 
 from ....contracts.errors import ToolFailed
-from ...runtime.http import OpenEvent, read_once, retry_after
-from ..http_request import public_address
+from ...runtime.http import retry_after
+from ...runtime.outbound import CONNECTIONS, BodyLimits, BoundedBody, Outbound
 
 
 @dataclass
@@ -96,13 +96,14 @@ class McpHttpClient(httpx2.AsyncClient):
         on_failure: Callable[[], None] = lambda: None,
         on_silence: Callable[[], None] = lambda: None,
     ) -> None:
-        # No timeouts for calls: callers have their own. No compression: a few bytes could become gigabytes.
-        # No limit on connections: slow calls must not keep others waiting, and a worker bounds its calls itself.
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-        plain, trusted = {**headers, "accept-encoding": "identity"}, read_once(httpx2.create_ssl_context)
-        super().__init__(timeout=None, limits=limits, headers=plain, verify=trusted)
-        self._guarded, self._opens_by_get = guarded, opens_by_get
-        self._on_failure, self._on_silence = on_failure, on_silence
+        # No compression, whatever the manifest's headers say: a packed answer is refused.
+        plain = {name: value for name, value in headers.items() if name.lower() != "accept-encoding"}
+        options = Outbound(limits=None, guarded=guarded).client_options(McpHttpClient, plain)
+        # No timeout: callers have their own.
+        super().__init__(timeout=None, limits=httpx2.Limits(**CONNECTIONS), **options)
+        self._opens_by_get = opens_by_get
+        self._on_failure = on_failure
+        self._on_silence = on_silence
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
         """The response, also to a request that fails. Of one to what is no call the body is left out."""
@@ -125,18 +126,20 @@ class McpHttpClient(httpx2.AsyncClient):
     async def _send(
         self, request: httpx2.Request, exchange: Exchange, *, stream: bool, **options: Any
     ) -> httpx2.Response:
-        exchange.sent, exchange.status, exchange.failure = False, 0, ""
+        exchange.sent = False
+        exchange.status = 0
+        exchange.failure = ""
         exchange.in_session = SESSION in request.headers
         try:
-            if self._guarded:
-                await _address(request)
             response = await super().send(request, stream=True, **options)  # nothing is read before it is bounded
-        except ToolFailed as failed:
-            exchange.failure, exchange.final = failed.message, failed.non_retryable
+        except ToolFailed as failed:  # the address is not public
+            exchange.failure = failed.message
+            exchange.final = failed.non_retryable
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
             exchange.failure = f"can't be reached: {error or type(error).__name__}"
         except httpx2.TransportError as error:
-            exchange.sent, exchange.failure = True, f"broke off its answer: {error or type(error).__name__}"
+            exchange.sent = True
+            exchange.failure = f"broke off its answer: {error or type(error).__name__}"
         else:
             exchange.sent = True
             response = await self._checked(response, exchange)
@@ -148,72 +151,53 @@ class McpHttpClient(httpx2.AsyncClient):
 
     async def _checked(self, response: httpx2.Response, exchange: Exchange) -> httpx2.Response:
         if response.headers.get("content-encoding", "identity") != "identity":
-            exchange.failure, exchange.final = "compressed its answer, which it was asked not to do", True
+            exchange.failure = "compressed its answer, which it was asked not to do"
+            exchange.final = True
             await response.aclose()
             return httpx2.Response(502, request=response.request)
         is_event_stream = response.headers.get("content-type", "").startswith("text/event-stream")
-        limit = MAX_ANSWER if response.is_success else MAX_ERROR
+        limits = BodyLimits(MAX_ANSWER if response.is_success else MAX_ERROR, MAX_OBJECTS)
         assert isinstance(response.stream, httpx2.AsyncByteStream)
-        event = OpenEvent() if is_event_stream and response.is_success else None
-        response.stream = _BoundedStream(response.stream, limit, event, exchange, self._on_failure)
+        body = BoundedBody(response.stream, limits, _OutOfBounds, is_stream=is_event_stream and response.is_success)
+        response.stream = _QuietBody(body, exchange, self._on_failure)
         if response.status_code >= 400:
-            text = (await response.aread()).decode(errors="replace")
-            exchange.status, exchange.text, exchange.wait = response.status_code, text, retry_after(response.headers)
+            exchange.text = (await response.aread()).decode(errors="replace")
+            exchange.status = response.status_code
+            exchange.wait = retry_after(response.headers)
             self._on_failure()
         return response
 
 
-class _BoundedStream(httpx2.AsyncByteStream):
-    """The body of a response, which ends where the connection breaks, or ``limit`` bytes or too many objects were read.
+class _OutOfBounds(Exception):
+    """A body is larger than allowed."""
 
-    With an ``event`` the limit is that of one event of a stream.
+
+class _QuietBody(httpx2.AsyncByteStream):
+    """The body of a response, which ends where the connection breaks or a limit is exceeded.
+
+    An exception would end the connection, and with it the calls of other runs.
     """
 
-    def __init__(
-        self,
-        stream: httpx2.AsyncByteStream,
-        limit: int,
-        event: OpenEvent | None,
-        exchange: Exchange,
-        on_failure: Callable[[], None],
-    ) -> None:
-        self._stream, self._limit, self._event, self._exchange = stream, limit, event, exchange
+    def __init__(self, body: BoundedBody, exchange: Exchange, on_failure: Callable[[], None]) -> None:
+        self._body = body
+        self._exchange = exchange
         self._on_failure = on_failure
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = objects = 0
         try:
-            async for chunk in self._stream:
-                ended, rest = self._event.take(chunk) if self._event else (False, chunk)
-                size, objects = (0, 0) if ended else (size, objects)
-                size, objects = size + len(rest), objects + count_objects(rest)
-                if size > self._limit or objects > MAX_OBJECTS:
-                    much = f"{self._limit:,} bytes" if size > self._limit else f"{MAX_OBJECTS:,} objects"
-                    self._exchange.failure, self._exchange.final = f"gave an answer of more than {much}", True
-                    self._on_failure()
-                    return
-                yield chunk
+            async for piece in self._body:
+                yield piece
+        except _OutOfBounds as error:
+            self._exchange.failure = str(error)
+            self._exchange.final = True
+            self._on_failure()
         except httpx2.TransportError as error:
             self._exchange.failure = f"broke off its answer: {error or type(error).__name__}"
 
     async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-def count_objects(data: bytes) -> int:
-    """How many objects and lists JSON has, and those in texts, but for those of which a backslash shows that."""
-    return sum(data.count(each) - data.count(each + b"\\") for each in (b"{", b"["))
+        await self._body.aclose()
 
 
 def _is_call(request: httpx2.Request) -> bool:
     """Whether a request carries one of JSON-RPC, which may take as long as its caller waits for it."""
     return request.method == "POST" and {"id", "method"} <= json.loads(request.content).keys()
-
-
-async def _address(request: httpx2.Request) -> None:
-    """Sends the request to the IP address that was checked, with the name of its host in the header and for TLS."""
-    host = request.url.host
-    port = request.url.port or {"http": 80, "https": 443}[request.url.scheme]
-    request.url = request.url.copy_with(host=await public_address(host, port))
-    request.extensions = {**request.extensions, "sni_hostname": host}
-    request.headers["connection"] = "close"  # so that no other host at this address uses the connection
