@@ -8,7 +8,7 @@ from temporalio import activity
 
 from ..contracts.errors import BatonError, InvalidInput, InvalidManifest, NotCarriedOut, UnknownResource
 from ..contracts.message import Head, Message
-from ..contracts.plan import ConversationPlan, Plan, QueryPlan, TargetPlan
+from ..contracts.plan import AgentPlan, ConversationPlan, Plan, QueryPlan, TargetPlan, ToolTarget
 from ..contracts.requests import JournalName, Pinned, PinRequest, TaskQueues
 from ..contracts.text import truncate
 from ..contracts.turn import Thread
@@ -119,7 +119,8 @@ def _with_turn(query: QueryPlan, catalog: Catalog) -> QueryPlan:
     if not isinstance(found, Agent | Model | Tool):
         return query
     turn = build_plan(found, catalog, target.workflow)
-    return query.model_copy(update={"targets": (target.model_copy(update={"turn": turn}),)})
+    assert isinstance(turn, AgentPlan | ToolTarget)
+    return query.taking_turn(target.with_turn(turn))
 
 
 def load_brought(request: PinRequest) -> Loaded:
@@ -174,7 +175,7 @@ class Pin:
         discovery: Discovery,
         queues: TaskQueues,
         *,
-        brought: InlineManifests,
+        inline_manifests: InlineManifests,
         identity: str,
         name: JournalName,
         attributes: KnownAttributes,
@@ -182,11 +183,18 @@ class Pin:
         dialect: Dialect = "baton",
         traced: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._journal, self._own, self._secrets, self._discovery = journal, own, secrets, discovery
-        self._accepts, self._queues, self._identity, self._name = brought, queues, identity, name
-        self._query_ttl, self._dialect = query_ttl, None if dialect == "baton" else dialect
-        self._traced = traced
+        self._journal = journal
+        self._own = own
+        self._secrets = secrets
+        self._discovery = discovery
+        self._queues = queues
+        self._inline_manifests = inline_manifests
+        self._identity = identity
+        self._name = name
         self._attributes = attributes
+        self._query_ttl = query_ttl
+        self._dialect = None if dialect == "baton" else dialect
+        self._traced = traced
 
     @activity.defn(name="pin")
     async def pin(self, request: PinRequest) -> Pinned:
@@ -214,21 +222,31 @@ class Pin:
         values = await ValueResolver.of_catalog(self._journal, catalog, self._secrets, workflow_id())
         catalog = await self._discovery.pin(values)
         start, plan = await asyncio.to_thread(_plan, request, catalog, self._query_ttl, self._dialect)
-        asked = replace(values, catalog=catalog).question(start) if isinstance(start, Query) else None
-        question = asked or Message(role="user", content=request.input or "")
+        if isinstance(start, Query):
+            question = replace(values, catalog=catalog).question(start)
+        else:
+            question = Message(role="user", content=request.input or "")
         run = activity.info().workflow_run_id or ""
         before = await self._place(plan)
         row = await self._journal.begin(catalog, run, before, question)
-        name = catalog_id(catalog)
-        thread = Thread(catalog=name, question=row.id, head=row.head, run=root_id(), dialect=self._dialect)
-        thread = _below(start, thread.model_copy(update={"account": run} if catalog.has_budgets else {}))
+        thread = Thread(
+            catalog=catalog_id(catalog),
+            question=row.id,
+            head=row.head,
+            run=root_id(),
+            account=run if catalog.has_budgets else None,
+            dialect=self._dialect,
+        )
         labels = start.metadata.labels
-        order = {k: v for k, v in (("priority", priority_of(labels)), ("tenant", tenant_of(labels))) if v}
-        pinned = await self._pinned(thread, plan, self._queues.model_copy(update=order))
-        shown = truncate(await self._secrets.redact_long(question.content), MAX_SHOWN_QUESTION)
-        other: dict[str, object] = {"question": shown, "before": row.before if row.before.id else None}
-        other |= {"journal": self._name, "notices": catalog.notices}
-        return pinned.model_copy(update={key: each for key, each in other.items() if each})
+        pinned = await self._pinned(
+            _below(start, thread), plan, self._queues.ordered(priority_of(labels), tenant_of(labels))
+        )
+        return pinned.of_root_run(
+            question=truncate(await self._secrets.redact_long(question.content), MAX_SHOWN_QUESTION),
+            before=row.before if row.before.id else None,
+            journal=self._name,
+            notices=catalog.notices,
+        )
 
     async def _place(self, plan: Plan) -> Head:
         """Where the question stands: after what was said in a query's conversation, if the journal keeps that."""
@@ -244,10 +262,15 @@ class Pin:
         )
 
     async def _pinned(self, thread: Thread, plan: Plan, queues: TaskQueues) -> Pinned:
-        """The result; fields with their default value stay unset, so that they take no space in the history."""
-        shown = await self._attributes.known()
-        other = {"route": None if queues == TaskQueues() else queues, "traced": self._traced(), **shown}
-        return Pinned(thread=thread, plan=plan).model_copy(update={key: each for key, each in other.items() if each})
+        attributes = await self._attributes.known()
+        return Pinned(
+            thread=thread,
+            plan=plan,
+            route=queues,
+            traced=self._traced(),
+            searchable=attributes["searchable"],
+            shows_cost=attributes["shows_cost"],
+        ).without_defaults
 
     def _resolve(self, request: PinRequest, own: Catalog) -> Catalog:
         """A catalog of all that the run needs, of the request or of the worker's ``own``."""
@@ -280,9 +303,9 @@ class Pin:
             if catalog.sha == brought.sha:
                 return catalog
             return catalog.with_manifests(catalog.manifests, made_from=brought.sha)
-        others = non_worker_manifest_ids(own, catalog) if self._accepts != "all" else ()
+        others = non_worker_manifest_ids(own, catalog) if self._inline_manifests != "all" else ()
         refused = [each for each in others if brought.by_id(each) and not each.startswith("Query/")]
-        if refused and self._accepts == "none":
+        if refused and self._inline_manifests == "none":
             raise InvalidInput(
                 f"this worker runs its own manifests alone (BATON_INLINE_MANIFESTS=none), and the run brings or "
                 f"changes {', '.join(refused)}"

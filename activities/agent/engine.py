@@ -131,7 +131,7 @@ class EngineResponse(_Part):
             raise AgentFailed(f"the engine has no answer of agent {agent}")
         usage = TokenUsage(**self.usage.model_dump()) if self.usage else None
         messages = [_message(each, agent, engine) for each in said]
-        return [*messages[:-1], messages[-1].model_copy(update={"usage": usage})]
+        return [*messages[:-1], messages[-1].with_usage(usage)]
 
 
 def _message(said: _Said, agent: str, engine: str) -> Message:

@@ -191,8 +191,12 @@ class ValueResolver:
     def question(self, query: Query) -> Message:
         """A query's input with its parameters filled in, except secret ones: those become placeholders."""
         secret = {each.name for each in query.spec.parameters if each.value_from and each.value_from.secret_key_ref}
-        value, text, placeholders = self.parameter_lookup(query), "", list[SecretPlaceholder]()
-        for piece in parse_template(query.spec.input) if query.spec.parameters else ():
+        if not query.spec.parameters:
+            return Message(role="user", content=query.spec.input)
+        value = self.parameter_lookup(query)
+        text = ""
+        placeholders: list[SecretPlaceholder] = []
+        for piece in parse_template(query.spec.input):
             shown = piece.text
             if piece.name in secret:
                 shown = f"[{piece.name}]"
@@ -200,15 +204,14 @@ class ValueResolver:
             elif piece.name:
                 shown = value(piece.name)
             text += shown
-        message = Message(role="user", content=text if query.spec.parameters else query.spec.input)
-        return message.model_copy(update={"blanks": tuple(placeholders)}) if placeholders else message
+        return Message(role="user", content=text, blanks=tuple(placeholders)).without_defaults
 
     def with_secrets(self, message: Message) -> Message:
         """A message with its placeholders replaced by the secrets: for a model or a tool, never to be stored."""
         content = message.content
         for each in reversed(message.blanks):
             content = content[: each.at] + (self._query_parameter(each.name) or "") + content[each.at + each.length :]
-        return message.model_copy(update={"content": content, "blanks": ()}) if message.blanks else message
+        return message.without_placeholders.with_content(content) if message.blanks else message
 
     def message_of(self, row: Row, question: Row) -> Message:
         """The message of a row, as ``with_secrets``; before the ``question`` they are secrets of other queries."""
