@@ -81,7 +81,8 @@ class ArkStatus(JsonModel):
 
 def ark_status(status: Status, target: ArkTarget | None = None) -> ArkStatus:
     """A status with ARK's words; ``target`` is that of a run whose status has no ``responses``, as of a team."""
-    phase, usage = ARK_PHASES[status.phase], status.token_usage
+    phase = ARK_PHASES[status.phase]
+    usage = status.token_usage
     answers = [*_answers(status, target)]
     only = answers[0] if len(answers) == 1 else None
     return ArkStatus(

@@ -59,6 +59,10 @@ class PendingDecision(JsonModel):
     record: str | None = None
     decision: PersonDecision | None = None
 
+    def decided(self, decision: PersonDecision) -> "PendingDecision":
+        """The same with what was decided."""
+        return self.model_copy(update={"decision": decision})
+
 
 class ApproveRequest(JsonModel):
     """The update ``approve``: yes or no to the ``call`` with that id, by whom, with other arguments, or for all calls.
@@ -76,8 +80,14 @@ class ApproveRequest(JsonModel):
     def decision(self, at: datetime) -> PersonDecision:
         """The decision that is taken at that time."""
         arguments = None if self.arguments is None else json.dumps(self.arguments, ensure_ascii=False)
-        other = {"by": self.by, "reason": self.reason, "arguments": arguments, "remember": self.remember}
-        return PersonDecision(approved=self.approved, at=at).model_copy(update={k: v for k, v in other.items() if v})
+        return PersonDecision(
+            approved=self.approved,
+            at=at,
+            by=self.by or None,
+            reason=self.reason,
+            arguments=arguments,
+            remember=self.remember,
+        ).without_defaults
 
     @property
     def problem(self) -> str | None:

@@ -74,6 +74,28 @@ class Failure(Cause):
         """The failure with the member of a team, and its turn, in which it happened."""
         return self.model_copy(update={"member": member, "turn": turn})
 
+    def of_member(self, member: str) -> "Failure":
+        """The failure with the member of a team, or the role in a panel, that has failed."""
+        return self.model_copy(update={"member": member})
+
+    def of_target(self, target: str) -> "Failure":
+        """The failure with the target of a query, such as ``team/NAME``."""
+        return self.model_copy(update={"target": target})
+
+    def caused_by(self, cause: Cause) -> "Failure":
+        """The failure of a query at its timeout, with what went wrong before."""
+        return self.model_copy(update={"cause": cause})
+
+    def without_wait(self) -> "Failure":
+        """The failure of a call that is not tried again."""
+        return self.model_copy(update={"wait": None})
+
+    def declined(self, reason: str) -> "Failure":
+        """The failure of a call after a person has refused to raise the budget that asks."""
+        text = f"{self.message}; more was not granted. {reason}".rstrip()
+        stopped = self.budget.model_copy(update={"on_exceeded": "stop"}) if self.budget else None
+        return self.model_copy(update={"budget": stopped, "message": text})
+
 
 class BatonError(ApplicationError):
     """The base class of all errors of a run. The message is shown to people and never contains a secret."""

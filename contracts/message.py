@@ -47,6 +47,18 @@ class PersonDecision(JsonModel):
         """The same decision about other calls, whose arguments nobody has changed."""
         return self.model_copy(update={"how": "remembered", "arguments": None})
 
+    def taken_at(self, at: datetime) -> "PersonDecision":
+        """The same decision, which is applied again at that time."""
+        return self.model_copy(update={"at": at})
+
+    def with_arguments(self, arguments: str) -> "PersonDecision":
+        """The same decision with other arguments, as JSON text."""
+        return self.model_copy(update={"arguments": arguments})
+
+    def with_text(self, text: str) -> "PersonDecision":
+        """The same decision with the text of a reply."""
+        return self.model_copy(update={"text": text})
+
 
 MAX_RECENT = 16_000
 """Bytes of older messages, from before a team's latest turn, in its status and its result.
@@ -95,9 +107,11 @@ class ToolCall(JsonModel):
         """The call with other arguments, such as those that a person has changed."""
         return self.model_copy(update={"arguments": arguments})
 
-    def result_message(self, text: str) -> "Message":
+    def result_message(self, text: str, decision: PersonDecision | None = None, fence: str | None = None) -> "Message":
         """A tool message with a result that was not made by a tool, such as an error."""
-        return Message(role="tool", content=text, name=self.name, tool_call_id=self.id)
+        return Message(
+            role="tool", content=text, name=self.name, tool_call_id=self.id, decision=decision, fence=fence
+        ).without_defaults
 
 
 class SecretPlaceholder(JsonModel):

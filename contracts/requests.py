@@ -213,6 +213,14 @@ class UseToolRequest(JsonModel):
     decision: PersonDecision | None = None
     answered: Answer | None = None
 
+    def with_answer(self, answer: str) -> "UseToolRequest":
+        """The request with the answer of whom the tool asks."""
+        return self.model_copy(update={"answer": answer})
+
+    def after_question(self, answered: Answer) -> "UseToolRequest":
+        """The request with the answer to what the tool has asked."""
+        return self.model_copy(update={"answered": answered})
+
     def allowed_by(self, decision: PersonDecision | None) -> "UseToolRequest":
         """The request with the decision that allowed the call."""
         return self.model_copy(update={"decision": decision})

@@ -47,13 +47,25 @@ class Response(JsonModel):
     token_usage: TokenUsage | None = None
     member_failures: tuple[Failure, ...] | None = None
 
+    def with_progress(self, progress: "Status") -> "Response":
+        """The response of a target that is still running, with what its own run has produced so far."""
+        return self.model_copy(
+            update={
+                "message": progress.message,
+                "messages": progress.messages,
+                "turns": progress.turns,
+                "token_usage": progress.token_usage,
+                "failure": progress.failure,
+            }
+        )
+
 
 def response_of(target: TargetPlan, run: str | None, turn: TurnResult | None) -> Response:
     """The answer of a target, or without a ``turn`` that it is still asked."""
     target_status = StatusTarget(type=target.type, name=target.name, namespace=target.namespace)
     if turn is None:
         return Response(target=target_status, status="Running", run=run)
-    failure = turn.failure.model_copy(update={"target": f"{target.type}/{target.name}"}) if turn.failure else None
+    failure = turn.failure.of_target(f"{target.type}/{target.name}") if turn.failure else None
     error = failure.message if failure else "canceled" if turn.stop_reason == "canceled" else None
     return Response(
         target=target_status,
@@ -192,6 +204,34 @@ class Status(JsonModel):
     def is_open(self) -> bool:
         """Whether the run goes on."""
         return self.phase in ("Running", "InputRequired")
+
+    def failed_with(self, failure: Failure) -> "Status":
+        """The status of a run that Temporal closed, whatever its workflow says."""
+        end = {"phase": "Failed", "stop_reason": "failed", "error": failure.message, "failure": failure}
+        return self.model_copy(update=end)
+
+    def with_target_progress(self, index: int, progress: "Status") -> "Status":
+        """The status of a query with the progress of one of its targets, which runs in a child run."""
+        response = self.responses[index].with_progress(progress)
+        responses = (*self.responses[:index], response, *self.responses[index + 1 :])
+        message = self.message or (response.message if len(responses) == 1 else "")
+        usage = self.token_usage + progress.token_usage
+        return self.model_copy(update={"responses": responses, "token_usage": usage, "message": message})
+
+    def with_child_progress(self, progress: "Status") -> "Status":
+        """The status of a run with the messages and the usage of one of its child runs so far."""
+        return self.model_copy(
+            update={
+                "token_usage": self.token_usage + progress.token_usage,
+                "messages": (*self.messages, *progress.messages),
+                "message": progress.message or self.message,
+            }
+        )
+
+    def with_budget_left(self) -> "Status":
+        """The status with what is left of its budget after its usage."""
+        limits = self.budget.limits if self.budget else None
+        return self.model_copy(update={"budget": BudgetStatus.of(limits, self.token_usage)})
 
 
 def phase_of(reason: StopReason | None, failed: object) -> Phase:

@@ -33,6 +33,10 @@ class Thread(JsonModel):
     budgets: tuple[str, ...] | None = None
     dialect: Dialect | None = None
 
+    def at(self, head: Head) -> "Thread":
+        """Another place in the conversation."""
+        return self.model_copy(update={"head": head})
+
     def under(self, owner: str) -> "Thread":
         """The same place below one more manifest with a budget."""
         return self.model_copy(update={"budgets": tuple(dict.fromkeys((*(self.budgets or ()), owner)))})
@@ -79,8 +83,38 @@ class TurnResult(JsonModel):
         """The budget of somebody around that has ended it, as a failure."""
         if not self.outer_budget:
             return None
-        made = Failure(family="BudgetError", type="BudgetExceeded", message=self.note or "a budget is used up")
-        return self.failure or made.model_copy(update={"budget": self.outer_budget})
+        if self.failure:
+            return self.failure
+        text = self.note or "a budget is used up"
+        return Failure(family="BudgetError", type="BudgetExceeded", message=text, budget=self.outer_budget)
+
+    def at(self, head: Head) -> "TurnResult":
+        """The turn where the conversation goes on at ``head``."""
+        return self.model_copy(update={"head": head})
+
+    def saying(self, head: Head, *messages: Message) -> "TurnResult":
+        """The turn with these messages in place of its own, up to ``head``."""
+        return self.model_copy(update={"head": head, "messages": messages, "cut": False})
+
+    def with_usage(self, usage: TokenUsage) -> "TurnResult":
+        """The turn with what it has cost."""
+        return self.model_copy(update={"usage": usage})
+
+    def with_unread(self, messages: Sequence[Message]) -> "TurnResult":
+        """The turn with the messages of people that its parent takes back."""
+        return self.model_copy(update={"unread": tuple(messages)})
+
+    def because_of(self, failure: Failure | None) -> "TurnResult":
+        """The turn with the failure that explains its stop reason."""
+        return self.model_copy(update={"failure": failure})
+
+    def because(self, reason: StopReason) -> "TurnResult":
+        """The turn with the reason why it stopped."""
+        return self.model_copy(update={"stop_reason": reason})
+
+    def of_run(self, note: str | None) -> "TurnResult":
+        """The turn as the result of a run: no team is above that it could end. A ``note`` of a stop request counts."""
+        return self.model_copy(update={"ended": False, "note": note or self.note})
 
     def stopped(self, reason: StopReason, note: str | None = None, *, ended: bool = False) -> "TurnResult":
         """The turn with the reason why it stopped, which is no failure."""

@@ -133,6 +133,11 @@ class Query(Manifest):
         """Values for its input and its targets."""
         return self.spec.parameters
 
+    def in_conversation(self, conversation_id: str) -> "Query":
+        """The query in that conversation instead of its own."""
+        spec = self.spec.model_copy(update={"conversation_id": conversation_id})
+        return self.model_copy(update={"spec": spec})
+
     def _references(self) -> Iterator[Reference]:
         yield from super()._references()
         yield from self.targets()

@@ -1,4 +1,4 @@
-"""Errors and hints that the commands, the Python interface and the server they use have in common."""
+"""Errors and hints shared by the commands, the Python interface and the local server."""
 
 START_HINT = (
     "start a server and a worker with 'baton run' or 'baton dev', or set TEMPORAL_ADDRESS to a server that runs"
@@ -6,15 +6,16 @@ START_HINT = (
 
 
 class UnreachableError(Exception):
-    """No Temporal server can be reached; ``hint`` says how to start one, if the text doesn't."""
+    """No Temporal server can be reached; ``hint`` says how to start one, unless the text does."""
 
     def __init__(self, text: str, hint: str = "") -> None:
-        self.text, self.hint = text, hint
+        self.text = text
+        self.hint = hint
         super().__init__(f"{text}: {hint}" if hint else text)
 
 
 class UsageError(Exception):
-    """The command line asks for something that is not possible; the text says what is wrong with it."""
+    """Wrong usage of the command line; the text says what is wrong."""
 
 
 class ConnectionLostError(Exception):

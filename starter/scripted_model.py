@@ -62,6 +62,10 @@ class Reply(_ScriptPart):
     hang: bool = False
     before: list["Reply"] = []
 
+    def with_default_delay(self, delay: float) -> "Reply":
+        """The reply with a delay, unless it has one of its own."""
+        return self if self.delay else self.model_copy(update={"delay": delay})
+
 
 class ScriptLine(_ScriptPart):
     """The answers of one speaker in their order; the last one is repeated.
@@ -81,20 +85,22 @@ class ScriptLine(_ScriptPart):
         """A text in the list stands for an answer with that text."""
         if not isinstance(value, list):
             return value
-        return [{"text": each} if isinstance(each, str) else each for each in value]
+        return [{"text": reply} if isinstance(reply, str) else reply for reply in value]
 
     def matches(self, request: Request) -> bool:
         """Whether a request is this speaker's."""
-        system = " ".join(each.get("content") or "" for each in request["messages"] if each["role"] == "system")
+        messages = request["messages"]
+        system = " ".join(message.get("content") or "" for message in messages if message["role"] == "system")
         return self.system.lower() in system.lower() and self.model in (None, request["model"])
 
     def turns_taken(self, request: Request) -> int:
         """The speaker's messages in the conversation, or in a panel, where it sees none, the rounds that are over."""
-        messages: int = sum(
-            each["role"] == "assistant" and self.agent in (None, each.get("name")) for each in request["messages"]
+        messages = request["messages"]
+        turns: int = sum(
+            message["role"] == "assistant" and self.agent in (None, message.get("name")) for message in messages
         )
-        found = _ROUND.search(" ".join(str(each.get("content")) for each in request["messages"][:2]))
-        return messages + (int(found[1] or found[2]) - 1 if found else 0)
+        panel_round = _ROUND.search(" ".join(str(message.get("content")) for message in messages[:2]))
+        return turns + (int(panel_round[1] or panel_round[2]) - 1 if panel_round else 0)
 
 
 _ROUND = re.compile(
@@ -124,7 +130,7 @@ class Script(_ScriptPart):
             if line.matches(request):
                 index = min(line.turns_taken(request), len(line.say) - 1)
                 reply = self._failure(number, index, line.say[index]) or line.say[index]
-                return reply.model_copy(update={"delay": reply.delay or self.delay})
+                return reply.with_default_delay(self.delay)
         return Reply(status=404, text="no line of the script fits this request")
 
     def _failure(self, line: int, index: int, reply: Reply) -> Reply | None:

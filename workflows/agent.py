@@ -24,7 +24,10 @@ class ToolTurn:
     next_turn = None
 
     def __init__(self, plan: ToolTarget, thread: Thread, run: RunState, children: ChildWorkflows) -> None:
-        self._plan, self._thread, self._run, self._children = plan, thread, run, children
+        self._plan = plan
+        self._thread = thread
+        self._run = run
+        self._children = children
         self.so_far = TurnResult(head=thread.head, turns=0)
 
     @property
@@ -34,22 +37,24 @@ class ToolTurn:
 
     async def execute(self) -> TurnResult:
         """The tool's result as the message of the turn."""
-        plan, thread = self._plan, self._thread
+        plan = self._plan
+        thread = self._thread
         request = UseToolRequest(thread=thread, speaker=f"Tool/{plan.namespace}/{plan.name}")
-        given = {"timeout": plan.timeout, "asks": plan.asks, "approval": plan.approval, "questions": plan.questions}
-        tool = ToolPlan(name=plan.name).model_copy(update=given)
-        use, turn = ToolUse(tool, request, self._run, self._children), TurnResult(head=thread.head)
+        tool = ToolPlan(
+            name=plan.name, timeout=plan.timeout, asks=plan.asks, approval=plan.approval, questions=plan.questions
+        )
+        use = ToolUse(tool, request, self._run, self._children)
+        turn = TurnResult(head=thread.head)
         try:
             used = await use.attempt(plan.name)
-            turn = turn.model_copy(update={"head": used.head, "messages": (used.message,)})
+            turn = turn.saying(used.head, used.message)
         except (ActivityInterrupted, asyncio.CancelledError):
-            turn = turn.model_copy(update={"stop_reason": self._run.stop.interruption})
+            turn = turn.stopped(self._run.stop.interruption)
         except NotAllowed as rejected:
-            failure = CallRejected(str(rejected)).as_failure()
-            turn = turn.model_copy(update={"stop_reason": "failed", "failure": failure})
+            turn = turn.failed(CallRejected(str(rejected)).as_failure())
         except ActivityFailed as failed:
             turn = turn.ended_by(failed.failure, request.speaker)
-        return turn.model_copy(update={"usage": use.usage})
+        return turn.with_usage(use.usage)
 
 
 def single_turn(

@@ -61,7 +61,8 @@ class QueryMemory:
 
     def restore(self, plan: QueryPlan, recalled: RecallResult | None) -> None:
         """Takes up what the run before this one has read."""
-        self._plan, self.recalled = plan.conversation, recalled
+        self._plan = plan.conversation
+        self.recalled = recalled
 
     async def recall(self, thread: Thread) -> Thread:
         """The thread after what was said before. Raises ActivityFailed if that can't be read, and has to be."""
@@ -162,14 +163,15 @@ class Deadline:
         if cause is None:
             return QueryTimeout(text).as_failure()
         last = f"{text}; attempt {cause.attempts} failed with {cause.type}: {cause.message}"
-        return QueryTimeout(last).as_failure().model_copy(update={"cause": cause})
+        return QueryTimeout(last).as_failure().caused_by(cause)
 
 
 class QueryTurn:
     """The turn of the only target; it has not ``begun`` where a query has none, or has not come to it."""
 
     def __init__(self, run: RunState, children: ChildWorkflows) -> None:
-        self._run, self._children = run, children
+        self._run = run
+        self._children = children
         self._turn: AgentTurn | ToolTurn | None = None
         self._restored: AgentState | None = None
 
@@ -192,7 +194,7 @@ class QueryTurn:
         own = thread.under(plan.speaker) if isinstance(plan, AgentPlan) and plan.budget and thread.account else thread
         self._turn = single_turn(plan, own, self._run, self._children, self._restored)
         turn = await self._turn.execute()
-        return turn.model_copy(update={"ended": False, "note": self._run.stop.note or turn.note})
+        return turn.of_run(self._run.stop.note)
 
     def in_status(self, status: Status) -> Status:
         """The status of the query while it takes the turn, with what was said in it so far."""
@@ -273,10 +275,12 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         return state.model_copy(update={"turn": self.turn.state} if self.turn.begun else {})
 
     def _restore_answers(self, continuation: Continuation) -> None:
-        plan, state = continuation.pinned.plan, continuation.state
+        plan = continuation.pinned.plan
+        state = continuation.state
         assert isinstance(plan, QueryPlan)
         assert isinstance(state, QueryState)
-        self.plan, self.answers = plan, dict(state.answers)
+        self.plan = plan
+        self.answers = dict(state.answers)
         self.turn.restore(state.turn)
         self.deadline.begin(plan.timeout, state.until)
         self.memory.restore(plan, state.recalled)
@@ -298,7 +302,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         turn = await (self.turn.take(target.turn, thread) if target.turn else self._ask_child(index, target, thread))
         if turn.stop_reason in ("canceled", "timeout") and stop.is_requested:
             failure = self.deadline.failure(self._run_of(index, target))
-            turn = turn.model_copy(update={"stop_reason": stop.interruption, "failure": failure})
+            turn = turn.because(stop.interruption).because_of(failure)
         self.answers[index] = truncated_for_status(self.plan, turn)
 
     async def _ask_child(self, index: int, target: TargetPlan, thread: Thread) -> TurnResult:
@@ -308,12 +312,13 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
     async def _join_messages_to_answer(self) -> None:
         """What people said too late for any target joins the conversation of the last one; if no target was asked, or
         no manifest was found, it begins a conversation of its own."""
-        unread, index = await self.close_inbox(), max(self.answers, default=None)
+        unread = await self.close_inbox()
+        index = max(self.answers, default=None)
         if index is None and unread:
             self.unasked = await self.join(unread, self.memory.question)
         elif index is not None:
             head = await self.join(unread, self.answers[index].head)
-            self.answers[index] = self.answers[index].model_copy(update={"head": head})
+            self.answers[index] = self.answers[index].at(head)
 
     async def _remember(self) -> None:
         """Keeps what was said in the conversation that the query goes on with, also if the query has failed."""
@@ -346,7 +351,8 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         return for_client(self._status(), self._pinned)
 
     def _status(self) -> Status:
-        times, stop = (self.run_state.started_at, self.ended_at), self.run_state.stop
+        times = (self.run_state.started_at, self.ended_at)
+        stop = self.run_state.stop
         failure = self.failure or self.deadline.failure()
         runs = [self._run_of(index, target) for index, target in enumerate(self.plan.targets)]
         owner = f"Query/{self.plan.namespace}/{self.plan.name}"

@@ -246,7 +246,7 @@ class ValueResolver:
     def _check_use(self, ref: KeyRef, owner: Manifest, source: ValueSource) -> None:
         """Raises KeyMissing unless the worker's Secret says that it may be sent to the host of a brought manifest."""
         address = address_of(owner)
-        hosts = self.secrets.hosts_for_brought(owner.namespace, ref.name)
+        hosts = self.secrets.hosts_for_inline(owner.namespace, ref.name)
         host = address and address is not source and not _is_secret(address) and self.resolve(address, owner)
         host = host and fixed_host(host)
         if host and any(fnmatchcase(host, each) for each in hosts):

@@ -20,13 +20,9 @@ def main(target: str, memory: int) -> None:
     """
     module, _, name = target.partition(":")
     function = getattr(importlib.import_module(module), name)
-    for limit, most in (
-        (resource.RLIMIT_AS, memory),
-        (resource.RLIMIT_NOFILE, 0),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        resource.setrlimit(limit, (most, most))
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
+        resource.setrlimit(limit, (0, 0))
     _write(sys.stdout.buffer, b"")
     while head := sys.stdin.buffer.read(LENGTH.size):
         seconds, value = marshal.loads(sys.stdin.buffer.read(LENGTH.unpack(head)[0]))  # by the parent, which is trusted
@@ -35,21 +31,21 @@ def main(target: str, memory: int) -> None:
 
 
 def _limit_time(seconds: float) -> None:
-    """Ends the process some time after the parent should have: in case the parent is gone."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    most = int(used.ru_utime + used.ru_stime + seconds) + 2
-    resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
+    """Ends the process some time after its parent should have killed it: in case the parent is gone."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    cpu_seconds = int(usage.ru_utime + usage.ru_stime + seconds) + 2
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, resource.RLIM_INFINITY))
 
 
 def _outcome(function: Callable[[Any], Any], value: Any) -> dict[str, Any]:
     try:
         return {"value": function(value)}
-    except MemoryError:
+    except MemoryError:  # ends the process, which is how the parent knows it
         raise
     except Exception as error:
         return {"error": str(error) or type(error).__name__}
 
 
-def _write(to: BinaryIO, data: bytes) -> None:
-    to.write(LENGTH.pack(len(data)) + data)
-    to.flush()
+def _write(stream: BinaryIO, data: bytes) -> None:
+    stream.write(LENGTH.pack(len(data)) + data)
+    stream.flush()

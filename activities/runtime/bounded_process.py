@@ -1,6 +1,6 @@
-"""Runs a function on data that nobody trusts in a process of its own, with limits on its time and memory.
+"""Runs a function on untrusted data in a subprocess, with limits on its time, memory and result.
 
-All that may take long on the CPU is judged here: conditions, schemas and filters. A thread could not be ended, and
+Conditions, schemas and filters are evaluated here, as they may take long on the CPU. A thread could not be ended, and
 would hold the interpreter's lock, and with it the worker's event loop.
 """
 
@@ -20,7 +20,7 @@ MAX_RESULT = 4_000_000
 """Bytes of a result."""
 
 MAX_PROCESSES = 4
-"""Processes of one function; further calls wait for one of them."""
+"""Concurrent processes of one function; further calls wait."""
 
 
 class LimitExceeded(Exception):
@@ -50,7 +50,7 @@ class BoundedFunction:
 
     async def call(self, value: JsonValue) -> JsonValue:
         """What the function returns. Raises ValueError with the text of what it raises, and LimitExceeded."""
-        data = marshal.dumps((self._seconds, value))  # quicker than JSON by far; raises ValueError for deep nesting
+        data = marshal.dumps((self._seconds, value))  # much faster than JSON; raises ValueError for deep nesting
         pool = self._pool()
         async with pool.slots:
             process = pool.idle.pop() if pool.idle else await self._start()
@@ -106,13 +106,13 @@ class BoundedFunction:
 
 
 _FUNCTIONS: list[BoundedFunction] = []
-"""All of the process, to close them; each stands in a module."""
+"""All functions of this process, to close their subprocesses. Each is a constant of a module."""
 
 
 async def close_idle() -> None:
     """Ends the idle processes of all functions in the running event loop. A later call starts another one."""
-    for each in _FUNCTIONS:
-        await each.close()
+    for function in _FUNCTIONS:
+        await function.close()
 
 
 async def _kill(process: Process) -> None:

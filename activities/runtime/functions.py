@@ -20,7 +20,7 @@ class FunctionRegistry:
     """The functions of a worker, by the names that manifests use."""
 
     def __init__(self, functions: Iterable[Function], max_concurrent: int) -> None:
-        self._by_name = {name_of(each): each for each in functions}
+        self._by_name = {name_of(function): function for function in functions}
         self._threads = ThreadPoolExecutor(max_concurrent, "function")  # asyncio's own are for looking up addresses
 
     @classmethod
@@ -29,8 +29,8 @@ class FunctionRegistry:
 
         At most ``max_concurrent`` of those that are not async run at once; others wait.
         """
-        found = [each for name in modules for each in vars(importlib.import_module(name)).values()]
-        return cls([*(each for each in found if is_marked(each)), *functions], max_concurrent)
+        values = [value for name in modules for value in vars(importlib.import_module(name)).values()]
+        return cls([*(value for value in values if is_marked(value)), *functions], max_concurrent)
 
     def close(self) -> None:
         """Begins no function that still waits for a thread; those that run are not waited for."""

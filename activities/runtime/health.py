@@ -1,7 +1,7 @@
-"""What a worker answers over HTTP: ``/healthz``, whether it lives, ``/readyz``, whether it can work, ``/metrics``.
+"""The HTTP endpoints of a worker: ``/healthz`` (liveness), ``/readyz`` (readiness), ``/circuits`` and ``/metrics``.
 
-They run in the worker's event loop, so a worker whose loop is blocked answers neither. Only ``/readyz`` asks Temporal
-and the journal: to restart the worker would not bring those back.
+They run in the worker's event loop, so a worker whose loop is blocked answers none of them. ``/readyz`` alone checks
+Temporal and the journal: restarting the worker would not bring those back.
 """
 
 import asyncio
@@ -23,51 +23,48 @@ from ...observability.metrics_export import MetricsText
 from ...temporal.search_attributes import describe_namespace
 
 Check = Callable[[], Awaitable[object]]
-"""Raises, or takes too long, if something is not well."""
+"""Raises, or takes too long, if something is unhealthy."""
 
 Checks = Mapping[str, Check]
-"""What has to be well, by its name."""
+"""Checks by name."""
 
 CHECK_TIMEOUT = 2.0
 """Seconds after which a check has failed."""
 
 FRESH = 1.0
-"""Seconds for which the result of the checks is given again, however often somebody asks."""
+"""Seconds for which the results are cached, however often somebody asks."""
 
 
 class WorkerEnding(Exception):
-    """The worker does not poll: it has been asked to end, or has not begun."""
-
-
-def must_hold(condition: Callable[[], bool]) -> Check:
-    """A check that fails with WorkerEnding unless the condition holds."""
-
-    async def check() -> None:
-        if not condition():
-            raise WorkerEnding
-
-    return check
+    """The worker does not poll: it is shutting down, or has not started."""
 
 
 def checks_of(workers: Sequence[Worker], client: Client, journal: Check) -> Checks:
-    """What must be well for a worker to work."""
-    is_running = must_hold(lambda: all(each.is_running for each in workers))
-    return {"worker": is_running, "temporal": lambda: describe_namespace(client), "journal": journal}
+    """The checks of a worker's readiness: the SDK's workers, Temporal, and the journal."""
+
+    async def is_polling() -> None:
+        if not all(worker.is_running for worker in workers):
+            raise WorkerEnding
+
+    return {"worker": is_polling, "temporal": lambda: describe_namespace(client), "journal": journal}
 
 
 class Readiness:
     """The results of all checks, made at most once in a second."""
 
     def __init__(self, checks: Checks) -> None:
-        self._checks, self._lock, self._at = checks, asyncio.Lock(), -FRESH
+        self._checks = checks
+        self._lock = asyncio.Lock()
+        self._checked_at = -FRESH
         self._results: dict[str, str] = {}
 
     async def results(self) -> dict[str, str]:
         """``ok``, or the name of the error, for each check. The text of an error may hold what is secret."""
         async with self._lock:
-            if time.monotonic() - self._at >= FRESH:
-                found = await asyncio.gather(*map(_result, self._checks.values()))
-                self._results, self._at = dict(zip(self._checks, found, strict=True)), time.monotonic()
+            if time.monotonic() - self._checked_at >= FRESH:
+                results = await asyncio.gather(*map(_result, self._checks.values()))
+                self._results = dict(zip(self._checks, results, strict=True))
+                self._checked_at = time.monotonic()
             return self._results
 
 
@@ -110,12 +107,12 @@ async def serve_health(
     circuits: Callable[[], Mapping[str, str]] = dict,
     metrics: MetricsText | None = None,
 ) -> AsyncIterator[None]:
-    """Answers at hosts and ports while the block runs; does nothing without them.
+    """Serves the endpoints at these hosts and ports while the block runs; does nothing without them.
 
     The host ``*`` stands for all addresses of the machine. Raises OSError if the port is taken, or the host not here.
 
-    ``/readyz`` answers 200 if all ``checks`` are well, else 503; both with the result of each. ``/circuits`` answers
-    which ``circuits`` are not closed: a worker is ready all the same. ``/metrics`` answers with ``metrics``.
+    ``/readyz`` responds with 200 if all ``checks`` pass, else with 503, and with the result of each. ``/circuits``
+    lists the ``circuits`` that are not closed; they do not affect readiness. ``/metrics`` serves ``metrics``.
     """
     if not addresses:
         yield
@@ -138,14 +135,8 @@ async def serve_health(
         text, media_type = await metrics(request.headers.get("accept", ""))
         return Response(text, media_type=media_type)
 
-    answers = {"/healthz": healthz, "/readyz": readyz, "/circuits": open_circuits, "/metrics": all_metrics}
-    app = Starlette(routes=[Route(path, answer) for path, answer in answers.items()])
-    async with _serving(app, addresses):
-        yield
-
-
-@contextlib.asynccontextmanager
-async def _serving(app: Starlette, addresses: Sequence[tuple[str, int]]) -> AsyncIterator[None]:
+    endpoints = {"/healthz": healthz, "/readyz": readyz, "/circuits": open_circuits, "/metrics": all_metrics}
+    app = Starlette(routes=[Route(path, endpoint) for path, endpoint in endpoints.items()])
     config = uvicorn.Config(
         app,
         lifespan="off",
@@ -157,7 +148,7 @@ async def _serving(app: Starlette, addresses: Sequence[tuple[str, int]]) -> Asyn
         timeout_graceful_shutdown=1,
     )
     server = _Server(config)
-    task = asyncio.create_task(server.serve([_listen(*each) for each in addresses]))
+    task = asyncio.create_task(server.serve([_listen(host, port) for host, port in addresses]))
     try:
         yield
     finally:

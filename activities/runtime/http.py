@@ -26,24 +26,29 @@ def retry_after(headers: Mapping[str, str]) -> timedelta | None:
 
     At most five minutes; None where the headers say nothing, or nothing that can be read.
     """
-    milliseconds, given = headers.get("retry-after-ms"), headers.get("retry-after")
+    milliseconds = headers.get("retry-after-ms")
+    text = headers.get("retry-after")
     try:
         if milliseconds is not None:
             seconds = float(milliseconds) / 1000
-        elif given is None:
+        elif text is None:
             return None
-        elif given.strip().replace(".", "", 1).isdigit():
-            seconds = float(given)
+        elif text.strip().replace(".", "", 1).isdigit():
+            seconds = float(text)
         else:
-            seconds = email.utils.parsedate_to_datetime(given).timestamp() - time.time()
+            seconds = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
     except (ValueError, TypeError, OverflowError):
         return None
-    return timedelta(seconds=min(max(seconds, 0), LONGEST_DELAY.total_seconds())) if math.isfinite(seconds) else None
+    if not math.isfinite(seconds):
+        return None
+    return timedelta(seconds=min(max(seconds, 0), LONGEST_DELAY.total_seconds()))
 
 
-def retry_delay(asked: timedelta | None, attempt: int) -> timedelta | None:
-    """The delay before the next attempt: what the server asks for, or None for the delay of Temporal's retry policy.
+def retry_delay(requested: timedelta | None, attempt: int) -> timedelta | None:
+    """The delay before the next attempt: what the server requests, or None for the delay of Temporal's retry policy.
 
-    A server that asks for one second every time would use up all attempts within ten, so late attempts wait longer.
+    A server that requests one second every time would use up all attempts within ten, so late attempts wait longer.
     """
-    return None if asked is not None and attempt >= LATE_ATTEMPT and asked < SHORT_DELAY else asked
+    if requested is not None and attempt >= LATE_ATTEMPT and requested < SHORT_DELAY:
+        return None
+    return requested

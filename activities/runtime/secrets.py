@@ -40,7 +40,7 @@ _LINES = ("OPENAI_CUSTOM_HEADERS", "ANTHROPIC_CUSTOM_HEADERS")
 def environment_secrets(environment: Mapping[str, str]) -> Iterator[str]:
     """The secrets of an environment, also those that a library reads there and Baton does not."""
     yield from (environment.get(name, "") for name in _KEYS)
-    yield from (each.rpartition(":")[2] for each in environment.get(KEYS, "").replace(",", " ").split())
+    yield from (key.rpartition(":")[2] for key in environment.get(KEYS, "").replace(",", " ").split())
     for name in _PAIRS:
         for pair in environment.get(name, "").split(","):
             yield from _of_header(unquote(pair.partition("=")[2]))
@@ -54,8 +54,9 @@ def _of_header(value: str) -> Iterator[str]:
     """The value of a header, and what comes after its scheme, as in ``Bearer TOKEN``."""
     value = value.strip()
     yield value
-    if (scheme := value.partition(" "))[2] and scheme[0].lower() in ("basic", "bearer", "token"):
-        yield scheme[2].strip()
+    scheme, _, credentials = value.partition(" ")
+    if credentials and scheme.lower() in ("basic", "bearer", "token"):
+        yield credentials.strip()
 
 
 def _password(url: str) -> str:
@@ -93,15 +94,18 @@ class SecretStore:
         sources: Path | None = None,
         own_files: Iterable[str] = (),
     ) -> None:
-        self._own, self._environment, self._sources = own, environment, sources
-        files = [Path(each).absolute() for each in sorted(own_files)]
-        self._own_files = files if all(each.is_file() for each in files) else []
-        self._redactor, self._reading = Redactor(), asyncio.Lock()
+        self._own = own
+        self._environment = environment
+        self._sources = sources
+        files = [Path(file).absolute() for file in sorted(own_files)]
+        self._own_files = files if all(file.is_file() for file in files) else []
+        self._redactor = Redactor()
+        self._reading = asyncio.Lock()
         for value in own.values():
             self.remember(value.rstrip("\r\n"))
         for value in environment_secrets(environment):
             self.remember(value)
-        REDACTIONS.record(0)
+        REDACTIONS.record(0)  # so that Prometheus sees the increase with the first redaction
 
     def environment(self, name: str) -> str | None:
         """A variable of the worker's environment; None if it is unset or empty."""
@@ -126,11 +130,11 @@ class SecretStore:
         async with self._reading:
             return await asyncio.to_thread(self._read_files, catalog)
 
-    def hosts_for_brought(self, namespace: str, name: str) -> tuple[str, ...]:
-        """The hosts, as in ``api.example.com, *.example.org``, to which a brought manifest may send a Secret."""
+    def hosts_for_inline(self, namespace: str, name: str) -> tuple[str, ...]:
+        """The hosts, as in ``api.example.com, *.example.org``, to which an inline manifest may send a Secret."""
         secret = self._own.get(namespace, name)
-        given = secret.metadata.annotations.get(ALLOW_INLINE, "") if secret else ""
-        return tuple(host.strip().lower() for host in given.split(",") if host.strip())
+        hosts = secret.metadata.annotations.get(ALLOW_INLINE, "") if secret else ""
+        return tuple(host.strip().lower() for host in hosts.split(",") if host.strip())
 
     def is_noted(self, catalog: str) -> bool:
         """Whether a client on this machine has noted the catalog with that SHA-256: then it is its owner's own."""
@@ -146,11 +150,11 @@ class SecretStore:
             value = secret.value(ref.key) if secret else None
             if value and (value := value.rstrip("\r\n")):  # a newline that an editor or ``echo`` added
                 return self.remember(value)
-        wanted = f"Secret '{namespace}/{ref.name}' with the key '{ref.key}'"
+        key = f"Secret '{namespace}/{ref.name}' with the key '{ref.key}'"
         if of_run.unreadable:
             files = ", ".join(of_run.unreadable)
-            raise KeyMissing(f"no {wanted} is in what can be read of {files}: mend it", retryable=True)
-        raise KeyMissing(f"the worker has no {wanted}: start it with the folder that holds it")
+            raise KeyMissing(f"no {key} is in what can be read of {files}: mend it", retryable=True)
+        raise KeyMissing(f"the worker has no {key}: start it with the folder that holds it")
 
     def redact(self, text: str) -> str:
         """The text with ``[secret]`` in place of every secret of this worker, and of runs that it has read."""
@@ -183,16 +187,19 @@ class SecretStore:
         if file is None or not file.is_file():
             return RunSecrets()
         paths = (Path(path) for path in json.loads(file.read_text()))
-        return _current(each for path in paths if path.exists() for each in manifest_files(path, recursive=True))
+        return _current(file for path in paths if path.exists() for file in manifest_files(path, recursive=True))
 
     def _read_own_files(self) -> None:
         """Takes what the worker's own files hold now; while one of them can't be read, what they held before."""
-        if self._own_files and not (found := _current(self._own_files)).unreadable:
-            self._own = found.secrets
+        if not self._own_files:
+            return
+        current = _current(self._own_files)
+        if not current.unreadable:
+            self._own = current.secrets
 
 
 def _current(files: Iterable[Path]) -> RunSecrets:
-    return _load(tuple((each, _changed_at(each)) for each in files))
+    return _load(tuple((file, _changed_at(file)) for file in files))
 
 
 def _changed_at(file: Path) -> int:

@@ -153,6 +153,10 @@ class Settings(BaseModel):
         """The ``ttl`` of queries that have none, in seconds."""
         return parse_duration(self.query_ttl).total_seconds() if self.query_ttl else None
 
+    def with_all_roles(self) -> "Settings":
+        """The settings of a worker that has every role."""
+        return self.model_copy(update={"roles": frozenset(ROLES)})
+
     def worker_queues(self) -> Iterator[WorkerQueue]:
         """The task queues that the worker polls. A model with a rate has one of its own, as Temporal limits queues."""
         queues: dict[str, set[Role]] = {}

@@ -21,19 +21,20 @@ AFTER_GRACE = 5.0
 async def run_all(workers: Sequence[Worker]) -> AsyncIterator[None]:
     """Runs workers while the block runs, and shuts them down together."""
     async with contextlib.AsyncExitStack() as stack:
-        for each in workers:
-            await stack.enter_async_context(each)
+        for worker in workers:
+            await stack.enter_async_context(worker)
         try:
             yield
         finally:
-            await asyncio.gather(*(each.shutdown() for each in workers))
+            # All at once, not one after the other as the stack would: each takes up to the whole grace period.
+            await asyncio.gather(*(worker.shutdown() for worker in workers))
 
 
 def stopped_by_signals(grace: float) -> asyncio.Event:
-    """An event that SIGINT and SIGTERM set, by which the process is to end within ``grace`` seconds and some.
+    """An event that SIGINT and SIGTERM set. The process ends at most ``grace`` + AFTER_GRACE seconds later.
 
-    After that time it ends with exit code 1 and says where it hung, also if it has only begun to start. That needs
-    neither the event loop nor the interpreter's lock: a function that never returns can't keep the process.
+    After that time faulthandler prints where it hangs and ends it with exit code 1, also during its start. That needs
+    neither the event loop nor the interpreter's lock: a function that never returns can't keep the process alive.
     """
     stopped = asyncio.Event()
 
@@ -46,26 +47,28 @@ def stopped_by_signals(grace: float) -> asyncio.Event:
     return stopped
 
 
-# While it is held, no heartbeat is sent and no other run goes on: what may take long belongs into a bounded process.
-
 _log = logging.getLogger("baton")
 
 STEP = 0.05
-"""Seconds between two looks at the clock."""
+"""Seconds between two measurements of the event loop's lag."""
 
 HELD = 0.05
-"""Seconds of computing in such a time from which on it is logged."""
+"""Seconds of CPU time within a lag that are logged."""
 
 STALLED = 1.0
-"""Seconds from which on it is logged also if this process did not compute: it waited, or the machine was busy."""
+"""Seconds of lag that are logged even without CPU time of this process: it waited, or the machine was busy."""
 
 LOG_EVERY = 10.0
-"""Seconds between two lines in the log: the second one tells the longest time since the first."""
+"""Seconds between two lines in the log, each with the longest lag since the one before."""
 
 
 @contextlib.asynccontextmanager
 async def watch_event_loop() -> AsyncIterator[None]:
-    """Watches the running event loop while the block runs."""
+    """Measures the lag of the running event loop while the block runs, and logs a long one.
+
+    While the loop is blocked, no heartbeat is sent and all other runs wait: what may take long belongs into a thread or
+    a bounded process.
+    """
     task = asyncio.create_task(_watch())
     try:
         yield
@@ -76,25 +79,31 @@ async def watch_event_loop() -> AsyncIterator[None]:
 
 
 async def _watch() -> None:
-    longest, used, logged = 0.0, 0.0, -LOG_EVERY
+    longest = 0.0
+    cpu_time = 0.0  # of this process within the longest lag
+    logged_at = -LOG_EVERY
     while True:
-        due, before = time.monotonic() + STEP, time.process_time()
+        due = time.monotonic() + STEP
+        cpu_before = time.process_time()
         await asyncio.sleep(STEP)
         lag = time.monotonic() - due
         EVENT_LOOP_LAG.record(max(0.0, lag))
         if lag > longest:
-            longest, used = lag, min(lag, time.process_time() - before)
-        if (used > HELD or longest > STALLED) and due - logged > LOG_EVERY:
+            longest = lag
+            cpu_time = min(lag, time.process_time() - cpu_before)
+        if (cpu_time > HELD or longest > STALLED) and due - logged_at > LOG_EVERY:
             text = "the event loop was held for %.0f ms, of which this process computed for %.0f ms: other runs waited"
-            _log.warning(text, longest * 1_000, used * 1_000)
-            longest, used, logged = 0.0, 0.0, due
+            _log.warning(text, longest * 1_000, cpu_time * 1_000)
+            longest = 0.0
+            cpu_time = 0.0
+            logged_at = due
 
 
 def leave_out_loaded_objects() -> None:
-    """Takes all objects that exist now out of later collections: to be called once, when a worker process is ready.
+    """Exempts all objects that exist now from garbage collection: to be called once, when a worker process is ready.
 
-    They are modules, classes and manifests, a quarter of a million objects, and live as long as the process. Looking
-    at all of them was measured to hold the event loop for a fifth of a second.
+    They are modules, classes and manifests, a quarter of a million objects that live as long as the process. A full
+    collection over them was measured to hold the event loop for a fifth of a second.
     """
     gc.collect()
     gc.freeze()

@@ -1,40 +1,39 @@
-"""The command ``baton``: registers the groups of commands, one module each."""
+"""The command ``baton``: registers the modules of commands, in the groups of ``baton --help``."""
 
 from typing import Annotated, NoReturn
 
 import typer
 
-from . import control, conversations, inspect, maintenance, manifests, people, run, schedules, servers, store
+from . import control, inspect, maintenance, manifests, people, run, schedules, servers, sessions, store
 from .exit_codes import run_and_exit
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        maintenance.version()
-        raise typer.Exit
-
 
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Runs teams of language-model agents as durable Temporal workflows.",
+    help="Run teams of language-model agents as durable Temporal workflows.",
 )
-for _group in (
-    run,
-    conversations,
-    conversations,
-    schedules,
-    store,
-    manifests,
-    inspect,
-    control,
-    people,
-    people,
-    servers,
-    maintenance,
-    maintenance,
-):
-    app.add_typer(_group.app)
+
+GROUPS = {
+    "Start runs": (run,),
+    "Show runs": (inspect,),
+    "Control runs": (control, people),
+    "Manifests": (manifests, store),
+    "Schedules and conversations": (schedules, sessions),
+    "Servers and maintenance": (servers, maintenance),
+}
+"""The modules of commands, below the headings of ``baton --help``."""
+
+for _heading, _modules in GROUPS.items():
+    for _module in _modules:
+        for _command in (*_module.app.registered_commands, *_module.app.registered_groups):
+            _command.rich_help_panel = _heading
+        app.add_typer(_module.app)
+
+
+def _print_version(requested: bool) -> None:
+    if requested:
+        maintenance.version()
+        raise typer.Exit
 
 
 @app.callback()

@@ -24,10 +24,10 @@ app = typer.Typer()
 def terminate(
     name: RunName,
     namespace: Namespace = "default",
-    reason: Annotated[str, typer.Option("--reason", help="Why; it is shown in the status.")] = "",
-    now: Annotated[bool, typer.Option("--now", help="Don't wait for the call in flight.")] = False,
+    reason: Annotated[str, typer.Option("--reason", help="The reason, shown in the status.")] = "",
+    now: Annotated[bool, typer.Option("--now", help="Don't wait for calls in flight.")] = False,
 ) -> None:
-    """Ends a run gracefully after the current turn; it counts as completed."""
+    """End a run gracefully after the current turn; its phase is then Completed."""
     from ..runs.runs import request_termination
 
     _control(name, namespace, lambda handle: request_termination(handle, reason, now=now), "was asked to end")
@@ -35,23 +35,23 @@ def terminate(
 
 @app.command()
 def cancel(name: RunName, namespace: Namespace = "default") -> None:
-    """Cancels a run at once; its messages are kept."""
+    """Cancel a run immediately; its messages are kept."""
     _control(name, namespace, lambda handle: handle.cancel(), "was asked to cancel")
 
 
-Person = Annotated[str | None, typer.Option("--as", help="Your name; by default that of your account.")]
+Person = Annotated[str | None, typer.Option("--as", help="Your name; by default your account.")]
 
 
 @app.command()
 def pause(name: RunName, person: Person = None, namespace: Namespace = "default") -> None:
-    """Pauses a run before its next model call; its status says who has paused it."""
+    """Pause a run before its next model call."""
     by = {"name": person or account_name()}
     _control(name, namespace, lambda handle: handle.signal("pause", by), "was asked to pause")
 
 
 @app.command()
 def resume(name: RunName, person: Person = None, namespace: Namespace = "default") -> None:
-    """Resumes a paused run."""
+    """Resume a paused run."""
     by = {"name": person or account_name()}
     _control(name, namespace, lambda handle: handle.signal("resume", by), "was asked to resume")
 
@@ -59,11 +59,11 @@ def resume(name: RunName, person: Person = None, namespace: Namespace = "default
 @app.command()
 def steer(
     name: RunName,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The message to the next speaker.")],
-    speaker: Annotated[str, typer.Option("--as", help="The name under which it is sent.")] = "user",
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The message, which the next speakers read.")],
+    speaker: Annotated[str, typer.Option("--as", help="The sender's name.")] = "user",
     namespace: Namespace = "default",
 ) -> None:
-    """Sends a message into a run's discussion, as a person who takes part."""
+    """Send a message into a run's discussion."""
     from ...contracts.control_messages import SteerRequest, SteerResult
 
     async def send(handle: "RunHandle") -> None:
@@ -77,10 +77,12 @@ def steer(
 @app.command()
 def session(
     name: RunName,
-    values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE …", help="JSON or text; an empty value removes.")],
+    values: Annotated[
+        list[str], typer.Argument(metavar="NAME=VALUE …", help="JSON or text; an empty value removes the name.")
+    ],
     namespace: Namespace = "default",
 ) -> None:
-    """Changes values in a run's session, which the conditions of its panels read."""
+    """Change values in a run's session, which the conditions of its panels read."""
     changes = _read_values(values)
 
     async def change(handle: "RunHandle") -> None:
@@ -90,13 +92,13 @@ def session(
     _control(name, namespace, change)
 
 
-def _read_values(given: Sequence[str]) -> "JsonObject":
+def _read_values(assignments: Sequence[str]) -> "JsonObject":
     """Values written as ``NAME=VALUE``: JSON if it can be read as such, else text. Raises UsageError."""
     changes: JsonObject = {}
-    for each in given:
-        name, equals, text = each.partition("=")
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
         if not (name and equals):
-            raise UsageError(f"'{each}' is not of the form NAME=VALUE")
+            raise UsageError(f"'{assignment}' is not of the form NAME=VALUE")
         try:
             changes[name] = json.loads(text) if text else None
         except ValueError:
@@ -107,7 +109,7 @@ def _read_values(given: Sequence[str]) -> "JsonObject":
 def _control(
     name: str, namespace: str, action: Callable[["RunHandle"], Awaitable[object]], done: str | None = None
 ) -> None:
-    """Does something to a run, and prints ``done`` behind its id. Raises UsageError if the run refuses it."""
+    """Sends a request to a run, and prints ``done`` after its id. Raises UsageError if the run refuses it."""
     from temporalio.client import WorkflowUpdateFailedError
 
     from .client import with_run

@@ -23,8 +23,7 @@ from ..history.follow import follow
 from ..runs.runs import RunHandle, final_status, has_worker
 from ..runs.start import QueryStart, in_ark_dialect, named_start, query_start, run_manifest, start_run
 from ..server.connection import ServerLocation
-from .formats import dump
-from .terminal import print_message, stderr_console
+from .terminal import dump, print_message, stderr_console
 
 
 class RunResults(NamedTuple):
@@ -44,7 +43,7 @@ async def run_queries(
 ) -> RunResults:
     """Starts queries and follows them to their end, unless ``detach``; the queries with their status."""
     if run_id and len(queries) > 1:
-        raise UsageError("an id is for one run: name the Query that it is meant for")
+        raise UsageError("--id is for a single run: name a Query, as in: query/NAME")
     client = await server.connect()
     started = await start_all(client, server, loaded, queries, run_id)
     with _explain_return(started):
@@ -99,14 +98,14 @@ async def _follow_to_end(client: Client, started: list[RunHandle]) -> RunResults
 
 @contextlib.contextmanager
 def _explain_return(started: list[RunHandle]) -> Iterator[None]:
-    """Says how to follow runs again where the user detaches from them or the connection is lost."""
+    """Prints how to follow the runs again if the user detaches from them or the connection is lost."""
     try:
         yield
     except (asyncio.CancelledError, RPCError) as end:
         watch = " or ".join(f"baton watch {handle.id}" for handle in started)
-        lost = "connection lost: the run goes on as soon as Temporal and a worker are back"
-        reason = lost if isinstance(end, RPCError) else "detached: the run goes on"
-        print_message(f"{reason}. Come back with: {watch}")
+        lost = "Connection lost; the run continues when Temporal and a worker are back."
+        reason = lost if isinstance(end, RPCError) else "Detached; the run continues."
+        print_message(f"{reason} Follow it with: {watch}")
         if isinstance(end, RPCError):  # of any kind: a server that is being shut down may answer with any of them
             raise ConnectionLostError(end.message) from None
         raise
@@ -117,13 +116,18 @@ def _link(server: ServerLocation, client: Client, handle: RunHandle) -> str:
 
 
 def printed(results: list[JsonObject], form: str) -> str:
-    """Results as text, JSON or YAML, in a dialect: one object, or a List of several, as ``kubectl get`` prints them."""
-    if form != "text":
-        shown = [in_ark_dialect(each) for each in results] if form.startswith("ark") else results
-        several: JsonObject = {"apiVersion": "v1", "kind": "List", "items": [*shown]}
-        return dump(shown[0] if len(shown) == 1 else several, form)
-    texts = [(str(_at(each, "metadata", "name")), str(_at(each, "status", "message") or "")) for each in results]
-    return "\n\n".join(f"{name}:\n{text}" if len(texts) > 1 else text for name, text in texts)
+    """Results as text, JSON or YAML: one object, or a List of several, as ``kubectl get`` prints them."""
+    if form == "text":
+        texts = [str(_at(result, "status", "message") or "") for result in results]
+        if len(texts) == 1:
+            return texts[0]
+        names = [_at(result, "metadata", "name") for result in results]
+        return "\n\n".join(f"{name}:\n{text}" for name, text in zip(names, texts, strict=True))
+    if form.startswith("ark"):
+        results = [in_ark_dialect(result) for result in results]
+    if len(results) == 1:
+        return dump(results[0], form)
+    return dump({"apiVersion": "v1", "kind": "List", "items": [*results]}, form)
 
 
 def ended_well(result: JsonObject) -> bool:

@@ -8,7 +8,7 @@ import typer
 from ..errors import UsageError
 from .exit_codes import FAILED, CommandEndError
 from .options import Namespace, Output, OutputFormat, QueryFormat, QueryOutput, RunName
-from .terminal import print_result, print_rows, stderr_console
+from .terminal import dump, print_result, print_rows, stderr_console
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -21,21 +21,23 @@ app = typer.Typer()
 
 @app.command("list")
 def list_runs(
-    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Only Queries of this namespace.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="The number of runs.")] = 20,
+    namespace: Annotated[
+        str | None, typer.Option("-n", "--namespace", help="Only runs of Queries in this namespace.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="The maximum number of runs.")] = 20,
     output: Output = OutputFormat.text,
 ) -> None:
-    """Lists the newest runs."""
+    """List the newest runs."""
     from ..runs.runs import COLUMNS, recent_runs
     from .client import with_client
 
-    found = with_client(lambda client: recent_runs(client, namespace, limit))
-    print_rows(COLUMNS, [(run.row, run.value) for run in found], output, "there is no run")
+    runs = with_client(lambda client: recent_runs(client, namespace, limit))
+    print_rows(COLUMNS, [(run.row, run.value) for run in runs], output, "No runs found.")
 
 
 @app.command()
 def status(name: RunName, namespace: Namespace = "default", output: QueryOutput = QueryFormat.text) -> None:
-    """Shows in a few lines how a run is, with its answer so far; with -o yaml its whole status."""
+    """Show a run's status and latest answer; -o yaml shows the complete status."""
     from ..console.status import print_status
     from ..console.watch import print_open_calls
     from ..runs.runs import live_status
@@ -57,7 +59,7 @@ def status(name: RunName, namespace: Namespace = "default", output: QueryOutput 
 
 @app.command()
 def watch(name: RunName, namespace: Namespace = "default") -> None:
-    """Follows a run from its beginning to its end; also shows a run that is over. Ends as ``baton run`` does."""
+    """Follow a run from its start to its end, or replay one that has ended. Exits like 'baton run'."""
     from ..console.status import print_status
     from ..console.watch import Watch
     from ..history.follow import follow
@@ -77,7 +79,7 @@ def watch(name: RunName, namespace: Namespace = "default") -> None:
 
 @app.command()
 def transcript(name: RunName, namespace: Namespace = "default") -> None:
-    """Prints the messages of a run until now."""
+    """Print the messages of a run so far."""
     from rich.console import Console
 
     from ..console.status import print_status
@@ -99,13 +101,12 @@ def events(
     name: RunName,
     namespace: Namespace = "default",
     output: Output = OutputFormat.text,
-    wait: Annotated[bool, typer.Option("-F", "--follow", help="Also new events, until the run is over.")] = False,
+    wait: Annotated[bool, typer.Option("-F", "--follow", help="Print new events until the run ends.")] = False,
 ) -> None:
-    """Prints the events of a run, each with its time."""
+    """Print the events of a run with their times."""
     from ..history.events import Event, EventRecorder
     from ..history.follow import follow
     from .client import with_run
-    from .formats import dump
 
     recorder = EventRecorder()
 
@@ -134,37 +135,37 @@ def tasks(
     ] = None,
     output: Output = OutputFormat.text,
 ) -> None:
-    """Lists the turns of the members in a run's panels and debates, with their times and results."""
+    """List the members' turns in a run's panels and debates, with times and results."""
     from ..history.tasks import COLUMNS, list_tasks
     from .client import with_run
 
-    found = [task for task in with_run(name, namespace, list_tasks) if status in (None, task.status)]
-    none = "no member of a panel has taken a turn in it"
-    print_rows(COLUMNS, [(task.row, task.value) for task in found], output, none)
+    selected = [task for task in with_run(name, namespace, list_tasks) if status in (None, task.status)]
+    print_rows(COLUMNS, [(task.row, task.value) for task in selected], output, "No tasks found.")
 
 
 @app.command()
 def contributions(
     name: Annotated[str | None, typer.Argument(metavar="[NAME|ID]", help="The run of the panel.")] = None,
-    session: Annotated[str | None, typer.Option("--session", help="The session, if it is not a run's own.")] = None,
-    key: Annotated[str, typer.Option("--key", help="The key under which the panel shares them.")] = "contributions",
+    session: Annotated[str | None, typer.Option("--session", help="The session, instead of a run.")] = None,
+    key: Annotated[str, typer.Option("--key", help="The key of the contributions in the session.")] = "contributions",
     namespace: Namespace = "default",
     output: Output = OutputFormat.text,
 ) -> None:
-    """Prints the contributions to a panel that shares them. Reads the journal, as a worker does."""
+    """Print the contributions that a panel shares. Needs the workers' BATON_JOURNAL_URL."""
     import asyncio
 
     from ...contracts.panel import format_transcript
     from ..operations.conversations import read_contributions
     from .client import with_run
-    from .formats import dump
 
     if (name is None) == (session is None):
-        raise UsageError("name a run, or a --session")
+        raise UsageError("pass either a run or --session")
 
     async def run_id(_client: "Client", handle: "RunHandle") -> str:
         return handle.id
 
-    found = asyncio.run(read_contributions(session or with_run(name or "", namespace, run_id), key))
-    values = [json.loads(each.model_dump_json(exclude_none=True)) for each in found]
-    print_result(format_transcript(found) if output is OutputFormat.text else dump(values, output))
+    shared = asyncio.run(read_contributions(session or with_run(name or "", namespace, run_id), key))
+    if output is OutputFormat.text:
+        print_result(format_transcript(shared))
+    else:
+        print_result(dump([json.loads(item.model_dump_json(exclude_none=True)) for item in shared], output))

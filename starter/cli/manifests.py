@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from .options import Files, Output, OutputFormat, Recursive, Target
-from .terminal import print_message, print_result
+from .terminal import dump, print_message, print_result
 
 app = typer.Typer()
 
@@ -23,9 +23,11 @@ class DrawingFormat(StrEnum):
 def validate(
     file: Files,
     recursive: Recursive = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse references outside of the files.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Reject references to manifests that are not in the files.")
+    ] = False,
 ) -> None:
-    """Checks the manifests in FILE and reports every error in them."""
+    """Check the manifests in FILE and report every error."""
     from ...resources.problems import ManifestError
     from .targets import load_manifests
 
@@ -43,7 +45,7 @@ def validate(
 
 @app.command()
 def schema() -> None:
-    """Prints a JSON Schema of all manifests, for completion and checks in an editor."""
+    """Print a JSON Schema of all manifests, for completion and validation in an editor."""
     from ...resources.schema import manifest_schema
 
     print(json.dumps(manifest_schema(), indent=2))
@@ -56,11 +58,9 @@ def graph(
     file: Files,
     recursive: Recursive = False,
     namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Draw only this namespace.")] = None,
-    output: Annotated[
-        DrawingFormat, typer.Option("-o", "--output", help="The form of the drawing on stdout.")
-    ] = DrawingFormat.mermaid,
+    output: Annotated[DrawingFormat, typer.Option("-o", "--output", help="The output format.")] = DrawingFormat.mermaid,
 ) -> None:
-    """Draws the queries in FILE with their targets, or the teams if there is no query, or the resource named."""
+    """Draw the queries in FILE, or its teams if it has no query, or a single resource."""
     from ..diagram.build import build_diagram
     from ..diagram.mermaid import mermaid
     from ..diagram.svg import svg
@@ -77,16 +77,15 @@ def tools(
     agent: Annotated[str | None, typer.Argument(metavar="[AGENT]", help="An agent's name.")] = None,
     file: Files,
     recursive: Recursive = False,
-    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Only agents of this namespace.")] = None,
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Only agents in this namespace.")] = None,
     output: Output = OutputFormat.text,
 ) -> None:
-    """Shows the tools that the models of agents are told of; asks the MCP servers for theirs."""
+    """Show the tools of agents as models see them, including those that MCP servers list."""
     import asyncio
 
     from ..operations.agent_tools import tool_list, tools_of
-    from .formats import dump
     from .targets import choose_agents, load_manifests
 
     loaded = load_manifests(file, recursive=recursive)
-    found = asyncio.run(tools_of(loaded, choose_agents(loaded, agent, namespace)))
-    print_result(tool_list(found) if output is OutputFormat.text else dump([*found], output))
+    agents = asyncio.run(tools_of(loaded, choose_agents(loaded, agent, namespace)))
+    print_result(tool_list(agents) if output is OutputFormat.text else dump([*agents], output))

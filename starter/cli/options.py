@@ -26,18 +26,24 @@ class QueryFormat(StrEnum):
 
 
 Files = Annotated[
-    list[Path], typer.Option("-f", "--file", help="A file or folder of manifests, or - for stdin; may be repeated.")
+    list[Path], typer.Option("-f", "--file", help="A file or folder of manifests, or - for stdin; repeatable.")
 ]
 RunFiles = Annotated[
     list[Path] | None,
-    typer.Option("-f", "--file", help="As for other commands; without it, workers must know what is named."),
+    typer.Option(
+        "-f",
+        "--file",
+        help="A file or folder of manifests, or - for stdin; repeatable. Without it, workers must have them.",
+    ),
 ]
-Recursive = Annotated[bool, typer.Option("-R", "--recursive", help="Also the folders in a folder.")]
+Recursive = Annotated[bool, typer.Option("-R", "--recursive", help="Read folders recursively.")]
 Target = Annotated[str | None, typer.Argument(metavar="[KIND/NAME]", help="A resource, such as team/NAME.")]
 Namespace = Annotated[str, typer.Option("-n", "--namespace", help="The namespace of the Query.")]
-RunName = Annotated[str, typer.Argument(metavar="NAME|ID", help="A run's id, or a Query's name: its newest run.")]
-Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="The form of the result on stdout.")]
+RunName = Annotated[
+    str, typer.Argument(metavar="NAME|ID", help="A run's id, or the name of a Query, for its newest run.")
+]
+Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="The output format.")]
 QueryOutput = Annotated[
     QueryFormat,
-    typer.Option("-o", "--output", help="The form of the result on stdout; ark is YAML with the status of ARK."),
+    typer.Option("-o", "--output", help="The output format; ark is YAML with ARK's status."),
 ]

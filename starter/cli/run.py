@@ -1,12 +1,22 @@
-"""The command ``run``: starts queries, follows them to their end, and prints their results."""
+"""The commands ``run`` and ``chat``, which start queries, follow them to their end and print their results."""
 
-from typing import Annotated
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .exit_codes import FAILED, CommandEndError
 from .options import QueryFormat, QueryOutput, Recursive, RunFiles, Target
-from .terminal import on_one_terminal, print_message, print_result
+from .terminal import on_one_terminal, print_message, print_result, stderr_console
+
+if TYPE_CHECKING:
+    from ...resources.loader import Loaded
+    from ...resources.query import Query, QueryName
+    from ..runs.runs import RunHandle
+    from ..server.connection import ServerLocation
 
 app = typer.Typer()
 
@@ -15,23 +25,27 @@ app = typer.Typer()
 def run(
     *,
     target: Target = None,
-    text: Annotated[str | None, typer.Argument(metavar="[INPUT]", help="The input for it.")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="[INPUT]", help="The input for the resource.")] = None,
     file: RunFiles = None,
     recursive: Recursive = False,
-    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Run only this namespace.")] = None,
-    own_id: Annotated[str | None, typer.Option("--id", help="The run's id; an open run of this id is joined.")] = None,
+    namespace: Annotated[
+        str | None, typer.Option("-n", "--namespace", help="Run only queries in this namespace.")
+    ] = None,
+    own_id: Annotated[
+        str | None, typer.Option("--id", help="The run's id; an open run with this id is joined.")
+    ] = None,
     parameter: Annotated[
-        list[str] | None, typer.Option("-p", "--parameter", help="A query parameter, as name=value; may be repeated.")
+        list[str] | None, typer.Option("-p", "--parameter", help="A query parameter, as name=value; repeatable.")
     ] = None,
     conversation: Annotated[
-        str | None, typer.Option("--conversation", help="Go on with this conversation, or begin it.")
+        str | None, typer.Option("--conversation", help="The conversation to continue or start.")
     ] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Start only; don't follow.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Start the run without following it.")] = False,
     output: QueryOutput = QueryFormat.text,
 ) -> None:
-    """Runs the queries in FILE, or gives INPUT to a target such as team/NAME, and prints the results.
+    """Run the queries in FILE, or send INPUT to a target such as team/NAME, and print the results.
 
-    Without FILE, the workers must know what is named: from the store (baton apply), or from their own files.
+    Without FILE, the workers must have the manifests: from the store (baton apply) or from their own files.
     """
     import asyncio
 
@@ -44,7 +58,7 @@ def run(
     parameters = read_parameters(parameter or ())
     loaded = look_into_store(load_manifests(file, parameters, recursive=recursive)) if file else None
     chosen = choose_queries(loaded, target, text, namespace, parameters)
-    queries = [in_conversation(each, conversation) for each in chosen]
+    queries = [in_conversation(query, conversation) for query in chosen]
     if loaded:
         check_runnable(loaded, queries, remote=uses_remote_server())
     silence_sdk()
@@ -55,3 +69,86 @@ def run(
         print_result(text)
     if not detach and not all(map(ended_well, results.queries)):
         raise CommandEndError(FAILED)
+
+
+@app.command()
+def chat(
+    target: Annotated[
+        str, typer.Argument(metavar="KIND/NAME", help="An agent, a team or a model, such as agent/NAME.")
+    ],
+    *,
+    file: RunFiles = None,
+    recursive: Recursive = False,
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="The namespace of the target.")] = None,
+    conversation: Annotated[
+        str | None, typer.Option("--conversation", help="The conversation to continue; by default a new one.")
+    ] = None,
+) -> None:
+    """Chat with an agent, a team or a model, line by line. Ctrl-C cancels the current answer."""
+    import asyncio
+    import secrets
+
+    from ..server.connection import use_server, uses_remote_server
+    from .client import silence_sdk
+    from .targets import choose_queries, in_conversation, load_manifests, refuse_secrets_of_stdin
+
+    loaded = load_manifests(file, recursive=recursive) if file else None
+    conversation = conversation or f"chat-{secrets.token_hex(4)}"
+    in_conversation(
+        choose_queries(loaded, target, "?", namespace)[0], conversation
+    )  # a mistake raises before the first line
+    if loaded and not uses_remote_server():
+        refuse_secrets_of_stdin(loaded)
+    silence_sdk()
+    print_message(f"Conversation {conversation}. Ctrl-C cancels an answer, Ctrl-D ends the chat.", style="dim")
+    with use_server(print_message, start=True) as server:
+        for line in _lines():
+            (query,) = choose_queries(loaded, target, line, namespace)
+            asyncio.run(_answer(server, loaded, in_conversation(query, conversation)))
+    files = "".join(f"-f {path} " for path in file or ())
+    print_message(f"Continue with: baton chat {files}{target} --conversation {conversation}", style="dim")
+
+
+def _lines() -> Iterator[str]:
+    """The lines that a person writes, until the end of the input or Ctrl-C."""
+    with contextlib.suppress(EOFError, KeyboardInterrupt):
+        while True:
+            if sys.stdin.isatty():
+                print_message("")
+            if line := input("> " if sys.stdin.isatty() else "").strip():
+                yield line
+
+
+async def _answer(server: "ServerLocation", loaded: "Loaded | None", query: "Query | QueryName") -> None:
+    """Runs a query, and prints its messages and how it ended."""
+    from ..console.status import print_status
+    from ..console.watch import Watch
+    from ..history.follow import follow
+    from ..runs.runs import final_status
+    from .execute import start_all
+
+    client = await server.connect()
+    (handle,) = await start_all(client, server, loaded, [query])
+    watch = Watch(client, stderr_console())
+    with _canceled_by_ctrl_c(handle):
+        async with watch.live_view():
+            await follow(client, handle, watch.on_event)
+        status = await final_status(handle)
+    if status.phase != "Completed" or status.notices:
+        print_status(stderr_console(), handle.id, status)
+    if status.message and not (on_one_terminal() and status.message.strip() == watch.last_text.strip()):
+        print_result(status.message)
+
+
+@contextlib.contextmanager
+def _canceled_by_ctrl_c(handle: "RunHandle") -> Iterator[None]:
+    """While the block runs, Ctrl-C cancels the run, and not the command."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    requests = set[asyncio.Task[None]]()  # the loop itself keeps weak references only
+    loop.add_signal_handler(signal.SIGINT, lambda: requests.add(asyncio.create_task(handle.cancel())))
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)

@@ -22,13 +22,13 @@ T = TypeVar("T")
 
 app = typer.Typer()
 schedules = typer.Typer(
-    no_args_is_help=True, help="Schedules, which start queries: list, apply, pause, unpause, trigger, delete."
+    no_args_is_help=True, help="List, apply, pause, unpause, trigger and delete schedules of queries."
 )
 app.add_typer(schedules, name="schedules")
 
 ScheduleName = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
 Namespace = Annotated[str, typer.Option("-n", "--namespace", help="The schedule's namespace.")]
-Note = Annotated[str | None, typer.Option("--note", help="Why; by default, who has done it.")]
+Note = Annotated[str | None, typer.Option("--note", help="The reason; by default who did it.")]
 
 
 @schedules.command("list")
@@ -36,12 +36,12 @@ def list_all(
     namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="List only this namespace.")] = None,
     output: Output = OutputFormat.text,
 ) -> None:
-    """Lists the schedules: when they ran last, and when they run next."""
+    """List schedules with their last and next runs."""
     from ..runs.schedules import COLUMNS, list_schedules
     from .client import with_client
 
-    found = with_client(lambda client: list_schedules(client, namespace))
-    print_rows(COLUMNS, [(each.row, each.value) for each in found], output, "there is no schedule")
+    listed = with_client(lambda client: list_schedules(client, namespace))
+    print_rows(COLUMNS, [(schedule.row, schedule.value) for schedule in listed], output, "No schedules found.")
 
 
 @schedules.command()
@@ -50,7 +50,7 @@ def apply(
     recursive: Recursive = False,
     namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Apply only this namespace.")] = None,
 ) -> None:
-    """Makes the schedules in FILE, or changes those that exist; with all that their queries need."""
+    """Create or update the schedules in FILE, with the manifests that their queries need."""
     import asyncio
 
     from ...resources.schedule import Schedule
@@ -61,89 +61,90 @@ def apply(
     from .targets import load_manifests, refuse_secrets_of_stdin
 
     loaded = look_into_store(load_manifests(file, recursive=recursive))
-    found = [each for each in loaded.catalog.manifests if isinstance(each, Schedule)]
-    wanted = [each for each in found if namespace in (None, each.namespace)]
-    if not wanted:
-        raise UsageError("the files hold no Schedule to apply")
+    in_files = [manifest for manifest in loaded.catalog.manifests if isinstance(manifest, Schedule)]
+    selected = [schedule for schedule in in_files if namespace in (None, schedule.namespace)]
+    if not selected:
+        raise UsageError("no Schedule found in the files")
     remote = uses_remote_server()
-    for each in wanted:
-        scheduled_query(loaded, each, elsewhere=remote)
+    for schedule in selected:
+        scheduled_query(loaded, schedule, elsewhere=remote)  # a mistake raises before any schedule is changed
     if not remote:
         refuse_secrets_of_stdin(loaded)
     silence_sdk()
     with use_server(print_message, start=True) as server:
-        asyncio.run(_apply_all(server, loaded, wanted))
+        asyncio.run(_apply_all(server, loaded, selected))
 
 
-async def _apply_all(server: "ServerLocation", loaded: "Loaded", wanted: "list[Schedule]") -> None:
+async def _apply_all(server: "ServerLocation", loaded: "Loaded", selected: "list[Schedule]") -> None:
     from ...resources.problems import ManifestError
     from ...resources.stored import scheduled_query
     from ..runs.runs import has_worker
     from ..runs.schedules import ScheduleError, apply_schedule
 
     client = await server.connect()
-    for each in wanted:
-        query, catalog = scheduled_query(loaded, each, elsewhere=server.state_dir is None)
+    for schedule in selected:
+        query, catalog = scheduled_query(loaded, schedule, elsewhere=server.state_dir is None)
         if server.state_dir:
             server.state_dir.write_sources(catalog.sha, [Path(name) for name in sorted(loaded.secret_files)])
         try:
-            applied = await apply_schedule(client, each, query, catalog)
+            applied = await apply_schedule(client, schedule, query, catalog)
         except ScheduleError as error:
-            raise ManifestError([loaded.problem(each, ("metadata", "name"), str(error))]) from None
-        print_result(f"schedule/{each.name} {applied}")
-        await _tell_next(client, each)
+            raise ManifestError([loaded.problem(schedule, ("metadata", "name"), str(error))]) from None
+        print_result(f"schedule/{schedule.name} {applied}")
+        await _print_next_run(client, schedule)
     if not await has_worker(client):
         print_message("note: no worker is running; start one with: baton worker")
 
 
-async def _tell_next(client: "Client", schedule: "Schedule") -> None:
-    """Says when it runs next; a person may have paused it."""
+async def _print_next_run(client: "Client", schedule: "Schedule") -> None:
+    """Prints when it runs next, or that it is paused: a person may have done that."""
     from ..runs.schedules import describe_schedule
 
-    found = await describe_schedule(client, schedule.namespace, schedule.name)
-    state, due = found.schedule.state, found.info.next_action_times
+    description = await describe_schedule(client, schedule.namespace, schedule.name)
+    state = description.schedule.state
     if state.paused:
-        why = f" ({state.note})" if state.note else ""
-        print_message(f"it is paused{why}; baton schedules unpause {schedule.name} lets it run", style="dim")
+        note = f" ({state.note})" if state.note else ""
+        print_message(f"paused{note}; resume it with: baton schedules unpause {schedule.name}", style="dim")
     else:
-        print_message(f"next run: {due[0].isoformat() if due else 'never'}", style="dim")
+        times = description.info.next_action_times
+        print_message(f"next run: {times[0].isoformat() if times else 'never'}", style="dim")
 
 
 @schedules.command()
 def pause(name: ScheduleName, namespace: Namespace = "default", note: Note = None) -> None:
-    """Lets a schedule start no more runs; those that are open go on."""
+    """Pause a schedule; open runs continue."""
     text = note or f"paused by {account_name()}"
     _change(name, namespace, lambda handle: handle.pause(note=text), "paused")
 
 
 @schedules.command()
 def unpause(name: ScheduleName, namespace: Namespace = "default", note: Note = None) -> None:
-    """Lets a paused schedule start runs again, from now on."""
+    """Unpause a schedule; missed runs are not started."""
     text = note or f"unpaused by {account_name()}"
     _change(name, namespace, lambda handle: handle.unpause(note=text), "unpaused")
 
 
 @schedules.command()
 def trigger(name: ScheduleName, namespace: Namespace = "default") -> None:
-    """Starts a run now, also of a paused schedule, and prints its id."""
+    """Start a run now, even if the schedule is paused, and print the run's id."""
     from ..runs.schedules import trigger_schedule
 
     if run := _with_schedules(lambda client: trigger_schedule(client, namespace, name)):
         print_result(run)
     else:
-        print_message(f"schedule/{name} has started no run yet, as an earlier one is open: see its overlapPolicy")
+        print_message(f"schedule/{name} has not started a run, since an earlier one is open: see its overlapPolicy")
 
 
 @schedules.command()
 def delete(name: ScheduleName, namespace: Namespace = "default") -> None:
-    """Deletes a schedule; its open runs go on."""
+    """Delete a schedule; open runs continue."""
     _change(name, namespace, lambda handle: handle.delete(), "deleted")
 
 
 def _change(
     name: str, namespace: str, action: "Callable[[ScheduleHandle], Coroutine[Any, Any, None]]", done: str
 ) -> None:
-    """Does something to a schedule, and says so."""
+    """Applies an action to a schedule that exists, and prints what was done."""
     from ..runs.schedules import describe_schedule, schedule_handle
 
     async def change(client: "Client") -> None:

@@ -20,10 +20,10 @@ app = typer.Typer()
 
 
 Manifests = Annotated[
-    list[Path] | None, typer.Option("-f", "--file", help="Manifests that runs may name; may be repeated.")
+    list[Path] | None, typer.Option("-f", "--file", help="A file or folder of manifests for the worker; repeatable.")
 ]
-Port = Annotated[int | None, typer.Option(help="The server's port; without it 7233, or another if that is taken.")]
-UiPort = Annotated[int | None, typer.Option(help="The port of its UI; without it 8233, or another.")]
+Port = Annotated[int | None, typer.Option(help="The server's port; by default 7233, or another if it is taken.")]
+UiPort = Annotated[int | None, typer.Option(help="The UI's port; by default 8233, or another if it is taken.")]
 
 
 @app.command()
@@ -32,9 +32,9 @@ def dev(
     recursive: Recursive = False,
     port: Port = None,
     ui_port: UiPort = None,
-    linger: Annotated[float | None, typer.Option(hidden=True, help="Seconds to stay when nobody needs it.")] = None,
+    linger: Annotated[float | None, typer.Option(hidden=True, help="Seconds to keep running while unused.")] = None,
 ) -> None:
-    """Runs a Temporal server with its UI and a worker on this machine, until Ctrl-C."""
+    """Run a local Temporal server, its UI and a worker, until Ctrl-C."""
     import asyncio
 
     from ..server.connection import stop_idle
@@ -50,28 +50,28 @@ def dev(
         stop_idle(state_dir)  # which a command has started: this one takes its place
     if not asyncio.run(run_dev_server(state_dir, options, partial(_announce, options, state_dir))):
         running = state_dir.read_dev_server()
-        end = "; it ends by itself when no run is open and no command uses it" if running and running.lingering else ""
-        print_message(f"it runs already, at {running.address}{end}" if running else "it runs already")
+        end = "; it stops by itself when no run is open and no command uses it" if running and running.lingering else ""
+        print_message(f"already running at {running.address}{end}" if running else "already running")
         raise CommandEndError(REFUSED)
 
 
 def _announce(options: "DevOptions", state_dir: "StateDir", dev: "DevServer", taken: list[int]) -> None:
-    """Says where the server is, and what to type to use it."""
+    """Prints where the server is, and how other programs use it."""
     if taken:
         ports = " and ".join(map(str, taken))
-        print_message(f"note: the port {ports} is taken, perhaps by another Temporal server, so this one has others.")
-    print_message(f"Temporal is at {dev.address}, its UI at {dev.ui}; everything is kept in {state_dir.folder}.")
-    print_message(f"Worker started, {options.own.catalog.summary} loaded. End with Ctrl-C.")
+        print_message(f"note: port {ports} is in use, perhaps by another Temporal server; using other ports.")
+    print_message(f"Temporal server: {dev.address}, UI: {dev.ui}, data: {state_dir.folder}")
+    print_message(f"Worker started, {options.own.catalog.summary} loaded. Press Ctrl-C to stop.")
     print_message(f"For other programs:\n  export TEMPORAL_ADDRESS={dev.address}")
 
 
 @app.command()
 def worker(
-    paths: Annotated[list[Path] | None, typer.Argument(metavar="[PATH]...", help="As with -f.")] = None,
+    paths: Annotated[list[Path] | None, typer.Argument(metavar="[PATH]...", help="The same as -f.")] = None,
     file: Manifests = None,
     recursive: Recursive = False,
 ) -> None:
-    """Runs a worker for the Temporal of the settings, or for this machine's own, until Ctrl-C."""
+    """Run a worker for the configured Temporal server, or for the local one, until Ctrl-C."""
     from ..server.worker_process import run_worker_process
 
     if code := run_worker_process([*(file or ()), *(paths or ())], recursive=recursive):
@@ -80,12 +80,12 @@ def worker(
 
 @app.command("scripted-model")
 def scripted_model(
-    script: Annotated[Path, typer.Argument(help="A YAML file with the replies.")],
-    port: Annotated[int, typer.Option(help="The port to listen on; 0 takes a free one.")] = 8000,
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A YAML file with the replies.")],
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 for any free port.")] = 8000,
 ) -> None:
-    """Serves OpenAI's protocol with the replies of a script, to try a team without a language model."""
+    """Serve scripted replies over OpenAI's API, to try a team without a language model."""
     from ..scripted_model import Script, ScriptedModel
 
     with ScriptedModel(Script.read(script).answer).serve(port) as url:
-        print_message(f"scripted, no model is asked: OPENAI_BASE_URL={url}")
+        print_message(f"Serving scripted replies: OPENAI_BASE_URL={url}")
         signal.pause()

@@ -40,9 +40,11 @@ def apply(
     file: Files,
     recursive: Recursive = False,
     namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Apply only this namespace.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Also if they need what is not in the store.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Apply even if the store lacks manifests that they need.")
+    ] = False,
 ) -> None:
-    """Writes manifests into the store in the journal, so that every worker knows them: all of FILE, or none."""
+    """Create or update manifests in the store that all workers share: all of FILE, or none."""
     from .targets import in_namespace, load_manifests
 
     loaded = in_namespace(load_manifests(file, recursive=recursive), namespace)
@@ -56,24 +58,26 @@ def get(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The resource's name.")] = None,
     *,
     namespace: Namespace = None,
-    version: Annotated[int | None, typer.Option("--version", min=1, help="This version, not the newest.")] = None,
-    watch: Annotated[bool, typer.Option("-w", "--watch", help="Go on with what changes, until Ctrl-C.")] = False,
+    version: Annotated[
+        int | None, typer.Option("--version", min=1, help="Show this version instead of the newest.")
+    ] = None,
+    watch: Annotated[bool, typer.Option("-w", "--watch", help="Print changes until Ctrl-C.")] = False,
     output: Annotated[
-        StoreFormat, typer.Option("-o", "--output", help="The form of the result on stdout; wide tells more.")
+        StoreFormat, typer.Option("-o", "--output", help="The output format; wide adds details.")
     ] = StoreFormat.text,
 ) -> None:
-    """Shows manifests of the store. Reads the journal, as a worker does."""
+    """Show manifests in the store. Needs the workers' BATON_JOURNAL_URL."""
     from .stored_rows import Selection, print_manifests, watch_manifests
 
-    wanted = Selection.of(kind, name, namespace, version)
-    if version and not wanted.name:
-        raise UsageError("--version is for one resource: name it, as in: baton get team NAME --version 1")
+    selection = Selection.of(kind, name, namespace, version)
+    if version and not selection.name:
+        raise UsageError("--version needs a name, as in: baton get team NAME --version 1")
     if not watch:
-        _with_store(lambda store: print_manifests(store, wanted, output.value))
+        _with_store(lambda store: print_manifests(store, selection, output.value))
     elif output in (StoreFormat.json, StoreFormat.yaml) or version:
-        raise UsageError("--watch prints rows: use it without --version, and with -o text or wide")
+        raise UsageError("--watch can't be combined with --version, or with -o json or yaml")
     else:
-        _with_store(lambda store: watch_manifests(store, wanted, output.value))
+        _with_store(lambda store: watch_manifests(store, selection, output.value))
 
 
 @app.command()
@@ -82,19 +86,19 @@ def delete(
     name: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="The resources' names.")] = None,
     *,
     file: Annotated[
-        list[Path] | None, typer.Option("-f", "--file", help="Delete what these manifests name; may be repeated.")
+        list[Path] | None, typer.Option("-f", "--file", help="Delete the resources in these manifests; repeatable.")
     ] = None,
     recursive: Recursive = False,
     namespace: Namespace = None,
-    force: Annotated[bool, typer.Option("--force", help="Also if other manifests need it.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Delete even if other manifests need it.")] = False,
 ) -> None:
-    """Deletes manifests from the store; runs that have begun go on with theirs."""
+    """Delete manifests from the store; open runs keep theirs."""
     from .stored_rows import Selection
 
-    selected = [Selection.of(kind, each, namespace) for each in name or (None,)] if kind else []
-    if bool(file) == bool(selected) or not all(each.kind and each.name for each in selected):
-        raise UsageError("name what to delete, as in: baton delete team NAME, or its files with -f")
-    keys = _keys_in(file, namespace, recursive=recursive) if file else [each.key for each in selected]
+    selections = [Selection.of(kind, resource, namespace) for resource in name or (None,)] if kind else []
+    if bool(file) == bool(selections) or not all(selection.kind and selection.name for selection in selections):
+        raise UsageError("nothing to delete: pass KIND NAME, as in: baton delete team NAME, or -f FILE")
+    keys = _keys_in(file, namespace, recursive=recursive) if file else [selection.key for selection in selections]
     _with_store(lambda store: store.delete(keys, force=force))
     for key in keys:
         print_result(f"{key[0].lower()}/{key[2]} deleted")

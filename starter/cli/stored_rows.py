@@ -1,8 +1,8 @@
-"""Prints what the store of manifests holds: as a table, as manifests, or row by row as it changes."""
+"""Prints manifests of the store: as a table, as manifests, or row by row as they change."""
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Self
@@ -16,8 +16,7 @@ from ..console.status import print_table
 from ..errors import UsageError
 from ..operations.manifests import Store, StoreError
 from ..text import format_age
-from .formats import dump
-from .terminal import print_result
+from .terminal import dump, print_result, print_rows
 
 WATCH_INTERVAL = 1.0
 """Seconds between two looks at the revision of the store."""
@@ -40,90 +39,99 @@ class Selection:
         word, slash, rest = kind.partition("/")
         if slash and name:
             raise UsageError(f"'{kind}' has a name already: write {word} {rest} {name} for two resources of a kind")
-        found, name = kind_of(word), name or rest or None
-        if found is None and (word.lower() != "all" or name):
+        name = name or rest or None
+        known_kind = kind_of(word)
+        if known_kind is None and (word.lower() != "all" or name):
             raise UsageError(_unknown_kind(word))
-        return cls(found, name, namespace or ("default" if name else None), version)
+        return cls(known_kind, name, namespace or ("default" if name else None), version)
 
     @property
     def key(self) -> Key:
-        """Of a single one."""
+        """The key of a single manifest."""
         return self.kind or "", self.namespace or "", self.name or ""
 
-    def fits(self, stored: StoredManifest) -> bool:
-        """Whether it is one of them."""
-        pairs = (self.kind, stored.kind), (self.namespace, stored.namespace), (self.name, stored.name)
-        return all(wanted in (None, there) for wanted, there in pairs)
+    def matches(self, stored: StoredManifest) -> bool:
+        """Whether a stored manifest is among them."""
+        return (
+            self.kind in (None, stored.kind)
+            and self.namespace in (None, stored.namespace)
+            and self.name in (None, stored.name)
+        )
 
 
 def _unknown_kind(word: str) -> str:
     if word.lower() in ("schedule", "schedules"):
-        return "schedules are not in the store, but in Temporal: see them with baton schedules list"
+        return "schedules are stored in Temporal: list them with baton schedules list"
     if word.lower() in ("secret", "secrets"):
-        return "Secrets are not in the store: workers have them in their files"
+        return "Secrets are never stored: workers read them from files"
     return f"'{word}' is not a kind; {did_you_mean(word.lower(), (*kind_words(), 'all'))}"
 
 
-async def print_manifests(store: Store, wanted: Selection, form: str) -> None:
-    """Prints them once. Raises StoreError if there is no such resource or version."""
-    found = await _find(store, wanted)
-    if form in ("text", "wide"):
-        print_table(Console(highlight=False), _columns(form), _rows(found, wanted, form), "there are none in the store")
+async def print_manifests(store: Store, selection: Selection, output: str) -> None:
+    """Prints the selected manifests once. Raises StoreError if there is no such resource or version."""
+    selected = await _select(store, selection)
+    if output in ("text", "wide"):
+        rows = [(_cells(stored, selection, output), None) for stored in selected]
+        print_rows(_columns(output), rows, output, "No manifests found in the store.")
         return
-    if unreadable := [each for each in found if each.problem]:
-        raise StoreError(f"the stored manifest {unreadable[0].place} can't be read: {unreadable[0].problem}")
-    items: list[JsonValue] = [json.loads(each.manifest) for each in found]
-    several: JsonValue = {"apiVersion": "v1", "kind": "List", "items": items}
-    print_result(dump(items[0] if wanted.name else several, form))
+    for stored in selected:
+        if stored.problem:
+            raise StoreError(f"the stored manifest {stored.place} can't be read: {stored.problem}")
+    manifests: list[JsonValue] = [json.loads(stored.manifest) for stored in selected]
+    if selection.name:
+        print_result(dump(manifests[0], output))
+    else:
+        print_result(dump({"apiVersion": "v1", "kind": "List", "items": manifests}, output))
 
 
-async def watch_manifests(store: Store, wanted: Selection, form: str) -> None:
-    """Prints them, and then a row for each that changes."""
+async def watch_manifests(store: Store, selection: Selection, output: str) -> None:
+    """Prints the selected manifests, and then a row for each change."""
     contents = await store.contents()
-    there, console = [each for each in contents.there if wanted.fits(each)], Console(highlight=False)
-    rows, revision = _rows(there, wanted, form), contents.revision
-    print_table(console, _columns(form), rows, "there are none in the store yet")
-    widths = [max(map(len, column)) for column in zip(_columns(form), *rows, strict=True)]
+    rows = [_cells(stored, selection, output) for stored in contents.there if selection.matches(stored)]
+    print_table(Console(highlight=False), _columns(output), rows, "No manifests found in the store yet.")
+    widths = [max(map(len, column)) for column in zip(_columns(output), *rows, strict=True)]
+    revision = contents.revision
     while True:
         await asyncio.sleep(WATCH_INTERVAL)
         changed = await store.changed_since(revision) if await store.revision() > revision else []
-        revision = max((each.revision for each in changed), default=revision)
-        for row in _rows(filter(wanted.fits, changed), wanted, form):
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            print_result("  ".join(cells).rstrip())
+        revision = max((stored.revision for stored in changed), default=revision)
+        for stored in filter(selection.matches, changed):
+            cells = zip(_cells(stored, selection, output), widths, strict=True)
+            print_result("  ".join(cell.ljust(width) for cell, width in cells).rstrip())
 
 
-async def _find(store: Store, wanted: Selection) -> list[StoredManifest]:
-    if wanted.version:
-        kept = [each for each in await store.versions(wanted.key) if not each.is_deleted]
-        if found := [each for each in kept if each.version == wanted.version]:
-            return found
-        known = ", ".join(str(each.version) for each in kept) or "none"
-        raise StoreError(f"{'/'.join(wanted.key)} has no version {wanted.version}; known: {known}")
+async def _select(store: Store, selection: Selection) -> list[StoredManifest]:
+    if selection.version:
+        versions = [stored for stored in await store.versions(selection.key) if not stored.is_deleted]
+        for stored in versions:
+            if stored.version == selection.version:
+                return [stored]
+        known = ", ".join(str(stored.version) for stored in versions) or "none"
+        raise StoreError(f"{'/'.join(selection.key)} has no version {selection.version}; known: {known}")
     contents = await store.contents()
-    if wanted.name:
-        return [contents.get(wanted.key)]
-    return [each for each in contents.there if wanted.fits(each)]
+    if selection.name:
+        return [contents.get(selection.key)]
+    return [stored for stored in contents.there if selection.matches(stored)]
 
 
-def _columns(form: str) -> Sequence[str]:
-    return (*COLUMNS, "DETAILS") if form == "wide" else COLUMNS
+def _columns(output: str) -> Sequence[str]:
+    return (*COLUMNS, "DETAILS") if output == "wide" else COLUMNS
 
 
-def _rows(found: Iterable[StoredManifest], wanted: Selection, form: str) -> list[tuple[str, ...]]:
-    return [_row(each, wanted, form) for each in found]
-
-
-def _row(stored: StoredManifest, wanted: Selection, form: str) -> tuple[str, ...]:
-    name = stored.name if wanted.kind else f"{stored.kind.lower()}/{stored.name}"
-    version = f"{stored.version}{' (deleted)' * stored.is_deleted}{' (unreadable)' * bool(stored.problem)}"
+def _cells(stored: StoredManifest, selection: Selection, output: str) -> tuple[str, ...]:
+    name = stored.name if selection.kind else f"{stored.kind.lower()}/{stored.name}"
+    version = str(stored.version)
+    if stored.is_deleted:
+        version += " (deleted)"
+    if stored.problem:
+        version += " (unreadable)"
     cells = (name, stored.namespace, version, format_age(datetime.fromtimestamp(stored.changed, UTC)))
-    return (*cells, _details(stored)) if form == "wide" else cells
+    return (*cells, _details(stored)) if output == "wide" else cells
 
 
 def _details(stored: StoredManifest) -> str:
     try:
-        found = stored.resource()
+        resource = stored.resource()
     except ValueError as error:
         return str(error).splitlines()[0]
-    return details(found) if found else ""
+    return details(resource) if resource else ""

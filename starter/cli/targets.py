@@ -20,6 +20,7 @@ from ..errors import UsageError
 from .terminal import print_message
 
 Q = TypeVar("Q", Query, QueryName, Query | QueryName)
+R = TypeVar("R", bound=Resource)
 
 
 def load_manifests(paths: Sequence[Path], parameters: Sequence[Parameter] = (), *, recursive: bool = False) -> Loaded:
@@ -27,7 +28,7 @@ def load_manifests(paths: Sequence[Path], parameters: Sequence[Parameter] = (), 
     loaded = load_files(paths, partial(_with_parameters, parameters), recursive=recursive)
     if loaded.ignored:
         names = ", ".join(loaded.ignored)
-        print_message(f"note: ignored, as no run needs it: {names}", style="dim")
+        print_message(f"note: ignored, no run needs it: {names}", style="dim")
     for notice in loaded.notices():
         print_message(f"warning: {notice}", style="dim")
     return loaded
@@ -45,19 +46,21 @@ def in_namespace(loaded: Loaded, namespace: str | None) -> Loaded:
 def refuse_secrets_of_stdin(loaded: Loaded) -> None:
     """Raises UsageError if a Secret or a literal key was read from standard input, where no worker can find it."""
     if str(STDIN) in loaded.secret_files:
-        why = "the worker reads it where its owner has put it, and no copy is kept"
         raise UsageError(
-            f"a Secret or a key can't come from stdin: {why}. Write it to a file, and name it with -f FILE"
+            "a Secret or a key can't come from stdin: workers read it from its file, and no copy is stored. "
+            "Write it to a file and pass -f FILE"
         )
 
 
-def read_parameters(given: Sequence[str]) -> list[Parameter]:
-    """Parameters written as ``name=value``; raises UsageError for what isn't."""
-    pairs = [each.partition("=") for each in given]
-    for name, equals, value in pairs:
+def read_parameters(assignments: Sequence[str]) -> list[Parameter]:
+    """Parameters written as ``name=value``. Raises UsageError."""
+    parameters = []
+    for assignment in assignments:
+        name, _, value = assignment.partition("=")
         if not (name and value):
-            raise UsageError(f"'{name}{equals}{value}' is no parameter: write -p name=value")
-    return [Parameter(name=name, value=value) for name, _, value in pairs]
+            raise UsageError(f"'{assignment}' is not a parameter: write -p name=value")
+        parameters.append(Parameter(name=name, value=value))
+    return parameters
 
 
 def _with_parameters(parameters: Sequence[Parameter], document: Document) -> Document:
@@ -96,54 +99,50 @@ def choose_queries(
     if loaded is None:
         return [_choose_known(target, text, namespace, parameters)]
     if target is None:
-        queries = [each for each in loaded.catalog.manifests if isinstance(each, Query)]
-        wanted = [each for each in queries if namespace in (None, each.namespace)]
-        if not wanted:
-            raise UsageError(
-                'the files hold no Query to run: add one, or name a target, as in: team/NAME "your question"'
-            )
-        return wanted
-    found = find_resource(loaded, target, namespace)
-    if isinstance(found, Query) and not text:
-        return [found]
-    if found.kind not in TARGETS or not text:
+        queries = _in_namespace([each for each in loaded.catalog.manifests if isinstance(each, Query)], namespace)
+        if not queries:
+            raise UsageError('no Query found in the files: add one, or pass KIND/NAME "question"')
+        return queries
+    resource = find_resource(loaded, target, namespace)
+    if isinstance(resource, Query) and not text:
+        return [resource]
+    if resource.kind not in TARGETS or not text:
         raise UsageError(f"'{target}' takes no input" if text else f"'{target}' needs an input")
-    return [_query(TARGETS[found.kind], found.name, found.namespace, text, parameters)]
+    return [_query(TARGETS[resource.kind], resource.name, resource.namespace, text, parameters)]
 
 
 def in_conversation(query: Q, conversation: str | None) -> Q:
-    """The query as a part of that conversation, in place of its own; as it is for None. Raises UsageError."""
+    """The query in that conversation instead of its own; unchanged for None. Raises UsageError."""
     if conversation is None:
         return query
     if isinstance(query, QueryName):
-        raise UsageError(f"--conversation: query/{query.name} is run as the workers know it: name a team or an agent")
+        raise UsageError(f"--conversation: can't change query/{query.name} of the workers: name a team or an agent")
     try:
-        id_ = TypeAdapter(ConversationId).validate_python(conversation)
+        conversation_id = TypeAdapter(ConversationId).validate_python(conversation)
     except ValidationError as error:
-        raise UsageError(
-            f"--conversation: '{conversation[:40]}' {error.errors()[0]['msg'].removeprefix('Value error, ')}"
-        ) from None
-    return query.model_copy(update={"spec": query.spec.model_copy(update={"conversation_id": id_})})
+        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise UsageError(f"--conversation: '{conversation[:40]}' {reason}") from None
+    return query.in_conversation(conversation_id)
 
 
 def find_resource(loaded: Loaded, target: str, namespace: str | None) -> Resource:
     """The resource that is written as ``KIND/NAME``; raises UsageError."""
     kind, _, name = target.partition("/")
-    found = loaded.catalog.get(kind.capitalize(), namespace or "default", name)
-    if found is None:
+    resource = loaded.catalog.get(kind.capitalize(), namespace or "default", name)
+    if resource is None:
         known = ", ".join(f"{each.kind.lower()}/{each.name}" for each in loaded.catalog.manifests) or "none"
         raise UsageError(f"'{target}' is not in the files in namespace '{namespace or 'default'}'; known: {known}")
-    return found
+    return resource
 
 
 def choose_agents(loaded: Loaded, name: str | None, namespace: str | None) -> list[Agent]:
     """The agent of that name, or all agents (in a namespace). Raises UsageError if there is none."""
-    agents = [each for each in loaded.catalog.manifests if isinstance(each, Agent)]
-    here = [each for each in agents if namespace in (None, each.namespace)]
-    if wanted := [each for each in here if name in (None, each.name)]:
-        return wanted
-    known = ", ".join(each.name for each in here) or "none"
-    raise UsageError(f"the files hold no Agent{f' {name}' if name else ''}; known: {known}")
+    agents = _in_namespace([each for each in loaded.catalog.manifests if isinstance(each, Agent)], namespace)
+    chosen = [agent for agent in agents if name in (None, agent.name)]
+    if not chosen:
+        known = ", ".join(agent.name for agent in agents) or "none"
+        raise UsageError(f"no Agent{f' {name}' if name else ''} found in the files; known: {known}")
+    return chosen
 
 
 def resources_to_draw(loaded: Loaded, target: str | None, namespace: str | None) -> list[Resource]:
@@ -156,10 +155,15 @@ def resources_to_draw(loaded: Loaded, target: str | None, namespace: str | None)
     from ..diagram.build import outermost_teams
 
     queries = [each for each in loaded.catalog.manifests if isinstance(each, Query)]
-    for found in (queries, outermost_teams(loaded.catalog)):
-        if wanted := [each for each in found if namespace in (None, each.namespace)]:
-            return [*wanted]
-    raise UsageError("the files hold no Query and no Team to draw: name what to draw, as in: agent/NAME")
+    chosen: list[Resource] = [*_in_namespace(queries, namespace)]
+    chosen = chosen or [*_in_namespace(outermost_teams(loaded.catalog), namespace)]
+    if not chosen:
+        raise UsageError("no Query or Team found in the files: pass a resource to draw, such as agent/NAME")
+    return chosen
+
+
+def _in_namespace(resources: Sequence[R], namespace: str | None) -> list[R]:
+    return [resource for resource in resources if namespace in (None, resource.namespace)]
 
 
 def _query(kind: TargetType, name: str, namespace: str, text: str, parameters: Sequence[Parameter]) -> Query:
@@ -178,11 +182,11 @@ def _choose_known(
     kind, _, name = (target or "").partition("/")
     if kind.capitalize() in TARGETS and name and text:
         return _query(TARGETS[kind.capitalize()], name, namespace or "default", text, parameters)
+    if name and kind.capitalize() in TARGETS:
+        raise UsageError(f"'{target}' needs an input, as in: {target} \"question\"")
     if kind != "query" or not name:
-        what = f"'{target}' needs an input" if name and kind.capitalize() in TARGETS else "nothing is named to run"
-        raise UsageError(
-            f'{what}: name files with -f, or what workers know, as in: team/NAME "your question", query/NAME'
-        )
+        raise UsageError('nothing to run: pass -f FILE, or KIND/NAME "question"')
     if text or parameters:
-        raise UsageError(f"'{target}' takes no {'input' if text else 'parameters'}: it is run as the workers know it")
+        what = "input" if text else "parameters"
+        raise UsageError(f"'{target}' takes no {what}: the workers have the whole query")
     return QueryName(name, namespace or "default")

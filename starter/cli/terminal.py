@@ -1,14 +1,15 @@
 """Output of the commands: results on stdout, messages on stderr, rows as a table or JSON."""
 
+import json
 import sys
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
 from ..text import escape_control_characters
-from .options import OutputFormat
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
     from rich.console import Console
 
 
@@ -35,20 +36,39 @@ def on_one_terminal() -> bool:
     return sys.stdout.isatty() and sys.stderr.isatty()
 
 
-if TYPE_CHECKING:
-    from pydantic import JsonValue
-
-
 def print_rows(
-    columns: Sequence[str], found: "Sequence[tuple[Sequence[str], JsonValue]]", output: OutputFormat, none: str
+    columns: Sequence[str],
+    rows: "Sequence[tuple[Sequence[str], JsonValue]]",
+    output: str,
+    none: str,
+    *,
+    truncate_last: bool = True,
 ) -> None:
-    """Prints rows as a table, or their values as JSON or YAML."""
+    """Prints rows of cells as a table, or their values as JSON or YAML.
+
+    A table without rows is the text ``none``; ``truncate_last`` is as for ``print_table``.
+    """
     from rich.console import Console
 
     from ..console.status import print_table
-    from .formats import dump
 
-    if output is OutputFormat.text:
-        print_table(Console(highlight=False), columns, [row for row, _ in found], none)
+    if output in ("text", "wide"):
+        print_table(Console(highlight=False), columns, [cells for cells, _ in rows], none, truncate_last=truncate_last)
     else:
-        print_result(dump([value for _, value in found], output))
+        print_result(dump([value for _, value in rows], output))
+
+
+def dump(value: "JsonValue", output: str) -> str:
+    """A value as YAML for ``yaml`` and ``ark``, else as JSON."""
+    if output not in ("yaml", "ark"):
+        return json.dumps(value, indent=2, ensure_ascii=False)
+    import yaml
+
+    class BlockTextDumper(yaml.SafeDumper):
+        """Writes strings of several lines as blocks."""
+
+    def represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+    BlockTextDumper.add_representer(str, represent_text)
+    return yaml.dump(value, Dumper=BlockTextDumper, sort_keys=False, allow_unicode=True, width=120).rstrip()

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ...contracts.errors import Failure
+from ...contracts.message import PersonDecision
 from ...contracts.panel import Decision, PerformResult, RefereeOutput, SpeakerBrief, Verdict
 from ...contracts.requests import AskModelRequest, AskModelResult, SelectResult, UseToolResult
 from ...contracts.text import truncate
@@ -29,11 +30,11 @@ from ..scripted_model import MODEL_PREFIX
 from ..text import escape_control_characters, format_duration
 
 MAX_ARGUMENTS = 500
-"""The length at which arguments that a person has changed are cut."""
+"""The length to which arguments changed by a person are truncated."""
 
 
 def decision_line(event: DecisionAsked | DecisionMade) -> Text:
-    """One line, with the commands by which a call that waits is decided; a reply with its text."""
+    """A pending decision with the commands that make it, or the decision that was made; a reply with its text."""
     asked = event if isinstance(event, DecisionAsked) else event.asked
     if asked.kind == "question":
         return _question_line(event, asked.who)
@@ -41,41 +42,44 @@ def decision_line(event: DecisionAsked | DecisionMade) -> Text:
         return _budget_line(event, asked.who)
     if isinstance(event, DecisionAsked):
         place = f"{event.run.root.id} {event.id}"
-        about = f" waits for a yes: baton approve {place}, or baton reject {place}"
-        return Text.assemble("? ", (event.call.name, "bold yellow"), about)
-    made, name = event.decision, event.asked.call.name
-    who = "the timeout" if made.how == "timeout" else made.by or "somebody"
-    remembered = " (remembered)" if made.how == "remembered" else ""
-    changed = f" with {truncate(made.arguments, MAX_ARGUMENTS)}" if made.arguments else ""
-    reason = f": {made.reason}" if made.reason else ""
-    sign, verb = ("✓", "approved") if made.approved else ("✗", "rejected")
-    return Text.assemble(f"  {sign} ", (name, "cyan"), f" {verb} by {who}{remembered}{changed}{reason}")
+        commands = f" needs approval: baton approve {place}, or baton reject {place}"
+        return Text.assemble("? ", (event.call.name, "bold yellow"), commands)
+    decision = event.decision
+    who = "timeout" if decision.how == "timeout" else decision.by or "somebody"
+    remembered = " (remembered)" if decision.how == "remembered" else ""
+    sign, verb = ("✓", "approved") if decision.approved else ("✗", "rejected")
+    result = f" {verb} by {who}{remembered}{_arguments_and_reason(decision)}"
+    return Text.assemble(f"  {sign} ", (asked.call.name, "cyan"), result)
+
+
+def _arguments_and_reason(decision: PersonDecision) -> str:
+    arguments = f" with {truncate(decision.arguments, MAX_ARGUMENTS)}" if decision.arguments else ""
+    return f"{arguments}: {decision.reason}" if decision.reason else arguments
 
 
 def _budget_line(event: DecisionAsked | DecisionMade, owner: str) -> Text:
     if isinstance(event, DecisionAsked):
-        where = f"baton approvals {event.run.root.id}"
-        return Text.assemble("? the budget of ", (owner, "bold yellow"), f" waits for a yes: {where}")
-    made = event.decision
-    more = f"has {truncate(made.arguments, MAX_ARGUMENTS)} more" if made.arguments else "has more"
-    sign, now = ("✓", more) if made.approved else ("✗", "has no more")
-    reason = f": {made.reason}" if made.reason else ""
-    return Text.assemble(f"  {sign} the budget of ", (owner, "cyan"), f" {now} by {made.by or 'somebody'}{reason}")
+        command = f" needs approval: baton approvals {event.run.root.id}"
+        return Text.assemble("? the budget of ", (owner, "bold yellow"), command)
+    decision = event.decision
+    sign, verb = ("✓", "extended") if decision.approved else ("✗", "not extended")
+    result = f" {verb} by {decision.by or 'somebody'}{_arguments_and_reason(decision)}"
+    return Text.assemble(f"  {sign} the budget of ", (owner, "cyan"), result)
 
 
 def _question_line(event: DecisionAsked | DecisionMade, member: str) -> Text:
     if isinstance(event, DecisionAsked):
-        about = f" is asked: baton reply {event.run.root.id} TEXT --to {event.id}"
-        return Text.assemble("? ", (member, "bold yellow"), f"{about}\n{event.arguments}")
+        command = f": baton reply {event.run.root.id} TEXT --to {event.id}"
+        return Text.assemble("? question for ", (member, "bold yellow"), f"{command}\n{event.arguments}")
     decision = event.decision
     if decision.how == "timeout":
-        return Text.assemble("  ✗ ", (member, "cyan"), " has not replied in time")
+        return Text.assemble("  ✗ ", (member, "cyan"), " did not reply in time")
     by = f"  {'replied' if decision.approved else 'declined'} by {decision.by or 'somebody'}"
     return Text.assemble((member, "bold green"), (by, "dim"), f"\n{event.decision.text or ''}")
 
 
 def role_output_text(brief: SpeakerBrief | None, text: str) -> str:
-    """The answer to a brief as text; unchanged if it is no JSON of the kind that the role is asked for."""
+    """The answer to a brief as text; unchanged if it is not JSON of the role's kind."""
     formatter = _FORMATTERS.get(brief.part) if brief else None
     try:
         return formatter(text) if formatter else text
@@ -111,18 +115,20 @@ SCRIPTED_NOTE = "(the answers below are scripted: no language model is called)"
 """Printed once before the first answer of a scripted model."""
 
 MAX_SHOWN_BYTES = 500
-"""The length at which the arguments and the result of a tool call are cut."""
+"""The length to which the arguments and the result of a tool call are truncated."""
 
 
 class EventPrinter:
     """Prints run events. If it prints several ``runs``, each line names its run.
 
-    ``last_text`` is the text that a member has said last, if it was printed in full.
+    ``last_text`` is the text of the latest message, if it was printed in full.
     """
 
     def __init__(self, console: Console, runs: int = 1) -> None:
-        self._console, self._several_runs = console, runs > 1
-        self._scripted_note_printed, self._teams = False, 0
+        self._console = console
+        self._several_runs = runs > 1
+        self._scripted_note_printed = False
+        self._teams = 0
         self.last_text = ""
 
     def print_event(self, event: RunEvent) -> None:
@@ -148,15 +154,15 @@ class EventPrinter:
                 self._print_failure(call, error)
 
     def print_failed_attempt(self, call: OpenCall) -> None:
-        """Prints a line about the last attempt of a call, which has failed, and when the next one begins."""
-        begins = f"begins at {call.next_at.astimezone():%H:%M:%S}" if call.next_at else "has begun"
+        """Prints the failure of a call's last attempt, and when the next one starts."""
+        start = f"starts at {call.next_at.astimezone():%H:%M:%S}" if call.next_at else "has started"
         reason = " ".join(call.failure.split())
-        error = f": attempt {call.attempt - 1} failed: {reason}; attempt {call.attempt} {begins}"
+        error = f": attempt {call.attempt - 1} failed: {reason}; attempt {call.attempt} {start}"
         run = f" · {call.run.root.id}" if self._several_runs else ""
         self._print_line(Text.assemble("  ✗ ", (call.call.speaker, "red"), error, (run, "dim")))
 
     def print_unfinished(self, name: str, about: str, text: str) -> None:
-        """Prints the part of an answer that a model has written until now."""
+        """Prints an answer that a model is writing, as far as it is known."""
         self._print_line(Text.assemble((name, "bold yellow"), (f"  {about} · unfinished", "dim")))
         self._print_text(f"{text}…")
 
@@ -180,10 +186,10 @@ class EventPrinter:
             self._print_line(Text.assemble(("  ✗ ", "red"), truncate(f"the answer {result.wrong}", MAX_SHOWN_BYTES)))
 
     def _print_request(self, received: RequestReceived) -> None:
-        """Prints what a client has asked of the run: its message, or a line that says it."""
+        """Prints a client's request to the run: its message, or a line about it."""
         run = f" · {received.run.id}" if self._several_runs or received.run.parent else ""
         time = f"{received.at.astimezone():%H:%M:%S}{run}"
-        did = {
+        action = {
             "steer": "",
             "pause": " paused the run",
             "resume": " resumed the run",
@@ -192,14 +198,14 @@ class EventPrinter:
             "cancel": " canceled the run",
         }[received.kind]
         reason = f": {reason}" if (reason := received.data.get("reason")) else ""
-        self._print_line(Text.assemble((received.by, "bold cyan"), did, reason, (f"  {time}", "dim")))
+        self._print_line(Text.assemble((received.by, "bold cyan"), action, reason, (f"  {time}", "dim")))
         if received.kind == "steer":
             self._print_text(str(received.data["text"]))
 
     def _about(
         self, run: RunInfo, call: ActivityCall, result: AskModelResult | PerformResult, duration: timedelta
     ) -> str:
-        """The team, the turn, the model, the tokens, the duration and the run, as far as each is needed."""
+        """The team, the turn, the model, the tokens, the duration and the run, where they are needed."""
         usage = result.message.usage
         parts = (
             run.name if run.kind == "team" and self._teams > 1 and not self._several_runs else "",
@@ -232,7 +238,7 @@ class EventPrinter:
             self._console.print(Text(escape_control_characters(indent(text, "  "))), soft_wrap=True)
 
     def _print_line(self, text: Text) -> None:
-        """Prints a line; what comes after a line end in it is indented, so that nobody else writes lines as Baton's."""
+        """Prints a line; further lines of it are indented, so that texts of others can't pass for lines of Baton."""
         text.plain = escape_control_characters(text.plain)
         self._console.print(Text("\n    ").join(text.split("\n")), soft_wrap=True)
 

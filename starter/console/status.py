@@ -30,7 +30,7 @@ def print_status(console: Console, name: str, status: Status) -> None:
 
 
 def _print_line(console: Console, line: Text) -> None:
-    """Prints a line as it is: with nothing in it that is markup or commands the terminal."""
+    """Prints a line literally: without markup, and with control characters made visible."""
     line.plain = escape_control_characters(line.plain)
     console.print(line, soft_wrap=True)
 
@@ -55,16 +55,19 @@ _PHASE_COLOURS = {
 }
 
 
-def print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], none: str) -> None:
+def print_table(
+    console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], none: str, *, truncate_last: bool = True
+) -> None:
     """Prints rows with one cell for each column, or the text ``none`` if there are no rows.
 
-    All cells are whole, as users copy ids from them; on a terminal those of the last column may be cut.
+    Cells are printed in full, as users copy ids from them; with ``truncate_last``, those of the last column are
+    truncated on a terminal, with a ``…``.
     """
     if not rows:
         console.print(none)
         return
     widths = [max(map(cell_len, column)) for column in zip(columns, *rows, strict=True)]
-    if console.is_terminal:
+    if console.is_terminal and truncate_last:
         space = console.width - sum(widths[:-1]) - 2 * len(widths[:-1])
         widths[-1] = min(widths[-1], max(space, MIN_LAST_COLUMN))
     console.print(_line(columns, widths, "bold"), soft_wrap=True)
@@ -74,11 +77,16 @@ def print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequenc
 
 def _line(cells: Sequence[str], widths: Sequence[int], style: str = "") -> Text:
     line = Text("  ").join(
-        Text(set_cell_size(escape_control_characters(cell), width), style=style or _colour(cell))
+        Text(_fit(escape_control_characters(cell), width), style=style or _colour(cell))
         for cell, width in zip(cells, widths, strict=True)
     )
     line.rstrip()
     return line
+
+
+def _fit(cell: str, width: int) -> str:
+    """The cell in exactly that width, in columns of the terminal."""
+    return set_cell_size(cell, width) if cell_len(cell) <= width else f"{set_cell_size(cell, width - 1)}…"
 
 
 def _colour(cell: str) -> str:
@@ -86,4 +94,4 @@ def _colour(cell: str) -> str:
 
 
 MIN_LAST_COLUMN = 20
-"""The width to which the last column is cut at most, so that a row fits on a line of the terminal."""
+"""The smallest width of a truncated last column, on a terminal too narrow for the row."""

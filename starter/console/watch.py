@@ -1,4 +1,4 @@
-"""Shows runs on the console: their events line by line, and on a terminal below them what is going on."""
+"""Shows runs on the console: their events line by line, and on a terminal their open calls below."""
 
 import asyncio
 import contextlib
@@ -44,17 +44,20 @@ class LiveView:
 
 
 def describe_call(call: OpenCall) -> str:
-    """The team, the turn, the model or the tool, and the attempt, as far as each is known."""
-    run, is_model_call = call.run, isinstance(call.call.request, AskModelRequest)
-    parts = [run.name] if run.kind == "team" else []
-    parts += [format_turn(call.call), call.call.name if is_model_call else f"uses {call.call.name}"]
+    """The team, the turn, the model or the tool, and the attempt, where they are known."""
+    is_model_call = isinstance(call.call.request, AskModelRequest)
+    parts = [
+        call.run.name if call.run.kind == "team" else "",
+        format_turn(call.call),
+        call.call.name if is_model_call else f"uses {call.call.name}",
+    ]
     if call.attempt > 1:
         parts.append(f"{'waiting for ' if call.waiting else ''}attempt {call.attempt}")
     return " · ".join(filter(None, parts))
 
 
 def partial_text(call: OpenCall) -> str:
-    """The last part of the answer that a model is writing."""
+    """The known end of the answer that a model is writing."""
     return ("…" if call.progress.offset else "") + call.progress.text
 
 
@@ -73,7 +76,8 @@ def _call_lines(call: OpenCall, about: str, console: Console, height: int) -> li
 
 def _one_line(text: Text) -> Text:
     text.plain = escape_control_characters(text.plain).replace("\n", " ")
-    text.no_wrap, text.overflow = True, "ellipsis"
+    text.no_wrap = True
+    text.overflow = "ellipsis"
     return text
 
 
@@ -102,8 +106,9 @@ class Watch:
 
     def __init__(self, client: Client, console: Console, runs: int = 1) -> None:
         self.state = LiveState()
-        self._client, self._console = client, console
-        self._told_failures: dict[tuple[str, str], int] = {}
+        self._client = client
+        self._console = console
+        self._printed_attempts: dict[tuple[str, str], int] = {}
         self._printer = EventPrinter(console, runs)
 
     def on_event(self, event: RunEvent) -> None:
@@ -113,7 +118,7 @@ class Watch:
 
     @property
     def last_text(self) -> str:
-        """The text that was said last, if it was printed in full."""
+        """The text of the latest message, if it was printed in full."""
         return self._printer.last_text
 
     @contextlib.asynccontextmanager
@@ -123,7 +128,7 @@ class Watch:
             async with self._drawn():
                 yield
         else:
-            async with _meanwhile(self._tell_failures()):
+            async with _meanwhile(self._print_failures()):
                 yield
 
     @contextlib.asynccontextmanager
@@ -145,12 +150,12 @@ class Watch:
             await read_heartbeats(self._client, [*self.state.open_calls.values()])
             await asyncio.sleep(HEARTBEAT_INTERVAL)
 
-    async def _tell_failures(self) -> None:
+    async def _print_failures(self) -> None:
         while True:
             await read_heartbeats(self._client, [*self.state.open_calls.values()])
             for key, call in self.state.open_calls.items():
-                if call.failure and call.attempt > self._told_failures.get(key, 1):
-                    self._told_failures[key] = call.attempt
+                if call.failure and call.attempt > self._printed_attempts.get(key, 1):
+                    self._printed_attempts[key] = call.attempt
                     self._printer.print_failed_attempt(call)
             await asyncio.sleep(HEARTBEAT_INTERVAL)
 
@@ -168,8 +173,8 @@ class Watch:
 
 @contextlib.asynccontextmanager
 async def _meanwhile(*work: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """Does some work while the block runs, and cancels it at its end."""
-    tasks = [asyncio.create_task(each) for each in work]
+    """Runs coroutines while the block runs, and cancels them at its end."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in work]
     try:
         yield
     finally:
@@ -179,7 +184,7 @@ async def _meanwhile(*work: Coroutine[None, None, None]) -> AsyncIterator[None]:
 
 
 async def print_open_calls(client: Client, handle: RunHandle, console: Console) -> None:
-    """Prints what a run waits for now: its calls, the failures of their last attempts, and the ends of their texts."""
+    """Prints the open calls of a run, the failures of their last attempts, and the ends of their texts."""
     state = LiveState()
     await follow(client, handle, state.apply, wait=False)
     await read_heartbeats(client, state.open_calls.values())

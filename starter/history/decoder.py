@@ -1,10 +1,10 @@
 """Decodes Temporal's history events of one run into run events."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, cast, get_args
 
 from pydantic import JsonValue
 from temporalio.api.common.v1 import Payloads
@@ -18,7 +18,7 @@ from ...contracts.control_messages import read_person, read_steer_request, read_
 from ...contracts.decisions import DECISION, ApproveRequest, AskPersonRequest, RememberedDecision
 from ...contracts.errors import BatonError, BudgetExceeded, BudgetReached, Failure, RunClosed
 from ...contracts.inputs import Continuation
-from ...contracts.message import Message, Quote, RowRange
+from ...contracts.message import Message, Quote
 from ...contracts.panel import BriefRequest, PerformRequest, PerformResult, SpeakerBrief
 from ...contracts.plan import AgentPlan, MemberPlan, QueryPlan, TargetPlan, TeamPlan
 from ...contracts.requests import AppendRequest, AskModelRequest, AskModelResult, Pinned, SelectRequest, UseToolRequest
@@ -42,30 +42,6 @@ from .run_events import (
 )
 
 
-def said_messages(call: ActivityCall, result: CallResult, replies: Mapping[str, Message]) -> Iterator[Message]:
-    """The messages of agents, of people and of a panel's conversation that a call has added.
-
-    ``replies`` are the earlier answers of models and functions by their journal rows: a panel quotes them.
-    """
-    match call.request, result:
-        case AskModelRequest(brief=None, pending=pending), AskModelResult(message=message, wrong=wrong) as answer:
-            yield from (item for item in pending if isinstance(item, Message) and _is_from_person(item))
-            yield from answer.earlier
-            if message.content and not wrong:
-                yield message
-        case AppendRequest(items=items), _:
-            for item in items:
-                if isinstance(item, Quote) and item.row in replies:
-                    yield item.quoted(replies[item.row])
-                elif not isinstance(item, Quote | RowRange) and (item.part or _is_from_person(item) or _is_reply(item)):
-                    yield item
-
-
-def _is_reply(message: Message) -> bool:
-    """Whether it is the turn of a member that is a person."""
-    return message.role == "assistant" and message.decision is not None
-
-
 def _is_from_person(message: Message) -> bool:
     """Whether a person wrote it; Baton's own requests to correct an answer have no name."""
     return message.role == "user" and message.name is not None
@@ -73,7 +49,11 @@ def _is_from_person(message: Message) -> bool:
 
 @dataclass
 class CallTracker:
-    """Follows the calls of one run in their order; ``team`` is the plan of the run's team, if it has one."""
+    """Follows the calls of one run in their order; ``team`` is the plan of the run's team, if it has one.
+
+    ``_replies`` are the answers of models and functions, and ``_briefs`` the briefs of speakers, by journal rows:
+    later calls refer to them by these rows.
+    """
 
     team: TeamPlan | None = None
     _agents: dict[str, AgentPlan] = field(default_factory=dict)
@@ -83,8 +63,8 @@ class CallTracker:
 
     def child_run(self, parent: RunInfo, workflow_id: str, run_id: str) -> RunInfo:
         """A child run of ``parent``, which is the run that is followed."""
-        places = (f"{parent.id}/{place}/" for place in self._hidden_children)
-        return RunInfo(workflow_id, run_id, parent=parent, hidden=parent.hidden or workflow_id.startswith((*places,)))
+        hidden = any(workflow_id.startswith(f"{parent.id}/{place}/") for place in self._hidden_children)
+        return RunInfo(workflow_id, run_id, parent=parent, hidden=parent.hidden or hidden)
 
     def complete(self, run: RunInfo, call: ActivityCall) -> ActivityCall:
         """A scheduled call with everything that is known about it."""
@@ -109,7 +89,7 @@ class CallTracker:
                 self.team = team
                 parts = team.panel.parts.values() if team.panel else ()
                 members: list[MemberPlan | None] = [*team.members, team.aggregator, *parts]
-                self._agents = {each.speaker: each for each in members if isinstance(each, AgentPlan)}
+                self._agents = {member.speaker: member for member in members if isinstance(member, AgentPlan)}
             case (
                 Pinned(plan=AgentPlan() as agent)
                 | Pinned(plan=QueryPlan(targets=(TargetPlan(turn=AgentPlan() as agent),)))
@@ -121,10 +101,27 @@ class CallTracker:
         if call.hidden:
             return ()
         panel = self.team.panel if self.team else None
-        said = said_messages(call, result, self._replies)
+        messages = self._added_messages(call, result)
         if panel and not panel.visibility.client:
-            return tuple(message for message in said if message.part != "deliverable")
-        return tuple(said)
+            return tuple(message for message in messages if message.part != "deliverable")
+        return tuple(messages)
+
+    def _added_messages(self, call: ActivityCall, result: CallResult) -> Iterator[Message]:
+        """The messages of agents, of people and of a panel's conversation; a panel quotes earlier replies."""
+        match call.request, result:
+            case AskModelRequest(brief=None, pending=pending), AskModelResult(message=message, wrong=wrong) as answer:
+                yield from (item for item in pending if isinstance(item, Message) and _is_from_person(item))
+                yield from answer.earlier
+                if message.content and not wrong:
+                    yield message
+            case AppendRequest(items=items), _:
+                for item in items:
+                    if isinstance(item, Quote) and item.row in self._replies:
+                        yield item.quoted(self._replies[item.row])
+                    elif isinstance(item, Message):
+                        is_persons_turn = item.role == "assistant" and item.decision is not None
+                        if item.part or is_persons_turn or _is_from_person(item):
+                            yield item
 
     def _with_name(self, call: ActivityCall) -> ActivityCall:
         """The call with the name of its model, tool or function."""
@@ -168,20 +165,26 @@ REQUEST_EVENTS = (
 async def decode_request(
     converter: DataConverter, run: RunInfo, at: datetime, event: str, attributes: Any
 ) -> RequestReceived | None:
-    """The request of a client; None for what a parent sends on to its child, and for what a run ignores."""
+    """The request of a client; None for what a parent forwards to its child, and for what a run ignores."""
     if event == "workflow_execution_update_accepted":
         request = attributes.accepted_request
-        name, payloads, client = request.input.name, request.input.args, request.meta.identity
+        name = request.input.name
+        payloads = request.input.args
+        client = request.meta.identity
     elif attributes.external_workflow_execution.workflow_id:
         return None
     elif event == "workflow_execution_cancel_requested":
         return RequestReceived(run, at, "cancel", attributes.identity, {"reason": attributes.cause or None})
     else:
-        name, payloads, client = attributes.signal_name, attributes.input, attributes.identity
+        name = attributes.signal_name
+        payloads = attributes.input
+        client = attributes.identity
     value = await _value(converter, payloads)
-    kind: RequestKind | None = next((each for each in get_args(RequestKind) if each == name), None)
-    data = _data(kind, value) if kind else None
-    if kind is None or data is None:
+    if name not in get_args(RequestKind):
+        return None
+    kind = cast(RequestKind, name)
+    data = _data(kind, value)
+    if data is None:
         return None
     return RequestReceived(run, at, kind, _person(kind, value) or client, data)
 
@@ -189,11 +192,11 @@ async def decode_request(
 async def decode_decision(
     converter: DataConverter, event: str, attributes: Any
 ) -> ApproveRequest | RememberedDecision | None:
-    """A person's decision, as a client has sent it, or as another run has sent it on; None for all else."""
+    """A person's decision, from a client or forwarded by another run; None for everything else."""
     if event == "workflow_execution_update_accepted":
-        given = attributes.accepted_request.input
-        kind: type[ApproveRequest | RememberedDecision] | None = ApproveRequest if given.name == "approve" else None
-        payloads = given.args
+        update = attributes.accepted_request.input
+        kind: type[ApproveRequest | RememberedDecision] | None = ApproveRequest if update.name == "approve" else None
+        payloads = update.args
     elif event == "workflow_execution_signaled":
         kind = RememberedDecision if attributes.signal_name in ("remember", "remembered") else None
         payloads = attributes.input
@@ -227,7 +230,7 @@ def _data(kind: RequestKind, value: JsonValue) -> JsonObject | None:
 
 
 async def _value(converter: DataConverter, payloads: Payloads) -> JsonValue:
-    """The value that was sent; None if there is none or it can't be read, as a run takes it."""
+    """The first payload's value; None if there is none or it can't be read: a run treats both alike."""
     if not payloads.payloads:
         return None
     try:
@@ -258,10 +261,15 @@ async def decode_failure(converter: DataConverter, failure: TemporalFailure) -> 
         case ActivityTimeout(message=text):
             return Failure(family="TimeoutError", type="CallTimeout", message=text)
         case ApplicationError(message=text, type=kind, details=[str() as family, *more]):
-            about = next((each for each in more if isinstance(each, dict)), {})
+            about = next((detail for detail in more if isinstance(detail, dict)), {})
             budget = BudgetReached.model_validate(about) if about and kind == BudgetExceeded.__name__ else None
-            known = {"wait": about.get("wait"), "budget": budget}
-            return Failure(family=family, type=kind or "ActivityError", message=text).model_copy(update=known)
+            return Failure(
+                family=family,
+                type=kind or "ActivityError",
+                message=text,
+                wait=about.get("wait"),
+                budget=budget,
+            )
     kind = error.type if isinstance(error, ApplicationError) else None
     text = error.message if isinstance(error, FailureError) else str(error)
     return Failure(family="BatonError", type=kind or "ActivityError", message=text)
@@ -271,7 +279,7 @@ END_EVENTS = {
     f"workflow_execution_{end}": end.replace("_", " ")
     for end in ("completed", "failed", "canceled", "terminated", "timed_out")
 }
-"""The names of the events that end a run, with the word for each."""
+"""The history events that end a run, with the words for people."""
 
 
 async def decode_run_end(converter: DataConverter, run: RunInfo, at: datetime, event: str, attributes: Any) -> RunEnded:
@@ -321,19 +329,21 @@ class HistoryDecoder:
     """Decodes the events of one run in their order, through all executions in which it continues as new."""
 
     def __init__(self, run: RunInfo, converter: DataConverter) -> None:
-        self.run, self._converter = run, converter
-        self.calls, self.decisions = CallTracker(), DecisionTracker()
+        self.run = run
+        self._converter = converter
+        self.calls = CallTracker()
+        self.decisions = DecisionTracker()
         self._started = False
         self._open: dict[int, ActivityCall] = {}
         self._attempts: dict[int, int] = {}
         self._timers: dict[str, str] = {}
 
     def continue_as_new(self, run_id: str) -> None:
-        """Goes on with the history of another execution of the same run."""
+        """Continues with the history of another execution of the same run."""
         self.run = replace(self.run, run_id=run_id, continued_from=self.run.first_run_id)
 
     async def decode(self, event: HistoryEvent) -> list[RunEvent]:
-        """The run events that a history event stands for; most stand for none."""
+        """The run events of a history event; most have none."""
         at = event.event_time.ToDatetime(UTC)
         match event_attributes(event):
             case "workflow_execution_started", started if not self._started:
@@ -357,13 +367,17 @@ class HistoryDecoder:
         return []
 
     async def _run_started(self, at: datetime, started: Any) -> RunStarted:
-        given = await self._input(started)
+        run_input = await self._input(started)
         workflow = started.workflow_type.name
-        kind = next((each for each in ("team", "agent", "model", "tool") if each in given), workflow)
-        name, namespace = given.get("name" if kind == "query" else kind), given.get("namespace")
-        named = replace(self.run, name=str(name or self.run.id), namespace=str(namespace or "default"))
-        self.run = replace(named, type=workflow, kind=kind)
-        if carried := given.get("carried"):  # Temporal has deleted the first executions of this run
+        kind = next((field for field in ("team", "agent", "model", "tool") if field in run_input), workflow)
+        self.run = replace(
+            self.run,
+            type=workflow,
+            kind=kind,
+            name=str(run_input.get("name" if kind == "query" else kind) or self.run.id),
+            namespace=str(run_input.get("namespace") or "default"),
+        )
+        if carried := run_input.get("carried"):  # Temporal has deleted the first executions of this run
             pinned = Continuation.model_validate_json(json.dumps(carried)).pinned
             self.calls.record(pinned)
             return RunStarted(self.run, at, pinned)
@@ -374,20 +388,21 @@ class HistoryDecoder:
         if len(started.input.payloads) != 1:
             return {}
         try:
-            given = await decode_payload(self._converter, started.input, object)
+            value = await decode_payload(self._converter, started.input, object)
         except BatonError:
             return {}
-        return given if isinstance(given, dict) else {}
+        return value if isinstance(value, dict) else {}
 
     async def _request(self, at: datetime, name: str, attributes: Any) -> list[RunEvent]:
-        """What somebody asks of the run, or has decided about its budgets."""
-        if decided := await decode_decision(self._converter, name, attributes):
-            return [*self.decisions.decided(self.run, at, decided)]
+        """A client's request to the run, or a decision about its budgets."""
+        decision = await decode_decision(self._converter, name, attributes)
+        if decision:
+            return [*self.decisions.decided(self.run, at, decision)]
         received = await decode_request(self._converter, self.run, at, name, attributes)
         return [received] if received else []
 
     async def _timer(self, at: datetime, event: HistoryEvent, timer: str) -> list[RunEvent]:
-        """A timer that limits how long a decision is waited for begins, or ends."""
+        """A timer that limits how long a decision is pending starts or fires."""
         if event.HasField("timer_fired_event_attributes"):
             return [*self.decisions.timed_out(self.run, at, self._timers.pop(timer, ""))]
         if event.user_metadata.HasField("summary"):
@@ -402,12 +417,13 @@ class HistoryDecoder:
         return self.calls.complete(self.run, ActivityCall(scheduled.activity_id, activity_type, at, request))
 
     async def _local_activity(self, at: datetime, marker: Any) -> list[RunEvent]:
-        """A local activity. One that has failed but may be retried is called again as a regular activity."""
-        about = json.loads(marker.details["data"].payloads[0].data)
-        call = ActivityCall(about["activity_id"], about["activity_type"], at)
+        """A local activity. One that failed but may be retried is called again as a regular activity."""
+        details = json.loads(marker.details["data"].payloads[0].data)
+        call = ActivityCall(details["activity_id"], details["activity_type"], at)
         if call.activity_type not in RESULT_TYPES or not _is_final(marker):
             return []
-        result, failure = None, None
+        result = None
+        failure = None
         if not marker.HasField("failure"):
             result = await self._result(call, marker.details["result"])
         elif not marker.failure.HasField("canceled_failure_info"):

@@ -52,7 +52,7 @@ RUN_EVENTS = {
     "model": "ModelExecution",
     "tool": "ToolExecution",
 }
-"""The kinds of runs that have events, and how the names of these begin."""
+"""The kinds of runs that have events, and the prefixes of the events' names."""
 
 CALL_EVENTS = {
     "ask_model": "LLMCall",
@@ -63,7 +63,7 @@ CALL_EVENTS = {
     "recall": "MemoryGetMessages",
     "remember": "MemoryAddMessages",
 }
-"""The activity types whose calls have events, and how the names of these begin; they end as in ``LLMCallStarted``."""
+"""The activity types whose calls have events, and the prefixes of the events' names, as in ``LLMCallStarted``."""
 
 
 _REQUEST_EVENTS: dict[RequestKind, str] = {
@@ -74,16 +74,11 @@ _REQUEST_EVENTS: dict[RequestKind, str] = {
     "terminate_team": "TerminationRequested",
     "cancel": "CancellationRequested",
 }
-"""The names of the events of what clients ask of a run."""
-
-
-def request_event(received: RequestReceived) -> tuple[str, JsonObject]:
-    """The event of a client's request: its name, who has asked, and what the request says."""
-    return _REQUEST_EVENTS[received.kind], {"by": received.by, **received.data}
+"""The names of the events of clients' requests. Their data are the requester (``by``) and the request's own data."""
 
 
 def decision_event(event: DecisionAsked | DecisionMade) -> NamedEvent:
-    """The event that a call waits for a person's yes, or that it was decided: by whom, how, and what was changed."""
+    """The event of a pending decision, or of its result: by whom, how, and with which arguments."""
     asked = event.asked if isinstance(event, DecisionMade) else event
     if asked.kind == "question":
         return _question_event(event, asked)
@@ -93,20 +88,29 @@ def decision_event(event: DecisionAsked | DecisionMade) -> NamedEvent:
     shown = not asked.call.hidden
     if isinstance(event, DecisionAsked):
         return "ApprovalRequested", {**about, "arguments": asked.arguments if shown else None}
-    made = event.decision
-    how: JsonObject = {"by": made.by, "how": made.how, "at": format_time(made.at), "reason": made.reason or None}
-    changed = made.arguments if shown else None
-    return "CallApproved" if made.approved else "CallRejected", {**about, **how, "arguments": changed}
+    decision = event.decision
+    return "CallApproved" if decision.approved else "CallRejected", {
+        **about,
+        "by": decision.by,
+        "how": decision.how,
+        "at": format_time(decision.at),
+        "reason": decision.reason or None,
+        "arguments": decision.arguments if shown else None,
+    }
 
 
 def _budget_event(event: DecisionAsked | DecisionMade, asked: DecisionAsked) -> NamedEvent:
     about: JsonObject = {"budget": asked.who, "call": asked.call.id}
     if isinstance(event, DecisionAsked):
         return "GrantRequested", {**about, "text": asked.arguments}
-    made = event.decision
-    how: JsonObject = {"by": made.by, "at": format_time(made.at), "reason": made.reason or None}
-    name = "GrantApproved" if made.approved else "GrantRejected"
-    return name, {**about, **how, "more": made.arguments if made.approved else None}
+    decision = event.decision
+    return "GrantApproved" if decision.approved else "GrantRejected", {
+        **about,
+        "by": decision.by,
+        "at": format_time(decision.at),
+        "reason": decision.reason or None,
+        "more": decision.arguments if decision.approved else None,
+    }
 
 
 def _question_event(event: DecisionAsked | DecisionMade, asked: DecisionAsked) -> NamedEvent:
@@ -119,9 +123,11 @@ def _question_event(event: DecisionAsked | DecisionMade, asked: DecisionAsked) -
 
 
 def started_data(call: ActivityCall, place: JsonObject) -> JsonObject:
-    """The data of the event that a call has started, in the turn that ``place`` says; with the arguments of a tool."""
-    shown = call.activity_type == "use_tool" and not call.hidden
-    return {**_call_data(call, place), **({"arguments": call.arguments} if shown else {})}
+    """The data of the event that a call has started, in the turn ``place``; with the arguments of a tool."""
+    data = _call_data(call, place)
+    if call.activity_type == "use_tool" and not call.hidden:
+        data["arguments"] = call.arguments
+    return data
 
 
 def ended_data(ended: CallEnded, place: JsonObject) -> JsonObject:
@@ -144,7 +150,9 @@ def usage_data(usage: TokenUsage) -> JsonObject:
 
 def _call_data(call: ActivityCall, place: JsonObject) -> JsonObject:
     """Who made a call, when, and the model, tool or function."""
-    caller: JsonObject = {"call": call.id, **({"agent": call.agent} if call.agent else {})}
+    caller: JsonObject = {"call": call.id}
+    if call.agent:
+        caller["agent"] = call.agent
     match call.request:
         case AskModelRequest():
             callee = "engine" if call.activity_type == "execute_agent" else "model"
@@ -162,9 +170,11 @@ def _result_data(ended: CallEnded) -> JsonObject:
     """The result or the error of a call; without content if the call is hidden."""
     match ended.result:
         case AskModelResult(message=message, wrong=wrong):
-            names = [tool_call.name for tool_call in message.tool_calls]
-            content: JsonObject = {"content": message.content, "toolCalls": [*names] or None, "wrong": wrong}
-            return {**({} if ended.call.hidden else content), **usage_data(token_usage(ended))}
+            usage = usage_data(token_usage(ended))
+            if ended.call.hidden:
+                return usage
+            names: list[JsonValue] = [tool_call.name for tool_call in message.tool_calls]
+            return {"content": message.content, "toolCalls": names or None, "wrong": wrong, **usage}
         case UseToolResult(message=message) | PerformResult(message=message):
             return {} if ended.call.hidden else {"content": message.content}
         case SelectResult():
@@ -174,15 +184,9 @@ def _result_data(ended: CallEnded) -> JsonObject:
 
 @dataclass
 class TargetTurn:
-    """The turn of a query's only target; ``target`` is None as long as there is no such turn."""
+    """The turn of a query's only target; ``target`` is None while there is no such turn."""
 
     target: TargetPlan | None = None
-
-    def take_plan(self, result: object) -> None:
-        """Takes up what ``pin`` has returned."""
-        match result:
-            case Pinned(plan=QueryPlan(targets=(TargetPlan() as target,))) if target.turn:
-                self.target = target
 
     def start(self) -> Iterator[NamedEvent]:
         """The turn begins when the query is pinned."""
@@ -192,11 +196,14 @@ class TargetTurn:
     def end(self, ended: RunEnded, usage: TokenUsage) -> Iterator[NamedEvent]:
         """It ends with the query."""
         if self.target:
-            end = {"stopReason": ended.stop_reason, "note": ended.note, **failure_data(ended.failure)}
-            yield (
-                f"{RUN_EVENTS[self.target.type]}{ended.phase}",
-                {**self._data(self.target), **end, **usage_data(usage)},
-            )
+            data = {
+                **self._data(self.target),
+                "stopReason": ended.stop_reason,
+                "note": ended.note,
+                **failure_data(ended.failure),
+                **usage_data(usage),
+            }
+            yield f"{RUN_EVENTS[self.target.type]}{ended.phase}", data
 
     @staticmethod
     def _data(target: TargetPlan) -> JsonObject:
@@ -227,12 +234,6 @@ class TeamTurns:
     _turns: dict[int, _OpenTurn] = field(default_factory=dict)
     _members: dict[int, tuple[int, JsonObject]] = field(default_factory=dict)
 
-    def take_plan(self, result: object) -> None:
-        """Takes up what ``pin`` has returned."""
-        match result:
-            case Pinned(plan=TeamPlan() as plan):
-                self.plan = plan
-
     def place_of(self, call: ActivityCall) -> JsonObject:
         """The turn of the team in which a call is made; in panels also the round, and the role if it is no member's."""
         match call.brief, call.request:
@@ -241,7 +242,8 @@ class TeamTurns:
             case None, _:
                 return {}
             case brief, _:
-                return {**self.place(0, brief.round), **({"part": brief.part} if brief.member_index is None else {})}
+                place = self.place(0, brief.round)
+                return {**place, "part": brief.part} if brief.member_index is None else place
 
     def place(self, number: int, in_round: int = 0) -> JsonObject:
         """The turn of the team in which the ``number``-th turn of a member lies; a panel says in which round."""
@@ -271,8 +273,10 @@ class TeamTurns:
         if number not in self._members:
             return
         key, data = self._members.pop(number)
-        turn, usage = self._turns[key], usage or TokenUsage()
-        turn.ended, turn.usage = turn.ended + 1, turn.usage + usage
+        usage = usage or TokenUsage()
+        turn = self._turns[key]
+        turn.ended += 1
+        turn.usage += usage
         yield f"TeamMember{end}", {**data, **_error(failure), **usage_data(usage)}
         if not self._in_rounds or (end == "Completed" and turn.ended == self._members_in_round):
             yield self._end(key, end, failure)
@@ -293,8 +297,9 @@ class TeamTurns:
 
     def _end(self, key: int, end: str, failure: Failure | None) -> NamedEvent:
         turn = self._turns.pop(key)
-        spoken: JsonObject = {"members": [*turn.members]}
-        return "TeamTurn", {"type": end, **turn.data, **spoken, **failure_data(failure), **usage_data(turn.usage)}
+        members: list[JsonValue] = [*turn.members]
+        data = {**turn.data, "members": members, **failure_data(failure), **usage_data(turn.usage)}
+        return "TeamTurn", {"type": end, **data}
 
     @property
     def _data(self) -> JsonObject:
@@ -355,7 +360,8 @@ class EventBuilder:
     end_message: str | None = None
 
     def __post_init__(self) -> None:
-        self.team_turns, self.target_turn = TeamTurns(self.run), TargetTurn()
+        self.team_turns = TeamTurns(self.run)
+        self.target_turn = TargetTurn()
 
     def add_usage(self, event: RunEvent) -> None:
         """Adds the usage of an event of the run or of a child run."""
@@ -369,7 +375,8 @@ class EventBuilder:
         match event:
             case RunStarted(pinned=pinned) if self.run.kind in RUN_EVENTS:
                 self._take_plan(pinned)
-                yield f"{RUN_EVENTS[self.run.kind]}{'Received' if self.run.kind == 'query' else 'Started'}", self._data
+                beginning = "Received" if self.run.kind == "query" else "Started"
+                yield f"{RUN_EVENTS[self.run.kind]}{beginning}", self._data
             case CallScheduled(call=call):
                 yield from self._call_started(call)
             case CallEnded():
@@ -427,17 +434,26 @@ class EventBuilder:
         else:
             yield from self.team_turns.end_all()
         self.started.add(key)
-        names: JsonObject = {"agent": call.agent, "namespace": request.speaker.split("/")[1], "team": self.run.name}
-        turn = self.open_turns[key] = _AgentTurn({**names, **self.team_turns.place_of(call)}, key)
-        yield "AgentExecutionStarted", turn.data
+        data: JsonObject = {
+            "agent": call.agent,
+            "namespace": request.speaker.split("/")[1],
+            "team": self.run.name,
+            **self.team_turns.place_of(call),
+        }
+        self.open_turns[key] = _AgentTurn(data, key)
+        yield "AgentExecutionStarted", data
 
     def _call_ended(self, ended: CallEnded) -> Iterator[NamedEvent]:
         call = ended.call
         if call.activity_type == "pin":
             yield from self._pinned(ended)
         if call.activity_type in CALL_EVENTS:
-            failed = "Deferred" if is_deferred(ended) else "Failed"
-            end = failed if ended.failure else "Completed" if ended.result else "Canceled"
+            if is_deferred(ended):
+                end = "Deferred"
+            elif ended.failure:
+                end = "Failed"
+            else:
+                end = "Completed" if ended.result else "Canceled"
             yield f"{CALL_EVENTS[call.activity_type]}{end}", ended_data(ended, self.team_turns.place_of(call))
         if isinstance(ended.result, SelectResult):
             self.selected = True
@@ -446,11 +462,12 @@ class EventBuilder:
             usage = TokenUsage(tool_calls=1)
             yield from self.team_turns.end_member(self.team_turns.started, end, ended.failure, usage)
         if (turn := self._open_turn(ended)) and not is_deferred(ended):
-            yield from self._go_on(turn, ended)
+            yield from self._continue_turn(turn, ended)
 
-    def _go_on(self, turn: _AgentTurn, ended: CallEnded) -> Iterator[NamedEvent]:
+    def _continue_turn(self, turn: _AgentTurn, ended: CallEnded) -> Iterator[NamedEvent]:
         """A turn ends with an answer without tool calls, or with the results of tool calls that end the team."""
-        result, turn.failure = ended.result, ended.failure
+        result = ended.result
+        turn.failure = ended.failure
         if isinstance(result, AskModelResult):
             turn.unanswered = len(result.message.tool_calls)
             self.turn_of_reply[result.head.id] = turn.key
@@ -458,8 +475,10 @@ class EventBuilder:
             turn.unanswered -= 1
         if isinstance(result, UseToolResult) and result.ends:
             turn.ends_team = True
-            self.ended_by, self.end_message = ended.call.agent, result.message.content
-        if turn.unanswered == 0 and (turn.ends_team or (isinstance(result, AskModelResult) and _is_answer(result))):
+            self.ended_by = ended.call.agent
+            self.end_message = result.message.content
+        is_answer = isinstance(result, AskModelResult) and not (result.wrong or result.question)
+        if turn.unanswered == 0 and (turn.ends_team or is_answer):
             yield from self._end_turn(turn, "Completed")
 
     def _end_turn(self, turn: _AgentTurn, end: str, failure: Failure | None = None) -> Iterator[NamedEvent]:
@@ -469,8 +488,11 @@ class EventBuilder:
             yield from self.team_turns.end_member(turn.key[0], end, failure, turn.usage)
 
     def _take_plan(self, result: object) -> None:
-        self.target_turn.take_plan(result)
-        self.team_turns.take_plan(result)
+        match result:
+            case Pinned(plan=QueryPlan(targets=(TargetPlan() as target,))) if target.turn:
+                self.target_turn.target = target
+            case Pinned(plan=TeamPlan() as plan):
+                self.team_turns.plan = plan
 
     def _pinned(self, ended: CallEnded) -> Iterator[NamedEvent]:
         """The context of the run is loaded; only a root run has an event for it, since it passes it to its children."""
@@ -479,7 +501,8 @@ class EventBuilder:
             yield "ContextLoadFailed", {**self._data, **failure_data(ended.failure)}
         elif self.run.parent is None and isinstance(ended.result, Pinned):
             yield "ContextLoaded", {**self._data, "messages": ended.result.thread.head.depth}
-            yield from (("ToolsUnavailable", {**self._data, "notice": each}) for each in ended.result.notices)
+            for notice in ended.result.notices:
+                yield "ToolsUnavailable", {**self._data, "notice": notice}
             yield from self.target_turn.start()
 
     def _run_ended(self, ended: RunEnded) -> Iterator[NamedEvent]:
@@ -495,14 +518,15 @@ class EventBuilder:
             reason = ended.note if self.ended_by is None else self.end_message
             yield "TeamTerminated", {**self._data, "member": self.ended_by, "reason": reason}
         if self.run.kind in RUN_EVENTS:
-            end = {"turns": ended.turns, "stopReason": ended.stop_reason, "note": ended.note}
-            data = {**self._data, **end, **failure_data(ended.failure), **usage_data(self.usage)}
+            data = {
+                **self._data,
+                "turns": ended.turns,
+                "stopReason": ended.stop_reason,
+                "note": ended.note,
+                **failure_data(ended.failure),
+                **usage_data(self.usage),
+            }
             yield f"{RUN_EVENTS[self.run.kind]}{ended.phase}", data
-
-
-def _is_answer(result: AskModelResult) -> bool:
-    """Whether an answer without tool calls ends the turn."""
-    return not (result.wrong or result.question)
 
 
 def _turn_key(request: AskModelRequest) -> TurnKey:
@@ -511,10 +535,10 @@ def _turn_key(request: AskModelRequest) -> TurnKey:
 
 
 MAX_VALUE_BYTES = 160
-"""The length at which a value is cut in a line of text."""
+"""The length to which a value is truncated in a line of text."""
 
 HIDDEN_IN_LINES = ("call", "namespace", "tokenUsage")
-"""Data that are in an event's JSON only."""
+"""Data that only an event's JSON has."""
 
 
 @dataclass(frozen=True)
@@ -536,26 +560,30 @@ class Event:
     def line(self) -> str:
         """The event as a line of text."""
         time, name, *_ = self.value.values()
-        data = {key: each for key, each in self.data.items() if key not in HIDDEN_IN_LINES}
+        data = {key: value for key, value in self.data.items() if key not in HIDDEN_IN_LINES}
         usage = self.data.get("tokenUsage")
         if isinstance(usage, dict):
             data["tokens"] = usage["totalTokens"]
-        return f"{time}  {name:<23} {'  '.join(f'{key}={_text(each)}' for key, each in data.items())}"
+        return f"{time}  {name:<23} {'  '.join(f'{key}={_text(value)}' for key, value in data.items())}"
 
 
 class EventRecorder:
-    """Makes the events of a run and its child runs from their run events, which it takes in their order."""
+    """Builds the events of a run and its child runs from their run events, recorded in order."""
 
     def __init__(self) -> None:
         self._builders: dict[str, EventBuilder] = {}
 
     def record(self, event: RunEvent) -> Iterator[Event]:
-        """The events that a run event stands for."""
-        run, builder = event.run, self._builders.get(event.run.first_run_id)
-        if isinstance(event, RequestReceived | DecisionAsked | DecisionMade):
-            named = request_event(event) if isinstance(event, RequestReceived) else decision_event(event)
-            yield from _events(event, run, iter([named]))
+        """The events of a run event."""
+        run = event.run
+        if isinstance(event, RequestReceived):
+            name, data = _REQUEST_EVENTS[event.kind], {"by": event.by, **event.data}
+            yield from _events(event, run, iter([(name, data)]))
             return
+        if isinstance(event, DecisionAsked | DecisionMade):
+            yield from _events(event, run, iter([decision_event(event)]))
+            return
+        builder = self._builders.get(run.first_run_id)
         if builder is None or isinstance(event, RunStarted):
             builder = self._builders[run.first_run_id] = EventBuilder(run)
             yield from self._child_started(run, event)

@@ -18,10 +18,10 @@ from .run_events import RunEnded, RunEvent, RunInfo
 OnEvent = Callable[[RunEvent], None]
 
 EXPIRE = "expire"
-"""The workflow type of a child that is not a part of what happens: it outlives the run, and then deletes it."""
+"""The workflow type of a child that is not followed: it outlives the run, and then deletes it."""
 
 RECONNECT_INTERVAL = 0.5
-"""Seconds between two attempts to read on after the connection was lost."""
+"""Seconds between two attempts to reconnect."""
 
 
 async def follow(
@@ -29,8 +29,8 @@ async def follow(
 ) -> None:
     """Reports all events of a run and its child runs, from the start of the run to its end.
 
-    With ``wait`` false it reports only those that exist already. The run itself is not called: any number of clients
-    can follow it. If the connection is lost, it reconnects for ``reconnect_timeout`` seconds.
+    With ``wait`` false it reports only those that exist already. It reads histories and sends the run nothing, so any
+    number of clients can follow a run. A lost connection is retried for ``reconnect_timeout`` seconds.
 
     Raises:
         RPCError: if Temporal can't be reached for longer than that.
@@ -46,13 +46,15 @@ async def follow(
 
 async def _read_to_the_end(reader: "_HistoryReader", on_event: OnEvent, reconnect_timeout: float) -> None:
     """Reads on until the run is over, and reconnects as long as each connection brings new events in time."""
-    count_at_loss, lost_at = -1, 0.0
+    count_at_loss = -1
+    lost_at = 0.0
     while True:
         try:
             return await reader.read_on(on_event)
         except RPCError:
             if reader.count != count_at_loss:
-                count_at_loss, lost_at = reader.count, time.monotonic()
+                count_at_loss = reader.count
+                lost_at = time.monotonic()
             if time.monotonic() - lost_at >= reconnect_timeout:
                 raise
             await asyncio.sleep(RECONNECT_INTERVAL)
@@ -60,10 +62,10 @@ async def _read_to_the_end(reader: "_HistoryReader", on_event: OnEvent, reconnec
 
 @dataclass
 class _HistoryReader:
-    """Reads the history of one run, and those of its child runs; it can go on where it has stopped.
+    """Reads the history of one run, and those of its child runs; it can continue where it stopped.
 
-    ``later`` are the known executions after the current one: after a reset, they are others than the history names.
-    ``children`` are found by the execution and the event in which they have started.
+    ``later`` are the known executions after the current one: after a reset, they differ from those in the history.
+    ``children`` have as keys the execution and the event in which they were started.
     """
 
     client: Client
@@ -116,7 +118,8 @@ class _HistoryReader:
                 handle = self.client.get_workflow_handle(self.decoder.run.id, run_id=run_id)
                 async for event in handle.fetch_history_events(wait_new_event=wait):
                     if event.event_id > self.last_event_id:
-                        self.last_event_id, self.own_count = event.event_id, self.own_count + 1
+                        self.last_event_id = event.event_id
+                        self.own_count += 1
                         yield event, await self._decode(event)
             except RPCError as error:  # Temporal may delete the history of a child run before that of its parent
                 if error.status != RPCStatusCode.NOT_FOUND or not self.decoder.run.parent:
@@ -134,7 +137,7 @@ class _HistoryReader:
                 self.last_event_id = 0
                 return []
         events = await self.decoder.decode(event)
-        self.over = any(isinstance(each, RunEnded) for each in events)
+        self.over = any(isinstance(run_event, RunEnded) for run_event in events)
         return events
 
 

@@ -31,10 +31,10 @@ from .run_events import (
 
 @dataclass
 class OpenCall:
-    """A call of a model, a tool or a function that is not over, and what its last heartbeat says.
+    """An open call of a model, a tool or a function, and the progress that its last heartbeat reported.
 
-    If ``waiting``, the ``attempt`` has not begun; it begins at ``next_at``. ``failure`` is the error of the attempt
-    before it.
+    If ``waiting``, the ``attempt`` has not started yet; it starts at ``next_at``. ``failure`` is the error of the
+    previous attempt.
     """
 
     run: RunInfo
@@ -48,9 +48,9 @@ class OpenCall:
 
 @dataclass
 class RunProgress:
-    """A run that a client has started: its usage until now, whether it is paused, and its end once it is over.
+    """A run that a client has started: its usage so far, whether it is paused, and its end once it has ended.
 
-    ``waits`` are the calls in it, and in the runs below it, that wait for a person, by the ids of the decisions.
+    ``waits`` are the pending decisions of the run and its child runs, by their ids.
     """
 
     run: RunInfo
@@ -110,9 +110,9 @@ class LiveState:
 
     def _end(self, ended: RunEnded) -> None:
         first = ended.run.first_run_id
-        self.open_calls = {key: each for key, each in self.open_calls.items() if each.run.first_run_id != first}
+        self.open_calls = {key: call for key, call in self.open_calls.items() if call.run.first_run_id != first}
         if root := self.runs.get(ended.run.root.id):
-            root.waits = {key: each for key, each in root.waits.items() if each.run.first_run_id != first}
+            root.waits = {key: asked for key, asked in root.waits.items() if asked.run.first_run_id != first}
         if ended.run.id in self.runs:
             self.runs[ended.run.id].end = ended
 
@@ -132,14 +132,14 @@ async def _read_heartbeats(client: Client, calls: list[OpenCall]) -> None:
         described = await client.get_workflow_handle(run.id, run_id=run.run_id).describe()
     except RPCError:
         return  # the reader of the history gets the same error, and reports it
-    pending = {each.activity_id: each for each in described.raw_description.pending_activities}
+    pending = {activity.activity_id: activity for activity in described.raw_description.pending_activities}
     for call in calls:
-        if found := pending.get(call.call.id):
-            call.attempt = found.attempt
-            call.waiting = found.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
-            known = call.waiting and found.HasField("next_attempt_schedule_time")
-            call.next_at = found.next_attempt_schedule_time.ToDatetime(UTC) if known else None
-            if found.HasField("last_failure"):
-                call.failure = (await decode_failure(client.data_converter, found.last_failure)).message
-            if found.heartbeat_details.payloads:
-                call.progress = await decode_payload(client.data_converter, found.heartbeat_details, LiveText)
+        if activity := pending.get(call.call.id):
+            call.attempt = activity.attempt
+            call.waiting = activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+            is_planned = call.waiting and activity.HasField("next_attempt_schedule_time")
+            call.next_at = activity.next_attempt_schedule_time.ToDatetime(UTC) if is_planned else None
+            if activity.HasField("last_failure"):
+                call.failure = (await decode_failure(client.data_converter, activity.last_failure)).message
+            if activity.heartbeat_details.payloads:
+                call.progress = await decode_payload(client.data_converter, activity.heartbeat_details, LiveText)

@@ -87,7 +87,7 @@ RESULT_TYPES: dict[str, type[CallResult]] = {
 
 
 RequestKind = Literal["pause", "resume", "steer", "session", "terminate_team", "cancel"]
-"""The requests of clients to a run that goes on."""
+"""The requests of clients to an open run."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,8 @@ class RunInfo:
         return self._number_in_id(r"round-(\d+)/\d+")
 
     def _number_in_id(self, pattern: str) -> int:
-        found = re.search(f"/{pattern}/[^/]*$", self.id)
-        return int(found[1]) if found else 0
+        match = re.search(f"/{pattern}/[^/]*$", self.id)
+        return int(match[1]) if match else 0
 
     @property
     def root(self) -> "RunInfo":
@@ -139,9 +139,9 @@ class ActivityCall:
     """One call of an activity.
 
     ``name`` is the model, the tool or the function that is called; ``arguments`` are those of a tool, and ``tool_call``
-    is the id that the model has given to the call. In a panel,
-    ``brief`` is the speaker's brief and ``member`` the name of the member who makes the call. The result of a
-    ``hidden`` call is not shown.
+    is the id that the model has given to the call, empty where a tool is the target of a query. In a panel, ``brief``
+    is the speaker's brief and ``member`` the name of the member who makes the call. The result of a ``hidden`` call is
+    not shown.
     """
 
     id: str
@@ -227,9 +227,9 @@ class RunEnded:
 
 @dataclass(frozen=True)
 class RequestReceived:
-    """A client has asked something of a run, by a signal, an update or Temporal's cancellation.
+    """A client's request to a run, by a signal, an update or Temporal's cancellation.
 
-    ``kind`` is the name of the signal or the update. ``by`` is the person's name that it gives, else the identity of
+    ``kind`` is the name of the signal or the update. ``by`` is the person's name in the request, else the identity of
     the client. ``data`` are ``{text}`` of ``steer``, ``{changes}`` of ``session``, ``{reason, now}`` of
     ``terminate_team``, ``{reason}`` of ``cancel``; nothing for ``pause`` and ``resume``.
     """
@@ -243,9 +243,12 @@ class RequestReceived:
 
 @dataclass(frozen=True)
 class DecisionAsked:
-    """A person is waited for. ``arguments`` are those of the call that needs a yes, the question to ``who``: a member
-    of the team, or the agent in whose call a server asks, or what is used up of a ``budget``, which ``who`` has.
-    ``id`` is that of the decision, for a budget (the history lacks it) that of the run and the call."""
+    """A decision is pending.
+
+    ``arguments`` are, by ``kind``: of an ``approval`` those of the tool call; of a ``question`` its text, to ``who``, a
+    member of the team or the agent in whose call a server asks; of a ``budget`` what is used up, whose owner is
+    ``who``. ``id`` is that of the decision; of a budget ``RUN/CALL``, since the history has no id for it.
+    """
 
     run: RunInfo
     at: datetime
@@ -258,7 +261,7 @@ class DecisionAsked:
 
 @dataclass(frozen=True)
 class DecisionMade:
-    """A call that has waited was approved or rejected; the history shows it when the run goes on with it."""
+    """A pending decision was made; the history shows it when the run continues with the call."""
 
     run: RunInfo
     at: datetime

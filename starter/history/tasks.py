@@ -1,4 +1,4 @@
-"""Makes the tasks of a run's panels from its run events."""
+"""Lists the turns of a run's panels as tasks (round-robin pattern: tasks)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -48,7 +48,7 @@ class TurnTask:
 
     @property
     def seconds(self) -> float | None:
-        """How long it has taken; None while it goes on."""
+        """Its duration; None while it is in progress."""
         return round((self.ended - self.started).total_seconds(), 3) if self.ended else None
 
     @property
@@ -69,7 +69,7 @@ class TurnTask:
             "output": self.output,
             "error": self.error,
         }
-        return {key: each for key, each in value.items() if each is not None}
+        return {key: item for key, item in value.items() if item is not None}
 
     @property
     def row(self) -> tuple[str, ...]:
@@ -80,16 +80,18 @@ class TurnTask:
 
     def end(self, status: TaskStatus, at: datetime) -> None:
         """Ends the task."""
-        self.status, self.ended = status, at
+        self.status = status
+        self.ended = at
 
 
 MAX_OUTPUT_BYTES = 4_000
-"""The length at which the output of a task is cut."""
+"""The length to which the output of a task is truncated."""
 
 
 async def list_tasks(client: Client, handle: RunHandle) -> list[TurnTask]:
-    """The tasks of a run until now; the attempts of those that go on include the present one."""
-    recorder, state = TaskRecorder(), LiveState()
+    """The tasks of a run so far; the attempts of open tasks include the current one."""
+    recorder = TaskRecorder()
+    state = LiveState()
 
     def apply(event: RunEvent) -> None:
         recorder.apply(event)

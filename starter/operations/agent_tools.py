@@ -1,4 +1,4 @@
-"""Asks the servers of agents' tools what the models of these agents would be told."""
+"""Lists the tools of agents as their models see them, including those that MCP servers list."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +11,6 @@ from ...activities.context.value_resolver import ValueResolver
 from ...activities.runtime.functions import FunctionRegistry
 from ...activities.runtime.secrets import SecretStore
 from ...activities.runtime.settings import Settings
-from ...activities.tool.tool import ToolDefinition
 from ...activities.tool.tools import Tools
 from ...contracts.errors import BatonError
 from ...resources.agent import Agent
@@ -29,7 +28,7 @@ async def tools_of(loaded: Loaded, agents: Sequence[Agent]) -> list[JsonObject]:
     functions = FunctionRegistry.of(Settings.of(os.environ).functions, (), max_concurrent=1)
     tools = Tools(secrets, functions)
     try:
-        return [await _tools_of(loaded, each, tools, secrets) for each in agents]
+        return [await _tools_of(loaded, agent, tools, secrets) for agent in agents]
     except BatonError as error:
         raise UsageError(secrets.redact(error.message)) from None
     finally:
@@ -42,13 +41,11 @@ async def _tools_of(loaded: Loaded, agent: Agent, tools: Tools, secrets: SecretS
     catalog = await tools.pin(values)
     pinned = catalog.by_id(agent.id)
     assert isinstance(pinned, Agent)
-    found = await tools.of_agent(pinned, replace(values, catalog=catalog))
-    listed = [_as_json(tool.definition) for tool in found]
-    return {"namespace": agent.namespace, "agent": agent.name, "tools": [*listed]}
-
-
-def _as_json(tool: ToolDefinition) -> JsonObject:
-    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    definitions = [tool.definition for tool in await tools.of_agent(pinned, replace(values, catalog=catalog))]
+    listed: list[JsonValue] = [
+        {"name": tool.name, "description": tool.description, "parameters": tool.parameters} for tool in definitions
+    ]
+    return {"namespace": agent.namespace, "agent": agent.name, "tools": listed}
 
 
 WIDTH = 100

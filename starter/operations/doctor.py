@@ -20,7 +20,7 @@ from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueRequest,
     GetSystemInfoRequest,
 )
-from temporalio.client import Client, WorkflowExecution
+from temporalio.client import Client
 from temporalio.service import RPCError
 
 from ...activities.agent.executors import Executors
@@ -29,7 +29,7 @@ from ...activities.context.metering import ChainedModel
 from ...activities.context.value_resolver import ValueResolver
 from ...activities.model.providers import Providers, types_in
 from ...activities.runtime.secrets import SecretStore
-from ...activities.runtime.settings import ROLES, Settings
+from ...activities.runtime.settings import Settings
 from ...contracts.errors import BatonError
 from ...contracts.settings import SettingsError
 from ...contracts.text import truncate
@@ -46,7 +46,7 @@ from ..errors import START_HINT, UnreachableError
 from ..server.connection import ServerLocation, use_server
 
 MAX_RUNS = 100
-"""Open runs that are examined, the newest first, beside as many for which the server reports problems."""
+"""The number of open runs that are checked, the newest first, besides as many with problems that the server reports."""
 
 BATCH = 20
 """Requests to Temporal at the same time."""
@@ -54,28 +54,28 @@ BATCH = 20
 MAX_ATTEMPTS = 3
 """Failed attempts after which a workflow task or an activity counts as stuck."""
 
-TASK_HINT = "its code fails; nothing is lost: repair the workers or roll them back, and it goes on by itself"
-ACTIVITY_HINT = "make sure that the service it calls answers; it goes on by itself, or: baton terminate --now {}"
+TASK_HINT = "its workflow code fails; nothing is lost: fix or roll back the workers, and it continues by itself"
+ACTIVITY_HINT = "check that the service it calls answers; it then continues by itself, or: baton terminate --now {}"
 
 Stuck = tuple[str, str, str]
-"""A run's id, what is wrong with it, and what to do."""
+"""A run's id, its problem, and a hint."""
 
 
 async def stuck_runs(client: Client, queue: str) -> AsyncIterator[Stuck]:
     """The stuck runs among the open runs of a task queue."""
     open_here = f"TaskQueue = '{queue}' AND ExecutionStatus = 'Running'"
-    found: dict[str, WorkflowExecution] = {}
-    for wanted in (f"{open_here} AND TemporalReportedProblems IS NOT NULL", open_here):
+    ids: dict[str, None] = {}  # as an ordered set
+    for query in (f"{open_here} AND TemporalReportedProblems IS NOT NULL", open_here):
         try:
-            async for run in client.list_workflows(wanted, limit=MAX_RUNS):
-                found.setdefault(run.id, run)
+            async for run in client.list_workflows(query, limit=MAX_RUNS):
+                ids[run.id] = None
         except RPCError:  # an older server does not know this search attribute
             continue
-    ids = [*found]
-    for start in range(0, len(ids), BATCH):
-        for each in await asyncio.gather(*(_stuck(client, run) for run in ids[start : start + BATCH])):
-            if each:
-                yield each
+    run_ids = [*ids]
+    for start in range(0, len(run_ids), BATCH):
+        for stuck in await asyncio.gather(*(_stuck(client, run) for run in run_ids[start : start + BATCH])):
+            if stuck:
+                yield stuck
 
 
 async def _stuck(client: Client, run: str) -> Stuck | None:
@@ -119,41 +119,44 @@ CheckResults = AsyncIterator[CheckResult]
 
 async def collect(what: str, results: CheckResults, hint: str) -> list[CheckResult]:
     """The results of a check, or the error or timeout that ended it, as a result with ``hint``."""
-    found: list[CheckResult] = []
+    collected: list[CheckResult] = []
     try:
         async with asyncio.timeout(CHECK_TIMEOUT):
-            async for each in results:
-                found.append(each)
+            async for result in results:
+                collected.append(result)
     except TimeoutError:
-        found.append(CheckResult(what, False, f"no answer within {CHECK_TIMEOUT:g} s", hint))
+        collected.append(CheckResult(what, False, f"no answer within {CHECK_TIMEOUT:g} s", hint))
     except (RPCError, BatonError) as error:
-        found.append(CheckResult(what, False, error.message, hint))
-    return found
+        collected.append(CheckResult(what, False, error.message, hint))
+    return collected
 
 
 async def server(client: Client) -> CheckResults:
     """The server and its namespace, with their limits."""
     info = await client.workflow_service.get_system_info(GetSystemInfoRequest(), retry=True)
     yield CheckResult("server", True, f"Temporal {info.server_version} at {client.service_client.config.target_host}")
-    asked = DescribeNamespaceRequest(namespace=client.namespace)
-    space = await client.workflow_service.describe_namespace(asked, retry=True)
-    kept = space.config.workflow_execution_retention_ttl.ToTimedelta()
-    ok, longer = kept >= MIN_RETENTION, f"namespace update --namespace {client.namespace} --retention 30d"
-    hint = "" if ok else f"temporal operator {longer}"
-    yield CheckResult("retention", ok, f"closed runs are kept for {kept.days} days", hint)
-    if largest := space.namespace_info.limits.blob_size_limit_error:
+    request = DescribeNamespaceRequest(namespace=client.namespace)
+    namespace = await client.workflow_service.describe_namespace(request, retry=True)
+    retention = namespace.config.workflow_execution_retention_ttl.ToTimedelta()
+    ok = retention >= MIN_RETENTION
+    hint = "" if ok else f"temporal operator namespace update --namespace {client.namespace} --retention 30d"
+    yield CheckResult("retention", ok, f"closed runs are kept for {retention.days} days", hint)
+    if largest := namespace.namespace_info.limits.blob_size_limit_error:
         yield CheckResult("limits", True, f"one value may have {largest:,} bytes")
-    known = await search_attributes.registered(client)
-    text = "runs can be searched by team, strategy, phase and reason" if known else "runs can't be searched by team"
-    yield CheckResult("attributes", known, text, "" if known else f"{REGISTER_ATTRIBUTES}; then restart the workers")
+    if await search_attributes.registered(client):
+        yield CheckResult("attributes", True, "runs can be searched by team, strategy, phase and reason")
+    else:
+        hint = f"{REGISTER_ATTRIBUTES}; then restart the workers"
+        yield CheckResult("attributes", False, "runs can't be searched by team", hint)
 
 
 async def workers(client: Client, settings: Settings) -> CheckResults:
     """The workers that poll the task queues of these settings, each counted once."""
-    for queue in settings.model_copy(update={"roles": frozenset(ROLES)}).worker_queues():
+    for queue in settings.with_all_roles().worker_queues():
         count = len(await live_workers(client, queue.name))
-        kinds = {"WORKFLOW": "runs", "ACTIVITY": "calls"} if "workflows" in queue.roles else {"ACTIVITY": "calls"}
-        waiting = [f"{await _backlog(client, queue.name, kind)} {what}" for kind, what in kinds.items()]
+        waiting = [f"{await _backlog(client, queue.name, 'ACTIVITY')} calls"]
+        if "workflows" in queue.roles:
+            waiting.insert(0, f"{await _backlog(client, queue.name, 'WORKFLOW')} runs")
         who = f"{count or 'no'} worker{'' if count == 1 else 's'}"
         text = f"{who} on the task queue {queue.name}, {' and '.join(waiting)} waiting"
         hint = f"start one that serves {', '.join(sorted(queue.roles))}: baton worker -f PATH"
@@ -161,20 +164,20 @@ async def workers(client: Client, settings: Settings) -> CheckResults:
 
 
 async def _backlog(client: Client, queue: str, kind: str) -> int:
-    """How many tasks wait in a task queue, about."""
-    asked = DescribeTaskQueueRequest(
+    """The approximate number of tasks in the backlog of a task queue."""
+    request = DescribeTaskQueueRequest(
         namespace=client.namespace,
         task_queue=TaskQueue(name=queue),
         task_queue_type=TaskQueueType.Value(f"TASK_QUEUE_TYPE_{kind}"),
         report_stats=True,
     )
-    found = await client.workflow_service.describe_task_queue(asked, retry=True)
-    return int(found.stats.approximate_backlog_count)
+    description = await client.workflow_service.describe_task_queue(request, retry=True)
+    return int(description.stats.approximate_backlog_count)
 
 
 async def runs(client: Client, settings: Settings) -> CheckResults:
     """Runs that are stuck."""
-    stuck = [each async for each in stuck_runs(client, settings.task_queue)]
+    stuck = [run async for run in stuck_runs(client, settings.task_queue)]
     for run, text, hint in stuck:
         yield CheckResult("run", False, f"{run}: {text}", hint)
     if not stuck:
@@ -190,14 +193,14 @@ async def journal(settings: Settings) -> CheckResults:
         yield CheckResult("journal", True, f"{where} does not exist yet: the first worker creates it")
         return
     try:
-        found = await engine.run(journal_version)
+        current = await engine.run(journal_version)
     finally:
         await engine.dispose()
-    ok = found <= VERSION
-    text = f"is of version {found}" if found else "is empty: the first worker creates its tables"
-    if 0 < found < VERSION:
+    ok = current <= VERSION
+    text = f"is of version {current}" if current else "is empty: the first worker creates its tables"
+    if 0 < current < VERSION:
         text += f": the next worker that starts migrates it to version {VERSION}"
-    hint = "" if ok else f"this Baton knows the tables up to version {VERSION}: run one that knows version {found}"
+    hint = "" if ok else f"this Baton knows the tables up to version {VERSION}: run one that knows version {current}"
     yield CheckResult("journal", ok, f"{where} {text}", hint)
 
 
@@ -220,7 +223,7 @@ async def models(loaded: Loaded, environment: Mapping[str, str], providers: Prov
     try:
         hint = "check its address and key"
         results = await asyncio.gather(*(collect("model", check(model), hint) for model in models))
-        return [replace(each, text=secrets.redact(each.text)) for of_model in results for each in of_model]
+        return [_redacted(result, secrets) for of_model in results for result in of_model]
     finally:
         await providers.close()
 
@@ -228,24 +231,34 @@ async def models(loaded: Loaded, environment: Mapping[str, str], providers: Prov
 async def executors(loaded: Loaded, environment: Mapping[str, str]) -> list[CheckResult]:
     """Whether each ExecutionEngine and A2AServer answers, and the skills of the agents of the latter."""
     secrets = SecretStore(loaded.secrets, environment)
-    values, made = ValueResolver(loaded.catalog, secrets), Executors(secrets)
-    known = [each for each in loaded.catalog.manifests if isinstance(each, Executor)]
-    agents = [each for each in loaded.catalog.manifests if isinstance(each, Agent) and each.a2a_address]
-    found = {each.id: each for each in (*(find_executor(agent, loaded.catalog) for agent in agents), *known) if each}
+    values = ValueResolver(loaded.catalog, secrets)
+    clients = Executors(secrets)
+    executors: dict[str, Executor] = {}
+    for manifest in loaded.catalog.manifests:
+        if isinstance(manifest, Agent) and manifest.a2a_address:
+            executor = find_executor(manifest, loaded.catalog)
+            if executor:
+                executors[executor.id] = executor
+        elif isinstance(manifest, Executor):
+            executors[manifest.id] = manifest
 
     async def check(executor: Executor) -> CheckResults:
-        text = await (await made.of(executor)).check(executor, values)
+        text = await (await clients.of(executor)).check(executor, values)
         yield CheckResult("agents", True, f"{executor.id}: {text}")
 
     try:
         hint = "check its address and headers"
-        results = await asyncio.gather(*(collect("agents", check(each), hint) for each in found.values()))
-        return [replace(each, text=secrets.redact(each.text)) for of_one in results for each in of_one]
+        results = await asyncio.gather(*(collect("agents", check(each), hint) for each in executors.values()))
+        return [_redacted(result, secrets) for of_executor in results for result in of_executor]
     finally:
-        await made.close()
+        await clients.close()
 
 
-HINT = "make sure that its server answers; the calls that wait go on by themselves"
+def _redacted(result: CheckResult, secrets: SecretStore) -> CheckResult:
+    return replace(result, text=secrets.redact(result.text))
+
+
+CIRCUIT_HINT = "check that its server answers; waiting calls then continue by themselves"
 
 
 async def open_circuits(settings: Settings) -> CheckResults:
@@ -256,12 +269,12 @@ async def open_circuits(settings: Settings) -> CheckResults:
     at = "127.0.0.1" if host == "*" else f"[{host}]" if ":" in host else host
     try:
         async with httpx.AsyncClient(trust_env=False) as http:
-            found: dict[str, str] = (await http.get(f"http://{at}:{port}/circuits")).json()
+            states: dict[str, str] = (await http.get(f"http://{at}:{port}/circuits")).json()
     except (httpx.HTTPError, ValueError):  # there is no worker here, or an older one
         return
-    for name, state in found.items():
-        yield CheckResult("circuits", False, f"the circuit breaker of {name} is {state}", HINT)
-    if not found:
+    for name, state in states.items():
+        yield CheckResult("circuits", False, f"the circuit breaker of {name} is {state}", CIRCUIT_HINT)
+    if not states:
         yield CheckResult("circuits", True, "no circuit breaker is open")
 
 
@@ -276,10 +289,7 @@ def run_checks(loaded: Loaded, report: Callable[[str], None]) -> list[CheckResul
         with use_server(report, start=False) as server:
             return [_versions(), *_variables(server), *asyncio.run(_check(server, settings, loaded, providers))]
     except SettingsError as error:
-        return [
-            _versions(),
-            CheckResult("settings", False, str(error), "correct it, then restart the processes"),
-        ]
+        return [_versions(), CheckResult("settings", False, str(error), "correct it, then restart the processes")]
     except UnreachableError as error:
         unreachable = CheckResult("server", False, error.text, error.hint)
         return [_versions(), unreachable, *asyncio.run(_check(None, settings, loaded, providers))]
@@ -310,8 +320,8 @@ async def _check(
     checking.append(collect("journal", journal(settings), "start its database, or correct BATON_JOURNAL_URL"))
     checking.append(models(loaded, os.environ, providers))
     checking.append(executors(loaded, os.environ))
-    checking.append(collect("circuits", open_circuits(settings), "look whether the worker here runs"))
-    return [each for results in await asyncio.gather(*checking) for each in results]
+    checking.append(collect("circuits", open_circuits(settings), "check that the worker here runs"))
+    return [result for results in await asyncio.gather(*checking) for result in results]
 
 
 async def _temporal(address: str | None, settings: Settings) -> list[CheckResult]:
@@ -319,19 +329,19 @@ async def _temporal(address: str | None, settings: Settings) -> list[CheckResult
         client: Client = await asyncio.wait_for(connect(address), CHECK_TIMEOUT)
     except (ConnectionFailed, TimeoutError) as error:
         return [CheckResult("server", False, str(error) or "Temporal did not answer in time", START_HINT)]
-    found = await asyncio.gather(
+    checked = await asyncio.gather(
         collect("server", server(client), START_HINT),
         collect("workers", workers(client, settings), START_HINT),
         collect("runs", runs(client, settings), "look at the runs in Temporal's UI"),
     )
-    return [each for results in found for each in results]
+    return [result for results in checked for result in results]
 
 
 def as_text(results: list[CheckResult]) -> str:
-    """Results as text: a line for each, and a hint below one that is not ok."""
+    """The results as text, one per line, with a hint below a result that is not ok."""
     lines = []
-    for each in results:
-        lines.append(f"{'ok   ' if each.ok else 'WRONG'}  {each.what:<10}  {each.text}")
-        if each.hint:
-            lines.append(f"{'':19}→ {each.hint}")
+    for result in results:
+        lines.append(f"{'ok   ' if result.ok else 'WRONG'}  {result.what:<10}  {result.text}")
+        if result.hint:
+            lines.append(f"{'':19}→ {result.hint}")
     return "\n".join(lines)

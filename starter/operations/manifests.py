@@ -22,14 +22,14 @@ from ...resources.stored import Key, StoredManifest, check_storable, check_with,
 from ...temporal.encryption import Keys
 
 Applied = Literal["created", "configured", "unchanged"]
-"""What has become of a manifest, in the words of ``kubectl apply``."""
+"""The result of applying a manifest, in the words of ``kubectl apply``."""
 
 ATTEMPTS = 20
-"""How often a change is tried while others change the store, too."""
+"""The number of attempts to change the store while others change it."""
 
 
 class StoreError(Exception):
-    """The store does not hold what is asked for, is changed by others all the time, or is full; the text says it."""
+    """The store lacks a manifest, is full, or others keep changing it; the text says which."""
 
 
 class StoreContents(NamedTuple):
@@ -41,14 +41,14 @@ class StoreContents(NamedTuple):
     @property
     def there(self) -> list[StoredManifest]:
         """Those that are not deleted."""
-        return [each for each in self.newest.values() if not each.is_deleted]
+        return [stored for stored in self.newest.values() if not stored.is_deleted]
 
     def get(self, key: Key) -> StoredManifest:
         """The newest version of a resource. Raises StoreError if it is not there."""
-        found = self.newest.get(key)
-        if found is None or found.is_deleted:
+        stored = self.newest.get(key)
+        if stored is None or stored.is_deleted:
             raise _missing(key, self.there)
-        return found
+        return stored
 
     def catalog(self, without: Collection[Key] = ()) -> Catalog:
         """The manifests, ``without`` some. Raises StoreError for one that this version of Baton can't read."""
@@ -76,15 +76,15 @@ class Store(ManifestStore):
         check_storable(loaded)
         texts = {key_of(each): each.model_dump_json(exclude_unset=True) for each in loaded.catalog.manifests}
 
-        def change(found: StoreContents) -> Mapping[Key, str]:
-            changed = {key: text for key, text in texts.items() if found.text(key) != text}
+        def change(contents: StoreContents) -> Mapping[Key, str]:
+            changed = {key: text for key, text in texts.items() if contents.text(key) != text}
             if changed:
-                check_with(loaded, found.catalog(without=texts), force=force)
-                _check_size(found, changed)
+                check_with(loaded, contents.catalog(without=texts), force=force)
+                _check_size(contents, changed)
             return changed
 
-        found, changed = await self._change(change)
-        return [(each, _applied(found, changed, key_of(each))) for each in loaded.catalog.manifests]
+        before, changed = await self._change(change)
+        return [(manifest, _applied(before, changed, key_of(manifest))) for manifest in loaded.catalog.manifests]
 
     async def delete(self, keys: Collection[Key], *, force: bool = False) -> None:
         """Deletes all of these manifests or none; their versions stay.
@@ -92,11 +92,11 @@ class Store(ManifestStore):
         Raises StoreError if one is not there, or if another manifest still needs one of them, unless ``force``.
         """
 
-        def change(found: StoreContents) -> Mapping[Key, str]:
+        def change(contents: StoreContents) -> Mapping[Key, str]:
             for key in keys:
-                found.get(key)
+                contents.get(key)
             if not force:
-                _check_unused(found, keys)
+                _check_unused(contents, keys)
             return dict.fromkeys(keys, "")
 
         await self._change(change)
@@ -106,11 +106,11 @@ class Store(ManifestStore):
     ) -> tuple[StoreContents, Mapping[Key, str]]:
         """Writes what ``change`` makes of the store; the store as it was before, and what was written."""
         for _ in range(ATTEMPTS):
-            found = await self.contents()
-            changed = change(found)
-            if not changed or await self.write([*changed.items()], found.revision):
-                return found, changed
-        raise StoreError("the store is changed by others all the time: nothing was written")
+            contents = await self.contents()
+            changed = change(contents)
+            if not changed or await self.write([*changed.items()], contents.revision):
+                return contents, changed
+        raise StoreError("others keep changing the store: nothing was written")
 
 
 @contextlib.asynccontextmanager
@@ -120,9 +120,10 @@ async def open_store(environ: Mapping[str, str] = os.environ) -> AsyncIterator[S
     settings.make_journal_file()
     journal = await Journal.open(settings.journal, Keys.from_environment(environ), upgrade=False)
     try:
-        if (found := await journal.database.engine.run(version)) < VERSION:
+        current = await journal.database.engine.run(version)
+        if current < VERSION:
             raise JournalUnavailable(
-                f"the journal's tables are of version {found}, and the store needs version {VERSION}: "
+                f"the journal's tables are of version {current}, and the store needs version {VERSION}: "
                 "start a worker of this Baton, or run: baton migrate"
             )
         yield Store(journal)
@@ -135,18 +136,22 @@ async def with_stored(loaded: Loaded, environ: Mapping[str, str] = os.environ) -
 
     Nothing is read where no journal is named, and none is on this machine.
     """
-    settings, known = Settings.of(environ), loaded.catalog
-    references = (each for manifest in known.manifests for each in manifest.references if not each.optional)
-    lacks = any(each.kinds != ("Secret",) and not known.find(each) for each in references)
+    settings = Settings.of(environ)
+    catalog = loaded.catalog
+    references = (reference for manifest in catalog.manifests for reference in manifest.references)
+    lacks = any(
+        not reference.optional and reference.kinds != ("Secret",) and not catalog.find(reference)
+        for reference in references
+    )
     if not lacks or not (settings.journal_url or (settings.state_dir / "journal.db").exists()):
         return loaded
     async with open_store(environ) as store:
         return replace(loaded, stored=(await store.contents()).catalog())
 
 
-def _check_unused(found: StoreContents, keys: Collection[Key]) -> None:
-    needed = users(found.catalog(), {"/".join(key) for key in keys})
-    if texts := [f"{manifest.id}: {dotted_path(each.path)}: needs {each}" for manifest, each in needed]:
+def _check_unused(contents: StoreContents, keys: Collection[Key]) -> None:
+    needed = users(contents.catalog(), {"/".join(key) for key in keys})
+    if texts := [f"{user.id}: {dotted_path(reference.path)}: needs {reference}" for user, reference in needed]:
         hint = "delete or change what needs it first, or use --force"
         raise StoreError("; ".join(texts[:MAX_LINES]) + f"; nothing was deleted: {hint}")
 
@@ -158,8 +163,8 @@ def _missing(key: Key, there: Iterable[StoredManifest]) -> StoreError:
     return StoreError(f"there is no {kind} '{name}' in the store in the namespace '{namespace}'; known: {known}")
 
 
-def _check_size(found: StoreContents, changed: Mapping[Key, str]) -> None:
-    sizes = {each.key: len(each.manifest.encode()) for each in found.there}
+def _check_size(contents: StoreContents, changed: Mapping[Key, str]) -> None:
+    sizes = {stored.key: len(stored.manifest.encode()) for stored in contents.there}
     sizes |= {key: len(text.encode()) for key, text in changed.items()}
     for key in changed:
         if sizes[key] > MAX_MANIFEST_BYTES:
@@ -170,10 +175,10 @@ def _check_size(found: StoreContents, changed: Mapping[Key, str]) -> None:
         raise StoreError(f"the store takes {limits}: nothing was written")
 
 
-def _applied(found: StoreContents, changed: Mapping[Key, str], key: Key) -> Applied:
+def _applied(before: StoreContents, changed: Mapping[Key, str], key: Key) -> Applied:
     if key not in changed:
         return "unchanged"
-    return "configured" if key in found.newest and not found.newest[key].is_deleted else "created"
+    return "configured" if key in before.newest and not before.newest[key].is_deleted else "created"
 
 
 def _resource(stored: StoredManifest) -> Resource | None:

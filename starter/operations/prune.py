@@ -80,17 +80,21 @@ async def prune_journal(client: Client, url: str, age: timedelta | None, *, dry:
     engine = connect(url)
     try:
         await _check_namespace(engine, space.namespace_info.name, space.namespace_info.id)
-        found = await engine.run(find_conversations)  # read first: new ones may come meanwhile
+        conversations = await engine.run(find_conversations)  # read first: new ones may come meanwhile
         idle = await engine.run(lambda connection: find_idle_families(connection, since))
         needed = await _needed(client, since)
         needed.runs.update(await engine.run(live_runs))
-        past = [each for each in found if not (each & needed.runs or _is_recent(each, since))]
-        runs = {run for each in past for run in each}
+        past = [
+            conversation
+            for conversation in conversations
+            if not (conversation & needed.runs or _is_recent(conversation, since))
+        ]
+        runs = {run for conversation in past for run in conversation}
         messages = await engine.run(lambda connection: count_messages(connection, runs))
         if not dry:
             await engine.run(lambda connection: delete_runs(connection, runs))
             await engine.run(lambda connection: delete_values(connection, idle - needed.families, since))
-        return Pruned(len(past), messages, len(found) - len(past))
+        return Pruned(len(past), messages, len(conversations) - len(past))
     finally:
         await engine.dispose()
 
@@ -104,7 +108,8 @@ async def _check_namespace(engine: Engine, name: str, namespace: str) -> None:
 
 async def _needed(client: Client, since: datetime) -> _Needed:
     """The runs that are open or were closed since then, and the runs in which their conversations began."""
-    needed, continued = _Needed(set(), set()), list[WorkflowExecution]()
+    needed = _Needed(set(), set())
+    continued: list[WorkflowExecution] = []
     async for run in client.list_workflows(f"ExecutionStatus = 'Running' OR CloseTime >= '{since.isoformat()}'"):
         needed.runs.update({run.run_id, run.root_run_id or run.run_id})
         needed.families.add(workflow_family(run.id))

@@ -1,4 +1,4 @@
-"""Finds what runs wait for from people, in a run and the runs below it, and decides it."""
+"""Lists and makes the pending decisions of a run and its child runs, or of all runs."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,21 +20,21 @@ from .runs import QUERY_TIMEOUT, ROOT_RUNS, RunHandle
 COLUMNS = "RUN", "CALL", "WHO", "WAITS UNTIL", "TOOL", "ARGUMENTS"
 
 CONCURRENT_QUERIES = 10
-"""How many runs are asked at once what they wait for."""
+"""The number of runs that are queried for their pending decisions at once."""
 
 ATTEMPTS = 5
-"""How often an update is sent to a run that does not know yet that it waits."""
+"""The number of times an update is sent to a run that does not know its pending decision yet."""
 
 UNPROCESSED = "wasn't processed by worker"
-"""What Temporal's server says of an update that no worker has seen."""
+"""The server's error for an update that no worker has received."""
 
 
 class NotDecided(Exception):
-    """A decision is refused; the text says why."""
+    """A run refused a decision; the text says why."""
 
 
 class PendingInRuns(NamedTuple):
-    """What runs wait for, each with the id of the run that a client has started; why other runs can't be asked."""
+    """Pending decisions after the ids of their root runs; the errors of runs that can't be queried, by their ids."""
 
     decisions: list[tuple[str, PendingDecision]]
     unanswered: dict[str, str]
@@ -43,10 +43,10 @@ class PendingInRuns(NamedTuple):
 async def pending_decisions(
     client: Client, run: str, run_id: str | None = None, *, query_timeout: timedelta | None = None
 ) -> list[PendingDecision]:
-    """What a run and the runs below it wait for, the oldest first. Runs that end meanwhile wait for nothing.
+    """The pending decisions of a run and its child runs, the oldest first; a run that has just ended has none.
 
-    ``run_id`` names one of several runs with that id. Each run is asked for as long as ``query_timeout``, or as long
-    as Temporal waits for a worker. Raises RPCError if one of them can't be asked.
+    ``run_id`` selects one of several runs with that id. ``query_timeout`` is that of each run; by default it is as long
+    as Temporal waits for a worker. Raises RPCError if one of the runs can't be queried.
     """
     handle: RunHandle = client.get_workflow_handle(run, run_id=run_id)
     try:
@@ -57,38 +57,40 @@ async def pending_decisions(
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
         return []
-    asked = (pending_decisions(client, each, query_timeout=query_timeout) for each in status.waiting_runs or ())
-    below = await asyncio.gather(*asked)
-    found = [*(status.pending_decisions or ()), *(each for found in below for each in found)]
-    return sorted(found, key=lambda each: each.since)
+    pending = [*(status.pending_decisions or ())]
+    queries = (pending_decisions(client, child, query_timeout=query_timeout) for child in status.waiting_runs or ())
+    for of_child in await asyncio.gather(*queries):
+        pending += of_child
+    return sorted(pending, key=lambda decision: decision.since)
 
 
 async def all_pending_decisions(
     client: Client, namespace: str | None = None, queue: str | None = None
 ) -> PendingInRuns:
-    """What all runs of a task queue wait for; with a ``namespace``, those of its Queries alone.
+    """The pending decisions of all runs of a task queue; with a ``namespace``, only of runs of its Queries.
 
-    Where the server has no search attributes, or a run has none, every open run is asked. A run that can't be asked,
-    such as one whose workflow tasks fail, does not keep the others from being asked.
+    If the server or a run has no search attributes, open runs are queried whatever their phase. A run that can't be
+    queried, such as one whose workflow tasks fail, does not hide the others.
     """
-    limit, unanswered = asyncio.Semaphore(CONCURRENT_QUERIES), dict[str, str]()
+    limit = asyncio.Semaphore(CONCURRENT_QUERIES)
+    unanswered: dict[str, str] = {}
 
-    async def ask(root: WorkflowExecution) -> list[tuple[str, PendingDecision]]:
+    async def query(root: WorkflowExecution) -> list[tuple[str, PendingDecision]]:
         async with limit:
             try:
-                found = await pending_decisions(client, root.id, query_timeout=QUERY_TIMEOUT)
+                pending = await pending_decisions(client, root.id, query_timeout=QUERY_TIMEOUT)
             except RPCError as error:
                 unanswered[root.id] = error.message
                 return []
-            return [(root.id, each) for each in found]
+            return [(root.id, decision) for decision in pending]
 
-    roots = [each for each in await _waiting_roots(client, queue or task_queue()) if await _is_of(each, namespace)]
-    found = await asyncio.gather(*map(ask, roots))
-    return PendingInRuns([each for waiting in found for each in waiting], unanswered)
+    roots = [root for root in await _waiting_roots(client, queue or task_queue()) if await _is_of(root, namespace)]
+    pending = await asyncio.gather(*map(query, roots))
+    return PendingInRuns([decision for of_root in pending for decision in of_root], unanswered)
 
 
 async def _waiting_roots(client: Client, queue: str) -> list[WorkflowExecution]:
-    """The open runs that clients have started and that may wait: those whose phase is another one, or is unknown."""
+    """The open root runs that may have pending decisions: those whose phase is not Running, or is unknown."""
     open_runs = f"TaskQueue = '{queue}' AND {ROOT_RUNS} AND ExecutionStatus = 'Running'"
     may_wait = f"{open_runs} AND ({PHASE.name} IS NULL OR {PHASE.name} != 'Running')"
     try:
@@ -104,54 +106,60 @@ async def _is_of(run: WorkflowExecution, namespace: str | None) -> bool:
 
 
 async def decide(client: Client, run: RunHandle, request: ApproveRequest) -> PersonDecision:
-    """Decides a call that waits in a run or in a run below it; the run that waits has the decision then.
+    """Decides a pending call of a run or of its child runs.
 
-    Raises NotDecided: the call is unknown, or decided already, or comes too late; or the arguments don't fit.
+    Raises NotDecided if the call is unknown, was decided already or timed out, or if the arguments are invalid.
     """
-    return await _send(
-        client, run, "approve", request.call, request, await pending_decisions(client, run.id, run.run_id)
-    )
+    pending = await pending_decisions(client, run.id, run.run_id)
+    return await _send(client, run, "approve", request.call, request, pending)
 
 
 async def reply(client: Client, run: RunHandle, request: ReplyRequest) -> PersonDecision:
-    """Replies to a question that waits in a run or in a run below it: the one that ``to`` names, or the only one.
+    """Replies to an open question of a run or of its child runs: to the one with the id ``to``, or to the only one.
 
-    Raises NotDecided: it is not clear which, or has a reply already, or it is too late; or the reply doesn't fit.
+    Raises NotDecided if it is unclear which question, if that has a reply or timed out, or if the reply is invalid.
     """
-    waiting = await pending_decisions(client, run.id, run.run_id)
-    questions = [each for each in waiting if each.kind == "question"]
+    pending = await pending_decisions(client, run.id, run.run_id)
+    questions = [decision for decision in pending if decision.kind == "question"]
     if request.to is None and len(questions) > 1:
-        listed = ", ".join(f"{each.id} ({each.speaker})" for each in questions[:10])
+        listed = ", ".join(f"{question.id} ({question.speaker})" for question in questions[:10])
         raise NotDecided(f"say which question the reply is for; waiting: {listed}")
     to = request.to or (questions[0].id if questions else "")
     if not to:
-        raise NotDecided(f"nobody is asked anything in {run.id}")
-    return await _send(client, run, "reply", to, request.model_copy(update={"to": to}), waiting)
+        raise NotDecided(f"{run.id} has no open question")
+    addressed = ReplyRequest(text=request.text, to=to, by=request.by, declines=request.declines)
+    return await _send(client, run, "reply", to, addressed, pending)
 
 
 async def _send(
-    client: Client, run: RunHandle, update: str, id_: str, request: JsonModel, waiting: Sequence[PendingDecision]
+    client: Client,
+    run: RunHandle,
+    update: str,
+    decision_id: str,
+    request: JsonModel,
+    pending: Sequence[PendingDecision],
 ) -> PersonDecision:
-    """Sends an update to the run in which the decision waits.
+    """Sends an update to the run with the pending decision.
 
-    A worker that has taken over a run may hand it an update before an older result of an activity, so that it does not
-    wait yet for what its status has shown; and a server that was killed may have lost one: then it is sent again.
+    It is sent again if a worker that took over the run delivered it before an older result of an activity, so that the
+    decision was not pending yet, or if a server that was killed lost it.
     """
     for attempt in range(1, ATTEMPTS + 1):
-        where = next((each.run for each in waiting if each.id == id_), run.id)
+        where = next((decision.run for decision in pending if decision.id == decision_id), run.id)
         handle: RunHandle = client.get_workflow_handle(where)
         try:
             decision: PersonDecision = await handle.execute_update(update, request, result_type=PersonDecision)
         except WorkflowUpdateFailedError as error:
             text = error.cause.message if isinstance(error.cause, ApplicationError) else str(error.cause)
             again = _is_unknown(text) or UNPROCESSED in text
-            waiting = await pending_decisions(client, run.id, run.run_id) if again else waiting
-            if attempt == ATTEMPTS or not again or id_ not in {each.id for each in waiting}:
-                raise NotDecided(_with_waiting(text, id_, waiting)) from None
+            if again:
+                pending = await pending_decisions(client, run.id, run.run_id)
+            if attempt == ATTEMPTS or not again or decision_id not in {decision.id for decision in pending}:
+                raise NotDecided(_with_pending(text, decision_id, pending)) from None
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
-            raise NotDecided(f"{id_} comes too late: the run {where} has ended") from None
+            raise NotDecided(f"{decision_id} can't be decided: the run {where} has ended") from None
         else:
             return decision
     raise AssertionError("unreachable: the last attempt returns or raises")
@@ -161,9 +169,9 @@ def _is_unknown(text: str) -> bool:
     return "does not wait for a decision" in text
 
 
-def _with_waiting(text: str, call: str, waiting: Sequence[PendingDecision]) -> str:
-    """Why a decision is refused; for an unknown call, with those that wait below the run."""
+def _with_pending(text: str, decision_id: str, pending: Sequence[PendingDecision]) -> str:
+    """Why a decision was refused; for an unknown id, with the pending ones of the run and its child runs."""
     if not _is_unknown(text):
         return text
-    known = ", ".join(each.id for each in waiting[:10]) or "nothing"
-    return f"'{call}' does not wait for a decision; waiting: {known}"
+    known = ", ".join(decision.id for decision in pending[:10]) or "nothing"
+    return f"'{decision_id}' does not wait for a decision; waiting: {known}"

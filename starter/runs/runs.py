@@ -17,11 +17,10 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from ...contracts.control_messages import TerminateRequest
-from ...contracts.errors import RunClosed
+from ...contracts.errors import Failure, RunClosed
 from ...contracts.settings import SettingsError
-from ...contracts.status import BudgetStatus, Status, format_time
+from ...contracts.status import Status, format_time
 from ...resources.base import JsonObject
-from ...temporal.client import task_queue
 from ...temporal.client import task_queue as default_task_queue
 from ...temporal.executions import first_run_id
 from ...temporal.search_attributes import PHASE, live_workers
@@ -40,23 +39,26 @@ async def newest_runs(
 ) -> list[StartedRun]:
     """At most ``count`` runs of a visibility query that match, the newest first.
 
-    Temporal lists open runs by their start and the others by their end, each the newest first. Of both it reads until
-    none that follows can be newer than those it has found, or ``limit`` runs. Of a run that has continued as new its
-    last execution counts.
+    Temporal lists open runs by their start and closed runs by their end, the newest first. Of each list it reads
+    ``limit`` runs, or until no later entry can be newer than the runs found so far. A run that continued as new is
+    represented by its last execution.
     """
-    found, ids = list[StartedRun](), set[str]()
+    newest: list[StartedRun] = []
+    ids: set[str] = set()
     for status in ("= 'Running'", "!= 'Running'"):
         async for run in client.list_workflows(f"{query} AND ExecutionStatus {status}", limit=limit):
-            if len(found) == count and (run.close_time or run.start_time) < found[-1][0]:
+            if len(newest) == count and (run.close_time or run.start_time) < newest[-1][0]:
                 break
-            earlier = run.status == WorkflowExecutionStatus.CONTINUED_AS_NEW and run.id in ids
-            if earlier or not await matches(run):
+            is_earlier_execution = run.status == WorkflowExecutionStatus.CONTINUED_AS_NEW and run.id in ids
+            if is_earlier_execution or not await matches(run):
                 continue
             ids.add(run.id)
-            others = [each for each in found if each[1].run_id != run.run_id]  # it may have ended between the two
-            found = sorted([*others, (await _start_time(client, run), run)], key=lambda each: each[0], reverse=True)
-            del found[count:]
-    return found
+            # A run that closed between the two lists is in both of them.
+            newest = [(start, other) for start, other in newest if other.run_id != run.run_id]
+            newest.append((await _start_time(client, run), run))
+            newest.sort(key=lambda started: started[0], reverse=True)
+            del newest[count:]
+    return newest
 
 
 async def _start_time(client: Client, run: WorkflowExecution) -> datetime:
@@ -98,9 +100,10 @@ async def find_run(client: Client, name: str, namespace: str) -> RunHandle:
     except RPCError as error:
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
-    if found := await _newest_of_query(client, name, namespace):
-        return found
-    raise NoSuchRunError(f"there is no run '{name}', neither by that id nor of a Query of that name in {namespace}")
+    newest = await _newest_of_query(client, name, namespace)
+    if newest is None:
+        raise NoSuchRunError(f"there is no run '{name}': no run has this id, and no Query in {namespace} this name")
+    return newest
 
 
 async def _newest_of_query(client: Client, name: str, namespace: str) -> RunHandle | None:
@@ -116,11 +119,14 @@ async def _newest_of_query(client: Client, name: str, namespace: str) -> RunHand
             return False
         return (memo.get("query"), memo.get("namespace")) == (name, namespace)
 
-    queries, of_name = "WorkflowType = 'query'", f"WorkflowId STARTS_WITH '{_escape(name)}-'"  # as most ids begin
-    found = await newest_runs(client, f"{queries} AND {of_name}", 1, matches, SEARCH_LIMIT)
-    since = f" AND StartTime > '{found[0][0].isoformat()}'" if found else ""
-    if found := [*found, *await newest_runs(client, f"{queries}{since}", 1, matches, SEARCH_LIMIT)]:
-        _, run = max(found, key=lambda each: each[0])
+    queries = "WorkflowType = 'query'"
+    # Most ids begin with the Query's name: with the start of the newest of them, the search of all others is short.
+    with_name = f"{queries} AND WorkflowId STARTS_WITH '{_escape(name)}-'"
+    runs = await newest_runs(client, with_name, 1, matches, SEARCH_LIMIT)
+    since = f" AND StartTime > '{runs[0][0].isoformat()}'" if runs else ""
+    runs += await newest_runs(client, f"{queries}{since}", 1, matches, SEARCH_LIMIT)
+    if runs:
+        _, run = max(runs, key=lambda started: started[0])
         return await _latest_execution(client, run.id, run.run_id)
     if missing_key:
         raise missing_key
@@ -129,8 +135,9 @@ async def _newest_of_query(client: Client, name: str, namespace: str) -> RunHand
 
 async def _latest_execution(client: Client, run: str, run_id: str | None) -> RunHandle:
     """A handle without a run id, which follows continue-as-new, unless the id was used again for another run."""
-    found, latest = client.get_workflow_handle(run, run_id=run_id), client.get_workflow_handle(run)
-    return latest if await first_run_id(latest) == await first_run_id(found) else found
+    execution = client.get_workflow_handle(run, run_id=run_id)
+    latest = client.get_workflow_handle(run)
+    return latest if await first_run_id(latest) == await first_run_id(execution) else execution
 
 
 def _escape(text: str) -> str:
@@ -167,7 +174,7 @@ class ListedRun:
             "completionTime": format_time(self.end) if self.end else None,
             "durationSeconds": round(self.duration.total_seconds(), 3),
         }
-        return {key: each for key, each in value.items() if each is not None}
+        return {key: item for key, item in value.items() if item is not None}
 
     @property
     def row(self) -> tuple[str, ...]:
@@ -187,8 +194,8 @@ async def recent_runs(client: Client, namespace: str | None, limit: int, queue: 
     async def matches(run: WorkflowExecution) -> bool:
         return namespace in (None, (await _memo(run)).get("namespace"))
 
-    found = await newest_runs(client, f"TaskQueue = '{queue or task_queue()}' AND {ROOT_RUNS}", limit, matches)
-    return [await _describe(run, start) for start, run in found]
+    runs = await newest_runs(client, f"TaskQueue = '{queue or default_task_queue()}' AND {ROOT_RUNS}", limit, matches)
+    return [await _describe(run, start) for start, run in runs]
 
 
 async def _describe(run: WorkflowExecution, start: datetime) -> ListedRun:
@@ -212,7 +219,7 @@ RETRY_INTERVAL = 1.0
 """Seconds between two attempts to reach Temporal."""
 
 QUERY_TIMEOUT = timedelta(seconds=5)
-"""How long a child run is asked for its status."""
+"""The timeout of a query for the status of a child run."""
 
 
 async def status_of(handle: RunHandle) -> Status:
@@ -224,50 +231,39 @@ async def status_of(handle: RunHandle) -> Status:
     closed = (await handle.describe()).status
     if not status.is_open or closed in (None, WorkflowExecutionStatus.RUNNING):
         return status
-    return status.model_copy(update=_closed_in_temporal(closed))
+    return status.failed_with(_closed_in_temporal(closed))
 
 
 async def live_status(client: Client, handle: RunHandle) -> Status:
-    """The status of a run; while it goes on, with what the runs below it have said and used until now.
+    """The status of a run; while it is open, with the messages and the usage of its child runs so far.
 
-    Those are asked one by one, as they tell the run above them only at their end.
+    Child runs are queried one by one, since they report to their parent only at their end.
     """
     status = await status_of(handle)
     if not status.is_open:
         return status
-    status = await _with_runs(client, await _with_responses(client, status, handle.id))
-    left = BudgetStatus.of(status.budget.limits if status.budget else None, status.token_usage)
-    return status.model_copy(update={"budget": left})
+    return (await _with_runs(client, await _with_responses(client, status, handle.id))).with_budget_left()
 
 
 async def _with_responses(client: Client, status: Status, own: str) -> Status:
-    """The status of the query ``own``, with the answers so far of the targets that are still asked in other runs."""
-    responses, usage = [], status.token_usage
-    for response in status.responses:
+    """The status of the query ``own``, with the answers so far of the targets that run in child runs."""
+    for index, response in enumerate(status.responses):
         run = response.run if response.status == "Running" and response.run != own else None
         if run and (below := await _status_below(client, run)):
-            known = {"message": below.message, "messages": below.messages, "turns": below.turns}
-            more = {"token_usage": below.token_usage, "failure": below.failure}
-            response = response.model_copy(update={**known, **more})
-            usage += below.token_usage
-        responses.append(response)
-    said = [each.message for each in responses if each.message]
-    message = status.message or (said[0] if len(responses) == 1 and said else "")
-    return status.model_copy(update={"responses": tuple(responses), "token_usage": usage, "message": message})
+            status = status.with_target_progress(index, below)
+    return status
 
 
 async def _with_runs(client: Client, status: Status) -> Status:
-    """The status of a run, with what the runs below it have said, such as those of members that are teams."""
+    """The status of a run, with the progress of its child runs, such as those of members that are teams."""
     for run in status.runs or ():
         if below := await _status_below(client, run):
-            usage, messages = status.token_usage + below.token_usage, (*status.messages, *below.messages)
-            message = below.message or status.message
-            status = status.model_copy(update={"token_usage": usage, "messages": messages, "message": message})
+            status = status.with_child_progress(below)
     return status
 
 
 async def _status_below(client: Client, run: str) -> Status | None:
-    """The status of a child run; None if it can't be asked, as before its start."""
+    """The status of a child run; None if it can't be queried, as before its start."""
     handle: RunHandle = client.get_workflow_handle(run)
     with contextlib.suppress(RPCError, WorkflowQueryFailedError):
         status: Status = await handle.query("status", result_type=Status, rpc_timeout=QUERY_TIMEOUT)
@@ -277,22 +273,24 @@ async def _status_below(client: Client, run: str) -> Status | None:
 
 async def closed_status(handle: RunHandle) -> Status:
     """The status of a closed run that has no result, as Temporal describes it."""
-    about = await handle.describe()
-    if about.status in (None, WorkflowExecutionStatus.CANCELED):
-        end: dict[str, object] = {"phase": "Canceled", "stop_reason": "canceled"}
-    else:
-        end = _closed_in_temporal(about.status)
-    closed_at = format_time(about.close_time or about.start_time)
-    return Status.model_validate({**end, "start_time": format_time(about.start_time), "completion_time": closed_at})
+    description = await handle.describe()
+    status = Status(
+        phase="Canceled",
+        stop_reason="canceled",
+        start_time=format_time(description.start_time),
+        completion_time=format_time(description.close_time or description.start_time),
+    )
+    if description.status in (None, WorkflowExecutionStatus.CANCELED):
+        return status
+    return status.failed_with(_closed_in_temporal(description.status))
 
 
-def _closed_in_temporal(closed: WorkflowExecutionStatus) -> dict[str, object]:
-    failure = RunClosed(f"the run was closed in Temporal: {closed.name.lower().replace('_', ' ')}").as_failure()
-    return {"phase": "Failed", "stop_reason": "failed", "error": failure.message, "failure": failure}
+def _closed_in_temporal(closed: WorkflowExecutionStatus) -> Failure:
+    return RunClosed(f"the run was closed in Temporal: {closed.name.lower().replace('_', ' ')}").as_failure()
 
 
 async def wait_until_closed(handle: RunHandle) -> None:
-    """Waits until a run is over, however it ends; reconnects to Temporal as long as necessary."""
+    """Waits for the end of a run, whatever its result; reconnects to Temporal as long as necessary."""
     while True:
         try:
             await handle.result()
@@ -304,7 +302,7 @@ async def wait_until_closed(handle: RunHandle) -> None:
 
 
 async def final_status(handle: RunHandle) -> Status:
-    """Waits until a run is over; its status."""
+    """Waits for the end of a run and returns its status."""
     with contextlib.suppress(WorkflowFailureError):
         await handle.result()
     return await status_of(handle)
@@ -320,10 +318,10 @@ async def has_open_runs(client: Client) -> bool:
 
 async def open_runs(client: Client, limit: int = 3) -> list[str]:
     """The ids of the newest open runs that clients have started, at most ``limit``."""
-    wanted = "ExecutionStatus = 'Running' AND ParentWorkflowId IS NULL"
-    return [run.id async for run in client.list_workflows(wanted, limit=limit)]
+    query = "ExecutionStatus = 'Running' AND ParentWorkflowId IS NULL"
+    return [run.id async for run in client.list_workflows(query, limit=limit)]
 
 
 async def has_worker(client: Client, task_queue: str | None = None) -> bool:
-    """Whether a worker lives on the task queue."""
+    """Whether a worker polls the task queue."""
     return bool(await live_workers(client, task_queue or default_task_queue()))

@@ -53,11 +53,11 @@ OVERLAP: dict[OverlapPolicy, ScheduleOverlapPolicy.ValueType] = {
 }
 
 VERSION = "scheduleVersion"
-"""The entry in the memo of a run by which a schedule is known to have been made from the same manifests."""
+"""The memo entry of a schedule's runs that identifies the manifests it was created from."""
 
 
 class ScheduleError(Exception):
-    """A schedule can't be made, or there is none of that name; the text says why."""
+    """A schedule can't be created or does not exist; the text says why."""
 
 
 def schedule_id(namespace: str, name: str) -> str:
@@ -91,20 +91,20 @@ async def _action(
 ) -> ScheduleAction:
     """Starts the workflow ``query`` with the same input as ``start_query``."""
     converter = dataclasses.replace(client.data_converter, external_storage=None)
-    start, spec = query_start(query, catalog), schedule.spec
+    start = query_start(query, catalog)
     version = schedule_version(schedule, catalog, task_queue)
-    memo: JsonObject = {**start.memo, "schedule": schedule.name, "cron": spec.schedule, VERSION: version}
-    given, summary, *noted = await converter.encode([start.input, start.summary, *memo.values()])
-    if given.ByteSize() > MAX_INPUT_BYTES:
-        size = f"{given.ByteSize():,} bytes, and a schedule keeps {MAX_INPUT_BYTES:,}"
+    memo: JsonObject = {**start.memo, "schedule": schedule.name, "cron": schedule.spec.schedule, VERSION: version}
+    run_input, summary, *memo_values = await converter.encode([start.input, start.summary, *memo.values()])
+    if run_input.ByteSize() > MAX_INPUT_BYTES:
+        size = f"{run_input.ByteSize():,} bytes, and a schedule stores at most {MAX_INPUT_BYTES:,}"
         raise ScheduleError(f"the manifests that {query.id} needs have {size}")
     run = NewWorkflowExecutionInfo(
         workflow_id=schedule_id(schedule.namespace, schedule.name),
         workflow_type=WorkflowType(name="query"),
         task_queue=TaskQueue(name=task_queue),
-        input=Payloads(payloads=[given]),
+        input=Payloads(payloads=[run_input]),
         workflow_task_timeout=_duration(WORKFLOW_TASK_TIMEOUT),
-        memo=Memo(fields=dict(zip(memo, noted, strict=True))),
+        memo=Memo(fields=dict(zip(memo, memo_values, strict=True))),
         user_metadata=UserMetadata(summary=summary),
     )
     return ScheduleAction(start_workflow=run)
@@ -154,13 +154,16 @@ class ListedSchedule:
     @property
     def last(self) -> tuple[str, datetime] | None:
         """The id of its latest run, and when that began."""
-        ran = [(run, each.started_at) for each in self.description.info.recent_actions if (run := _run_id(each))]
-        return ran[-1] if ran else None
+        for action in reversed(self.description.info.recent_actions):
+            if run := _run_id(action):
+                return run, action.started_at
+        return None
 
     @property
     def value(self) -> JsonObject:
         """The schedule as JSON."""
-        schedule, last = self.description.schedule, self.last
+        schedule = self.description.schedule
+        last = self.last
         policies = self.description.raw_description.schedule.policies
         due = self.description.info.next_action_times
         value: JsonObject = {
@@ -181,16 +184,23 @@ class ListedSchedule:
             "lastTime": last and format_time(last[1]),
             "nextTime": None if schedule.state.paused or not due else format_time(due[0]),
         }
-        return {key: each for key, each in value.items() if each not in (None, "")}
+        return {key: item for key, item in value.items() if item not in (None, "")}
 
     @property
     def row(self) -> tuple[str, ...]:
         """The schedule as the cells of a table, in the order of COLUMNS."""
-        value, last = self.value, self.last
-        due = str(value.get("nextTime", "" if value["paused"] else "never"))
-        state = "Paused" if value["paused"] else "Active"
-        ran = f"{format_age(last[1])} ago" if last else ""
-        return self.name, self.namespace, self.cron, str(value["timeZone"]), state, ran, due, str(value.get("note", ""))
+        value = self.value
+        last = self.last
+        return (
+            self.name,
+            self.namespace,
+            self.cron,
+            str(value["timeZone"]),
+            "Paused" if value["paused"] else "Active",
+            f"{format_age(last[1])} ago" if last else "",
+            str(value.get("nextTime", "" if value["paused"] else "never")),
+            str(value.get("note", "")),
+        )
 
 
 def schedule_handle(client: Client, namespace: str, name: str) -> ScheduleHandle:
@@ -202,28 +212,28 @@ async def describe_schedule(client: Client, namespace: str, name: str) -> Schedu
     """The schedule as it is now. Raises ScheduleError."""
     handle = schedule_handle(client, namespace, name)
     try:
-        found = await handle.describe()
+        description = await handle.describe()
     except RPCError as error:
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
         raise ScheduleError(f"there is no schedule '{name}' in namespace '{namespace}'") from None
-    memo = await found.memo()
+    memo = await description.memo()
     if (memo.get("kind"), memo.get("name"), memo.get("namespace")) != ("Schedule", name, namespace):
         raise ScheduleError(f"the schedule '{handle.id}' in Temporal was not made from a manifest: delete it first")
-    return found
+    return description
 
 
 async def list_schedules(client: Client, namespace: str | None = None) -> list[ListedSchedule]:
     """The schedules that were made from manifests, by namespace and name; with a ``namespace``, those in it alone."""
-    found: list[tuple[str, str]] = []
-    async for each in await client.list_schedules():
-        memo = await each.memo()
+    names: list[tuple[str, str]] = []
+    async for entry in await client.list_schedules():
+        memo = await entry.memo()
         if memo.get("kind") == "Schedule" and namespace in (None, memo.get("namespace")):
-            found.append((str(memo.get("namespace")), str(memo.get("name"))))
+            names.append((str(memo.get("namespace")), str(memo.get("name"))))
     listed: list[ListedSchedule] = []
-    for namespace_and_name in sorted(found):
+    for schedule_namespace, name in sorted(names):
         with contextlib.suppress(ScheduleError):  # it was deleted meanwhile
-            listed.append(await find_schedule(client, *namespace_and_name))
+            listed.append(await find_schedule(client, schedule_namespace, name))
     return listed
 
 
@@ -242,18 +252,20 @@ async def memo_of_runs(described: ScheduleDescription) -> Mapping[str, object]:
 
 
 async def trigger_schedule(client: Client, namespace: str, name: str) -> str | None:
-    """Starts a run now; its id. None if the overlap policy has put it off or passed over it, as a run is open.
+    """Starts a run now and returns its id. None if an open run makes the overlap policy buffer or skip this one.
 
     Raises ScheduleError.
     """
     before = await describe_schedule(client, namespace, name)
-    known = {_run_id(each) for each in before.info.recent_actions}
+    known = {_run_id(action) for action in before.info.recent_actions}
     await schedule_handle(client, namespace, name).trigger()
     deadline = time.monotonic() + TRIGGER_TIMEOUT
     while time.monotonic() < deadline:
         now = await describe_schedule(client, namespace, name)
-        if new := [run for each in now.info.recent_actions if (run := _run_id(each)) not in known]:
-            return new[-1]
+        for action in reversed(now.info.recent_actions):
+            run = _run_id(action)
+            if run not in known:
+                return run
         if now.info.num_actions_skipped_overlap > before.info.num_actions_skipped_overlap:
             return None
         await asyncio.sleep(POLL_INTERVAL)
@@ -268,50 +280,50 @@ def _run_id(result: ScheduleActionResult) -> str | None:
 async def has_active_schedules(client: Client) -> bool:
     """Whether any schedule is not paused; false if Temporal can't answer."""
     try:
-        async for each in await client.list_schedules("TemporalSchedulePaused = false", page_size=1):
-            return bool(each)
+        async for _ in await client.list_schedules("TemporalSchedulePaused = false", page_size=1):
+            return True
     except RPCError:
         return False
     return False
 
 
 Applied = Literal["created", "configured", "unchanged"]
-"""What has become of a manifest, in the words of ``kubectl apply``."""
+"""The result of applying a manifest, in the words of ``kubectl apply``."""
 
 ATTEMPTS = 5
-"""How often an update is tried while others change the schedule, too."""
+"""The number of attempts to update a schedule that others change at the same time."""
 
 
 async def apply_schedule(
     client: Client, schedule: Schedule, query: Query, catalog: Catalog, task_queue: str | None = None
 ) -> Applied:
-    """Makes the schedule, or changes it in place: its runs, its last times and a pause by a person stay.
+    """Creates the schedule, or updates it in place: its runs, its last times and a pause by a person stay.
 
     Raises ScheduleError, and RPCError if Temporal refuses it.
     """
     queue = task_queue or default_task_queue()
     version = schedule_version(schedule, catalog, queue)
-    wanted = await schedule_request(client, schedule, query, catalog, queue)
-    if await _create(client, schedule, wanted):
+    desired = await schedule_request(client, schedule, query, catalog, queue)
+    if await _create(client, schedule, desired):
         return "created"
     sent = False
     for _ in range(ATTEMPTS):
-        found = await describe_schedule(client, schedule.namespace, schedule.name)
-        wanted.state.CopyFrom(_state(schedule, found.raw_description.schedule.state))
-        there = found.raw_description.schedule
-        if (await memo_of_runs(found)).get(VERSION) == version and there.state == wanted.state:
+        current = await describe_schedule(client, schedule.namespace, schedule.name)
+        current_state = current.raw_description.schedule.state
+        desired.state.CopyFrom(_state(schedule, current_state))
+        if (await memo_of_runs(current)).get(VERSION) == version and current_state == desired.state:
             return "configured" if sent else "unchanged"
-        await _update(client, schedule, wanted, found)
+        await _update(client, schedule, desired, current)
         sent = True
-    raise ScheduleError(f"{schedule.id} is changed by others all the time: nothing was applied")
+    raise ScheduleError(f"others keep changing {schedule.id}: nothing was applied")
 
 
-async def _create(client: Client, schedule: Schedule, wanted: TemporalSchedule) -> bool:
-    """Whether there was none before."""
+async def _create(client: Client, schedule: Schedule, desired: TemporalSchedule) -> bool:
+    """Creates the schedule; false if it exists."""
     request = CreateScheduleRequest(
         namespace=client.namespace,
         schedule_id=schedule_id(schedule.namespace, schedule.name),
-        schedule=wanted,
+        schedule=desired,
         memo=await schedule_memo(client, schedule),
         identity=client.identity,
         request_id=str(uuid.uuid4()),
@@ -328,26 +340,27 @@ async def _create(client: Client, schedule: Schedule, wanted: TemporalSchedule) 
     return True
 
 
-async def _update(client: Client, schedule: Schedule, wanted: TemporalSchedule, found: ScheduleDescription) -> None:
-    """Changes it, unless somebody else has changed it meanwhile: then Temporal passes over the request."""
+async def _update(client: Client, schedule: Schedule, desired: TemporalSchedule, current: ScheduleDescription) -> None:
+    """Updates the schedule; Temporal ignores the request if somebody else has changed it since ``current``."""
     request = UpdateScheduleRequest(
         namespace=client.namespace,
         schedule_id=schedule_id(schedule.namespace, schedule.name),
-        schedule=wanted,
-        conflict_token=found.raw_description.conflict_token,
+        schedule=desired,
+        conflict_token=current.raw_description.conflict_token,
         identity=client.identity,
         request_id=str(uuid.uuid4()),
     )
     await client.workflow_service.update_schedule(request, retry=True)
 
 
-def _state(schedule: Schedule, found: ScheduleState) -> ScheduleState:
-    """What is to be paused and noted: as it is, unless the manifest says otherwise.
+def _state(schedule: Schedule, current: ScheduleState) -> ScheduleState:
+    """The desired pause and note: the current ones, unless the manifest has others.
 
-    A note on why somebody has paused it stays as long as that pause does.
+    The note of a person's pause stays as long as that pause.
     """
-    state, spec = ScheduleState(), schedule.spec
-    state.CopyFrom(found)
+    spec = schedule.spec
+    state = ScheduleState()
+    state.CopyFrom(current)
     if spec.paused is not None:
         state.paused = spec.paused
     if spec.note and (spec.paused is not None or not state.paused):

@@ -42,21 +42,21 @@ def to_json(value: JsonModel) -> JsonObject:
     return plain
 
 
-def _manifest(given: JsonObject, workflow_type: str) -> JsonObject:
-    """The manifest among the resources in a workflow's input, or one that is made from that input."""
-    kind = "Query" if workflow_type == "query" else "Agent" if workflow_type == "agent" else "Team"
-    name = given.get("name") or given.get("team") or given.get("agent") or "query"
-    namespace = given.get("namespace", "default")
-    resources = given.get("resources")
-    for each in resources if isinstance(resources, list) else []:
-        if isinstance(each, dict) and each.get("kind") == kind and _name(each) == (name, namespace):
-            return each
+def _manifest(run_input: JsonObject, workflow_type: str) -> JsonObject:
+    """The run's own manifest in its workflow's input, or one built from that input."""
+    kind = {"query": "Query", "agent": "Agent"}.get(workflow_type, "Team")
+    name = run_input.get("name") or run_input.get("team") or run_input.get("agent") or "query"
+    namespace = run_input.get("namespace", "default")
+    resources = run_input.get("resources")
+    for manifest in resources if isinstance(resources, list) else []:
+        if isinstance(manifest, dict) and manifest.get("kind") == kind and _name(manifest) == (name, namespace):
+            return manifest
     base: JsonObject = {
         "apiVersion": API_VERSION,
         "kind": kind,
         "metadata": {"name": name, "namespace": namespace},
     }
-    return {**base, "spec": given["spec"]} if "spec" in given else base
+    return {**base, "spec": run_input["spec"]} if "spec" in run_input else base
 
 
 def _name(manifest: JsonObject) -> tuple[JsonValue, JsonValue]:
@@ -65,7 +65,7 @@ def _name(manifest: JsonObject) -> tuple[JsonValue, JsonValue]:
 
 
 MAX_SUMMARY_BYTES = 120
-"""The length at which the input is cut in the run's summary in Temporal's UI."""
+"""The length to which the input is truncated in the run's summary in Temporal's UI."""
 
 
 @dataclass(frozen=True)
@@ -78,17 +78,17 @@ class QueryStart:
 
 
 def query_start(query: Query, catalog: Catalog, session: JsonObject | None = None) -> QueryStart:
-    """How a run of a query is started, with the manifests that it needs and the first values of its ``session``."""
-    given = QueryInput(name=query.name, namespace=query.namespace, resources=tuple(map(to_json, catalog.manifests)))
-    return QueryStart(
-        given.model_copy(update={"session": session}) if session else given,
-        {"query": query.name, "namespace": query.namespace},
-        truncate(" ".join(query.spec.input.split()), MAX_SUMMARY_BYTES),
-    )
+    """How to start a run of a query, with the manifests that it needs and the initial values of its ``session``."""
+    resources = tuple(map(to_json, catalog.manifests))
+    query_input = QueryInput(name=query.name, namespace=query.namespace, resources=resources)
+    if session:  # a field that is not set takes no space in the history
+        query_input = QueryInput(name=query.name, namespace=query.namespace, resources=resources, session=session)
+    memo: JsonObject = {"query": query.name, "namespace": query.namespace}
+    return QueryStart(query_input, memo, truncate(" ".join(query.spec.input.split()), MAX_SUMMARY_BYTES))
 
 
 def named_start(query: QueryName) -> QueryStart:
-    """How a run of a Query is started that workers know."""
+    """How to start a run of a Query whose manifest the workers have."""
     memo: JsonObject = {"query": query.name, "namespace": query.namespace}
     return QueryStart(QueryInput(name=query.name, namespace=query.namespace), memo, f"query/{query.name}")
 
@@ -102,7 +102,7 @@ async def start_query(
     task_queue: str | None = None,
     session: JsonObject | None = None,
 ) -> RunHandle:
-    """Starts a run of a query, with the manifests that it needs and the first values of its ``session``.
+    """Starts a run of a query, with the manifests that it needs and the initial values of its ``session``.
 
     The id of the run is ``NAME-xxxxxx``, or ``run_id``: if a run with that id is open, its handle is returned.
     """
@@ -112,7 +112,7 @@ async def start_query(
 async def start_run(
     client: Client, start: QueryStart, run_id: str | None = None, *, task_queue: str | None = None
 ) -> RunHandle:
-    """The same for a query that is ready to be started."""
+    """Starts a run as ``start`` says; with a ``run_id``, an open run of that id is joined."""
     return await client.start_workflow(
         "query",
         start.input,

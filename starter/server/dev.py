@@ -53,12 +53,14 @@ async def run_dev_server(state_dir: StateDir, options: DevOptions, announce: Ann
     False if they run already in this folder. Raises ServerError if the server doesn't start, UsageError if a port that
     was asked for is taken, and SettingsError.
     """
-    keys, served = Keys.from_environment(os.environ), bool(Settings.of(os.environ).http_addresses)
+    keys = Keys.from_environment(os.environ)
+    served = bool(Settings.of(os.environ).http_addresses)
     async with exporting_metrics(served, os.environ) as metrics, contextlib.AsyncExitStack() as stack:
         lock = stack.enter_context(state_dir.lock("dev", timeout=1))  # the server holds it, too
         if lock is None:
             return False
-        make_server, preferred = partial(_make_server, state_dir, lock, keys, stack), [*state_dir.last_ports(), PORTS]
+        make_server = partial(_make_server, state_dir, lock, keys, stack)
+        preferred = [*state_dir.last_ports(), PORTS]
         taken = [] if options.port or options.ui_port else taken_of(preferred[0])
         server = make_server(choose_ports(options.port, options.ui_port, preferred))
         try:
@@ -90,7 +92,8 @@ async def _serve(
     metrics: MetricsText | None,
 ) -> None:
     """Runs a worker for the server, and announces both to clients, until they are stopped or not needed."""
-    stopped, linger = asyncio.Event(), options.linger
+    stopped = asyncio.Event()
+    linger = options.linger
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     environment = {**os.environ, "BATON_HOME": str(state_dir.folder)}

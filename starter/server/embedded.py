@@ -179,7 +179,7 @@ def choose_ports(port: int | None, ui_port: int | None, preferred: Sequence[tupl
     for number, option in ((port, "--port"), (ui_port, "--ui-port")):
         if number and not _is_free(number):
             raise UsageError(
-                f"the port {number} is taken, perhaps by another Temporal server: choose another one with {option}"
+                f"port {number} is in use, perhaps by another Temporal server: choose another one with {option}"
             )
     return free_ports(*((port or first, ui_port or second) for first, second in (*preferred, (0, 0))))
 

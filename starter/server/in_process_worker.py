@@ -32,7 +32,10 @@ class InProcessWorker:
     """
 
     def __init__(self, server: ServerLocation, task_queue: str, own: Loaded, functions: Sequence[Function]) -> None:
-        self._server, self._task_queue, self._own, self._functions = server, task_queue, own, functions
+        self._server = server
+        self._task_queue = task_queue
+        self._own = own
+        self._functions = functions
         self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         self._thread = Thread(target=lambda: asyncio.run(self._run_worker()), name=f"worker {task_queue}", daemon=True)
 

@@ -46,15 +46,18 @@ class DevServer:
 
     def differing(self, environment: Mapping[str, str]) -> list[str]:
         """The names of the variables that have other values in an environment; none if it has none of them at all."""
-        wanted = fingerprints(environment)
-        return [name for name in ENVIRONMENT if wanted.get(name) != self.environment.get(name)] if wanted else []
+        current = fingerprints(environment)
+        if not current:
+            return []
+        return [name for name in ENVIRONMENT if current.get(name) != self.environment.get(name)]
 
 
 class StateDir:
     """The folder and its locks. The operating system releases a lock when the process that holds it ends."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self._is_private = folder.absolute(), False
+        self.folder = folder.absolute()
+        self._is_private = False
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "StateDir":
@@ -152,5 +155,5 @@ def fingerprints(environment: Mapping[str, str]) -> dict[str, str]:
 
     Only 32 bits of each: enough to see that a value has changed, too little to find it by trying.
     """
-    given = {name: environment.get(name) for name in ENVIRONMENT}
-    return {name: hashlib.sha256(value.encode()).hexdigest()[:8] for name, value in given.items() if value}
+    values = {name: environment.get(name) for name in ENVIRONMENT}
+    return {name: hashlib.sha256(value.encode()).hexdigest()[:8] for name, value in values.items() if value}

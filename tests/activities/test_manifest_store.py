@@ -230,7 +230,7 @@ async def test_a_change_that_others_prevent_all_the_time_gives_up_without_a_trac
     async with opened(journal_url) as other:
         store = Overtaken(journal)
         store.other = other
-        with pytest.raises(StoreError, match="changed by others all the time: nothing was written"):
+        with pytest.raises(StoreError, match="others keep changing the store: nothing was written"):
             await apply(store, agent("one"))
         assert store.reads == manifests_.ATTEMPTS
         assert await names(other) == ["other"]

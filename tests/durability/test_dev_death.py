@@ -51,7 +51,7 @@ def test_for_a_run_whose_server_and_worker_are_killed_the_command_to_come_back_i
     os.kill(machine.dev().pid, signal.SIGKILL)
     out, err = following.communicate(timeout=PATIENCE)
     assert (following.returncode, out) == (3, ""), err
-    assert "lost: the run goes on as soon as Temporal and a worker are back. Come back with: baton watch talk-" in err
+    assert "lost; the run continues when Temporal and a worker are back. Follow it with: baton watch talk-" in err
     assert "error: Temporal did not answer: " in err
     assert "; start a server and a worker with 'baton run' or 'baton dev'" in err
     assert "Traceback" not in err

@@ -330,11 +330,11 @@ def test_the_hotel_sample_asks_a_person_what_its_server_wants_to_know(machine: U
         wrong = machine.run("reply", "book-room", "sea")
         assert (wrong.returncode, "the reply is not JSON" in wrong.stderr) == (1, True)
         done = machine.run("reply", "book-room", "-", stdin='{"room": "sea"}')
-        assert (done.returncode, done.stderr.strip()) == (0, "the reply is given")
+        assert (done.returncode, done.stderr.strip()) == (0, "Reply sent.")
         out, err = running.communicate(timeout=60)
     (response,) = json.loads(out)["status"]["responses"]
     assert response["messages"][1]["content"] == "Booked: the room 'sea' on Monday."
-    assert "? travel-desk is asked: baton reply book-room-" in err
+    assert "? question for travel-desk: baton reply book-room-" in err
 
 
 def test_the_budget_of_a_sample_waits_for_a_person_who_grants_more(machine: UserMachine) -> None:
@@ -356,8 +356,8 @@ def test_the_budget_of_a_sample_waits_for_a_person_who_grants_more(machine: User
     status = json.loads(out)["status"]
     assert status["message"] == "From noon, choirs on the quay; at nine, a band, also on the quay."
     assert (status["phase"], status["budget"]["limits"]["modelCalls"]) == ("Completed", 3)
-    assert f"? the budget of Query/default/festival-plan waits for a yes: baton approvals {asked['root']}" in err
-    assert '✓ the budget of Query/default/festival-plan has {"modelCalls":1} more by ann' in err
+    assert f"? the budget of Query/default/festival-plan needs approval: baton approvals {asked['root']}" in err
+    assert '✓ the budget of Query/default/festival-plan extended by ann with {"modelCalls":1}' in err
 
 
 def test_the_questions_of_the_page_stand_in_the_sample() -> None:

@@ -121,7 +121,7 @@ def test_a_purchase_is_approved_from_another_terminal(machine: UserMachine) -> N
     assert machine.run("approve", "buy-desks", asked["id"], "--arguments", changed).returncode == 0
     out, err = buyer.communicate(timeout=60)
     assert out.strip() == "Twelve desks are ordered for 4,800 euros."
-    assert f"? order waits for a yes: baton approve {asked['root']} {asked['id']}" in err
+    assert f"? order needs approval: baton approve {asked['root']} {asked['id']}" in err
     assert re.search(rf"✓ order approved by \S+@\S+ with {re.escape(changed)}", err)
     late = machine.run("reject", "buy-desks", asked["id"])
     assert (late.returncode, "has ended" in late.stderr) == (1, True)
@@ -142,8 +142,8 @@ def test_a_run_that_can_not_be_asked_hides_nothing_that_others_wait_for(machine:
     while "buy-desks" not in (done := machine.run("approvals")).stdout or "stuck" not in done.stderr:
         assert time.monotonic() < end
     assert done.returncode == 0
-    assert "note: stuck can't be asked what it waits for: " in done.stderr
-    assert "no call waits" in machine.run("approvals", "-n", "there").stdout
+    assert "note: the pending decisions of stuck are unknown: " in done.stderr
+    assert "Nothing waits for approval." in machine.run("approvals", "-n", "there").stdout
     assert "buy-desks" in machine.run("approvals", "-n", "default").stdout
 
 

@@ -79,7 +79,7 @@ async def test_the_default_profile_holds_the_servers_address(project: Project, s
     project.toml.write_text(f'[profile.default]\naddress = "{server.address}"\n')
     done = await project.run()
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
-    assert "of default" in (project.folder / "worker.log").read_text()
+    assert "of namespace default" in (project.folder / "worker.log").read_text()
 
 
 async def test_a_profile_is_chosen_by_name_and_has_its_own_namespace(
@@ -94,7 +94,7 @@ async def test_a_profile_is_chosen_by_name_and_has_its_own_namespace(
         await asyncio.sleep(0.5)  # the server reads its list of namespaces periodically
     done = await project.run(TEMPORAL_PROFILE="team")
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
-    assert f"of {NAMESPACE}" in (project.folder / "worker.log").read_text()
+    assert f"of namespace {NAMESPACE}" in (project.folder / "worker.log").read_text()
 
 
 @pytest.mark.parametrize(

@@ -132,4 +132,4 @@ async def test_the_command_contributions_prints_them(env: Environment, server: E
     found = baton("contributions", "--session", handle.id, "-o", "json", env=variables).stdout
     assert json.loads(found) == [{"round": 1, "agentName": "a", "text": "a1"}]
     refused = baton("contributions", env=variables)
-    assert (refused.returncode, refused.stderr) == (1, "error: name a run, or a --session\n")
+    assert (refused.returncode, refused.stderr) == (1, "error: pass either a run or --session\n")

@@ -46,7 +46,7 @@ def test_two_servers_that_prefer_the_same_ports_both_start_on_different_ones(tmp
     began = [machine.start("dev", "--linger", "5") for machine in machines]
     printed = [each.communicate(timeout=PATIENCE)[1] for each in began]
     assert [each.returncode for each in began] == [0, 0], printed
-    assert "Temporal is at" in printed[0]
+    assert "Temporal server: " in printed[0]
     assert printed[0].split(", its UI")[0] != printed[1].split(", its UI")[0]
 
 
@@ -108,12 +108,12 @@ def test_a_port_that_is_taken_is_refused_if_it_was_asked_for_and_else_another_is
         port = str(other.getsockname()[1])
         refused = machine.run("dev", "--port", port)
         assert refused.returncode == 1
-        assert f"the port {port} is taken, perhaps by another Temporal server" in refused.stderr
+        assert f"port {port} is in use, perhaps by another Temporal server" in refused.stderr
         assert "--port" in refused.stderr
         last = {"address": f"127.0.0.1:{port}", "ui": "http://127.0.0.1:0"}
         machine.state_dir.file("dev.json").write_text(json.dumps(last))
         printed = start_dev(machine)
-    assert f"the port {port} is taken, perhaps by another Temporal server" in printed[0]
+    assert f"port {port} is in use, perhaps by another Temporal server" in printed[0]
     assert not machine.dev().address.endswith(f":{port}")
 
 

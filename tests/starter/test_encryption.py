@@ -382,6 +382,8 @@ def test_a_key_is_printed_and_the_codec_server_requires_one(machine: UserMachine
     machine.env |= {KEYS: key}
     with machine.start("codec-server", "--port", "0") as server:
         assert server.stderr
-        assert "the codec endpoint is http://127.0.0.1:" in server.stderr.readline()
+        line = server.stderr.readline()
+        assert "Codec endpoint for the Temporal UI at http://localhost:8233 or " in line
+        assert ": http://127.0.0.1:" in line
         server.send_signal(signal.SIGINT)
     assert server.returncode == 130

@@ -36,7 +36,7 @@ async def test_a_program_replies_in_a_run_below_through_the_root(temporal: baton
     decision = await handle.reply("Yes.", by="ann")
     assert decision.by == "ann"
     assert (await handle.result()).message == "Yes."
-    with pytest.raises(baton.Refused, match="nobody is asked anything in"):
+    with pytest.raises(baton.Refused, match="has no open question"):
         await handle.reply("Again.")
 
 
@@ -92,7 +92,7 @@ def test_a_lawyer_replies_from_another_terminal(machine: UserMachine) -> None:
     assert machine.run("reply", "offer-query", "Limit our liability to 10,000 EUR.").returncode == 0
     out, err = running.communicate(timeout=60)
     assert out.strip() == "We lend the hotel 40 lamps for one week; our liability is limited to 10,000 EUR."
-    assert f"? lawyer is asked: baton reply {question['root']} TEXT --to {question['id']}" in err
+    assert f"? question for lawyer: baton reply {question['root']} TEXT --to {question['id']}" in err
     assert re.search(r"lawyer  replied by \S+@\S+\n    Limit our liability to 10,000 EUR\.", err)
 
 

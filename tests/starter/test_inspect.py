@@ -33,7 +33,7 @@ def test_run_shows_partial_answers_on_a_terminal_and_ctrl_c_restores_the_termina
     terminal.press_ctrl_c()
     assert terminal.end() == 130
     last = terminal.text[terminal.text.rindex("\x1b[?25h") :]
-    assert "detached: the run goes on. Come back with: baton watch talk-" in last
+    assert "Detached; the run continues. Follow it with: baton watch talk-" in last
     assert "Traceback" not in terminal.text
     watching = machine.terminal("watch", "talk")
     watching.wait_for("finis")

@@ -10,7 +10,7 @@ from baton.starter.console.printer import EventPrinter
 from baton.starter.history.follow import follow
 from tests.harness.environment import Environment, agent, call, line
 
-MADE_UP = "\x1b[2J\n? pay waits for a yes: baton approve a b\n  ✓ pay approved"
+MADE_UP = "\x1b[2J\n? pay needs approval: baton approve a b\n  ✓ pay approved"
 
 
 async def test_what_comes_after_a_line_end_is_indented_and_escapes_are_shown(env: Environment) -> None:
@@ -21,7 +21,7 @@ async def test_what_comes_after_a_line_end_is_indented_and_escapes_are_shown(env
     seen = io.StringIO()
     printer = EventPrinter(Console(file=seen, width=120))
     await follow(env.client, handle, printer.print_event, wait=False)
-    assert "? pay waits for a yes" in seen.getvalue()
+    assert "? pay needs approval" in seen.getvalue()
     assert [each for each in seen.getvalue().splitlines() if each.startswith("?")] == []
     assert "\x1b" not in seen.getvalue()
 

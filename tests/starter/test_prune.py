@@ -166,9 +166,11 @@ async def test_the_command_counts_with_dry_run_and_deletes_without_it(
     def typed(*options: str) -> str:
         return baton("prune", *options, env=env).stderr
 
-    assert "1 conversations with 1 messages would be deleted, 1 stay" in await asyncio.to_thread(typed, "--dry-run")
+    assert "Would delete 1 conversations with 1 messages; 1 are still needed." in await asyncio.to_thread(
+        typed, "--dry-run"
+    )
     deleted = await asyncio.to_thread(typed, "--older-than", "10d")
-    assert "2 conversations with 2 messages were deleted, 0 stay" in deleted
+    assert "Deleted 2 conversations with 2 messages; 0 are still needed." in deleted
 
 
 @pytest.mark.parametrize("age", ["", "d", "30", "a month", "9" * 30 + "d", "999999999d", "-5d", "99999999999h"])

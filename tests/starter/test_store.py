@@ -48,7 +48,7 @@ def test_what_is_applied_is_run_by_its_name_and_the_next_run_takes_the_next_vers
     unknown = machine.run("run", "team/nobody", "Who?")
     assert unknown.returncode == 2
     assert "Team default/nobody" in unknown.stderr
-    assert "name files with -f, or what workers know" in refused(machine, "run")
+    assert 'nothing to run: pass -f FILE, or KIND/NAME "question"' in refused(machine, "run")
     assert "'query/q' takes no input" in refused(machine, "run", "query/q", "Why?")
 
 

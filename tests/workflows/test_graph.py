@@ -228,7 +228,7 @@ def test_a_namespace_is_chosen_and_another_one_is_named(write: Writer) -> None:
 
 def test_what_cant_be_drawn_is_refused(write: Writer) -> None:
     loaded = write.load(agent("one"))
-    with pytest.raises(UsageError, match="no Query and no Team to draw"):
+    with pytest.raises(UsageError, match="no Query or Team found in the files"):
         resources_to_draw(loaded, None, None)
     with pytest.raises(UsageError, match="'agent/two' is not in the files"):
         resources_to_draw(loaded, "agent/two", None)

@@ -86,7 +86,8 @@ class ChildMailbox:
         except Exception:
             workflow.logger.debug("the child run %s has ended already", self.child.id)
             return False
-        message.open, message.got = message.open - 1, message.got + 1
+        message.open = message.open - 1
+        message.got = message.got + 1
         self._sent.append(message)
         return True
 
@@ -134,18 +135,17 @@ class ChildWorkflows:
                     raise ContinueAsNew
                 child_id = self.id_of(place, given.name)
                 if byte_size(child_id) > MAX_WORKFLOW_ID:
-                    return nothing.model_copy(update={"stop_reason": "failed", "failure": _id_too_long(child_id)})
+                    return nothing.failed(_id_too_long(child_id))
                 turn = await self._open_child(workflow_type, given, child_id)
         except ChildWorkflowError as error:
             closed = RunClosed(f"the run of {given.name} was closed: {error.cause or error}").as_failure()
-            turn = nothing.model_copy(update={"stop_reason": "failed", "failure": closed})
+            turn = nothing.failed(closed)
             if isinstance(error.cause, ChildCancelled):
                 turn = nothing
         except (asyncio.CancelledError, ActivityInterrupted):
             turn = nothing
         if turn.stop_reason == "canceled" and not self._run.stop.is_requested:
-            canceled = RunClosed(f"the run of {given.name} was canceled").as_failure()
-            turn = turn.model_copy(update={"failure": canceled})
+            turn = turn.because_of(RunClosed(f"the run of {given.name} was canceled").as_failure())
         return turn
 
     async def _open_child(self, workflow_type: str, given: TurnInput, child_id: str) -> TurnResult:
@@ -173,7 +173,7 @@ class ChildWorkflows:
             self._running.remove(mailbox)
             for message in await mailbox.close(result):
                 self._run.inbox.put(message)
-        return result.model_copy(update={"unread": ()}) if result.unread else result
+        return result.with_unread(())
 
     async def _start(self, workflow_type: str, given: TurnInput, child_id: str) -> Child:
         """Starts the child; one of the same id that a reset has left running is canceled first."""
@@ -219,7 +219,8 @@ class ChildWorkflows:
         To each child one signal after the other, and to all children at once. A person's message that none of them has
         got comes back to the run's inbox.
         """
-        running, message = [*self._running], ChildMessage(signal, value)
+        running = [*self._running]
+        message = ChildMessage(signal, value)
         for each in running:
             each.put(message)
         for each in running:

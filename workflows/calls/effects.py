@@ -117,8 +117,9 @@ async def options_after_wait(
     """
     wait = timedelta(seconds=failure.wait or 0)
     if workflow.now() + wait > until:
-        raise ActivityFailed(failure.model_copy(update={"wait": None}))
-    since, outcome = workflow.now(), "stopped"
+        raise ActivityFailed(failure.without_wait())
+    since = workflow.now()
+    outcome = "stopped"
     wait_begins("circuit_breaker")
     try:
         with run.trace.inside(run.trace.new_wait("circuit_breaker")):
@@ -129,7 +130,8 @@ async def options_after_wait(
         raise ActivityInterrupted(activity) from None
     finally:
         wait_ends("circuit_breaker", since, outcome)
-    policy, once = options["retry_policy"], options.get("start_to_close_timeout", timedelta())
+    policy = options["retry_policy"]
+    once = options.get("start_to_close_timeout", timedelta())
     left = policy.maximum_attempts and policy.maximum_attempts - (failure.attempts or 1) + 1
     again: ActivityOptions = {**options, "retry_policy": replace(policy, maximum_attempts=left)}
     return {**again, "schedule_to_close_timeout": max(until - workflow.now(), once)}
@@ -141,7 +143,8 @@ async def ask_for_more(run: RunState, failed: ActivityFailed) -> GrantRequest:
 
     One decision holds for all runs that wait for the same budget: its rule has the number of the grant.
     """
-    failure, reached = failed.failure, failed.failure.budget
+    failure = failed.failure
+    reached = failed.failure.budget
     if not (reached and reached.on_exceeded == "ask" and reached.account and reached.more):
         raise failed
     limits = reached.more.model_copy(update={"on_exceeded": "stop"})  # the default, which is not shown
@@ -168,9 +171,7 @@ async def ask_for_more(run: RunState, failed: ActivityFailed) -> GrantRequest:
 
     decision = await run.decisions.wait(asked, check)
     if not decision.approved:
-        stopped = reached.model_copy(update={"on_exceeded": "stop"})
-        text = f"{failure.message}; more was not granted. {decision.reason}".rstrip()
-        raise ActivityFailed(failure.model_copy(update={"budget": stopped, "message": text}))
+        raise ActivityFailed(failure.declined(decision.reason))
     more = _granted(decision.arguments) if decision.arguments else limits
     return GrantRequest(account=reached.account, number=number, more=more)
 
@@ -281,9 +282,7 @@ async def append(
 ) -> Head:
     """Adds items to the conversation after ``head``, in as many requests as that takes, and moves the bookmark."""
     for portion in portions(items) or [()]:
-        request = AppendRequest(head=head, items=portion)
-        if bookmark:
-            request = request.model_copy(update={"bookmark": bookmark})
+        request = AppendRequest(head=head, items=portion, bookmark=bookmark)
         head = await execute_activity(run, "append", request, Head, JOURNAL, f"{len(portion)} more")
     return head
 

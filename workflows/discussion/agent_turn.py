@@ -42,14 +42,20 @@ class ServerQuestions:
     """
 
     def __init__(self, plan: QuestionsPlan, run: RunState, thread: Thread, speaker: str, *, continues: bool) -> None:
-        self._plan, self._run, self._thread, self._speaker = plan, run, thread, speaker
+        self._plan = plan
+        self._run = run
+        self._thread = thread
+        self._speaker = speaker
         self._continues = continues
 
     def pending(self, question: Question) -> PendingDecision:
         """What the run waits for; the same as before it has continued as new."""
-        now, limit = workflow.now(), self._plan.timeout
-        other = {"asked_by": self._plan.server, "reply_schema": question.reply_schema, "record": question.record}
-        return self._run.decisions.known(question.id) or PendingDecision(
+        known = self._run.decisions.known(question.id)
+        if known:
+            return known
+        now = workflow.now()
+        limit = self._plan.timeout
+        return PendingDecision(
             id=question.id,
             kind="question",
             run=workflow.info().workflow_id,
@@ -57,7 +63,10 @@ class ServerQuestions:
             since=now,
             until=now + timedelta(seconds=limit) if limit else None,
             question=question.text,
-        ).model_copy(update={key: each for key, each in other.items() if each is not None})
+            asked_by=self._plan.server,
+            reply_schema=question.reply_schema,
+            record=question.record,
+        ).without_defaults
 
     async def answer(self, asked: PendingDecision) -> PersonDecision:
         """What becomes of it. Raises ActivityFailed without an answer in time, and whatever ``Decisions.wait`` does."""
@@ -77,8 +86,8 @@ class ServerQuestions:
     async def message(self, question: Question) -> Message:
         """The answer as a message of the conversation."""
         decision = await self.answer(self.pending(question))
-        said = Message(role="user", content=_words(decision), decision=decision.to_remember())
-        return said.model_copy(update={"name": decision.by}) if decision.by else said
+        text = _words(decision)
+        return Message(role="user", content=text, name=decision.by, decision=decision.to_remember()).without_defaults
 
 
 def _words(decision: PersonDecision) -> str:
@@ -112,8 +121,12 @@ class ToolUse:
         *,
         continues: bool = False,
     ) -> None:
-        self._tool, self._request, self._run, self._children = tool, request, run, children
-        self._continues, self.usage = continues, TokenUsage()
+        self._tool = tool
+        self._request = request
+        self._run = run
+        self._children = children
+        self._continues = continues
+        self.usage = TokenUsage()
 
     async def execute(self, call: ToolCall) -> CallOutcome:
         """The result, or a message for the model that says why there is none. Raises ActivityFailed if it is to."""
@@ -125,12 +138,12 @@ class ToolUse:
             self.usage = TokenUsage()  # the call is made, and counted, in the next run
             raise
         except NotAllowed as rejected:
-            message = call.result_message(str(rejected)).model_copy(update={"decision": rejected.decision})
+            message = call.result_message(str(rejected), decision=rejected.decision)
         except ActivityFailed as failed:
             if self._tool.on_error == "fail" or failed.failure.family == "MemoryError" or failed.failure.budget:
                 raise
-            fence = {"fence": workflow.uuid4().hex[:16]} if self._tool.untrusted else {}
-            message = call.result_message(f"Error: {failed.failure.message}").model_copy(update=fence)
+            fence = workflow.uuid4().hex[:16] if self._tool.untrusted else None
+            message = call.result_message(f"Error: {failed.failure.message}", fence=fence)
         return CallOutcome(message=message, after=after)
 
     async def attempt(self, name: str) -> UseToolResult:
@@ -153,11 +166,13 @@ class ToolUse:
                 result = await effects.use_tool(self._run, request, name, self._tool.timeout)
                 if result.question is None:
                     return result
-                number, asked = number + 1, self._questions.pending(result.question)
+                number = number + 1
+                asked = self._questions.pending(result.question)
             if number > MAX_QUESTIONS:
                 raise ActivityFailed.of(ToolFailed(f"{name} has asked more than {MAX_QUESTIONS} questions in one call"))
             answered = Answer(record=asked.record or "", number=number, decision=await self._questions.answer(asked))
-            request, asked = self._request.model_copy(update={"answered": answered}), None
+            request = self._request.after_question(answered)
+            asked = None
 
     async def _allowed(self, name: str) -> UseToolRequest:
         """The request with the decision that allows the call, and with the answer of whom the tool asks."""
@@ -165,13 +180,14 @@ class ToolUse:
         if self._tool.approval:
             request = await self._approved(self._tool.approval, name)
         if self._tool.asks:
-            request = request.model_copy(update={"answer": await self._answer(self._tool.asks, request)})
+            request = request.with_answer(await self._answer(self._tool.asks, request))
         return request
 
     @property
     def _questions(self) -> ServerQuestions:
         assert self._tool.questions
-        thread, speaker = self._request.thread, self._request.speaker
+        thread = self._request.thread
+        speaker = self._request.speaker
         return ServerQuestions(self._tool.questions, self._run, thread, speaker, continues=self._continues)
 
     def _left_open(self) -> tuple[int, PendingDecision | None]:
@@ -205,13 +221,13 @@ class ToolUse:
             asked = self._question(rule, name, review.arguments)
 
         async def check(changed: PersonDecision) -> None:
-            await effects.review(self._run, request.model_copy(update={"decision": changed}), name)
+            await effects.review(self._run, request.allowed_by(changed), name)
 
         decisions = self._run.decisions
         decision = await decisions.wait(asked, check, proceeds=rule.proceeds, continues=self._continues)
         if not decision.approved:
             raise NotAllowed(decision)
-        return request.model_copy(update={"decision": decision})
+        return request.allowed_by(decision)
 
     async def _answer(self, asked: DelegatePlan, request: UseToolRequest) -> str:
         """The answer of whom the tool asks, in a conversation of its own."""
@@ -363,13 +379,14 @@ class AgentTurn:
         """What asks the agent to correct its answer; raises ActivityFailed when it was asked often enough."""
         self.rejected += 1
         if self.rejected > MAX_OUTPUT_RETRIES:
-            name, times = self.agent.name, self.rejected
+            name = self.agent.name
+            times = self.rejected
             raise ActivityFailed.of(OutputRejected(f"agent {name} was asked {times} times; its answer {wrong}"))
         return Message(role="user", content=f"Your answer {wrong}\nGive it again, as JSON that fits the schema.")
 
     def _request(self) -> requests.AskModelRequest:
         return requests.AskModelRequest(
-            thread=self.turn.thread.model_copy(update={"head": self.head}),
+            thread=self.turn.thread.at(self.head),
             speaker=self.agent.speaker,
             begun=self.turn.thread.head.depth,
             pending=tuple(self.pending),
@@ -407,7 +424,7 @@ class AgentTurn:
     async def _use_tool(self, reply: requests.AskModelResult, index: int, call: ToolCall) -> CallOutcome:
         if known := self.outcomes.get(index):
             return known
-        thread = self.turn.thread.model_copy(update={"head": self.head})
+        thread = self.turn.thread.at(self.head)
         request = UseToolRequest(thread=thread, speaker=self.agent.speaker, reply=reply.head.id, call=index)
         use = ToolUse(self.agent.tool(call.name), request, self.run, self._children, continues=self._is_alone)
         try:
@@ -418,7 +435,8 @@ class AgentTurn:
     def _add_result(self, call: ToolCall, outcome: CallOutcome) -> None:
         """Adds a tool's result to the conversation: at once if it directly follows, else with the next activity."""
         if outcome.ends:
-            self.ends_team, self.answer = True, self.answer or outcome.message.content or None
+            self.ends_team = True
+            self.answer = self.answer or outcome.message.content or None
         self.open_calls.remove(call)
         self.messages.append(outcome.message)
         if isinstance(item := outcome.item, RowRange) and item.after == self.head and not self.pending:
@@ -429,7 +447,8 @@ class AgentTurn:
     async def _append_pending(self) -> None:
         """Writes what is pending to the conversation, even while the run is being cancelled."""
         if self.pending:
-            items, self.pending = tuple(self.pending), []
+            items = tuple(self.pending)
+            self.pending = []
             self.head = await uncancelled(asyncio.create_task(effects.append(self.run, self.head, items)))
 
     async def _continue_as_new_if_long(self) -> None:

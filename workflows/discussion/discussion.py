@@ -12,6 +12,7 @@ from temporalio import workflow
 from ...contracts.errors import Failure, MaxTurnsReached
 from ...contracts.inputs import AgentState, State, TeamState
 from ...contracts.message import Head, Message, TokenUsage, latest_within
+from ...contracts.panel import SpeakerBrief
 from ...contracts.plan import MemberPlan, TeamPlan
 from ...contracts.requests import Bookmark, ConversationItem, EvaluateRequest, EvaluateResult, Pinned
 from ...contracts.text import truncate
@@ -45,7 +46,8 @@ class StallDetection:
     def __init__(
         self, rule: NoProgress | None, texts: Mapping[str, Sequence[str]] = MappingProxyType({}), repeated: int = 0
     ) -> None:
-        self._rule, self.repeated = rule, repeated
+        self._rule = rule
+        self.repeated = repeated
         self.texts = {speaker: tuple(each) for speaker, each in texts.items()}
 
     def is_stalled(self, speaker: str, text: str) -> bool:
@@ -77,7 +79,10 @@ class TeamResult:
     """The result of a team, as far as its discussion has come; ``max_turns`` bounds its turns, if anything does."""
 
     def __init__(self, plan: TeamPlan, run: RunState, so_far: TurnResult, max_turns: int | None = None) -> None:
-        self._plan, self._run, self.so_far, self.max_turns = plan, run, so_far, max_turns
+        self._plan = plan
+        self._run = run
+        self.so_far = so_far
+        self.max_turns = max_turns
 
     @property
     def is_open(self) -> bool:
@@ -90,7 +95,7 @@ class TeamResult:
         self.move_to(turn.head)
         self.add_parallel_turns(turn)
         if turn.failure:
-            self.end_by(turn.failure.model_copy(update={"member": member, "turn": self.so_far.turns}))
+            self.end_by(turn.failure.in_turn(member, self.so_far.turns))
 
     def add_parallel_turns(self, *turns: TurnResult) -> None:
         """Adds turns whose messages are in the conversation already, and whose failures are not the team's.
@@ -162,8 +167,7 @@ class TeamResult:
 
     def final(self) -> TurnResult:
         """The whole discussion as one turn, with the reason why it stopped."""
-        note = self._run.stop.note or self.so_far.note
-        return self.so_far.model_copy(update={"stop_reason": self._reason(), "note": note, "ended": False})
+        return self.so_far.because(self._reason()).of_run(self._run.stop.note)
 
     def _reason(self) -> StopReason:
         if self.so_far.stop_reason != "completed":
@@ -197,16 +201,17 @@ class Discussion:
         state: TeamState | None = None,
     ) -> None:
         state = state or TeamState(kind="team", so_far=TurnResult(head=thread.head, turns=0))
-        self.plan, self.members, self.run = plan, plan.members, run
+        self.plan = plan
+        self.members = plan.members
+        self.run = run
         self.result = TeamResult(plan, run, state.so_far, state.turns)
-        self.last_speaker, self.evaluated, self.strategy_state = (
-            state.last_speaker,
-            state.verdict,
-            dict(state.strategy_state),
-        )
+        self.last_speaker = state.last_speaker
+        self.evaluated = state.verdict
+        self.strategy_state = dict(state.strategy_state)
         self.context = TeamContext(plan.name, run, children)
         self._open_turn: tuple[int, AgentTurn | None] | None = None
-        self._thread, self._state = thread, state
+        self._thread = thread
+        self._state = state
         self._stall = StallDetection(plan.no_progress, state.said, state.repeated)
 
     @property
@@ -226,7 +231,7 @@ class Discussion:
     @property
     def thread(self) -> Thread:
         """The conversation as far as it has come."""
-        return self._thread.model_copy(update={"head": self.result.so_far.head})
+        return self._thread.at(self.result.so_far.head)
 
     @property
     def state(self) -> TeamState:
@@ -302,8 +307,7 @@ class Discussion:
             self._on_stall()
         conditional = any(edge.conditional for edge in self.plan.edges if edge.from_ == index)
         if self.can_continue() and (self.plan.conditional or conditional):
-            request = self.evaluation(index)
-            await self.evaluate(request.model_copy(update={"silent": True}) if silent else request)
+            await self.evaluate(self.evaluation(index, silent=silent))
 
     def _is_stalled(self, speaker: str, *, silent: bool) -> bool:
         if self.plan.no_progress is None or silent:
@@ -311,7 +315,9 @@ class Discussion:
         messages = self.result.so_far.messages
         return self._stall.is_stalled(speaker, messages[-1].content if messages else "")
 
-    def evaluation(self, index: int | None = None) -> EvaluateRequest:
+    def evaluation(
+        self, index: int | None = None, brief: SpeakerBrief | None = None, *, silent: bool = False
+    ) -> EvaluateRequest:
         """What a team's conditions are evaluated on, after the turn of the member at ``index``."""
         return EvaluateRequest(
             thread=self.thread,
@@ -320,6 +326,8 @@ class Discussion:
             turn=self.turns,
             tokens=self.result.so_far.usage.total_tokens,
             elapsed=(workflow.now() - self.run.started_at).total_seconds(),
+            brief=brief,
+            silent=silent,
         )
 
     async def evaluate(self, request: EvaluateRequest) -> None:
@@ -383,7 +391,9 @@ class TeamTurn:
     ) -> None:
         assert isinstance(pinned.plan, TeamPlan)
         assert state is None or isinstance(state, TeamState)
-        self._strategy, self._run, self._plan = strategy, run, pinned.plan
+        self._strategy = strategy
+        self._run = run
+        self._plan = pinned.plan
         self._since = run.started_at if state else None
         self._discussion = Discussion(pinned.plan, pinned.thread, run, children, state)
 

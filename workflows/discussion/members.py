@@ -25,11 +25,15 @@ class FunctionTurn:
     """Calls the function with what the brief is about."""
 
     def __init__(self, member: ActivityMember, team: TeamContext, turn: MemberTurn) -> None:
-        self._member, self._team, self._turn = member, team, turn
+        self._member = member
+        self._team = team
+        self._turn = turn
 
     async def execute(self) -> TurnResult:
         """The function's result as the message of the turn."""
-        team, turn, function = self._team, self._turn, self._member.function
+        team = self._team
+        turn = self._turn
+        function = self._member.function
         assert turn.brief, "the loader accepts functions as members of panels only"
         request = PerformRequest(thread=turn.thread, brief=turn.brief, function=function, name=turn.name)
         performed = await effects.perform(team.run, request)
@@ -45,12 +49,16 @@ class NestedTeamTurn:
     """Runs the team at the turn's place in the conversation, or on a brief in a conversation of its own."""
 
     def __init__(self, member: TeamMember, team: TeamContext, turn: MemberTurn) -> None:
-        self._member, self._team, self._turn = member, team, turn
+        self._member = member
+        self._team = team
+        self._turn = turn
 
     async def execute(self) -> TurnResult:
         """What the team has said, as far as that joins the conversation."""
-        member, turn = self._member, self._turn
-        thread, place = turn.thread, f"turn-{turn.number}"
+        member = self._member
+        turn = self._turn
+        thread = turn.thread
+        place = f"turn-{turn.number}"
         if brief := turn.brief:
             thread = await effects.brief(self._team.run, BriefRequest(thread=thread, brief=brief), turn.name)
             place = f"round-{brief.round}/{brief.part if brief.member_index is None else brief.member_index + 1}"
@@ -64,23 +72,27 @@ class NestedTeamTurn:
         """The turn of a panel, of which only the result joins the conversation, or nothing."""
         head = self._turn.thread.head
         if result.failure:
-            return result.model_copy(update={"head": head})
+            return result.at(head)
         if self._member.joins == "nothing" or not result.message:
-            return result.model_copy(update={"head": head, "messages": (), "cut": False})
+            return result.saying(head)
         message = Message(role="assistant", content=result.message, name=self._member.name)
         task = asyncio.create_task(effects.append(self._team.run, head, (message,)))
-        return result.model_copy(update={"head": await uncancelled(task), "messages": (message,), "cut": False})
+        return result.saying(await uncancelled(task), message)
 
 
 class HumanTurn:
     """Asks the person, at the cost of a durable timer if there is a limit of time, and else of nothing."""
 
     def __init__(self, member: HumanMember, team: TeamContext, turn: MemberTurn) -> None:
-        self._member, self._team, self._turn = member, team, turn
+        self._member = member
+        self._team = team
+        self._turn = turn
 
     async def execute(self) -> TurnResult:
         """The reply as the message of the turn; no message, if there is none in time and the turn is skipped."""
-        member, turn, run = self._member, self._turn, self._team.run
+        member = self._member
+        turn = self._turn
+        run = self._team.run
         asked = run.decisions.known(self._request.decision_id(self._run_id)) or await self._ask()
         check = self._check if member.checked else accept
         decision = await run.decisions.wait(asked, check, continues=turn.index is not None)
@@ -100,12 +112,15 @@ class HumanTurn:
 
     @property
     def _request(self) -> AskPersonRequest:
-        member, turn = self._member, self._turn
+        member = self._member
+        turn = self._turn
         request = AskPersonRequest(thread=turn.thread, team=self._team_id, member=member.name, turn=turn.number)
         return request.model_copy(update={"brief": turn.brief}) if turn.brief else request
 
     async def _ask(self) -> PendingDecision:
-        member, request, now = self._member, self._request, workflow.now()
+        member = self._member
+        request = self._request
+        now = workflow.now()
         read = await effects.ask_person(self._team.run, request)
         return PendingDecision(
             id=request.decision_id(self._run_id),
@@ -119,7 +134,8 @@ class HumanTurn:
 
     async def _check(self, reply: PersonDecision) -> None:
         """Raises ActivityFailed for a reply that does not fit the member's schema."""
-        thread, text = self._turn.thread, reply.text or ""
+        thread = self._turn.thread
+        text = reply.text or ""
         request = CheckReplyRequest(thread=thread, text=text, team=self._team_id, member=self._member.name)
         checked = await effects.check_reply(self._team.run, request)
         if checked.wrong:
@@ -130,7 +146,8 @@ class HumanTurn:
 
         In a panel, the reply joins the transcript as every contribution does.
         """
-        run, turn = self._team.run, self._turn
+        run = self._team.run
+        turn = self._turn
         own = Message(role="assistant", content=text, name=turn.name, decision=decision.to_remember())
         if turn.brief:
             return TurnResult(head=turn.thread.head, messages=(own,))

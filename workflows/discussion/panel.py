@@ -76,7 +76,9 @@ class PanelTranscript:
     """The part of a team's conversation that its panel has written, after the head ``begun``."""
 
     def __init__(self, team: Discussion, plan: PanelPlan, begun: Head) -> None:
-        self._team, self._plan, self.begun = team, plan, begun
+        self._team = team
+        self._plan = plan
+        self.begun = begun
 
     def brief(self, round_number: int, part: SpeakerRole, index: int | None = None) -> SpeakerBrief:
         """What a speaker reads in place of the conversation: the member at ``index``, or another part."""
@@ -119,7 +121,8 @@ class PanelTranscript:
         await self._team.append(items, self._bookmark())
 
     def _bookmark(self) -> Bookmark | None:
-        shared, run = self._plan.contributions, workflow.info().workflow_id
+        shared = self._plan.contributions
+        run = workflow.info().workflow_id
         if shared is None:
             return None
         session = shared.session or self._team.thread.session(run)
@@ -135,9 +138,12 @@ class PanelDiscussion:
     def __init__(self, team: Discussion) -> None:
         assert team.plan.panel
         kept = PanelProgress.model_validate(team.strategy_state or {"begun": team.result.so_far.head})
-        self.team, self.plan = team, team.plan.panel
-        self.round, self.waiting = kept.round, [*kept.waiting]
-        self._criticized, self._done = kept.criticized, kept.done
+        self.team = team
+        self.plan = team.plan.panel
+        self.round = kept.round
+        self.waiting = [*kept.waiting]
+        self._criticized = kept.criticized
+        self._done = kept.done
         self._transcript = PanelTranscript(team, self.plan, kept.begun)
         team.context.warned.update(kept.warned)
         team.max_turns = self.plan.max_rounds * len(team.members)
@@ -157,7 +163,8 @@ class PanelDiscussion:
 
     def open_round(self) -> None:
         """Begins a round in which every member speaks once."""
-        self.round, self.waiting = self.round + 1, [*range(len(self.team.members))]
+        self.round = self.round + 1
+        self.waiting = [*range(len(self.team.members))]
 
     async def run_next_member(self) -> None:
         """Lets the next member of the round speak, and adds its contribution to the transcript."""
@@ -165,7 +172,8 @@ class PanelDiscussion:
         if not self.can_continue():
             return
         index = self.waiting.pop(0)
-        member, name = self.team.members[index], self.plan.roster[index]
+        member = self.team.members[index]
+        name = self.plan.roster[index]
         turn = await self._run(member, self._brief("member", index), name)
         if isinstance(member, HumanMember) and not turn.messages:
             pass  # a turn that was skipped has no contribution
@@ -174,7 +182,7 @@ class PanelDiscussion:
             text = turn.message if text is None and isinstance(member, HumanMember) else text
             turn = await self._transcript.add(turn, member, name, "contribution", self.round, text)
         elif isinstance(member, TeamMember):
-            turn = turn.model_copy(update={"head": self.team.result.so_far.head})
+            turn = turn.at(self.team.result.so_far.head)
         self.team.result.add_turn(member.name, turn)
         self.team.last_speaker = index
         self.team.strategy_state = self._progress()
@@ -204,7 +212,7 @@ class PanelDiscussion:
         if not self.can_continue() or self.round >= self.plan.max_rounds or self._done:
             return True
         if self.team.plan.conditional:
-            await self.team.evaluate(self.team.evaluation().model_copy(update={"brief": self._brief("member")}))
+            await self.team.evaluate(self.team.evaluation(brief=self._brief("member")))
         return not self.can_continue()
 
     async def deliver(self) -> None:
@@ -222,7 +230,8 @@ class PanelDiscussion:
         turn = await self._run_role("moderator")
         decision = read_decision(turn.message, self.plan.roster)
         await self._add(turn, "moderator", "decision", decision.model_dump_json())
-        self.waiting, self._done = [self.plan.roster.index(name) for name in decision.next_speakers], decision.done
+        self.waiting = [self.plan.roster.index(name) for name in decision.next_speakers]
+        self._done = decision.done
 
     async def _judge(self) -> None:
         turn = await self._run_role("judge")
@@ -248,7 +257,7 @@ class PanelDiscussion:
         turn = await self._run(speaker, self._brief(role), role)
         self.team.result.add_usage(turn.usage)
         if failure := turn.failure or turn.above:
-            raise ActivityFailed(failure.model_copy(update={"member": role}))
+            raise ActivityFailed(failure.of_member(role))
         if not _is_complete(turn, speaker):
             raise ActivityInterrupted
         return turn

@@ -62,7 +62,9 @@ class ShownPhase:
     """
 
     def __init__(self, run: RunState, tell_parent: Callable[[], None]) -> None:
-        self._run, self._tell_parent, self._shown = run, tell_parent, "Running"
+        self._run = run
+        self._tell_parent = tell_parent
+        self._shown = "Running"
         self.searchable = self.shows_cost = False
         run.decisions.on_change = self.show_decisions
 
@@ -185,9 +187,13 @@ class BaseWorkflow(Generic[Input]):
         self._phase.begin(pinned.plan)
 
     def _take_up(self, pinned: Pinned) -> None:
-        run, given = self.run_state, self.given.question if isinstance(self.given, TurnInput) else None
-        self._pinned, run.task_queues, run.question = pinned, pinned.route, given or pinned.question
-        self._phase.searchable, self._phase.shows_cost = pinned.searchable, pinned.shows_cost
+        run = self.run_state
+        given = self.given.question if isinstance(self.given, TurnInput) else None
+        self._pinned = pinned
+        run.task_queues = pinned.route
+        run.question = given or pinned.question
+        self._phase.searchable = pinned.searchable
+        self._phase.shows_cost = pinned.shows_cost
         run.details.show_question(run.question)
         run.trace.begin(pinned, run.started_at)
 
@@ -206,7 +212,8 @@ class BaseWorkflow(Generic[Input]):
 
     def _restore(self, continuation: Continuation) -> None:
         """Takes up the state of the run before this one; Temporal itself hands on the search attributes."""
-        run, run.started_at = self.run_state, continuation.since
+        run = self.run_state
+        run.started_at = continuation.since
         self._take_up(continuation.pinned)
         run.stop.restore(continuation.stop_request)
         run.session.update(continuation.session)

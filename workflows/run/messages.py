@@ -46,7 +46,9 @@ class DecisionHandlers:
     """
 
     def __init__(self, run: RunState, children: ChildWorkflows, parent: str | None) -> None:
-        self._run, self._children, self._parent = run, children, parent
+        self._run = run
+        self._children = children
+        self._parent = parent
         self._told = False
         self._telling: asyncio.Task[None] | None = None
 
@@ -104,8 +106,9 @@ class DecisionHandlers:
 
     async def reply(self, request: ReplyRequest) -> PersonDecision:
         """Takes a person's reply, which is checked first. Raises InvalidInput if it doesn't fit, or comes too late."""
-        decision = PersonDecision(approved=not request.declines, at=workflow.now(), text=request.text)
-        decision = decision.model_copy(update={"by": request.by} if request.by else {})
+        decision = PersonDecision(
+            approved=not request.declines, at=workflow.now(), by=request.by or None, text=request.text
+        )
         try:
             id_ = self._question(request)
             if decision.approved:
@@ -190,8 +193,11 @@ class MessageHandlers:
         next_turn: Callable[[], int | None],
         on_pause: Callable[[Pause | None], None],
     ) -> None:
-        self._run, self._children, self._decisions = run, children, decisions
-        self._next_turn, self._on_pause = next_turn, on_pause
+        self._run = run
+        self._children = children
+        self._decisions = decisions
+        self._next_turn = next_turn
+        self._on_pause = on_pause
 
     async def signal(self, name: str, value: JsonValue) -> None:
         """Handles the signal ``name``; what makes no sense is ignored, as nobody waits for an answer."""

@@ -93,10 +93,10 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
             take_up_cancellation(self.run_state.stop)
             continue_as_new(self.given.continued_with(self.continuation(self.turn.state)))
         except ActivityFailed as failed:
-            self.result = self.result.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
+            self.result = self.result.failed(failed.failure)
         self.ended_at = workflow.now()
         status = self._status()
-        result = self._for_client(status) if is_root else self.result
+        result = self._for_client(status) if is_root else self.result.without_defaults
         end_trace(self.run_state, status)
         self.close(status, result, is_root=is_root)
         return result
@@ -105,10 +105,9 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         """What nobody has read joins the conversation of a root run; a child gives it back to its parent."""
         unread = await self.close_inbox()
         if unread and is_root:
-            head = await self.join(unread, self.result.head)
-            self.result = self.result.model_copy(update={"head": head})
+            self.result = self.result.at(await self.join(unread, self.result.head))
         elif unread:
-            self.result = self.result.model_copy(update={"unread": tuple(unread)})
+            self.result = self.result.with_unread(unread)
 
     async def _take_turn(self, given: TurnInput) -> TurnResult:
         nothing = TurnResult(head=given.thread.head if given.thread else Head(), turns=0)
@@ -118,13 +117,11 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
                 self.begin(await effects.pin(self.run_state, pin_request(given)))
             state = given.carried.state if given.carried else None
             self.turn = self.new_turn(state)
-            result = await self.turn.execute()
-            ended = {"ended": False} if result.ended else {}  # there is no team above that it could end
-            return result.model_copy(update={**ended, "note": stop.note or result.note})
+            return (await self.turn.execute()).of_run(stop.note)
         except (ActivityInterrupted, asyncio.CancelledError):
-            return nothing.model_copy(update={"stop_reason": stop.interruption, "note": stop.note})
+            return nothing.stopped(stop.interruption, stop.note)
         except ActivityFailed as failed:
-            return nothing.model_copy(update={"stop_reason": "failed", "failure": failed.failure})
+            return nothing.failed(failed.failure)
 
     def next_turn(self) -> int | None:
         """What the turn knows; a team that has not begun reads messages in its first turn."""

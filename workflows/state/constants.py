@@ -12,8 +12,11 @@ MAX_HISTORY_BYTES = 2_000_000
 MAX_HISTORY_EVENTS = 1_500
 """Events above which it does: a worker that has never seen the run can replay so many within its task timeout."""
 
-LONG_TASK_TIMEOUT, MAX_HISTORY_EVENTS_LONG = timedelta(seconds=10), 5_000
-"""Events above which a run with at least that task timeout does; Temporal takes at most 10,000 signals in one run."""
+LONG_TASK_TIMEOUT = timedelta(seconds=10)
+"""Task timeout from which on a worker can replay more events in time."""
+
+MAX_HISTORY_EVENTS_LONG = 5_000
+"""Events above which a run with such a task timeout continues as new; Temporal takes 10,000 signals in one run."""
 
 MAX_CONCURRENT_ACTIVITIES = 500
 """Activities of one run that are under way at once. Temporal takes 2,000, and 4 MB of commands from one task."""
@@ -42,8 +45,11 @@ STALL_WORDS = 300
 TAKE_SPANS = "take_spans"
 """The name of the worker's function that takes the spans of runs."""
 
-REPORT_INTERVAL, MAX_ENDED_SPANS = timedelta(seconds=10), 50
-"""A traced run reports its ended spans after this time, or when it has this many of them, before its own end too."""
+REPORT_INTERVAL = timedelta(seconds=10)
+"""After this long a traced run reports the spans that have ended."""
+
+MAX_ENDED_SPANS = 50
+"""Ended spans that a traced run reports before that."""
 
 FALLBACK_FAMILIES = ("ModelError", "AuthenticationError", "TimeoutError")
 """The families of errors after which a model's fallback is asked."""

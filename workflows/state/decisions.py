@@ -70,7 +70,8 @@ class Decisions:
     def __init__(self, stop: StopState, trace: RunTrace) -> None:
         self.on_change: Callable[[], None] = lambda: None
         self.remembered: dict[str, PersonDecision] = {}
-        self._stop, self._trace = stop, trace
+        self._stop = stop
+        self._trace = trace
         self._asked: dict[str, PendingDecision] = {}
         self._decided: dict[str, PersonDecision] = {}
         self._checks: dict[str, Check] = {}
@@ -111,7 +112,8 @@ class Decisions:
         """
         if asked.id not in self._asked:
             wait_begins(asked.kind)
-        asked, self._checks[asked.id] = self._asked.setdefault(asked.id, asked), check
+        asked = self._asked.setdefault(asked.id, asked)
+        self._checks[asked.id] = check
         self._apply_remembered(asked)
         self.on_change()
         try:
@@ -166,7 +168,7 @@ class Decisions:
 
     def decide(self, id_: str, decision: PersonDecision) -> None:
         """Takes a decision. Raises NotWaiting."""
-        self._asked[id_] = self.find(id_).model_copy(update={"decision": decision})
+        self._asked[id_] = self.find(id_).decided(decision)
         self.on_change()
 
     def remember(self, rule: str, decision: PersonDecision) -> None:
@@ -191,7 +193,7 @@ class Decisions:
     def _apply_remembered(self, asked: PendingDecision) -> None:
         known = self.remembered.get(asked.rule or "")
         if known and not (self._decision_of(asked.id) or self._stop.is_requested):
-            self.decide(asked.id, known.model_copy(update={"at": workflow.now()}))
+            self.decide(asked.id, known.taken_at(workflow.now()))
 
     def _decision_of(self, id_: str) -> PersonDecision | None:
         return self._asked[id_].decision if id_ in self._asked else None

@@ -43,7 +43,8 @@ class Inbox:
 
     def drain(self) -> list[Message]:
         """Takes all messages out; the caller adds them to the conversation."""
-        messages, self._messages = self._messages, []
+        messages = self._messages
+        self._messages = []
         return messages
 
     @property
@@ -84,7 +85,10 @@ class CurrentDetails:
     """What Temporal's UI shows of a run at the moment."""
 
     def __init__(self) -> None:
-        self._text, self._pause, self._question, self._waits = "", "", "", ""
+        self._text = ""
+        self._pause = ""
+        self._question = ""
+        self._waits = ""
 
     def show_question(self, question: str) -> None:
         """Shows above what is said what the run was asked."""
@@ -152,8 +156,11 @@ class RunState:
     """
 
     def __init__(self) -> None:
-        self.stop, self.inbox, self.session = StopState(), Inbox(), SessionState()
-        self.details, self.task_queues = CurrentDetails(), TaskQueues()
+        self.stop = StopState()
+        self.inbox = Inbox()
+        self.session = SessionState()
+        self.details = CurrentDetails()
+        self.task_queues = TaskQueues()
         self.trace = RunTrace()
         self.decisions = Decisions(self.stop, self.trace)
         self.activity_slots = asyncio.Semaphore(MAX_CONCURRENT_ACTIVITIES)
@@ -185,9 +192,11 @@ class RunState:
 
     def with_requests(self, status: Status) -> Status:
         """The status of a run that goes on, with what people asked for: a pause, a session, messages that wait."""
-        session, waiting = self.session.values or None, self.inbox.waiting or None
+        session = self.session.values or None
+        waiting = self.inbox.waiting or None
         asked = {"paused": self.inbox.pause, "session": session, "waiting": waiting}
-        pending, below = shown(self.decisions.pending), self.decisions.waiting_below
+        pending = shown(self.decisions.pending)
+        below = self.decisions.waiting_below
         phase = {"phase": "InputRequired"} if pending or below else {}
         return status.model_copy(
             update={**asked, **phase, "pending_decisions": pending or None, "waiting_runs": below or None}

@@ -57,7 +57,8 @@ class RunTrace:
 
     def __init__(self) -> None:
         info = workflow.info()
-        self.run_id, self._first_run = info.run_id, info.first_execution_run_id
+        self.run_id = info.run_id
+        self._first_run = info.first_execution_run_id
         self._given = TraceContext.in_headers(info.headers)
         self._root = self._given or root_of(self._first_run)
         self._is_pinned = False
@@ -119,14 +120,17 @@ class RunTrace:
     @contextlib.contextmanager
     def inside(self, span: RunSpan) -> Iterator[RunSpan]:
         """Whatever the block starts is below the span, which ends with it, unless the run continues as new."""
-        parent, token, leaves_memory = self.here, _current.set(span.id), False
+        parent = self.here
+        token = _current.set(span.id)
+        leaves_memory = False
         try:
             yield span
         except GeneratorExit:  # the run leaves the worker's memory, in another context than its own
             leaves_memory = True
             raise
         except ActivityFailed as failed:
-            span.error, span.message = failed.failure.type, failed.failure.message
+            span.error = failed.failure.type
+            span.message = failed.failure.message
             self.end(span, parent)
             raise
         except (ActivityInterrupted, asyncio.CancelledError):
@@ -163,7 +167,8 @@ class RunTrace:
 
     def report(self) -> None:
         """Hands the spans that have ended to the worker, which exports them; in a replay it has got them already."""
-        ended, self._ended = self._ended, []
+        ended = self._ended
+        self._ended = []
         self._reported_at = workflow.now()
         take = workflow.extern_functions().get(TAKE_SPANS)
         if ended and take and not workflow.unsafe.is_replaying():

@@ -54,7 +54,8 @@ class StopState:
     def request(self, reason: StopReason, request: TerminateRequest) -> None:
         """Asks the run to stop; a later request can only make it stop sooner."""
         if self.reason is None:
-            self.reason, self.note = reason, request.reason or None
+            self.reason = reason
+            self.note = request.reason or None
         self.now = self.now or request.now
 
     @property
@@ -65,7 +66,9 @@ class StopState:
     def restore(self, state: StopRequest | None) -> None:
         """Takes up the state of the run that this one continues."""
         if state:
-            self.reason, self.note, self.now = state.reason, state.note, state.now
+            self.reason = state.reason
+            self.note = state.note
+            self.now = state.now
 
 
 async def run_in_scope(

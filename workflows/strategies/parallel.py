@@ -41,11 +41,12 @@ async def run_all_members(team: Discussion) -> str:
 def _add(team: Discussion, kept: ParallelState, done: Sequence[MemberResult]) -> ParallelState:
     """The state after these turns, too; a turn that was given up is not why the team failed."""
     answers = [kept.answer] if kept.answer else []
-    failed, given_up = [kept.failure] if kept.failure else [], list[Failure]()
+    failed = [kept.failure] if kept.failure else []
+    given_up = list[Failure]()
     count = kept.failed
     for number, (member, turn) in enumerate(done, team.turns + 1):
         if turn.failure:
-            failure = turn.failure.model_copy(update={"member": member.name, "turn": number})
+            failure = turn.failure.in_turn(member.name, number)
             (given_up if turn.stop_reason == "canceled" else failed).append(failure)
             count += 1
         elif turn.message:
@@ -64,7 +65,7 @@ async def _take_turns(team: Discussion, before: Head) -> list[MemberResult]:
     limit = min(team.plan.max_concurrency or MAX_CONCURRENT_CHILDREN, MAX_CONCURRENT_CHILDREN)
     slots = asyncio.Semaphore(limit)
     waiting = [*enumerate(team.members)][team.turns :]
-    thread = team.thread.model_copy(update={"head": before})
+    thread = team.thread.at(before)
     done: dict[int, TurnResult] = {}
 
     async def take(index: int, member: MemberPlan) -> None:

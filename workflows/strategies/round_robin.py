@@ -14,7 +14,8 @@ async def round_robin(team: Discussion) -> None:
     if team.plan.panel:
         await run_panel(PanelDiscussion(team))
         return
-    bound, members = team.plan.max_turns, len(team.members)
+    bound = team.plan.max_turns
+    members = len(team.members)
     team.max_turns = bound if team.plan.dialect == "ark" else bound and bound * members
     while team.can_continue():
         if team.turns == team.max_turns:
