@@ -42,7 +42,8 @@ from .runtime.settings import InlineManifests
 
 def query_plan(query: Query, catalog: Catalog, ttl: float | None, dialect: Dialect | None = None) -> QueryPlan:
     """The plan of a query; ``ttl`` in seconds is for one without. In ARK's dialect, a selector finds one target."""
-    targets, named = [], any(query.targets())
+    targets = []
+    named = any(query.targets())
     for reference in catalog.targets(query)[: 1 if dialect == "ark" and not named else None]:
         found = find(catalog, reference)
         kind = TARGETS[found.kind]

@@ -100,7 +100,8 @@ class RunActivities:
 
     async def _delete_long_values(self, client: Client, workflow_id: str, runs: set[str]) -> None:
         """Deletes the long values of the query's family of workflows, unless others are of that family, too."""
-        before, family = datetime.now(UTC), workflow_family(workflow_id)
+        before = datetime.now(UTC)
+        family = workflow_family(workflow_id)
         first = workflow_id.partition("/")[0].replace("\\", "\\\\").replace("'", "\\'")
         async for each in client.list_workflows(f"WorkflowId STARTS_WITH '{first}'"):
             if each.run_id not in runs and workflow_family(each.id) == family:
@@ -125,9 +126,11 @@ async def _cause(client: Client, pending: PendingActivityInfo) -> Cause:
     """The failure of the last attempt. While a call waits for its next attempt, that one is counted already."""
     error = await client.data_converter.decode_failure(pending.last_failure)
     waits = pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
-    family, kind = "TimeoutError", type(error).__name__
+    family = "TimeoutError"
+    kind = type(error).__name__
     if isinstance(error, ApplicationError):
-        family, kind = str(error.details[0]) if error.details else "ActivityError", error.type or kind
+        family = str(error.details[0]) if error.details else "ActivityError"
+        kind = error.type or kind
     return Cause(
         family=family,
         type=kind,

@@ -253,6 +253,10 @@ class Tool(Manifest):
         """The JSON Schema of its arguments."""
         return ASKING if self.asks and "input_schema" not in self.spec.model_fields_set else self.spec.input_schema
 
+    def with_approval(self, approval: Approval | None) -> "Tool":
+        """The tool with another rule for which of its calls require approval."""
+        return self.model_copy(update={"spec": self.spec.model_copy(update={"approval": approval})})
+
     @property
     def asks(self) -> Reference | None:
         """The agent or the team that a tool of this type asks."""

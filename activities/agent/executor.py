@@ -102,7 +102,9 @@ class CurrentHeaders(httpx.Auth):
     """
 
     def __init__(self, executor: Executor, values: ValueResolver, headers: dict[str, str]) -> None:
-        self._executor, self._values, self._headers = executor, values, headers
+        self._executor = executor
+        self._values = values
+        self._headers = headers
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
         """Sends the request, and sends it again where that can help."""

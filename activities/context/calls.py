@@ -118,7 +118,8 @@ class Circuit:
         if again or many:
             metrics.CIRCUITS_OPENED.record(1, **self._labels)
             metrics.CIRCUITS_OPEN.record(float(self.is_closed), **self._labels)
-            self._open_until, self._why = now + self._open_for, failed.message
+            self._open_until = now + self._open_for
+            self._why = failed.message
             what = "again" if again else f"after {self._rule.failures} failures within {self._rule.window}"
             log.warning("the circuit breaker of %s is open %s: %s", self.name, what, failed.message)
 

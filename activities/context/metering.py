@@ -166,9 +166,11 @@ def _text(reached: BudgetReached, refused: ReachedLimit) -> str:
     if reached.limit == "duration":
         seconds = refused.account.seconds
         return f"the budget of {reached.owner} is used up: its first call was more than {seconds:g} s ago"
-    used, most = f"{refused.used}", f"{refused.most}"
+    used = f"{refused.used}"
+    most = f"{refused.most}"
     if reached.limit == "cost":
-        used, most = f"{refused.used / NANO:g}", f"{refused.most / NANO:g}"
+        used = f"{refused.used / NANO:g}"
+        most = f"{refused.most / NANO:g}"
     return (
         f"the budget of {reached.owner} does not suffice for the next call: {used} of {most} {reached.limit} are used"
     )

@@ -61,7 +61,9 @@ def _size(value: JsonValue) -> tuple[int, int, set[str]]:
 
     Counting ends where there are too many.
     """
-    waiting, count, length = [value], 0, 0
+    waiting = [value]
+    count = 0
+    length = 0
     names: set[str] = set()
     while waiting and count <= QUICK_PAIRS and length <= QUICK_LENGTH:
         each = waiting.pop()

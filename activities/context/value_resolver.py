@@ -126,7 +126,8 @@ class ValueResolver:
     @classmethod
     async def of(cls, journal: Journal, thread: Thread, secrets: SecretStore) -> "ValueResolver":
         """The resolver for an activity of the run at ``thread``."""
-        catalog, session = await journal.catalog(thread.catalog), thread.session(workflow_id())
+        catalog = await journal.catalog(thread.catalog)
+        session = thread.session(workflow_id())
         return await cls.of_catalog(journal, catalog, secrets, session)
 
     @classmethod
@@ -334,7 +335,8 @@ def skills_of(agent: Agent, catalog: Catalog) -> dict[str, Skill]:
 
 def speaker_prompt(agent: Agent, values: ValueResolver) -> str | None:
     """An agent's prompt, with the names and descriptions of its skills."""
-    prompt, skills = values.prompt(agent), skills_of(agent, values.catalog)
+    prompt = values.prompt(agent)
+    skills = skills_of(agent, values.catalog)
     if not skills:
         return prompt
     listed = "\n".join(f"- {name}: {each.spec.description}" for name, each in skills.items())

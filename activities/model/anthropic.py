@@ -257,7 +257,8 @@ class AnthropicStream:
         """Adds an event."""
         answer = self._answer
         if event.type == "message_start":
-            answer.begun, answer.model = True, event.message.model
+            answer.begun = True
+            answer.model = event.message.model
             self._count(event.message.usage)
         elif event.type == "content_block_start":
             self._begin(event.index, event.content_block)
@@ -307,7 +308,8 @@ class AnthropicProvider:
     ) -> Message:
         """One answer, streamed if the model streams."""
         endpoint = anthropic_endpoint(model, values)
-        answer, stream_class = StreamedAnswer(on_text), anthropic.AsyncStream[object]
+        answer = StreamedAnswer(on_text)
+        stream_class = anthropic.AsyncStream[object]
         note_call(lambda: parameter_attributes(dict(endpoint.properties)))
         try:
             async with asyncio.timeout(model.timeout), self._clients.client(_server_of(endpoint)) as client:

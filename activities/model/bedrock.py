@@ -87,7 +87,8 @@ def bedrock_endpoint(chained: ChainedModel, values: ValueResolver) -> BedrockEnd
     config = model.spec.connection if model else None
     if model is None or not isinstance(config, BedrockConfig):
         raise InvalidManifest(f"{chained.name} has no connection to Bedrock")
-    base_url, secrets = values.resolve(config.base_url, model), values.secrets
+    base_url = values.resolve(config.base_url, model)
+    secrets = values.secrets
     for name in _OF_ENVIRONMENT:
         secrets.environment_secret(name)  # it is redacted from now on
     region = values.resolve(config.region, model) or secrets.environment("AWS_REGION")
@@ -161,8 +162,10 @@ def bedrock_error(error: Exception, where: str) -> BatonError:
 
 
 def _of_code(error: aws.ClientError, where: str) -> BatonError:
-    found, about = error.response.get("Error", {}), error.response.get("ResponseMetadata", {})
-    code, words = found.get("Code", ""), found.get("Message", "")
+    found = error.response.get("Error", {})
+    about = error.response.get("ResponseMetadata", {})
+    code = found.get("Code", "")
+    words = found.get("Message", "")
     code = code[:1].upper() + code[1:]  # in a stream it begins with a small letter
     if code == "AccessDeniedException":  # says which permission or which model is missing, and no key
         return KeyRefused(f"{where} refused the key: {words[:MAX_SERVER_TEXT]}")

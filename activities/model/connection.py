@@ -115,7 +115,8 @@ def endpoint_of(model: ChainedModel, values: ValueResolver) -> Endpoint:
 
 
 def _of_manifest(model: Model, values: ValueResolver) -> Endpoint:
-    config, server = model.spec.connection, model.spec.server
+    config = model.spec.connection
+    server = model.spec.server
     if not isinstance(config, OpenAIConfig):
         raise InvalidManifest(f"{model.id}: a model of type '{server}' has no connection of OpenAI's kind")
     default_url = DEFAULT_URLS.get(server)
@@ -126,10 +127,12 @@ def _of_manifest(model: Model, values: ValueResolver) -> Endpoint:
         missing = "baseUrl" if base_url is None else "apiKey"
         raise KeyMissing(f"{model.id} has no config.{server}.{missing}")
     version = values.resolve(config.api_version, model) or AZURE_VERSION if isinstance(config, AzureConfig) else None
-    headers, properties = headers_of(model, config.headers, values), properties_of(config, values, model)
+    headers = headers_of(model, config.headers, values)
+    properties = properties_of(config, values, model)
     name = values.resolve(model.spec.model, model) or ""
     trust = {"guarded": values.is_guarded(model), "brought": values.catalog.is_inline(model.id)}
-    url, gemini = checked_url(base_url), server == "gemini"
+    url = checked_url(base_url)
+    gemini = server == "gemini"
     return Endpoint(name, url, key or NO_KEY, version, headers, properties, gemini=gemini, **trust)
 
 

@@ -162,7 +162,8 @@ def is_strict(schema: JsonObject) -> bool:
 def _closed(schema: Any) -> bool:
     if not isinstance(schema, dict) or not schema.keys() <= KEYWORDS or schema.get("format", "date") not in FORMATS:
         return False
-    kinds, properties = schema.get("type", ()), schema.get("properties", {})
+    kinds = schema.get("type", ())
+    properties = schema.get("properties", {})
     closed = schema.get("additionalProperties") is False and {*schema.get("required", ())} == {*properties}
     if ("object" in kinds and not closed) or ("array" in kinds and "items" not in schema):
         return False
@@ -223,7 +224,8 @@ class _Usage(_Part):
     prompt_tokens_details: _PromptDetails | None = None
 
     def as_token_usage(self) -> TokenUsage:
-        total, completion = self.total_tokens or 0, self.completion_tokens or 0
+        total = self.total_tokens or 0
+        completion = self.completion_tokens or 0
         prompt = max(total - completion, 0) if self.prompt_tokens is None else self.prompt_tokens
         completion = max(completion, total - prompt)
         return TokenUsage(
@@ -254,7 +256,8 @@ class Chunk(_Part):
             for text in (choice.said.content, choice.said.refusal):
                 answer.add_text(text or "")
             for place, call in enumerate(choice.said.tool_calls or ()):
-                function, index = call.function or _Function(), place if call.index is None else call.index
+                function = call.function or _Function()
+                index = place if call.index is None else call.index
                 answer.add_call(index, call.id, function.name or "", function.arguments or "")
                 if isinstance(call.extra_content, dict):
                     answer.add_extra(index, call.extra_content)
@@ -271,7 +274,8 @@ class OpenAIProvider:
     ) -> Message:
         """One answer, streamed if the model streams."""
         endpoint = endpoint_of(model, values)
-        answer, stream_class = StreamedAnswer(on_text, endpoint.where), openai.AsyncStream[object]
+        answer = StreamedAnswer(on_text, endpoint.where)
+        stream_class = openai.AsyncStream[object]
         note_call(lambda: parameter_attributes(dict(endpoint.properties)))
         try:
             async with asyncio.timeout(model.timeout), self._clients.client(_server_of(endpoint)) as client:

@@ -79,7 +79,8 @@ class ClientPool(Generic[Server, Client]):
     def __init__(
         self, connect: Callable[[Server], AbstractAsyncContextManager[Client]], max_idle: int = MAX_IDLE
     ) -> None:
-        self._connect, self._max_idle = connect, max_idle
+        self._connect = connect
+        self._max_idle = max_idle
         self._open: dict[Server, _Open[Client]] = {}  # the client that was used last is the last one
         self._opening = asyncio.Lock()
 

@@ -50,8 +50,10 @@ class _Arguments:
     """The arguments of an operation, and their places in its request."""
 
     def __init__(self) -> None:
-        self._properties, self._required = dict[str, JsonValue](), list[JsonValue]()
-        self.headers, self.query = dict[str, str](), list[str]()
+        self._properties = dict[str, JsonValue]()
+        self._required = list[JsonValue]()
+        self.headers = dict[str, str]()
+        self.query = list[str]()
 
     @property
     def schema(self) -> JsonObject:
@@ -60,14 +62,16 @@ class _Arguments:
 
     def add(self, parameter: JsonObject) -> None:
         """Adds a parameter; cookies, and headers that are no parameters, are left out. Raises ValueError."""
-        place, name = parameter.get("in"), str(parameter.get("name"))
+        place = parameter.get("in")
+        name = str(parameter.get("name"))
         if place == "cookie" or (place == "header" and name.lower() in NO_PARAMETERS):
             return
         if name in self._properties or name == "body":
             raise ValueError(f"two of its arguments have the name '{name}'")
         if not ARGUMENT.fullmatch(f"{{{name}}}"):
             raise ValueError(f"its argument '{name}' has a name that can't stand in a template")
-        schema, about = parameter.get("schema"), parameter.get("description")
+        schema = parameter.get("schema")
+        about = parameter.get("description")
         described = {"description": about} if isinstance(about, str) else {}
         self._properties[name] = {**(schema if isinstance(schema, dict) else {}), **described}
         if parameter.get("required") or place == "path":
@@ -79,7 +83,8 @@ class _Arguments:
 
     def add_body(self, schema: JsonValue, kind: str, required: object) -> None:
         """Adds the body, as the argument ``body``."""
-        self._properties["body"], self.headers["Content-Type"] = schema, kind
+        self._properties["body"] = schema
+        self.headers["Content-Type"] = kind
         if required:
             self._required.append("body")
 
@@ -88,7 +93,8 @@ class OpenApiDocument:
     """A document. ``address`` is where it was read, ``base_url`` the address of its operations, if that is given."""
 
     def __init__(self, document: JsonObject, address: str | None = None, base_url: str | None = None) -> None:
-        self._document, self._address = document, address
+        self._document = document
+        self._address = address
         self._base = (base_url or self._server()).rstrip("/")
 
     def operations(self) -> Iterator[Operation]:

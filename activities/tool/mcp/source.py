@@ -56,14 +56,17 @@ class McpTools:
     """A ``ToolSource`` (ARK: queries, MCP tools)."""
 
     def __init__(self, secrets: SecretStore, tokens: TokenStore | None = None) -> None:
-        self._secrets, self._store = secrets, tokens
-        self._private, self._redact = secrets.allows_private_hosts, secrets.redact_partial
+        self._secrets = secrets
+        self._store = tokens
+        self._private = secrets.allows_private_hosts
+        self._redact = secrets.redact_partial
         self._opened: McpConnections | None = None
         self._kept: AccessTokens | None = None
 
     async def discover(self, context: ToolContext) -> list[CallableTool]:
         """The one tool of a manifest, which was completed when its run was pinned: no server is asked."""
-        manifest, values = context.manifest, context.values
+        manifest = context.manifest
+        values = context.values
         server = mcp_server_of(manifest, values.catalog) if manifest else None
         if manifest is None or server is None:
             raise InvalidManifest(f"the tool {context.name} has no MCPServer")
