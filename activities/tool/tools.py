@@ -109,7 +109,7 @@ def _is_about(error: str, names: set[str]) -> bool:
 
 
 def with_approvals(catalog: Catalog) -> Catalog:
-    """The catalog in which Tools with ``destructiveHint`` require approval, unless they have an ``approval`` themselves.
+    """The catalog in which Tools with ``destructiveHint`` require approval, unless they have a rule of their own.
 
     It is pinned so: child runs ask as well, whatever their workers' settings are.
     """
