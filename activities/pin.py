@@ -20,7 +20,7 @@ from ..resources.base import API_VERSION, Dialect, JsonObject, parse_duration
 from ..resources.catalog import Catalog
 from ..resources.documents import Document
 from ..resources.labels import priority_of, tenant_of
-from ..resources.loader import Loaded, load_documents, unknown_parameters
+from ..resources.loader import Loaded, load_documents
 from ..resources.mcp_server import MCPServer
 from ..resources.memory import Memory
 from ..resources.model import Model
@@ -29,7 +29,7 @@ from ..resources.query import TARGETS, Query
 from ..resources.stored import non_worker_manifest_ids
 from ..resources.team import Team
 from ..resources.tool import Tool
-from ..resources.validation import unsupported_fields, violations
+from ..resources.validation import unknown_parameters, unsupported_fields, violations
 from ..temporal.activity import root_id, workflow_id
 from ..temporal.search_attributes import KnownAttributes
 from .agent.executors import Discovery
@@ -124,7 +124,7 @@ def _with_turn(query: QueryPlan, catalog: Catalog) -> QueryPlan:
     return query.taking_turn(target.with_turn(turn))
 
 
-def load_brought(request: PinRequest) -> Loaded:
+def load_inline(request: PinRequest) -> Loaded:
     """The manifests in the request; its ``spec`` is that of a query. Raises InvalidManifest or InvalidInput."""
     given: list[tuple[str, JsonObject]] = [(f"resources[{n}]", each) for n, each in enumerate(request.resources)]
     if request.spec is not None:
@@ -275,7 +275,7 @@ class Pin:
 
     def _resolve(self, request: PinRequest, own: Catalog) -> Catalog:
         """A catalog of all that the run needs, of the request or of the worker's ``own``."""
-        loaded = load_brought(request)
+        loaded = load_inline(request)
         known = loaded.catalog.overlaid_on(own)
         start = find_start(request, known)
         catalog, unknown = known.needed_by(start)
@@ -287,25 +287,27 @@ class Pin:
             raise UnknownResource(f"known neither to the run nor to its worker: {needs}")
         for each in catalog.manifests:
             if isinstance(each, MCPServer) and self._brings(each, catalog):
-                brought = f"{each.id}: spec.command: a run may not bring a command to its worker"
-                raise InvalidInput(f"{brought}: start the worker with this MCPServer")
+                raise InvalidInput(
+                    f"{each.id}: spec.command: a run may not bring a command to its worker: start the worker with this "
+                    "MCPServer"
+                )
         if broken := [*violations(catalog), *unknown_parameters(start, catalog)]:
             raise InvalidManifest("; ".join(f"{manifest.id}: {text}" for manifest, _, text in broken))
         catalog = self._marked(loaded.catalog, catalog, own)
         check_overrides(catalog)
         return with_rights(catalog, own, start).prepared()
 
-    def _marked(self, brought: Catalog, catalog: Catalog, own: Catalog) -> Catalog:
-        """The run's catalog, which says what of it is not the worker's own. What was noted here is its owner's own.
+    def _marked(self, inline: Catalog, catalog: Catalog, own: Catalog) -> Catalog:
+        """The run's catalog with the ids of its inline manifests. One that this process has noted counts as its own.
 
-        Raises InvalidInput if the worker takes no manifest of a run: a Query is a question, and no manifest.
+        Raises InvalidInput if the worker accepts no inline manifests but queries.
         """
-        if self._secrets.is_noted(brought.prepared().sha):
-            if catalog.sha == brought.sha:
+        if self._secrets.is_noted(inline.prepared().sha):
+            if catalog.sha == inline.sha:
                 return catalog
-            return catalog.with_manifests(catalog.manifests, made_from=brought.sha)
+            return catalog.with_manifests(catalog.manifests, made_from=inline.sha)
         others = non_worker_manifest_ids(own, catalog) if self._inline_manifests != "all" else ()
-        refused = [each for each in others if brought.by_id(each) and not each.startswith("Query/")]
+        refused = [each for each in others if inline.by_id(each) and not each.startswith("Query/")]
         if refused and self._inline_manifests == "none":
             raise InvalidInput(
                 f"this worker runs its own manifests alone (BATON_INLINE_MANIFESTS=none), and the run brings or "

@@ -28,7 +28,7 @@ from ..resources.model import Model
 from ..resources.panel import Visibility
 from ..resources.team import Team
 from ..resources.tool import Tool
-from ..resources.validation import default_max_turns, unbounded_teams
+from ..resources.validation import unbounded_teams
 from .context.lookup import find, find_executor, find_optional, mcp_server_of
 from .context.metering import longest_timeout, model_chain, selector_model_chain
 from .panel import default_agent, default_agent_id
@@ -160,7 +160,7 @@ def team_plan(team: Team, catalog: Catalog, dialect: Dialect | None = None) -> T
         namespace=team.namespace,
         strategy=spec.strategy,
         members=tuple(_speaker(member, reference, "member", team, catalog) for member, reference in members),
-        max_turns=default_max_turns(team) if is_unbounded else spec.max_turns,
+        max_turns=spec.default_max_turns if is_unbounded else spec.max_turns,
         on_max_turns="complete" if ends_as_in_ark else spec.on_max_turns,
         loops=spec.loops,
         edges=_edges(team),

@@ -86,8 +86,10 @@ class RunActivities:
         return ExpireResult(runs=len(tree), journal_kept=kept)
 
     async def _delete_rows(self, client: Client, runs: set[str]) -> bool:
-        """Deletes the rows of the runs, unless somebody goes on from them. Extends ``runs`` by what is below them and
-        unknown to Temporal by now."""
+        """Deletes the rows of the runs, unless another run continues from them.
+
+        Extends ``runs`` by what is below them and unknown to Temporal by now.
+        """
         engine = self._journal.database.engine
         while others := await engine.run(partial(runs_after, runs=runs)):
             if await _is_any_known(client, others):
@@ -150,7 +152,7 @@ async def _closed_tree(client: Client, request: ExpireRequest) -> list[RunExecut
 
 
 async def _is_any_reset(client: Client, tree: list[RunExecution], runs: set[str]) -> bool:
-    """Whether one of these executions goes on in another, as it was reset: that reads rows, and may have none yet."""
+    """Whether one of these executions continues in another, as it was reset: that reads rows, and may have none yet."""
     first_runs = {each.first_run_id for each in tree}
     for workflow_id in {each.workflow_id for each in tree}:
         try:

@@ -262,5 +262,9 @@ class QueryPlan(JsonModel):
         """The plan of a query that takes the turn of its only target."""
         return self.model_copy(update={"targets": (target,)})
 
+    def under(self, budget: Budget | None) -> "QueryPlan":
+        """The plan with a budget that people have raised."""
+        return self.model_copy(update={"budget": budget})
+
 
 Plan = Annotated[QueryPlan | TeamPlan | AgentPlan | ToolTarget, Field(discriminator="kind")]

@@ -47,6 +47,17 @@ class Response(JsonModel):
     token_usage: TokenUsage | None = None
     member_failures: tuple[Failure, ...] | None = None
 
+    def so_far(self, turn: TurnResult) -> "Response":
+        """The response of the target whose turn the query itself takes, until now."""
+        return self.model_copy(
+            update={
+                "message": turn.message,
+                "messages": turn.messages,
+                "turns": turn.turns,
+                "token_usage": turn.usage,
+            }
+        )
+
     def with_progress(self, progress: "Status") -> "Response":
         """The response of a target that is still running, with what its own run has produced so far."""
         return self.model_copy(
@@ -204,6 +215,43 @@ class Status(JsonModel):
     def is_open(self) -> bool:
         """Whether the run goes on."""
         return self.phase in ("Running", "InputRequired")
+
+    def in_turn(self, turn: TurnResult) -> "Status":
+        """The status of a query that takes the turn of its only target, with what was said in it so far."""
+        responses = (self.responses[0].so_far(turn),)
+        return self.model_copy(update={"responses": responses, "message": turn.message, "token_usage": turn.usage})
+
+    def with_runs(self, runs: tuple[str, ...]) -> "Status":
+        """The status with the ids of the child runs that go on."""
+        return self.model_copy(update={"runs": runs or None})
+
+    def with_notices(self, notices: tuple[str, ...]) -> "Status":
+        """The status with what went wrong without failing the query."""
+        return self.model_copy(update={"notices": notices or None})
+
+    def in_conversation(self, id_: str) -> "Status":
+        """The status of a query that continues a conversation."""
+        return self.model_copy(update={"conversation_id": id_})
+
+    def with_requests(
+        self,
+        paused: Pause | None,
+        session: JsonObject,
+        waiting: tuple[Message, ...],
+        pending: tuple[PendingDecision, ...],
+        waiting_runs: tuple[str, ...],
+    ) -> "Status":
+        """The status of an open run with what people have asked for, and with what it and its child runs wait for."""
+        return self.model_copy(
+            update={
+                "phase": "InputRequired" if pending or waiting_runs else self.phase,
+                "paused": paused,
+                "session": session or None,
+                "waiting": waiting or None,
+                "pending_decisions": pending or None,
+                "waiting_runs": waiting_runs or None,
+            }
+        )
 
     def failed_with(self, failure: Failure) -> "Status":
         """The status of a run that Temporal closed, whatever its workflow says."""

@@ -92,13 +92,39 @@ class TurnResult(JsonModel):
         """The turn where the conversation goes on at ``head``."""
         return self.model_copy(update={"head": head})
 
-    def saying(self, head: Head, *messages: Message) -> "TurnResult":
+    def saying(self, head: Head, *messages: Message, cut: bool = False) -> "TurnResult":
         """The turn with these messages in place of its own, up to ``head``."""
-        return self.model_copy(update={"head": head, "messages": messages, "cut": False})
+        return self.model_copy(update={"head": head, "messages": messages, "cut": cut})
 
     def with_usage(self, usage: TokenUsage) -> "TurnResult":
         """The turn with what it has cost."""
         return self.model_copy(update={"usage": usage})
+
+    def with_answer(self, text: str) -> "TurnResult":
+        """The turn with a text as its answer, in place of the last message."""
+        return self.model_copy(update={"answer": text})
+
+    def with_message(self, message: Message) -> "TurnResult":
+        """The turn with one more message, which was no turn."""
+        messages = latest_within((*self.messages, message))
+        cut = self.cut or len(messages) <= len(self.messages)
+        return self.model_copy(update={"messages": messages, "cut": cut})
+
+    def with_member_failures(self, failures: Sequence[Failure]) -> "TurnResult":
+        """The turn with failures of members that are not the team's; only the first ones are kept."""
+        return self.model_copy(update={"member_failures": (*self.member_failures, *failures)[:MAX_MEMBER_FAILURES]})
+
+    def followed_by(self, *turns: "TurnResult") -> "TurnResult":
+        """The discussion so far with more turns. All at once: one by one would take longer the more there are."""
+        messages, cut = latest_messages((self, *turns))
+        sums = {"turns": self.turns + len(turns), "usage": sum((turn.usage for turn in turns), self.usage)}
+        ended = self.ended or any(turn.ended for turn in turns)
+        answer = turns[-1].answer
+        return self.model_copy(update={"messages": messages, "cut": cut, "ended": ended, "answer": answer, **sums})
+
+    def terminated(self) -> "TurnResult":
+        """The discussion, ended by a member or by its selector."""
+        return self.model_copy(update={"ended": True})
 
     def with_unread(self, messages: Sequence[Message]) -> "TurnResult":
         """The turn with the messages of people that its parent takes back."""
@@ -108,9 +134,9 @@ class TurnResult(JsonModel):
         """The turn with the failure that explains its stop reason."""
         return self.model_copy(update={"failure": failure})
 
-    def because(self, reason: StopReason) -> "TurnResult":
+    def because(self, reason: StopReason, note: str | None = None) -> "TurnResult":
         """The turn with the reason why it stopped."""
-        return self.model_copy(update={"stop_reason": reason})
+        return self.model_copy(update={"stop_reason": reason, "note": note or self.note})
 
     def of_run(self, note: str | None) -> "TurnResult":
         """The turn as the result of a run: no team is above that it could end. A ``note`` of a stop request counts."""

@@ -1,14 +1,19 @@
 """Every metric of Baton: its name, unit, labels, and what it tells. It is recorded with OpenTelemetry.
 
-No label has an id of a run, or a text of a manifest, a client or a server that the worker does not know beforehand.
+Labels have few values: never the id of a run, or a text of a manifest, client or server unknown to the worker at start.
 """
 
-from collections.abc import Callable
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
 from opentelemetry.metrics import get_meter
+
+from ..contracts.errors import BatonError
 
 OTHER = "(other)"
 """The name of whatever is not among the worker's own manifests."""
@@ -44,14 +49,17 @@ class Metric:
 
 @lru_cache(maxsize=100)
 def _recorder(metric: Metric) -> Callable[[float, dict[str, str]], None]:
-    meter, given = get_meter("baton"), {"unit": metric.unit, "description": metric.help}
+    meter = get_meter("baton")
     if metric.kind == "counter":
-        return meter.create_counter(metric.name, **given).add
+        return meter.create_counter(metric.name, metric.unit, metric.help).add
     if metric.kind == "up_down":
-        return meter.create_up_down_counter(metric.name, **given).add
+        return meter.create_up_down_counter(metric.name, metric.unit, metric.help).add
     if metric.kind == "gauge":
-        return meter.create_gauge(metric.name, **given).set
-    return meter.create_histogram(metric.name, **given, explicit_bucket_boundaries_advisory=metric.buckets).record
+        return meter.create_gauge(metric.name, metric.unit, metric.help).set
+    buckets = metric.buckets
+    return meter.create_histogram(
+        metric.name, metric.unit, metric.help, explicit_bucket_boundaries_advisory=buckets
+    ).record
 
 
 RUNS_BEGUN = Metric("baton.runs.begun", "counter", "Runs that have begun, child runs included.", ("workflow_type",))
@@ -92,8 +100,8 @@ WAIT_DURATION = Metric(
 CALLS = Metric(
     "baton.calls",
     "counter",
-    "Calls that were made, each attempt by itself: of models, tools, agents that are executed elsewhere, and "
-    "functions. The outcome is ok, canceled, question (a tool asks a person), the type of the error, or bug.",
+    "Calls of models, tools, remote agents and functions; each attempt counts. "
+    "The outcome is ok, canceled, question (a tool asks a person), the type of the error, or bug.",
     ("kind", "name", "outcome"),
 )
 CALL_DURATION = Metric(
@@ -102,11 +110,11 @@ CALL_DURATION = Metric(
 TOKENS = Metric(
     "baton.tokens",
     "counter",
-    "Tokens of the answers of models, and of agents elsewhere that tell them; direction is prompt or completion.",
+    "Tokens of the answers of models, and of remote agents that report them; direction is prompt or completion.",
     ("kind", "name", "direction"),
 )
 CACHED_TOKENS = Metric(
-    "baton.cached_tokens", "counter", "Those of the prompt tokens that the server had in its cache.", ("kind", "name")
+    "baton.cached_tokens", "counter", "Prompt tokens served from the provider's cache.", ("kind", "name")
 )
 COST = Metric(
     "baton.cost",
@@ -147,5 +155,36 @@ REDACTIONS = Metric(
     "Secrets that were replaced by [secret] in messages, errors, and lines of the log.",
 )
 
-ALL = tuple(each for each in vars().copy().values() if isinstance(each, Metric))
+ALL = tuple(value for value in vars().copy().values() if isinstance(value, Metric))
 """All of them, in the order of this file."""
+
+
+CallKind = Literal["model", "tool", "agent", "function"]
+
+
+class InputRequired(Exception):
+    """A call ends without an answer and without an error: with a question to a person."""
+
+
+@contextlib.contextmanager
+def metered(kind: CallKind, name: str) -> Iterator[None]:
+    """Records the call that is made in the block: its outcome and its duration."""
+    began = time.monotonic()
+    outcome = "ok"
+    try:
+        yield
+    except BaseException as error:
+        outcome = _outcome(error)
+        raise
+    finally:
+        CALLS.record(kind=kind, name=name, outcome=outcome)
+        CALL_DURATION.record(time.monotonic() - began, kind=kind, name=name)
+
+
+def _outcome(error: BaseException) -> str:
+    """The type of one of Baton's errors; all others, which are bugs, count as one."""
+    if isinstance(error, BatonError):
+        return type(error).__name__
+    if isinstance(error, asyncio.CancelledError):
+        return "canceled"
+    return "question" if isinstance(error, InputRequired) else "bug"

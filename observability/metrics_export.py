@@ -6,7 +6,6 @@ import logging
 import threading
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from functools import partial
 from importlib.metadata import version
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -44,9 +43,9 @@ from .metrics import RUNS_WAITING, SECONDS
 
 
 def set_worker_runtime(metrics: MetricBuffer | None = None) -> None:
-    """Makes it the runtime of all clients and workers that this process makes from now on.
+    """Sets the SDK's default runtime, for all clients and workers that this process creates from now on.
 
-    Its metrics go to the buffer ``metrics``, if there is one, from which somebody has to take them.
+    Its metrics go to the buffer ``metrics``, which has to be drained.
     """
     forwarding = LogForwardingConfig(logger=logging.getLogger("temporalio.core"), prepend_target_on_message=False)
     log = LoggingConfig(filter=TelemetryFilter(core_level="WARN", other_level="ERROR"), forwarding=forwarding)
@@ -59,10 +58,10 @@ MetricsText = Callable[[str], Awaitable[tuple[bytes, str]]]
 """Takes the header ``accept`` of a request; returns all metrics as text, and the media type of that."""
 
 DRAIN_INTERVAL = 1.0
-"""Seconds between two times that the SDK's metrics are taken over."""
+"""Seconds between two transfers of the SDK's metrics."""
 
 BUFFERED = 100_000
-"""Updates that the SDK keeps until then; what comes beyond is lost. An activity makes some ten of them."""
+"""Updates that the SDK buffers until then; further ones are lost. An activity causes about ten."""
 
 LAST_EXPORT = 2.0
 """Seconds that a collector has to take the last metrics of a worker that ends."""
@@ -75,10 +74,10 @@ _REPEATED = ("service_name",)
 
 @contextlib.asynccontextmanager
 async def exporting_metrics(served: bool, environment: Mapping[str, str]) -> AsyncIterator[MetricsText | None]:
-    """Keeps the metrics of this process while the block runs, if they are ``served``, or a collector is to get them.
+    """Keeps the metrics of this process while the block runs, if they are ``served`` or sent to a collector.
 
-    To be entered before any client is made, as it makes the SDK's runtime. Raises SettingsError if a collector is to
-    get them by a protocol that is not supported.
+    To be entered before any client is created, as it sets the SDK's default runtime. Raises SettingsError for a
+    collector's protocol that is not supported.
     """
     collectors = _collectors(environment)
     if not (served or collectors):
@@ -96,7 +95,8 @@ class MetricsExport:
     """The metrics that are recorded with ``provider``, and by the SDK's runtime with ``buffer``."""
 
     def __init__(self, collectors: Iterable[MetricReader]) -> None:
-        self._registry, self._scraping = CollectorRegistry(), threading.Lock()
+        self._registry = CollectorRegistry()
+        self._scraping = threading.Lock()
         ProcessCollector(registry=self._registry)
         to_prometheus = PrometheusMetricReader(scope_info_enabled=False, registry=self._registry)
         self.provider = MeterProvider([to_prometheus, *collectors], _resource(), shutdown_on_exit=False)
@@ -140,51 +140,58 @@ class MetricsExport:
         self.provider.shutdown()
 
 
+Recorder = Callable[[float, Mapping[str, str | int | float | bool]], None]
+"""Records a value with its labels."""
+
+
 class _Bridge:
     """Records in OpenTelemetry what the SDK has recorded.
 
-    The SDK's own class for it (``contrib.opentelemetry.MetricsExporter``, 1.35) takes the labels of one series for
-    those of another one, since it knows them by the address of an object that may be gone.
+    The SDK's own class for it (``contrib.opentelemetry.MetricsExporter``, 1.35) mixes up the labels of different
+    series: it caches them by the address of an object that may be gone.
     """
 
     def __init__(self, buffer: MetricBuffer, provider: MeterProvider) -> None:
-        self._buffer, self._meter, self._draining = buffer, provider.get_meter("temporalio"), threading.Lock()
-        self._recorders: dict[str, partial[None]] = {}
+        self._buffer = buffer
+        self._meter = provider.get_meter("temporalio")
+        self._draining = threading.Lock()
+        self._recorders: dict[str, Recorder] = {}
 
     def drain(self) -> None:
         """Takes over what was recorded since the last time."""
         with self._draining:
             for update in self._buffer.retrieve_updates():
                 labels = {name: value for name, value in update.attributes.items() if name not in _REPEATED}
-                record = self._recorders.get(update.metric.name) or self._make(update.metric)
-                record(update.value, labels)
+                if update.metric.name not in self._recorders:
+                    self._recorders[update.metric.name] = self._recorder(update.metric)
+                self._recorders[update.metric.name](update.value, labels)
 
-    def _make(self, metric: BufferedMetric) -> "partial[None]":
-        given = {"unit": metric.unit or "", "description": metric.description or ""}
+    def _recorder(self, metric: BufferedMetric) -> Recorder:
+        unit = metric.unit or ""
+        description = metric.description or ""
         if metric.kind == BUFFERED_METRIC_KIND_COUNTER:
-            made = partial(self._meter.create_counter(metric.name, **given).add)
-        elif metric.kind == BUFFERED_METRIC_KIND_HISTOGRAM:
-            buckets = SECONDS if metric.unit == "s" else None
-            histogram = self._meter.create_histogram(metric.name, **given, explicit_bucket_boundaries_advisory=buckets)
-            made = partial(histogram.record)
-        else:
-            made = partial(self._meter.create_gauge(metric.name, **given).set)
-        self._recorders[metric.name] = made
-        return made
+            return self._meter.create_counter(metric.name, unit, description).add
+        if metric.kind == BUFFERED_METRIC_KIND_HISTOGRAM:
+            buckets = SECONDS if unit == "s" else None
+            return self._meter.create_histogram(
+                metric.name, unit, description, explicit_bucket_boundaries_advisory=buckets
+            ).record
+        return self._meter.create_gauge(metric.name, unit, description).set
 
 
 def _collectors(environment: Mapping[str, str]) -> list[MetricReader]:
     """What sends metrics to a collector, if the environment names one."""
-    given = {name: value for name, value in environment.items() if value}
+    variables = {name: value for name, value in environment.items() if value}
     endpoints = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-    default = "otlp" if any(name in given for name in endpoints) else "none"
-    exporters = {each.strip() for each in given.get("OTEL_METRICS_EXPORTER", default).split(",")}
-    if "otlp" not in exporters or given.get("OTEL_SDK_DISABLED", "").lower() == "true":
+    default = "otlp" if any(name in variables for name in endpoints) else "none"
+    exporters = {name.strip() for name in variables.get("OTEL_METRICS_EXPORTER", default).split(",")}
+    if "otlp" not in exporters or variables.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return []
     for name in ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
-        if (protocol := given.get(name, PROTOCOL)) != PROTOCOL:
+        protocol = variables.get(name, PROTOCOL)
+        if protocol != PROTOCOL:
             raise SettingsError(f"{name}: a worker speaks {PROTOCOL}, not {protocol}; collectors take it on port 4318")
-        if name in given:
+        if name in variables:  # the more specific one counts alone
             break
     return [PeriodicExportingMetricReader(OTLPMetricExporter())]
 
@@ -196,14 +203,14 @@ def _resource() -> Resource:
 
 
 INTERVAL = 30.0
-"""Seconds between two questions to Temporal."""
+"""Seconds between two counts of the waiting runs."""
 
 PHASES = ("InputRequired", "Paused")
 
 
 @contextlib.asynccontextmanager
 async def watch_waiting_runs(client: Client, task_queue: str) -> AsyncIterator[None]:
-    """Watches them while the block runs, as soon as the server has Baton's search attributes."""
+    """Records RUNS_WAITING while the block runs, as soon as the server has Baton's search attributes."""
     task = asyncio.create_task(_watch(client, task_queue))
     try:
         yield
@@ -216,7 +223,7 @@ async def watch_waiting_runs(client: Client, task_queue: str) -> AsyncIterator[N
 async def _watch(client: Client, task_queue: str) -> None:
     while True:
         for phase in PHASES if await registered(client) else ():
-            with contextlib.suppress(RPCError):  # the next time, perhaps
+            with contextlib.suppress(RPCError):  # the last value stays until Temporal is back
                 RUNS_WAITING.record(await _count(client, task_queue, phase), phase=phase)
         await asyncio.sleep(INTERVAL)
 

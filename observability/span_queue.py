@@ -26,14 +26,17 @@ class SpanFile:
     """A file that this process has locked. It is cleared before it is deleted: another process may have opened it."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
-        self._path, self._descriptor = path, descriptor
-        self.size = self._needed = 0
+        self._path = path
+        self._descriptor = descriptor
+        self.size = 0
+        self._needed = 0  # spans in it that are not exported yet
 
     @classmethod
     def new(cls, folder: Path) -> "SpanFile":
         """A new file, which has its name when it is locked."""
         path = folder / f"{secrets.token_hex(8)}.spans"
-        descriptor = private_file(unnamed := path.with_suffix(".new"), os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        unnamed = path.with_suffix(".new")  # until it is locked: another process would take it over
+        descriptor = private_file(unnamed, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             unnamed.rename(path)
@@ -44,8 +47,8 @@ class SpanFile:
         return cls(path, descriptor)
 
     @classmethod
-    def left(cls, path: Path) -> "SpanFile | None":
-        """A file that a process has left; None if the process lives, or another one was quicker."""
+    def abandoned(cls, path: Path) -> "SpanFile | None":
+        """A file of a process that has ended; None if the process lives, or another one was quicker."""
         try:
             descriptor = os.open(path, os.O_RDWR)
         except OSError:
@@ -55,21 +58,21 @@ class SpanFile:
         except OSError:
             os.close(descriptor)
             return None
-        left = cls(path, descriptor)
-        left._needed = 1
-        return left
+        file = cls(path, descriptor)
+        file._needed = 1  # keeps it until its spans are in a file of this process
+        return file
 
     def write(self, line: bytes) -> None:
         """Adds a line. Raises OSError, and then it has added nothing."""
-        whole = line + b"\n"
-        if os.write(self._descriptor, whole) < len(whole):
+        data = line + b"\n"
+        if os.write(self._descriptor, data) < len(data):
             os.ftruncate(self._descriptor, self.size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self.size += len(whole)
+        self.size += len(data)
         self._needed += 1
 
     def lines(self) -> Sequence[bytes]:
-        """All lines of a file that was left."""
+        """All lines of an abandoned file."""
         with os.fdopen(os.dup(self._descriptor), "rb") as file:
             return file.read().splitlines()
 
@@ -83,7 +86,8 @@ class SpanFile:
     def clear(self) -> None:
         """Notes that nothing in it is needed."""
         os.ftruncate(self._descriptor, 0)
-        self.size = self._needed = 0
+        self.size = 0
+        self._needed = 0
 
     def close(self) -> None:
         """Lets other processes have it, or deletes it if it holds nothing that is needed."""
@@ -110,12 +114,15 @@ class SpanQueue:
     """
 
     def __init__(self, folder: Path, keys: Keys, most: int) -> None:
-        self._folder, self._keys, self._most = folder, keys, most
+        self._folder = folder
+        self._keys = keys
+        self._most = most
         self._waiting = dict[str, tuple[SpanData, bytes, SpanFile | None]]()
         self._size = 0
         self._file: SpanFile | None = None
         self._unreadable = set[Path]()
-        self._is_safe, self._drops = True, False
+        self._is_safe = True  # whether new spans are in files
+        self._drops = False  # whether the log says that spans are dropped
         self._changing = threading.Lock()
 
     def __len__(self) -> int:
@@ -123,7 +130,7 @@ class SpanQueue:
 
     def add(self, spans: Sequence[SpanData]) -> None:
         """Adds spans; when it returns, the death of this process does not lose them."""
-        lines = [self._encoded(each) for each in spans]
+        lines = [self._encoded(span) for span in spans]
         with self._changing:
             for span, line in zip(spans, lines, strict=True):
                 self._put(span, line)
@@ -150,8 +157,9 @@ class SpanQueue:
         """Lets spans wait behind all others, also in the files, of which an old one is then deleted."""
         with self._changing:
             for span in spans:
-                if found := self._waiting.get(span.id):
-                    self._put(*found[:2])
+                if span.id in self._waiting:
+                    waiting, line, _ = self._waiting[span.id]
+                    self._put(waiting, line)
 
     def begin_file(self) -> None:
         """Writes later spans to another file, so that this one is deleted when what is in it was exported."""
@@ -160,9 +168,12 @@ class SpanQueue:
                 self._file = None
 
     def take_over(self) -> None:
-        """Adds the spans that processes have left which live no more."""
+        """Adds the spans of processes that have ended, in so far as there is room for them."""
         for path in sorted({*self._folder.glob("*.spans")} - self._unreadable):
-            if len(self._waiting) > self._most // 2 or (file := SpanFile.left(path)) is None:
+            if len(self._waiting) > self._most // 2:
+                break
+            file = SpanFile.abandoned(path)
+            if file is None:
                 continue
             try:
                 self.add([*self._read(file)])

@@ -1,8 +1,7 @@
-"""The spans, counts and durations of the calls that an activity makes: of a model, a tool or a remote agent."""
+"""The spans of the calls that an activity makes: of a model, a tool or a remote agent."""
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -15,7 +14,6 @@ from temporalio import activity
 from ..contracts.errors import BatonError, CircuitOpen
 from ..contracts.trace import SpanData, TraceContext, call_span_id, derived_id
 from ..temporal.activity import idempotency_key
-from . import metrics
 
 if TYPE_CHECKING:
     from .span_export import SpanProcessor
@@ -30,7 +28,6 @@ class CallSpan:
 
     name: str
     kind: Kind
-    label: str
     start: datetime
     place: TraceContext
     attributes: dict[str, JsonValue]
@@ -56,7 +53,7 @@ class CallSpans:
         for call in self.calls:
             for content in call.content:
                 call.attributes |= content()
-        return [_span(each, self.parent) if final else _attempt(each, self.parent) for each in self.calls]
+        return [_span(call, self.parent) if final else _attempt(call, self.parent) for call in self.calls]
 
 
 _spans: ContextVar[CallSpans | None] = ContextVar("call_spans", default=None)
@@ -129,16 +126,23 @@ def note_content(attributes: Callable[[], Attributes]) -> None:
 
 def trace_headers() -> dict[str, str]:
     """The headers that hand the call that is being made on to a server."""
-    call, spans = _call.get(), _spans.get()
+    call = _call.get()
+    spans = _spans.get()
     return spans.processor.exporter.headers(call.place) if call and spans else {}
 
 
 def _new(spans: CallSpans, operation: str, subject: str, attributes: Attributes, label: str, kind: Kind) -> CallSpan:
     place = spans.parent.below(call_span_id(idempotency_key(), label))
-    given: dict[str, JsonValue] = {"gen_ai.operation.name": operation}
-    if conversation := spans.parent.conversation:
-        given["gen_ai.conversation.id"] = conversation
-    return CallSpan(f"{operation} {subject}".strip(), kind, label, datetime.now(UTC), place, {**given, **attributes})
+    common: dict[str, JsonValue] = {"gen_ai.operation.name": operation}
+    if spans.parent.conversation:
+        common["gen_ai.conversation.id"] = spans.parent.conversation
+    return CallSpan(
+        name=f"{operation} {subject}".strip(),
+        kind=kind,
+        start=datetime.now(UTC),
+        place=place,
+        attributes={**common, **attributes},
+    )
 
 
 def _span(call: CallSpan, parent: TraceContext) -> SpanData:
@@ -186,33 +190,3 @@ def _error_of(error: BaseException | None) -> tuple[str | None, str]:
     if isinstance(error, BatonError):
         return error.type or type(error).__name__, error.message
     return (type(error).__name__, str(error)) if error else (None, "")
-
-
-CallKind = Literal["model", "tool", "agent", "function"]
-
-
-class InputRequired(Exception):
-    """A call ends without an answer, and without an error: with a question to a person."""
-
-
-@contextlib.contextmanager
-def metered(kind: CallKind, name: str) -> Iterator[None]:
-    """Counts the call that is made in the block, with its outcome."""
-    began, outcome = time.monotonic(), "ok"
-    try:
-        yield
-    except BaseException as error:
-        outcome = _outcome(error)
-        raise
-    finally:
-        metrics.CALLS.record(kind=kind, name=name, outcome=outcome)
-        metrics.CALL_DURATION.record(time.monotonic() - began, kind=kind, name=name)
-
-
-def _outcome(error: BaseException) -> str:
-    """The type of one of Baton's errors; all others, which are bugs, count as one."""
-    if isinstance(error, BatonError):
-        return type(error).__name__
-    if isinstance(error, asyncio.CancelledError):
-        return "canceled"
-    return "question" if isinstance(error, InputRequired) else "bug"

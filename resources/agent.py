@@ -13,6 +13,7 @@ from .json_schema import JsonSchema
 from .manifest import ContextWindow, Manifest
 from .problems import did_you_mean
 from .query import Override
+from .skill import LOAD_SKILL
 from .values import Function, Parameter, Partial, check_parameters, check_url
 
 BUILT_INS: tuple[str, ...] = ("noop", "terminate", "terminate_team", "calculator", "format-text")
@@ -115,6 +116,11 @@ class AgentSpec(JsonModel):
         names = [tool.name for tool in self.tools]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise FieldError(("tools",), f"'{twice}' appears twice: a model can't tell them apart")
+        skills = [skill.name for skill in self.skills]
+        if twice := next((name for name in skills if skills.count(name) > 1), None):
+            raise FieldError(("skills",), f"'{twice}' appears twice")
+        if skills and LOAD_SKILL in names:
+            raise FieldError(("tools",), f"'{LOAD_SKILL}' is the tool that loads skills: give the tool another name")
         check_parameters(self.parameters, "prompt", self.prompt or "")
         return self
 
@@ -129,6 +135,8 @@ class Agent(Manifest):
     def _executable(self) -> Self:
         if not (self.spec.prompt or self.is_remote):
             raise FieldError(("spec", "prompt"), "is missing: an agent needs a system prompt")
+        if self.spec.skills and self.is_remote:
+            raise FieldError(("spec", "skills"), "can't be used by an agent that is executed elsewhere: remove it")
         if self.is_a2a:
             self._check_annotations()
         return self

@@ -1,13 +1,14 @@
 """Labels: the label selectors of Kubernetes, and the labels for the priority and the tenant of a run."""
 
 from collections.abc import Mapping
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from .base import FieldError, JsonModel, Text
 
-PRIORITY, TENANT = "baton/priority", "baton/tenant"
+PRIORITY = "baton/priority"
+TENANT = "baton/tenant"
 """Labels of the resource that is started: the priority of its activities, and its fairness key."""
 
 MAX_TENANT = 63
@@ -62,16 +63,26 @@ class LabelSelector(JsonModel):
 
 
 def priority_of(labels: Mapping[str, str]) -> int | None:
-    """The priority, from 1 (first) to 5; None without the label. Raises ValueError for other values."""
-    given = labels.get(PRIORITY)
-    if given not in (None, *"12345"):
-        raise ValueError("is not a priority: write '1' (first) to '5'")
-    return int(given) if given else None
+    """The priority, from 1 (first) to 5; None without the label. Raises FieldError for other values."""
+    priority = labels.get(PRIORITY)
+    if priority not in (None, *"12345"):
+        raise FieldError((PRIORITY,), "is not a priority: write '1' (first) to '5'")
+    return int(priority) if priority else None
 
 
 def tenant_of(labels: Mapping[str, str]) -> str | None:
-    """The tenant; None without the label. Raises ValueError if it is empty or too long."""
-    given = labels.get(TENANT)
-    if given is not None and not 0 < len(given.encode()) <= MAX_TENANT:
-        raise ValueError(f"is not a tenant: write 1 to {MAX_TENANT} bytes")
-    return given
+    """The tenant; None without the label. Raises FieldError if it is empty or too long."""
+    tenant = labels.get(TENANT)
+    if tenant is not None and not 0 < len(tenant.encode()) <= MAX_TENANT:
+        raise FieldError((TENANT,), f"is not a tenant: write 1 to {MAX_TENANT} bytes")
+    return tenant
+
+
+def _check_labels(labels: dict[str, str]) -> dict[str, str]:
+    priority_of(labels)
+    tenant_of(labels)
+    return labels
+
+
+Labels = Annotated[dict[str, str], AfterValidator(_check_labels)]
+"""The labels of a resource, of which Baton reads the priority and the tenant."""

@@ -13,112 +13,23 @@ from .manifest import Manifest
 from .member import Member
 from .parse import manifest_error, manifest_of, split_list
 from .problems import ManifestError, Problem, did_you_mean, dotted_path
-from .query import Query
 from .rights import accounts_without_rights
 from .secret import Secret, Secrets, extract_secrets
 from .skill_folder import with_folder
 from .team import Team
-from .template import TemplateError, check_names, names_in
-from .tool import Tool
 from .validation import (
     UNBOUNDED,
     Violation,
     missing_keys,
+    missing_memories,
     notices,
     queries_without_targets,
     unbounded_teams,
+    unknown_parameters,
+    unknown_presets,
     unsupported_fields,
     violations,
 )
-from .values import QUERY, Parameter, PresetArguments, sources
-
-
-def missing_memories(catalog: Catalog) -> Iterator[Violation]:
-    """The queries whose conversation is kept by the journal, although they name a Memory."""
-    for query in (each for each in catalog.manifests if isinstance(each, Query) and each.spec.memory):
-        if not catalog.find(reference := query.memory_reference()):
-            text = f"{reference} is not in the files: unless the worker has it, the journal keeps the conversation"
-            yield Violation(query, reference.path, text)
-
-
-ARGUMENTS = "input."
-"""The prefix of a tool call's arguments in the templates of a tool."""
-
-
-def unknown_parameters(start: Resource, catalog: Catalog) -> Iterator[Violation]:
-    """Unknown parameters in a run of ``start``. Only a run knows which query, agents and tools come together."""
-    query = start if isinstance(start, Query) else None
-    yield from queries_without_targets(catalog)
-    asked = _names(query.spec.parameters) if query else set[str]()
-    for manifest in catalog.manifests:
-        for path, source in sources(manifest):
-            wanted = source.value_from.query_parameter_ref if source.value_from else None
-            if wanted and wanted.name not in asked:
-                known = ", ".join(sorted(asked)) or "none"
-                text = f"the query has no parameter '{wanted.name}'; it has: {known}"
-                yield Violation(manifest, (*path, "valueFrom", "queryParameterRef", "name"), text)
-    for tool, user in _uses(start, catalog):
-        theirs = {*asked, *_names(user.spec.parameters if user else ())}
-        yield from _unmet_by_tool(tool, theirs)
-        yield from _unmet_by_presets(tool, ("spec",), tool.spec.partial, {*theirs, *_names(tool.parameters)}, asked)
-    for agent in (each for each in catalog.manifests if isinstance(each, Agent)):
-        own = {*asked, *_names(agent.spec.parameters)}
-        for index, given in enumerate(agent.spec.tools):
-            yield from _unmet_by_presets(agent, ("spec", "tools", index), given.partial, own, asked)
-
-
-def _uses(start: Resource, catalog: Catalog) -> Iterator[tuple[Tool, Agent | None]]:
-    """Each tool of a run with each agent that has it; with None if the tool is a target of the query."""
-    for manifest in catalog.manifests:
-        if isinstance(manifest, Agent):
-            found = (catalog.find(reference) for _, reference in manifest.tools() if reference)
-            yield from ((tool, manifest) for tool in found if isinstance(tool, Tool))
-    if isinstance(start, Query):
-        found = (catalog.find(reference) for reference in catalog.targets(start))
-        yield from ((tool, None) for tool in found if isinstance(tool, Tool))
-
-
-def _unmet_by_tool(tool: Tool, known: set[str]) -> Iterator[Violation]:
-    for path, template in tool.templates():
-        arguments = [name for name in names_in(template) if name.startswith(ARGUMENTS) and path[-1] != "url"]
-        try:
-            check_names(template, {*known, *_names(tool.parameters), *arguments})
-        except TemplateError as error:
-            yield Violation(tool, path, str(error))
-
-
-def _unmet_by_presets(
-    owner: Tool | Agent, path: Path, presets: PresetArguments | None, known: set[str], asked: set[str]
-) -> Iterator[Violation]:
-    for index, template in presets.templates() if presets else ():
-        try:
-            check_names(template, {*known, *(f"{QUERY}{name}" for name in asked)})
-        except TemplateError as error:
-            yield Violation(owner, (*path, "partial", "parameters", index, "value"), str(error))
-
-
-def _names(parameters: tuple[Parameter, ...]) -> set[str]:
-    return {parameter.name for parameter in parameters}
-
-
-def unknown_presets(catalog: Catalog) -> Iterator[Violation]:
-    """Preset arguments that a tool does not have, as far as its manifest says what it has (ARK's samples have such)."""
-    for owner in catalog.manifests:
-        for path, presets, tool in _used(owner, catalog):
-            known = tool.input_schema.get("properties") if isinstance(tool, Tool) else None
-            for index, each in enumerate(presets.parameters if presets and known and isinstance(known, dict) else ()):
-                if isinstance(known, dict) and tool and each.name not in known:
-                    text = f"'{each.name}' is not a property of {tool.id}'s inputSchema; it is sent all the same"
-                    place = ("spec", *path, "partial", "parameters", index, "name")
-                    yield Violation(owner, place, f"{text}; its properties: {', '.join(known)}")
-
-
-def _used(owner: Manifest, catalog: Catalog) -> Iterator[tuple[Path, PresetArguments | None, Manifest | None]]:
-    if isinstance(owner, Tool):
-        yield (), owner.spec.partial, owner
-    elif isinstance(owner, Agent):
-        for number, (given, reference) in enumerate(owner.tools()):
-            yield ("tools", number), given.partial, catalog.find(reference) if reference else None
 
 
 @dataclass
@@ -130,7 +41,8 @@ class Loaded:
     secret_files: set[str] = field(default_factory=set)
     ignored: list[str] = field(default_factory=list)
     places: dict[str, Document] = field(default_factory=dict)
-    stored: Catalog = field(default_factory=Catalog)  # what workers know without the files: no run has to bring it
+    stored: Catalog = field(default_factory=Catalog)
+    """The manifests of the store: workers have them, so that no run needs them inline."""
 
     def problem(self, manifest: Manifest, path: Path, text: str) -> Problem:
         """An error of a manifest, with file and line."""
@@ -234,7 +146,8 @@ def load_files(
 
 def load_secrets(files: Iterable[FilePath]) -> tuple[Secrets, tuple[str, ...]]:
     """The Secrets of files, with the literal keys of Models, and the files that are not entirely readable."""
-    loaded, unreadable = Loaded(), list[str]()
+    loaded = Loaded()
+    unreadable: list[str] = []
     for file in files:
         try:
             documents = read_documents(file)
@@ -252,9 +165,11 @@ def load_secrets(files: Iterable[FilePath]) -> tuple[Secrets, tuple[str, ...]]:
 def load_documents(documents: Iterable[Document], problems: Iterable[Problem] = (), *, folders: bool = False) -> Loaded:
     """Makes manifests of documents and checks the rules between them; raises ManifestError as ``load_files``.
 
-    The ``folders`` of Skills are only read for files, and never for what a run brings.
+    The ``folders`` of Skills are only read for files, never for inline manifests.
     """
-    loaded, found, manifests = Loaded(), list(problems), list[Resource]()
+    loaded = Loaded()
+    found = list(problems)
+    manifests: list[Resource] = []
     for document in chain.from_iterable(map(split_list, documents)):
         before = len(loaded.secrets)
         try:

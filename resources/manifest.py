@@ -21,6 +21,7 @@ from .base import (
     walk,
 )
 from .budget import Budget
+from .labels import Labels
 from .values import sources
 
 
@@ -77,7 +78,7 @@ class Metadata(JsonModel):
 
     name: Name = Field(description="the resource's name")
     namespace: Name = Field("default", description="the resource's namespace")
-    labels: dict[str, str] = {}
+    labels: Labels = {}
     annotations: dict[str, str] = {}
     uid: SetByServer = None
     generation: SetByServer = None

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, Field, model_validator
 
 from .base import API_VERSION, Duration, FieldError, JsonModel, NameOrRef, Reference, parse_duration
+from .labels import Labels
 from .manifest import Manifest, Metadata
 from .query import Query, QuerySpec
 
@@ -32,7 +33,8 @@ _DAILY = (
     _Field("month", 1, 12, _MONTHS),
     _Field("day of the week", 0, 7, _DAYS),
 )
-_SECOND, _YEAR = _Field("second", 0, 59), _Field("year", 2000, 2100)
+_SECOND = _Field("second", 0, 59)
+_YEAR = _Field("year", 2000, 2100)
 _FORMS = {5: _DAILY, 6: (*_DAILY, _YEAR), 7: (_SECOND, *_DAILY, _YEAR)}
 
 SHORTHANDS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
@@ -98,6 +100,7 @@ def _value(field: _Field, text: str, where: str) -> int:
 
 
 def _is_number(text: str) -> bool:
+    # No `#` as in `1#2`, the second Monday of other crons: Temporal reads a comment from there, so every Monday.
     return text.isascii() and text.isdecimal() and len(text) <= 4
 
 
@@ -130,7 +133,7 @@ def _check_window(text: str) -> str:
 class QueryMetadata(JsonModel):
     """The ``metadata`` of the query in a Schedule, which has the Schedule's name."""
 
-    labels: dict[str, str] = Field({}, description="labels of the query")
+    labels: Labels = Field({}, description="labels of the query")
     annotations: dict[str, str] = Field({}, description="annotations of the query")
 
 
@@ -185,6 +188,11 @@ class Schedule(Manifest):
         """The query that stands in it, with its own name and namespace; None if it names one."""
         if self.spec.query_template is None:
             return None
-        more = self.spec.query_template.metadata.model_dump(exclude_unset=True)
-        metadata = Metadata(name=self.name, namespace=self.namespace, **more)
-        return Query(api_version=API_VERSION, kind="Query", metadata=metadata, spec=self.spec.query_template.spec)
+        template = self.spec.query_template
+        metadata = Metadata(
+            name=self.name,
+            namespace=self.namespace,
+            labels=template.metadata.labels,
+            annotations=template.metadata.annotations,
+        ).without_defaults
+        return Query(api_version=API_VERSION, kind="Query", metadata=metadata, spec=template.spec)

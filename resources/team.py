@@ -84,11 +84,14 @@ class GraphSpec(JsonModel):
 
     def has_cycle(self, start: str) -> bool:
         """Whether a path along the edges, from ``start``, reaches a member twice."""
-        path, branches, seen = [start], [self._after(start)], {start}
+        path = [start]
+        branches = [self._after(start)]
+        seen = {start}
         while branches:
             step = next(branches[-1], None)
             if step is None:
-                path.pop(), branches.pop()
+                path.pop()
+                branches.pop()
             elif step in path:
                 return True
             elif step not in seen:
@@ -109,6 +112,9 @@ class NoProgress(JsonModel):
 
 
 PARALLEL = only_for("parallel")
+
+DEFAULT_MAX_TURNS = 100
+"""Turns of its members after which a team ends that nothing else bounds."""
 
 
 class TeamSpec(PanelFields):
@@ -179,6 +185,13 @@ class TeamSpec(PanelFields):
     def is_endless(self) -> bool:
         """Whether its strategy alone might never end it."""
         return self.rules.is_endless(self)
+
+    @property
+    def default_max_turns(self) -> int:
+        """The limit of a team that nothing else bounds, in the unit of ``maxTurns``: turns, or rounds."""
+        if self.rules.turn_unit == "round":
+            return max(1, DEFAULT_MAX_TURNS // len(self.members))
+        return DEFAULT_MAX_TURNS
 
     @property
     def rounds(self) -> int:

@@ -152,15 +152,30 @@ class OpenApiSpec(JsonModel):
 
 ToolType = Literal["http", "mcp", "agent", "team", "activity", "openapi", "built-in", "builtin"]
 
+ARGUMENTS = "input."
+"""The prefix of a tool call's arguments in the templates of a tool."""
+
 BUILT_IN_TYPES: tuple[ToolType, ...] = ("built-in", "builtin")
 
 _NEEDS = {
-    **{"http": "{url}", "mcp": "{mcpServerRef, toolName}", "openapi": "{url}"},
-    **dict.fromkeys(("agent", "team", "activity"), "{name}"),
+    "http": "{url}",
+    "mcp": "{mcpServerRef, toolName}",
+    "openapi": "{url}",
+    "agent": "{name}",
+    "team": "{name}",
+    "activity": "{name}",
 }
 _BELONGS = {
-    **{"http": "http", "circuit_breaker": "http", "mcp": "mcp", "mcp_server": "mcp", "function": "mcp"},
-    **{"agent": "agent", "team": "team", "activity": "activity", "openapi": "openapi", "builtin": "builtin"},
+    "http": "http",
+    "circuit_breaker": "http",
+    "mcp": "mcp",
+    "mcp_server": "mcp",
+    "function": "mcp",
+    "agent": "agent",
+    "team": "team",
+    "activity": "activity",
+    "openapi": "openapi",
+    "builtin": "builtin",
 }
 """The type of tool for which each field is."""
 

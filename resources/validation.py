@@ -1,4 +1,7 @@
-"""The rules between manifests, and the fields that are ignored or not supported yet."""
+"""The rules between manifests, and notices about fields that are ignored or not supported yet.
+
+The rules of a single manifest are validators of its model, in the module of its kind.
+"""
 
 import json
 import subprocess
@@ -13,256 +16,16 @@ from .base import Deprecated, Mark, NoEffect, NotSupportedYet, Path, Reference, 
 from .catalog import Catalog, Resource
 from .config_map import ConfigMap
 from .json_schema import broken_schema_rules
-from .labels import PRIORITY, TENANT, priority_of, tenant_of
 from .manifest import Manifest
 from .model import Model, missing_package
 from .problems import dotted_path
 from .query import Query
 from .secret import Secrets
-from .skill import LOAD_SKILL, Skill
-from .team import Team
-from .tool import Tool
-from .values import Function, PresetArguments, sources
-
-PATH: Path = ("approval", "argumentMatches")
-WHY = "people see only the arguments that a model chooses, so the pattern never matches"
-
-
-def unmatched_patterns(catalog: Catalog) -> Iterator[tuple[Manifest, Path, str]]:
-    """Patterns for preset arguments, in a Tool, in an agent's tool, or in a Tool whose argument an agent presets."""
-    for owner in catalog.manifests:
-        if isinstance(owner, Tool):
-            preset = _names(owner.spec.partial)
-            yield from ((owner, ("spec", *path), text) for path, text in _matches(owner.spec.approval, preset))
-        if isinstance(owner, Agent):
-            for number, (given, reference) in enumerate(owner.tools()):
-                found = catalog.find(reference) if reference else None
-                tool = found if isinstance(found, Tool) else None
-                preset, at = _names(given.partial), ("spec", "tools", number)
-                of_tool = _names(tool.spec.partial) if tool else set[str]()
-                yield from ((owner, (*at, *path), text) for path, text in _matches(given.approval, preset | of_tool))
-                for _, text in _matches(tool.spec.approval if tool else None, preset):
-                    yield owner, (*at, "partial", "parameters"), f"{text}: the approval of {tool and tool.id} has it"
-
-
-def _matches(rule: Approval | None, preset: set[str]) -> Iterator[tuple[Path, str]]:
-    for index, match in enumerate(rule.argument_matches if rule else ()):
-        if match.argument in preset:
-            yield (*PATH, index, "argument"), f"'{match.argument}' is a preset argument: {WHY}"
-
-
-def _names(presets: PresetArguments | None) -> set[str]:
-    return {each.name for each in presets.parameters} if presets else set()
-
-
-DEFAULT_MAX_TURNS = 100
-"""Turns of its members after which a team ends that nothing else bounds."""
-
-UNBOUNDED = f"is missing, and nothing else bounds the run for sure: it ends after {DEFAULT_MAX_TURNS} turns"
-"""What users are told about such a team."""
-
-
-def default_max_turns(team: Team) -> int:
-    """The default in the unit in which the team's ``maxTurns`` counts: turns, or rounds of all members."""
-    counts_rounds = team.spec.rules.turn_unit == "round"
-    return max(1, DEFAULT_MAX_TURNS // len(team.spec.members)) if counts_rounds else DEFAULT_MAX_TURNS
-
-
-def unbounded_teams(catalog: Catalog) -> Iterator[Team]:
-    """The teams that may go on for ever: without ``maxTurns``, and in a run that no timeout or budget bounds.
-
-    A run begins with what no other manifest refers to.
-    """
-    referred = {found.id for each in catalog.manifests for found in below(each, catalog)}
-    waiting: list[Resource] = [each for each in catalog.manifests if each.id not in referred]
-    reached = set[str]()
-    while waiting:
-        manifest = waiting.pop()
-        if manifest.id in reached or _is_bounded(manifest):
-            continue
-        reached.add(manifest.id)
-        waiting.extend(below(manifest, catalog))
-        if isinstance(manifest, Team) and manifest.spec.max_turns is None and manifest.spec.is_endless:
-            yield manifest
-
-
-def _is_bounded(manifest: Resource) -> bool:
-    """Whether a manifest bounds all that is done below it."""
-    if manifest.budget and manifest.budget.ends_runs:
-        return True
-    return isinstance(manifest, Query) and manifest.spec.timeout is not None
-
-
-def below(manifest: Resource, catalog: Catalog) -> Iterator[Resource]:
-    """What a manifest refers to."""
-    selected = catalog.targets(manifest) if isinstance(manifest, Query) else ()
-    found = (catalog.find(reference) for reference in (*manifest.references, *selected))
-    return (each for each in found if each)
-
-
-def unknown_costs(catalog: Catalog) -> Iterator[tuple[Resource, str]]:
-    """The manifests with a budget of a cost that can't be kept, and why."""
-    for owner in catalog.manifests:
-        if owner.budget and owner.budget.cost is not None:
-            for name in sorted(_without_price(owner, catalog)):
-                yield owner, f"the cost of {name} is not known: give that Model a pricing"
-
-
-def _without_price(owner: Resource, catalog: Catalog) -> set[str]:
-    """The models that may be asked below a manifest and have no price."""
-    waiting, seen, found = [owner], set[str](), set[str]()
-    while waiting:
-        manifest = waiting.pop()
-        if manifest.id in seen:
-            continue
-        seen.add(manifest.id)
-        waiting.extend(below(manifest, catalog))
-        if isinstance(manifest, Model):
-            found.update({manifest.id} if manifest.spec.pricing is None else ())
-        elif not (isinstance(manifest, Agent) and manifest.is_remote):
-            asked = (each for each in manifest.references if each.kinds == ("Model",))
-            found.update(str(each) for each in asked if not catalog.find(each))
-    return found
-
-
-def broken_skill_rules(catalog: Catalog) -> Iterator[tuple[Agent | Skill, Path, str]]:
-    """The Agents and Skills that break them, each with the path and what is wrong."""
-    for each in catalog.manifests:
-        if isinstance(each, Agent) and each.spec.skills:
-            yield from _broken_by_agent(each)
-        if isinstance(each, Skill) and each.spec.folder:
-            text = "is only read for manifests in files: write description, instructions and files"
-            yield each, ("spec", "folder"), text
-
-
-def _broken_by_agent(agent: Agent) -> Iterator[tuple[Agent, Path, str]]:
-    names = [skill.name for skill in agent.spec.skills]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        yield agent, ("spec", "skills"), f"'{twice}' appears twice"
-    if any(tool.name == LOAD_SKILL for tool in agent.spec.tools):
-        yield agent, ("spec", "tools"), f"'{LOAD_SKILL}' is the tool that loads skills: give the tool another name"
-    if agent.is_remote:
-        yield agent, ("spec", "skills"), "can't be used by an agent that is executed elsewhere: remove it"
-
-
-MAX_TOOL_DEPTH = 8
-"""How many tools may stand below each other, each asking the agent or the team that has the next one."""
-
-
-def too_deep_tools(catalog: Catalog) -> Iterator[tuple[Tool, str]]:
-    """The tools below which too many others stand: the innermost of them alone."""
-    nodes = {each.id: each for each in catalog.manifests if isinstance(each, Team | Agent | Tool)}
-    below = {
-        key: [found.id for ref in each.references if (found := catalog.find(ref)) and found.id in nodes]
-        for key, each in nodes.items()
-    }
-    try:
-        order = [*TopologicalSorter(below).static_order()]
-    except CycleError:
-        return  # who contains itself has a rule of its own
-    depths: dict[str, int] = {}
-    for key in order:
-        node, deepest = nodes[key], max((depths[each] for each in below[key]), default=0)
-        depths[key] = deepest + 1 if isinstance(node, Tool) and node.asks else deepest
-        if isinstance(node, Tool) and depths[key] > MAX_TOOL_DEPTH == deepest:
-            yield node, f"{depths[key]} tools stand below each other, each asking the next one; {MAX_TOOL_DEPTH} may"
-
-
-SECONDS, MEMORY = 5, 512_000_000
-"""The limits of the process: even compiling a filter may take any time and memory."""
-
-_PROGRAM = f"""
-import json, resource, sys, jq
-programs = json.load(sys.stdin)
-resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
-resource.setrlimit(resource.RLIMIT_AS, ({MEMORY}, {MEMORY}))
-resource.setrlimit(resource.RLIMIT_CPU, ({SECONDS}, {SECONDS}))
-print("ready", flush=True)
-for each in programs:
-    try:
-        jq.compile(each or ".")
-        print("null", flush=True)
-    except ValueError as error:
-        print(json.dumps(str(error)), flush=True)
-"""
-
-_known: dict[str, str | None] = {}
-"""What was found about filters before: a program loads the same manifest often."""
-
-
-def broken_filters(catalog: Catalog) -> Iterator[tuple[Manifest, Path, str]]:
-    """The filters that jq does not understand, each with its manifest, the path and what is wrong."""
-    found = [(each, path, item) for each in catalog.manifests for path, item in walk(each)]
-    filters = [(each, path, item.value) for each, path, item in found if isinstance(item, Function)]
-    if new := dict.fromkeys(text for *_, text in filters if text not in _known):
-        _known.update(zip(new, _errors(new), strict=True))
-    for manifest, path, text in filters:
-        if wrong := _known[text]:
-            yield manifest, (*path, "value"), wrong
-
-
-def _errors(programs: Iterable[str]) -> Iterator[str | None]:
-    """For each program what is wrong with it; None for one that can be compiled."""
-    left = [*programs]
-    while left:
-        said = _compiled(left)
-        yield from (_sentence(each) for each in said)
-        if len(said) < len(left):  # the process has ended over this one
-            yield f"can't be compiled by jq within {SECONDS} s and {MEMORY // 1_000_000} MB"
-        left = left[len(said) + 1 :]
-
-
-def _compiled(programs: list[str]) -> list[str | None]:
-    """What jq says of the first programs: of all, unless the process exceeds its limits. Nothing, if it can't start."""
-    command, given = [sys.executable, "-I", "-c", _PROGRAM], json.dumps(programs).encode()
-    try:
-        printed = subprocess.run(
-            command, input=given, capture_output=True, timeout=2 * SECONDS, check=False, env={}
-        ).stdout
-    except subprocess.TimeoutExpired as late:
-        printed = late.stdout or b""
-    ready, *lines = printed.splitlines() or [b""]
-    return [json.loads(line) for line in lines] if ready else [None] * len(programs)
-
-
-def _sentence(error: str | None) -> str | None:
-    first = error.removeprefix("jq: error: ").splitlines()[0].strip() if error else ""
-    return f"is no filter that jq understands: {first}" if error else None
-
-
-MAX_WORKFLOW_ID = 1_000
-"""Bytes of a workflow id that Temporal takes. The id of a nested run contains the ids of all runs above it."""
-
-MAX_PLACE = len("/round-1000/synthesizer/")
-"""Bytes that stand between the id of a run and the name of the team that runs below it."""
-
-RANDOM_SUFFIX = len("-xxxxxx")
-"""Bytes behind the name of a Query or Team in the id of a run that is given none."""
-
-
-def too_long_ids(catalog: Catalog) -> Iterator[tuple[Query | Team, Path, str]]:
-    """The Queries and Teams whose nested runs would have ids that Temporal refuses: the innermost of them alone."""
-    owners = {each.id: each for each in catalog.manifests if isinstance(each, Query | Team)}
-    nested = {key: [*_nested_teams(owner, catalog)] for key, owner in owners.items()}
-    try:
-        graph = {key: [team.id for _, team in teams] for key, teams in nested.items()}
-        order = [*TopologicalSorter(graph).static_order()]
-    except CycleError:
-        return  # teams that contain themselves have a rule of their own
-    lengths: dict[str, int] = {}
-    for key in order:
-        owner, below = owners[key], max(((lengths[team.id], ref.path) for ref, team in nested[key]), default=None)
-        lengths[key] = len(owner.name) + (MAX_PLACE + below[0] if below else 0)
-        if below and lengths[key] + RANDOM_SUFFIX > MAX_WORKFLOW_ID >= below[0] + RANDOM_SUFFIX:
-            size = f"{lengths[key] + RANDOM_SUFFIX:,} bytes, and Temporal takes {MAX_WORKFLOW_ID:,}"
-            text = f"the innermost team would have a workflow id of {size}: nest fewer teams, or use shorter names"
-            yield owner, below[1], text
-
-
-def _nested_teams(owner: Query | Team, catalog: Catalog) -> Iterator[tuple[Reference, Team]]:
-    for reference in (*owner.references, *(catalog.targets(owner) if isinstance(owner, Query) else ())):
-        if isinstance(found := catalog.find(reference), Team):
-            yield reference, found
+from .skill import Skill
+from .team import DEFAULT_MAX_TURNS, Team
+from .template import TemplateError, check_names, names_in
+from .tool import ARGUMENTS, Tool
+from .values import QUERY, Function, Parameter, PresetArguments, sources
 
 
 class Violation(NamedTuple):
@@ -278,18 +41,21 @@ def violations(catalog: Catalog) -> Iterator[Violation]:
     seen: set[str] = set()
     for manifest in sorted(catalog.manifests, key=lambda each: not isinstance(each, Team)):
         yield from _contains_itself(manifest, catalog, seen)
-        yield from _unreadable_labels(manifest)
         yield from _unusable_schemas(manifest)
         if isinstance(manifest, Team):
             yield from _never_ends(manifest, catalog)
             yield from _remote_selector(manifest, catalog)
         if isinstance(manifest, Agent):
             yield from _misnamed_tools(manifest, catalog)
-    for rule in (too_long_ids, broken_skill_rules, broken_filters, unmatched_patterns):
-        yield from (Violation(*each) for each in rule(catalog))
-    yield from (Violation(owner, ("spec", "budget", "cost"), text) for owner, text in unknown_costs(catalog))
-    for tool, text in too_deep_tools(catalog):
-        yield Violation(tool, ("spec", tool.spec.type), text)
+    for rule in (
+        too_long_ids,
+        unread_skill_folders,
+        broken_filters,
+        unmatched_patterns,
+        unknown_costs,
+        too_deep_tools,
+    ):
+        yield from rule(catalog)
 
 
 def _contains_itself(start: Manifest, catalog: Catalog, seen: set[str]) -> Iterator[Violation]:
@@ -312,15 +78,8 @@ def _contains_itself(start: Manifest, catalog: Catalog, seen: set[str]) -> Itera
             path[target.id] = (target, iter(target.references))
 
 
-def _unreadable_labels(manifest: Manifest) -> Iterator[Violation]:
-    for label, read in ((PRIORITY, priority_of), (TENANT, tenant_of)):
-        try:
-            read(manifest.metadata.labels)
-        except ValueError as error:
-            yield Violation(manifest, ("metadata", "labels", label), str(error))
-
-
 def _unusable_schemas(manifest: Manifest) -> Iterator[Violation]:
+    """JSON Schemas that can't be used. Not a validator: it is slow, and workers read catalogs that were checked."""
     schemas = (
         ("inputSchema", manifest.spec.input_schema if isinstance(manifest, Tool) else None),
         ("outputSchema", manifest.spec.output_schema if isinstance(manifest, Agent | Team) else None),
@@ -390,6 +149,351 @@ def _keys(kind: str, namespace: str, name: str, catalog: Catalog, secrets: Secre
         return {*secret.data, *secret.string_data} if secret else None
     found = catalog.get(kind, namespace, name)
     return {*found.data} if isinstance(found, ConfigMap) else None
+
+
+# The nesting of teams, tools and queries
+
+MAX_WORKFLOW_ID = 1_000
+"""Bytes of a workflow id that Temporal takes. The id of a nested run contains the ids of all runs above it."""
+
+MAX_PLACE = len("/round-1000/synthesizer/")
+"""Bytes that stand between the id of a run and the name of the team that runs below it."""
+
+RANDOM_SUFFIX = len("-xxxxxx")
+"""Bytes behind the name of a Query or Team in the id of a run that is given none."""
+
+
+def too_long_ids(catalog: Catalog) -> Iterator[Violation]:
+    """The Queries and Teams whose nested runs would have ids that Temporal refuses: the innermost of them alone."""
+    owners = {each.id: each for each in catalog.manifests if isinstance(each, Query | Team)}
+    nested = {key: [*_nested_teams(owner, catalog)] for key, owner in owners.items()}
+    try:
+        graph = {key: [team.id for _, team in teams] for key, teams in nested.items()}
+        order = [*TopologicalSorter(graph).static_order()]
+    except CycleError:
+        return  # teams that contain themselves have a rule of their own
+    lengths: dict[str, int] = {}
+    for key in order:
+        owner = owners[key]
+        below = max(((lengths[team.id], reference.path) for reference, team in nested[key]), default=None)
+        lengths[key] = len(owner.name) + (MAX_PLACE + below[0] if below else 0)
+        if below and lengths[key] + RANDOM_SUFFIX > MAX_WORKFLOW_ID >= below[0] + RANDOM_SUFFIX:
+            size = f"{lengths[key] + RANDOM_SUFFIX:,} bytes, and Temporal takes {MAX_WORKFLOW_ID:,}"
+            text = f"the innermost team would have a workflow id of {size}: nest fewer teams, or use shorter names"
+            yield Violation(owner, below[1], text)
+
+
+def _nested_teams(owner: Query | Team, catalog: Catalog) -> Iterator[tuple[Reference, Team]]:
+    for reference in (*owner.references, *(catalog.targets(owner) if isinstance(owner, Query) else ())):
+        if isinstance(found := catalog.find(reference), Team):
+            yield reference, found
+
+
+MAX_TOOL_DEPTH = 8
+"""How many tools may stand below each other, each asking the agent or the team that has the next one."""
+
+
+def too_deep_tools(catalog: Catalog) -> Iterator[Violation]:
+    """The tools below which too many others stand: the innermost of them alone."""
+    nodes = {each.id: each for each in catalog.manifests if isinstance(each, Team | Agent | Tool)}
+    below = {
+        key: [found.id for ref in each.references if (found := catalog.find(ref)) and found.id in nodes]
+        for key, each in nodes.items()
+    }
+    try:
+        order = [*TopologicalSorter(below).static_order()]
+    except CycleError:
+        return  # who contains itself has a rule of its own
+    depths: dict[str, int] = {}
+    for key in order:
+        node = nodes[key]
+        deepest = max((depths[each] for each in below[key]), default=0)
+        depths[key] = deepest + 1 if isinstance(node, Tool) and node.asks else deepest
+        if isinstance(node, Tool) and depths[key] > MAX_TOOL_DEPTH == deepest:
+            text = f"{depths[key]} tools stand below each other, each asking the next one; {MAX_TOOL_DEPTH} may"
+            yield Violation(node, ("spec", node.spec.type), text)
+
+
+# Bounds and budgets
+
+UNBOUNDED = f"is missing, and nothing else bounds the run for sure: it ends after {DEFAULT_MAX_TURNS} turns"
+"""What users are told about such a team."""
+
+
+def unbounded_teams(catalog: Catalog) -> Iterator[Team]:
+    """The teams that may go on for ever: without ``maxTurns``, and in a run that no timeout or budget bounds.
+
+    A run begins with what no other manifest refers to.
+    """
+    referred = {found.id for each in catalog.manifests for found in below(each, catalog)}
+    waiting: list[Resource] = [each for each in catalog.manifests if each.id not in referred]
+    reached = set[str]()
+    while waiting:
+        manifest = waiting.pop()
+        if manifest.id in reached or _is_bounded(manifest):
+            continue
+        reached.add(manifest.id)
+        waiting.extend(below(manifest, catalog))
+        if isinstance(manifest, Team) and manifest.spec.max_turns is None and manifest.spec.is_endless:
+            yield manifest
+
+
+def _is_bounded(manifest: Resource) -> bool:
+    """Whether a manifest bounds all that is done below it."""
+    if manifest.budget and manifest.budget.ends_runs:
+        return True
+    return isinstance(manifest, Query) and manifest.spec.timeout is not None
+
+
+def below(manifest: Resource, catalog: Catalog) -> Iterator[Resource]:
+    """The resources that a manifest refers to."""
+    selected = catalog.targets(manifest) if isinstance(manifest, Query) else ()
+    found = (catalog.find(reference) for reference in (*manifest.references, *selected))
+    return (each for each in found if each)
+
+
+def unknown_costs(catalog: Catalog) -> Iterator[Violation]:
+    """Budgets that limit a cost which can't be calculated, because a model has no price."""
+    for owner in catalog.manifests:
+        if owner.budget and owner.budget.cost is not None:
+            for name in sorted(_without_price(owner, catalog)):
+                text = f"the cost of {name} is not known: give that Model a pricing"
+                yield Violation(owner, ("spec", "budget", "cost"), text)
+
+
+def _without_price(owner: Resource, catalog: Catalog) -> set[str]:
+    """The models that may be asked below a manifest and have no price."""
+    waiting = [owner]
+    seen = set[str]()
+    unpriced = set[str]()
+    while waiting:
+        manifest = waiting.pop()
+        if manifest.id in seen:
+            continue
+        seen.add(manifest.id)
+        waiting.extend(below(manifest, catalog))
+        if isinstance(manifest, Model):
+            if manifest.spec.pricing is None:
+                unpriced.add(manifest.id)
+        elif not (isinstance(manifest, Agent) and manifest.is_remote):
+            models = (reference for reference in manifest.references if reference.kinds == ("Model",))
+            unpriced.update(str(model) for model in models if not catalog.find(model))
+    return unpriced
+
+
+# Parameters, presets and approvals
+
+
+def unknown_parameters(start: Resource, catalog: Catalog) -> Iterator[Violation]:
+    """Unknown parameters in a run of ``start``. Only a run knows which query, agents and tools come together."""
+    query = start if isinstance(start, Query) else None
+    yield from queries_without_targets(catalog)
+    asked = _parameter_names(query.spec.parameters) if query else set[str]()
+    for manifest in catalog.manifests:
+        for path, source in sources(manifest):
+            wanted = source.value_from.query_parameter_ref if source.value_from else None
+            if wanted and wanted.name not in asked:
+                known = ", ".join(sorted(asked)) or "none"
+                text = f"the query has no parameter '{wanted.name}'; it has: {known}"
+                yield Violation(manifest, (*path, "valueFrom", "queryParameterRef", "name"), text)
+    for tool, user in _uses(start, catalog):
+        theirs = {*asked, *_parameter_names(user.spec.parameters if user else ())}
+        yield from _unmet_by_tool(tool, theirs)
+        yield from _unmet_by_presets(
+            tool, ("spec",), tool.spec.partial, {*theirs, *_parameter_names(tool.parameters)}, asked
+        )
+    for agent in (each for each in catalog.manifests if isinstance(each, Agent)):
+        own = {*asked, *_parameter_names(agent.spec.parameters)}
+        for index, given in enumerate(agent.spec.tools):
+            yield from _unmet_by_presets(agent, ("spec", "tools", index), given.partial, own, asked)
+
+
+def _uses(start: Resource, catalog: Catalog) -> Iterator[tuple[Tool, Agent | None]]:
+    """Each tool of a run with each agent that has it; with None if the tool is a target of the query."""
+    for manifest in catalog.manifests:
+        if isinstance(manifest, Agent):
+            found = (catalog.find(reference) for _, reference in manifest.tools() if reference)
+            yield from ((tool, manifest) for tool in found if isinstance(tool, Tool))
+    if isinstance(start, Query):
+        found = (catalog.find(reference) for reference in catalog.targets(start))
+        yield from ((tool, None) for tool in found if isinstance(tool, Tool))
+
+
+def _unmet_by_tool(tool: Tool, known: set[str]) -> Iterator[Violation]:
+    for path, template in tool.templates():
+        arguments = [name for name in names_in(template) if name.startswith(ARGUMENTS) and path[-1] != "url"]
+        try:
+            check_names(template, {*known, *_parameter_names(tool.parameters), *arguments})
+        except TemplateError as error:
+            yield Violation(tool, path, str(error))
+
+
+def _unmet_by_presets(
+    owner: Tool | Agent, path: Path, presets: PresetArguments | None, known: set[str], asked: set[str]
+) -> Iterator[Violation]:
+    for index, template in presets.templates() if presets else ():
+        try:
+            check_names(template, {*known, *(f"{QUERY}{name}" for name in asked)})
+        except TemplateError as error:
+            yield Violation(owner, (*path, "partial", "parameters", index, "value"), str(error))
+
+
+def _parameter_names(parameters: tuple[Parameter, ...]) -> set[str]:
+    return {parameter.name for parameter in parameters}
+
+
+def unknown_presets(catalog: Catalog) -> Iterator[Violation]:
+    """Preset arguments that a tool does not have, as far as its manifest says what it has (ARK's samples have such)."""
+    for owner in catalog.manifests:
+        for path, presets, tool in _used(owner, catalog):
+            known = tool.input_schema.get("properties") if isinstance(tool, Tool) else None
+            for index, each in enumerate(presets.parameters if presets and known and isinstance(known, dict) else ()):
+                if isinstance(known, dict) and tool and each.name not in known:
+                    text = f"'{each.name}' is not a property of {tool.id}'s inputSchema; it is sent all the same"
+                    place = ("spec", *path, "partial", "parameters", index, "name")
+                    yield Violation(owner, place, f"{text}; its properties: {', '.join(known)}")
+
+
+def _used(owner: Manifest, catalog: Catalog) -> Iterator[tuple[Path, PresetArguments | None, Manifest | None]]:
+    if isinstance(owner, Tool):
+        yield (), owner.spec.partial, owner
+    elif isinstance(owner, Agent):
+        for number, (given, reference) in enumerate(owner.tools()):
+            yield ("tools", number), given.partial, catalog.find(reference) if reference else None
+
+
+def unmatched_patterns(catalog: Catalog) -> Iterator[Violation]:
+    """Patterns for preset arguments, in a Tool, in an agent's tool, or in a Tool whose argument an agent presets."""
+    for owner in catalog.manifests:
+        if isinstance(owner, Tool):
+            for path, text in _matches(owner.spec.approval, _preset_names(owner.spec.partial)):
+                yield Violation(owner, ("spec", *path), text)
+        if isinstance(owner, Agent):
+            for index, (agent_tool, reference) in enumerate(owner.tools()):
+                place = ("spec", "tools", index)
+                tool = catalog.find(reference) if reference else None
+                preset = _preset_names(agent_tool.partial)
+                preset_by_both = preset | _preset_names(tool.spec.partial) if isinstance(tool, Tool) else preset
+                for path, text in _matches(agent_tool.approval, preset_by_both):
+                    yield Violation(owner, (*place, *path), text)
+                if isinstance(tool, Tool):
+                    for _, text in _matches(tool.spec.approval, preset):
+                        where = (*place, "partial", "parameters")
+                        yield Violation(owner, where, f"{text}: the approval of {tool.id} has it")
+
+
+def _matches(rule: Approval | None, preset: set[str]) -> Iterator[tuple[Path, str]]:
+    for index, match in enumerate(rule.argument_matches if rule else ()):
+        if match.argument in preset:
+            text = "people see only the arguments that a model chooses, so the pattern never matches"
+            path = ("approval", "argumentMatches", index, "argument")
+            yield path, f"'{match.argument}' is a preset argument: {text}"
+
+
+def _preset_names(presets: PresetArguments | None) -> set[str]:
+    return {each.name for each in presets.parameters} if presets else set()
+
+
+# Other rules of one kind
+
+
+def missing_memories(catalog: Catalog) -> Iterator[Violation]:
+    """The queries whose conversation is kept by the journal, although they name a Memory."""
+    for query in catalog.manifests:
+        if isinstance(query, Query) and query.spec.memory:
+            reference = query.memory_reference()
+            if not catalog.find(reference):
+                text = f"{reference} is not in the files: unless the worker has it, the journal keeps the conversation"
+                yield Violation(query, reference.path, text)
+
+
+def unread_skill_folders(catalog: Catalog) -> Iterator[Violation]:
+    """Skills whose folder was not read: those that do not come from a file."""
+    for skill in catalog.manifests:
+        if isinstance(skill, Skill) and skill.spec.folder:
+            text = "is only read for manifests in files: write description, instructions and files"
+            yield Violation(skill, ("spec", "folder"), text)
+
+
+# Filters of jq
+
+JQ_SECONDS = 5
+JQ_MEMORY = 512_000_000
+"""The limits of a process that compiles filters, in seconds and bytes.
+
+jq folds constants as it compiles: ``"x" * 1000000000 * 1000000000`` would take all memory of a worker.
+"""
+
+_JQ_PROGRAM = f"""
+import json, resource, sys, jq
+programs = json.load(sys.stdin)
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+resource.setrlimit(resource.RLIMIT_AS, ({JQ_MEMORY}, {JQ_MEMORY}))
+resource.setrlimit(resource.RLIMIT_CPU, ({JQ_SECONDS}, {JQ_SECONDS}))
+print("ready", flush=True)
+for each in programs:
+    try:
+        jq.compile(each or ".")
+        print("null", flush=True)
+    except ValueError as error:
+        print(json.dumps(str(error)), flush=True)
+"""
+
+_checked: dict[str, str | None] = {}
+"""The filters that were compiled before, each with its error: a program loads the same manifest often."""
+
+
+def broken_filters(catalog: Catalog) -> Iterator[Violation]:
+    """The filters that jq can't compile."""
+    filters = [
+        (manifest, path, item.value)
+        for manifest in catalog.manifests
+        for path, item in walk(manifest)
+        if isinstance(item, Function)
+    ]
+    new = dict.fromkeys(program for *_, program in filters if program not in _checked)
+    _checked.update(zip(new, _errors(new), strict=True))
+    for manifest, path, program in filters:
+        if error := _checked[program]:
+            yield Violation(manifest, (*path, "value"), error)
+
+
+def _errors(programs: Iterable[str]) -> Iterator[str | None]:
+    """The error of each program; None for one that can be compiled."""
+    left = [*programs]
+    while left:
+        errors = _compile(left)
+        yield from (_sentence(error) for error in errors)
+        if len(errors) < len(left):  # the process has exceeded its limits with this one
+            yield f"can't be compiled by jq within {JQ_SECONDS} s and {JQ_MEMORY // 1_000_000} MB"
+        left = left[len(errors) + 1 :]
+
+
+def _compile(programs: list[str]) -> list[str | None]:
+    """jq's errors for the first programs: for all, unless the process exceeds its limits; none if it can't start."""
+    try:
+        printed = subprocess.run(
+            [sys.executable, "-I", "-c", _JQ_PROGRAM],
+            input=json.dumps(programs).encode(),
+            capture_output=True,
+            timeout=2 * JQ_SECONDS,
+            check=False,
+            env={},
+        ).stdout
+    except subprocess.TimeoutExpired as late:
+        printed = late.stdout or b""
+    ready, *lines = printed.splitlines() or [b""]
+    return [json.loads(line) for line in lines] if ready else [None] * len(programs)
+
+
+def _sentence(error: str | None) -> str | None:
+    if not error:
+        return None
+    first = error.removeprefix("jq: error: ").splitlines()[0].strip()
+    return f"is not a filter that jq understands: {first}"
+
+
+# Marks of fields
 
 
 def unsupported_fields(manifest: Manifest) -> Iterator[Violation]:

@@ -43,8 +43,10 @@ class Heartbeat:
     def on_text(self, text: str) -> None:
         """Adds a piece of text."""
         self._text += text
-        if (surplus := len(self._text) - KEPT_CHARACTERS) > 0:
-            self._text, self._offset = self._text[surplus:], self._offset + surplus
+        surplus = len(self._text) - KEPT_CHARACTERS
+        if surplus > 0:
+            self._text = self._text[surplus:]
+            self._offset += surplus
 
     @property
     def live_text(self) -> LiveText:
@@ -207,7 +209,8 @@ async def _keep_for_next_attempt(flight: _Flight) -> None:
 
 async def _is_awaited() -> bool:
     """Whether Temporal gave up only this attempt and still waits for the activity; True where it can't be asked."""
-    why, info = activity.cancellation_details(), activity.info()
+    info = activity.info()
+    why = activity.cancellation_details()
     if why is None or not why.not_found or info.workflow_id is None:
         return False
     try:
@@ -215,7 +218,7 @@ async def _is_awaited() -> bool:
     except RPCError:
         return True
     pending = run.raw_description.pending_activities if run.status is WorkflowExecutionStatus.RUNNING else ()
-    return any(each.activity_id == info.activity_id and each.state in AWAITED for each in pending)
+    return any(call.activity_id == info.activity_id and call.state in AWAITED for call in pending)
 
 
 P = ParamSpec("P")

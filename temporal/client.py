@@ -57,8 +57,12 @@ def current_place() -> TraceContext | None:
     if trace := sys.modules.get("opentelemetry.trace"):
         span = trace.get_current_span().get_span_context()
         if span.is_valid:
-            sampled, state = bool(span.trace_flags & 1), span.trace_state.to_header()
-            return TraceContext(f"{span.trace_id:032x}", f"{span.span_id:016x}", sampled, state)
+            return TraceContext(
+                trace=f"{span.trace_id:032x}",
+                span=f"{span.span_id:016x}",
+                sampled=bool(span.trace_flags & 1),
+                state=span.trace_state.to_header(),
+            )
     return TraceContext.in_carrier({name: os.environ.get(name.upper(), "") for name in ("traceparent", "tracestate")})
 
 

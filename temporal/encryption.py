@@ -19,12 +19,15 @@ from ..contracts.settings import SettingsError
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-KEYS, KEYS_FILE = "BATON_ENCRYPTION_KEYS", "BATON_ENCRYPTION_KEYS_FILE"
+KEYS = "BATON_ENCRYPTION_KEYS"
+KEYS_FILE = "BATON_ENCRYPTION_KEYS_FILE"
 """The settings: the keys themselves, or the path of a file with keys."""
 
-KEY_BYTES, NONCE_BYTES = 32, 12
+KEY_BYTES = 32
+NONCE_BYTES = 12
 
-ENCODING, KEY_ID = b"binary/encrypted", "encryption-key-id"
+ENCODING = b"binary/encrypted"
+KEY_ID = "encryption-key-id"
 """The metadata of an encrypted payload, as in Temporal's samples."""
 
 _ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
@@ -118,13 +121,13 @@ class Keys:
         """
         setting, text = _given(environment)
         entries = re.split(r"[\s,]+", text.strip(" \n\r\t,"))
-        keys = [Key.parse(each, f"entry {number} of {setting}") for number, each in enumerate(entries, 1) if each]
-        found = cls(*keys)
-        if len(found.ids) < len(keys):
+        parsed = [Key.parse(entry, f"entry {number} of {setting}") for number, entry in enumerate(entries, 1) if entry]
+        keys = cls(*parsed)
+        if len(keys.ids) < len(parsed):
             raise SettingsError(f"{setting} holds several keys of the same id")
-        if environment.get(setting) and not keys:  # rather than running without encryption
+        if environment.get(setting) and not parsed:  # rather than running without encryption
             raise SettingsError(f"{setting} holds no key")
-        return found
+        return keys
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -139,8 +142,8 @@ class Keys:
     def decrypt(self, key_id: str, sealed: bytes, associated_data: bytes) -> bytes:
         """Decrypts with the key of that id; raises UnknownKeyError or WrongKeyError."""
         if key_id not in self._keys:
-            have = f"holds only {', '.join(self.ids)}" if self.ids else "is not set"
-            raise UnknownKeyError(f"this is encrypted by the key '{key_id}', and {KEYS} {have}")
+            available = f"holds only {', '.join(self.ids)}" if self.ids else "is not set"
+            raise UnknownKeyError(f"this is encrypted by the key '{key_id}', and {KEYS} {available}")
         return self._keys[key_id].decrypt(sealed, associated_data)
 
 
@@ -167,18 +170,19 @@ class Codec(PayloadCodec):
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Encrypts with the first key, if there is one."""
-        return [_encrypted(self._keys.all[0], each) for each in payloads] if self._keys.all else [*payloads]
+        if not self._keys.all:
+            return [*payloads]
+        return [_encrypted(self._keys.all[0], payload) for payload in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Decrypts; raises UnknownKeyError or WrongKeyError."""
-        return [self._decrypted(each) for each in payloads]
+        return [self._decrypted(payload) for payload in payloads]
 
     def _decrypted(self, payload: Payload) -> Payload:
         key_id = payload.metadata.get(KEY_ID, b"").decode(errors="replace")
+        # What no key of any worker can have encrypted is left as it is: whoever reads it finds that it is no value.
         if payload.metadata.get("encoding") != ENCODING or not _ID.fullmatch(key_id):
-            return (
-                payload  # also what no key of any worker can have encrypted: whoever reads it finds that it is no value
-            )
+            return payload
         return Payload.FromString(self._keys.decrypt(key_id, payload.data, _payload_data(key_id)))
 
 

@@ -91,9 +91,10 @@ async def _chain(client: Client, workflow_id: str, run_id: str) -> list[str]:
 
 async def _read(client: Client, workflow_id: str, run_id: str) -> tuple[RunExecution, list[tuple[str, str]]] | None:
     """One execution, with the ids of those it has started or has continued in; None if Temporal has deleted it."""
-    handle, below = client.get_workflow_handle(workflow_id, run_id=run_id), list[tuple[str, str]]()
+    handle = client.get_workflow_handle(workflow_id, run_id=run_id)
+    below: list[tuple[str, str]] = []
     try:
-        about = await handle.describe()
+        description = await handle.describe()
         async for event in handle.fetch_history_events():
             if event.event_type == CHILD_STARTED:
                 child = event.child_workflow_execution_started_event_attributes.workflow_execution
@@ -105,5 +106,11 @@ async def _read(client: Client, workflow_id: str, run_id: str) -> tuple[RunExecu
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
         return None
-    is_open = about.status == WorkflowExecutionStatus.RUNNING
-    return RunExecution(workflow_id, run_id, about.raw_info.first_run_id, about.workflow_type, is_open), below
+    execution = RunExecution(
+        workflow_id=workflow_id,
+        run_id=run_id,
+        first_run_id=description.raw_info.first_run_id,
+        type=description.workflow_type,
+        is_open=description.status == WorkflowExecutionStatus.RUNNING,
+    )
+    return execution, below

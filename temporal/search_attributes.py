@@ -127,15 +127,16 @@ async def live_workers(client: Client, task_queue: str) -> list[LiveWorker]:
     One that has just started has polled, but sent no heartbeat yet. A server that knows no heartbeats gives all that
     have polled within the last five minutes, though they may have ended since.
     """
-    space = await describe_namespace(client)
-    pollers, of_queue = await _pollers(client, task_queue), f"TaskQueue = '{task_queue}'"
-    if not space.namespace_info.capabilities.worker_heartbeats:
-        return [LiveWorker(each, each) for each in sorted(pollers)]
+    namespace = await describe_namespace(client)
+    pollers = await _pollers(client, task_queue)
+    if not namespace.namespace_info.capabilities.worker_heartbeats:
+        return [LiveWorker(key=identity, identity=identity) for identity in sorted(pollers)]
     overdue = datetime.now(UTC) - OVERDUE_AFTER
-    since, new = overdue.isoformat(), sorted(each for each, polled in pollers.items() if polled > overdue)
-    live = await _list(client, f"{of_queue} AND WorkerStatus = 'Running' AND HeartbeatTime > '{since}'")
-    known = {each.identity for each in await _list(client, of_queue)}
-    return [*live, *(LiveWorker(each, each) for each in new if each not in known)]
+    recent = sorted(identity for identity, polled in pollers.items() if polled > overdue)
+    of_queue = f"TaskQueue = '{task_queue}'"
+    live = await _list(client, f"{of_queue} AND WorkerStatus = 'Running' AND HeartbeatTime > '{overdue.isoformat()}'")
+    known = {worker.identity for worker in await _list(client, of_queue)}
+    return [*live, *(LiveWorker(key=identity, identity=identity) for identity in recent if identity not in known)]
 
 
 async def describe_namespace(client: Client) -> DescribeNamespaceResponse:
@@ -145,25 +146,31 @@ async def describe_namespace(client: Client) -> DescribeNamespaceResponse:
 
 
 async def _list(client: Client, query: str) -> list[LiveWorker]:
-    request, found = ListWorkersRequest(namespace=client.namespace, query=query), list[LiveWorker]()
+    request = ListWorkersRequest(namespace=client.namespace, query=query)
+    workers: list[LiveWorker] = []
     while True:
-        answer = await client.workflow_service.list_workers(request, retry=True)
-        for each in answer.workers:
-            named = each.deployment_version  # without a name, the SDK gives a build id of its own making
-            version = f"{named.deployment_name}.{named.build_id}" if named.deployment_name else ""
-            started = each.start_time.ToNanoseconds() / 1e9
-            found.append(LiveWorker(each.worker_instance_key, each.worker_identity, version, started))
-        if not answer.next_page_token:
-            return found
-        request.next_page_token = answer.next_page_token
+        page = await client.workflow_service.list_workers(request, retry=True)
+        for worker in page.workers:
+            deployment = worker.deployment_version  # without a name, it has a build id that the SDK has made up
+            workers.append(
+                LiveWorker(
+                    key=worker.worker_instance_key,
+                    identity=worker.worker_identity,
+                    version=f"{deployment.deployment_name}.{deployment.build_id}" if deployment.deployment_name else "",
+                    since=worker.start_time.ToNanoseconds() / 1e9,
+                )
+            )
+        if not page.next_page_token:
+            return workers
+        request.next_page_token = page.next_page_token
 
 
 async def _pollers(client: Client, task_queue: str) -> dict[str, datetime]:
-    """The identities of those who have polled for activities, as every worker of Baton does, and when they last did."""
+    """The identities that poll for activities, as every worker of Baton does, and when they last did."""
     request = DescribeTaskQueueRequest(
         namespace=client.namespace,
         task_queue=TaskQueue(name=task_queue),
         task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
     )
     answer = await client.workflow_service.describe_task_queue(request, retry=True)
-    return {each.identity: each.last_access_time.ToDatetime(UTC) for each in answer.pollers}
+    return {poller.identity: poller.last_access_time.ToDatetime(UTC) for poller in answer.pollers}

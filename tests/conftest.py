@@ -159,10 +159,28 @@ async def journal_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return await postgres.database()
 
 
+@pytest.fixture(scope="session")
+def shared_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UserMachine]:
+    """The machine of all tests that are marked ``shared_server``."""
+    yield from running_machine(tmp_path_factory.mktemp("shared-machine"))
+
+
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[UserMachine]:
-    """A user's machine. What still runs on it at the end is stopped."""
-    machine = UserMachine(tmp_path)
+def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[UserMachine]:
+    """A user's machine. What still runs on it at the end is stopped, unless the test shares its server and worker."""
+    if request.node.get_closest_marker("shared_server") is None:
+        yield from running_machine(tmp_path)
+        return
+    machine: UserMachine = request.getfixturevalue("shared_machine")
+    machine.env["BATON_HOME"] = str(machine.state_dir.folder)
+    machine.begin(tmp_path)
+    yield machine
+    machine.released.set()
+
+
+def running_machine(folder: Path) -> Iterator[UserMachine]:
+    """A machine with its model's server; stops what it has started."""
+    machine = UserMachine(folder)
     with machine.model.serve() as url:
         machine.env = process_env(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
         yield machine

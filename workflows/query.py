@@ -105,7 +105,7 @@ class QueryMemory:
             return status
         own = (each for each in (self.recalled and self.recalled.notice, self._lost) if each)
         notices = (*(status.notices or ()), *own)
-        return status.model_copy(update={"conversation_id": self._plan.id, "notices": notices or None})
+        return status.in_conversation(self._plan.id).with_notices(notices)
 
 
 def said_by_targets(
@@ -200,10 +200,7 @@ class QueryTurn:
         """The status of the query while it takes the turn, with what was said in it so far."""
         if not self._turn:
             return status
-        so_far = self._turn.so_far
-        told = {"message": so_far.message, "token_usage": so_far.usage}
-        response = status.responses[0].model_copy(update={**told, "messages": so_far.messages, "turns": so_far.turns})
-        return status.model_copy(update={**told, "responses": (response,), "runs": self._children.running or None})
+        return status.in_turn(self._turn.so_far).with_runs(self._children.running)
 
 
 @workflow.defn(name="query")
@@ -271,8 +268,13 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
 
     def _state(self) -> QueryState:
         """What the next run needs."""
-        state = QueryState(kind="query", answers=self.answers, until=self.deadline.at, recalled=self.memory.recalled)
-        return state.model_copy(update={"turn": self.turn.state} if self.turn.begun else {})
+        return QueryState(
+            kind="query",
+            answers=self.answers,
+            until=self.deadline.at,
+            recalled=self.memory.recalled,
+            turn=self.turn.state,
+        )
 
     def _restore_answers(self, continuation: Continuation) -> None:
         plan = continuation.pinned.plan
@@ -356,10 +358,10 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         failure = self.failure or self.deadline.failure()
         runs = [self._run_of(index, target) for index, target in enumerate(self.plan.targets)]
         owner = f"Query/{self.plan.namespace}/{self.plan.name}"
-        plan = self.plan.model_copy(update={"budget": self.run_state.decisions.raised(owner, self.plan.budget)})
+        plan = self.plan.under(self.run_state.decisions.raised(owner, self.plan.budget))
         status = query_status(plan, self.answers, times, reason=stop.reason, note=stop.note, failure=failure, runs=runs)
         notices = self._pinned.notices if self._pinned else ()
-        status = self.memory.in_status(status.model_copy(update={"notices": notices or None}))
+        status = self.memory.in_status(status.with_notices(notices))
         status = status if self.answers else self.turn.in_status(status)
         return status if self.ended_at else self.run_state.with_requests(status)
 

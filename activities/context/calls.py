@@ -11,8 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from ...contracts.errors import BatonError, CircuitOpen
 from ...contracts.message import TokenUsage
 from ...observability import metrics
-from ...observability.metrics import OTHER
-from ...observability.spans import CallKind, metered
+from ...observability.metrics import OTHER, CallKind, metered
 from ...resources.a2a_server import A2AServer
 from ...resources.agent import Agent
 from ...resources.base import Reference, parse_duration
@@ -130,7 +129,7 @@ class Circuit:
 
 
 class Call:
-    """A call that is being made, with the name under which it is counted."""
+    """A call that is being made, with the name that it has in metrics."""
 
     def __init__(self, kind: CallKind, name: str) -> None:
         self._labels = {"kind": kind, "name": name}
@@ -174,7 +173,7 @@ class Calls:
     ) -> AsyncIterator[Call]:
         """Makes a call in the block to what a manifest describes, or to what is called ``name`` and has none.
 
-        The circuit breaker is that of its ``server``, if it has one. Raises CircuitOpen: then the call is not counted
+        The circuit breaker is that of its ``server``, if it has one. Raises CircuitOpen: then the call is not metered
         and has no ``span``.
         """
         label = self._label(manifest, values) if manifest else self._name(kind, name)

@@ -63,7 +63,7 @@ class Credentials:
 class BedrockEndpoint:
     """A model of Bedrock in a region. ``model`` is its id, or the ARN of a profile or a provisioned model.
 
-    ``guarded``: a run has brought the address, which must not lead into the worker's own network.
+    ``guarded``: the address must not lead into the worker's own network.
     """
 
     model: str
@@ -116,7 +116,7 @@ def _credentials(config: BedrockConfig, model: Model, values: ValueResolver) -> 
         raise KeyMissing(f"{model.id} has no config.bedrock.{missing}")
     if values.catalog.is_inline(model.id) and not (found.api_key or found.access_key_id):
         raise KeyMissing(
-            f"{model.id}: spec.config.bedrock: a run has brought it, and it names no keys: the worker's own keys of "
+            f"{model.id}: spec.config.bedrock: an inline Model has to name keys: the worker's own keys of "
             "AWS serve its own manifests"
         )
     return found
@@ -132,7 +132,7 @@ _STATUS = {
     "ServiceUnavailableException": 503,
     "ValidationException": 400,
 }
-"""The HTTP status for a code: errors in the midst of a stream have none, and 424 for a failed model may pass."""
+"""The HTTP status for a code: errors within a stream have none, and 424 for a failed model may pass."""
 
 _TOO_LONG = re.compile(r"(?i)too long|too many (input )?tokens|maximum context|context (length|window|limit)")
 """How Bedrock and its models say in a ValidationException that the conversation doesn't fit."""
@@ -195,6 +195,7 @@ def converse_fields(endpoint: BedrockEndpoint, request: ModelRequest, known: Col
             fields["additionalModelRequestFields"][name] = value
     own = {"maxTokens": endpoint.max_tokens, "temperature": endpoint.temperature}
     fields["inferenceConfig"] |= {name: value for name, value in own.items() if value is not None}
+    # The extra `s3` may install an aiobotocore that does not know the field; the prompt has the schema, too.
     if request.schema is not None and "outputConfig" in known and not has_open_objects(request.schema):
         fields["outputConfig"] = {**fields.get("outputConfig", {}), "textFormat": _text_format(request.schema)}
     system = system_prompt(request.messages)

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from ...contracts.errors import FunctionFailed, UnknownResource
-from ...observability.spans import metered
+from ...observability.metrics import metered
 from ...resources.functions import Function, is_marked, name_of
 
 

@@ -43,28 +43,35 @@ class Level:
     """A text with some escapes undone; a place in it leads to its place in the original text."""
 
     def __init__(self, text: str, original: "Level | None" = None) -> None:
-        self.text, self._original = text, original
+        self.text = text
+        self._original = original
         # Of each piece: its place, its place in the original, and its length there if it is an escape. As arrays, since
         # the collection of garbage looks at millions of tuples with the interpreter's lock held.
-        self._at, self._begins, self._escapes = array("q", [0]), array("q", [0]), array("q", [0])
+        self._at = array("q", [0])
+        self._begins = array("q", [0])
+        self._escapes = array("q", [0])
 
     def undone(self) -> "Level | None":
         """The text with the escapes in it undone; None if there are none."""
         if not any(sign in self.text for sign in "%\\&"):
             return None
-        parts, place, size = list[str](), 0, 0
-        made = Level("", self)
+        parts: list[str] = []
+        place = 0  # in this text
+        size = 0  # of the undone text so far
+        level = Level("", self)
         for escape in _ESCAPE.finditer(self.text):
-            literal, char = self.text[place : escape.start()], _char_of(escape[0])
-            made._at.extend((size, size + len(literal), size + len(literal) + len(char)))
-            made._begins.extend((place, escape.start(), escape.end()))
-            made._escapes.extend((0, len(escape[0]), 0))
+            literal = self.text[place : escape.start()]
+            char = _char_of(escape[0])
+            level._at.extend((size, size + len(literal), size + len(literal) + len(char)))
+            level._begins.extend((place, escape.start(), escape.end()))
+            level._escapes.extend((0, len(escape[0]), 0))
             parts += (literal, char)
-            place, size = escape.end(), size + len(literal) + len(char)
+            place = escape.end()
+            size += len(literal) + len(char)
         if not parts:
             return None
-        made.text = "".join(parts) + self.text[place:]
-        return made
+        level.text = "".join(parts) + self.text[place:]
+        return level
 
     def start_of(self, at: int) -> int:
         """The place in the original text at which the character at ``at`` begins."""
@@ -137,9 +144,11 @@ class Redactor:
     """
 
     def __init__(self) -> None:
-        self._secrets, self._passing = dict[str, set[str]](), dict[str, None]()
-        self._forms, self._longest = set[str](), 0
-        self._search: AhoCorasick | None = None
+        self._secrets: dict[str, set[str]] = {}
+        self._passing: dict[str, None] = {}  # the oldest first
+        self._forms: set[str] = set()
+        self._longest = 0
+        self._search: AhoCorasick | None = None  # built by the next search
         self._heads: dict[str, list[str]] = {}
         self._changing = threading.Lock()
 
@@ -161,13 +170,19 @@ class Redactor:
         if new:
             _add_heads(self._heads, new)
             self._forms = self._forms | new
-            self._search, self._longest = None, max(map(len, self._forms))
+            self._longest = max(map(len, self._forms))
+            self._search = None
 
     def _forget(self, secret: str) -> None:
-        del self._secrets[secret], self._passing[secret]
-        forms, heads = set[str]().union(*self._secrets.values()), dict[str, list[str]]()
-        _add_heads(heads, forms)  # all at once: another thread may be looking for secrets
-        self._forms, self._heads, self._search, self._longest = forms, heads, None, max(map(len, forms))
+        del self._secrets[secret]
+        del self._passing[secret]
+        forms = set[str]().union(*self._secrets.values())
+        heads: dict[str, list[str]] = {}
+        _add_heads(heads, forms)
+        self._heads = heads  # replaced as a whole: another thread may be looking for secrets
+        self._forms = forms
+        self._longest = max(map(len, forms))
+        self._search = None
 
     def redact(self, text: str) -> str:
         """The text with ``[secret]`` in place of every secret."""
@@ -235,7 +250,8 @@ def _valid(text: str) -> str:
 
 
 def _replaced(text: str, spans: list[tuple[int, int]]) -> str:
-    parts, place = list[str](), 0
+    parts: list[str] = []
+    place = 0
     for start, end in spans:
         if start >= place:
             parts += (text[place:start], PLACEHOLDER)

@@ -15,9 +15,8 @@ from ...contracts.errors import InvalidManifest, ToolFailed
 from ...observability.spans import trace_headers
 from ...resources.base import JsonObject
 from ...resources.catalog import Catalog
-from ...resources.loader import ARGUMENTS
 from ...resources.template import fill
-from ...resources.tool import HttpSpec, Tool
+from ...resources.tool import ARGUMENTS, HttpSpec, Tool
 from ...resources.values import Header
 from ...temporal.activity import idempotency_key
 from ..context.value_resolver import ValueResolver

@@ -11,9 +11,8 @@ from pydantic import JsonValue
 from ...contracts.errors import BadArguments
 from ...contracts.text import parse_json
 from ...resources.base import JsonObject
-from ...resources.loader import ARGUMENTS
 from ...resources.template import fill, parse_template
-from ...resources.tool import ARGUMENT, HttpSpec, arguments_in
+from ...resources.tool import ARGUMENT, ARGUMENTS, HttpSpec, arguments_in
 
 BODILESS = ("GET", "HEAD", "DELETE")
 """Methods without a body: arguments that no template names go into the query string instead."""

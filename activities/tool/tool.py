@@ -7,7 +7,7 @@ from itertools import count
 from typing import Protocol
 
 from ...contracts.message import PersonDecision
-from ...observability.spans import InputRequired
+from ...observability.metrics import InputRequired
 from ...resources import tool as resources
 from ...resources.agent import Agent, AgentTool
 from ...resources.approval import Approval
@@ -58,7 +58,7 @@ class Answered:
 
 
 class AsksPerson(InputRequired):
-    """A use of a tool ends with a question to a person; it goes on with the answer.
+    """A use of a tool ends with a question to a person; it continues with the answer.
 
     ``text`` is what the person reads, ``reply_schema`` what the answer has to fit, and ``state`` what the tool needs to
     go on.
@@ -85,7 +85,7 @@ class ToolContext:
 
     ``name`` is the tool's name, ``manifest`` its Tool, which a built-in tool has not. ``agent`` uses it; None where a
     query is put to the tool itself. ``repeatable``: the agent allows to use it twice (``onError: retry``).
-    ``answered``: this use goes on with the answer to a question.
+    ``answered``: this use continues with the answer to a question.
     """
 
     name: str

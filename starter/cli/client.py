@@ -3,6 +3,8 @@
 import asyncio
 import os
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import cache
 from typing import Any, TypeVar
 
 from temporalio.client import Client
@@ -16,9 +18,11 @@ from .terminal import print_message
 T = TypeVar("T")
 
 
+@cache
 def silence_sdk() -> None:
     """Stops the core of Temporal's SDK from logging on stdout, where results stand; its errors are reported anyway."""
-    Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=None)))
+    with suppress(RuntimeError):  # the process that runs the command line has chosen its runtime
+        Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=None)))
 
 
 def with_client(work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:

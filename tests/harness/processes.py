@@ -13,6 +13,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from baton.contracts.settings import TASK_QUEUE
+from tests.harness import command_line
 
 ROOT = Path(__file__).parent.parent.parent
 BATON = Path(sys.executable).parent / "baton"
@@ -65,7 +66,16 @@ class WorkerProcess:
 def baton(
     *arguments: str | Path, env: dict[str, str], cwd: Path | None = None, stdin: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs the command line to its end."""
+    """Runs the command line to its end: in this process, or in one of its own where a test runs an event loop."""
+    if command_line.can_run_here():
+        return command_line.run_here([*map(str, arguments)], env, cwd, stdin)
+    return baton_process(*arguments, env=env, cwd=cwd, stdin=stdin)
+
+
+def baton_process(
+    *arguments: str | Path, env: dict[str, str], cwd: Path | None = None, stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs the command line as a process to its end."""
     return subprocess.run(
         [BATON, *arguments],
         env=env,

@@ -84,6 +84,13 @@ class UserMachine:
         self.released = threading.Event()
         self.background: list[subprocess.Popen[bytes]] = []
 
+    def begin(self, folder: Path) -> None:
+        """Begins a test that shares the server and worker with those before it, in a folder of its own."""
+        self.folder = folder
+        self.released.clear()
+        self.model.requests.clear()
+        self.model._answer = Script.read(SCRIPT).answer
+
     def choose_ports(self) -> None:
         """Gives the server ports of its own: on the usual ones another machine may begin while it is down."""
         port, ui = own_ports()

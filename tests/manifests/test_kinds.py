@@ -236,7 +236,7 @@ def test_a_filter_that_jq_does_not_understand_is_refused(write: Writer) -> None:
     endless = '"x" * 1000000000 * 1000000000 | length'
     refused = write.refusal(filtered(".items[", ".a | nothing", ".a", "", 'include "/etc/passwd"; .', endless))
     place = "Agent/default/a: spec.tools[0].functions"
-    unknown = "value: is no filter that jq understands:"
+    unknown = "value: is not a filter that jq understands:"
     assert [each.partition(": ")[2] for each in refused] == [
         f"{place}[0].{unknown} syntax error, unexpected end of file at <top-level>, line 1, column 7:",
         f"{place}[1].{unknown} nothing/0 is not defined at <top-level>, line 1, column 6:",

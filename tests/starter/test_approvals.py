@@ -102,6 +102,7 @@ async def test_a_call_whose_arguments_do_not_fit_waits_for_nobody(env: Environme
     assert names.count("ToolCallFailed") == 1
 
 
+@pytest.mark.shared_server
 def test_a_purchase_is_approved_from_another_terminal(machine: UserMachine) -> None:
     machine.script(*Script.read(ROOT / "samples" / "scripts" / "purchase.yaml").lines)
     buyer = machine.start("run", "-f", SAMPLE)

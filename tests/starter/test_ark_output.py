@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import yaml
 
 from tests.harness.environment import Json, agent, line, manifest, team
@@ -15,6 +16,7 @@ def query(name: str, target: str) -> Json:
     return manifest("Query", name, {"input": "Why?", "target": {"type": kind, "name": asked}})
 
 
+@pytest.mark.shared_server
 def test_run_and_status_print_a_query_with_the_status_of_ark_alone(machine: UserMachine) -> None:
     machine.script(line("one", "Because."))
     pair = team("pair", "one", strategy="sequential", loops=True, maxTurns=1)

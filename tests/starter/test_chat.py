@@ -3,6 +3,8 @@
 import json
 import subprocess
 
+import pytest
+
 from baton.contracts.plan import ConversationPlan
 from baton.starter.operations.conversations import read_conversation
 from baton.starter.scripted_model import Reply, Request
@@ -18,6 +20,7 @@ def said_to(machine: UserMachine) -> list[str]:
     return [str(each.get("content")) for each in messages if each["role"] != "system"]
 
 
+@pytest.mark.shared_server
 def test_lines_of_a_chat_are_one_conversation_that_goes_on_tomorrow(machine: UserMachine) -> None:
     file = machine.write(agent("one"))
     machine.script(line("one", "I am one.", {"text": "late", "delay": 60}, "As I said.", "Nothing new."))
@@ -66,6 +69,7 @@ async def test_conversations_are_listed_shown_and_deleted(env: Environment, mach
     assert await read_conversation(PLAN, 1, {"BATON_JOURNAL_URL": env.journal_address}) is None
 
 
+@pytest.mark.shared_server
 def test_lines_that_are_no_terminals_are_answered_on_stdout(machine: UserMachine) -> None:
     file = machine.write(agent("one"))
 
@@ -80,6 +84,7 @@ def test_lines_that_are_no_terminals_are_answered_on_stdout(machine: UserMachine
     assert done.returncode == 0
 
 
+@pytest.mark.shared_server
 def test_a_chat_with_what_is_not_there_is_refused_before_the_first_line(machine: UserMachine) -> None:
     refused = machine.run("chat", "-f", machine.write(agent("one")), "agent/two")
     assert refused.returncode == 1

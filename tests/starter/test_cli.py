@@ -30,6 +30,7 @@ QUERY = {
 }
 
 
+@pytest.mark.shared_server
 def test_run_prints_the_discussion_on_stderr_and_only_the_result_on_stdout(machine: UserMachine) -> None:
     done = machine.run("run", "-f", SAMPLE)
     assert done.returncode == 0, done.stderr
@@ -42,6 +43,7 @@ def test_run_prints_the_discussion_on_stderr_and_only_the_result_on_stdout(machi
     assert "\x1b" not in done.stdout + done.stderr, "no colours where there is no terminal"
 
 
+@pytest.mark.shared_server
 def test_run_prints_the_query_with_its_status_as_json_and_yaml(machine: UserMachine) -> None:
     as_json = machine.run("run", "-f", SAMPLE, "-o", "json")
     query = json.loads(as_json.stdout)
@@ -52,6 +54,7 @@ def test_run_prints_the_query_with_its_status_as_json_and_yaml(machine: UserMach
     assert shown == query
 
 
+@pytest.mark.shared_server
 def test_a_target_runs_without_a_query(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
     file = machine.write(agent("one"), team("team", "one", strategy="sequential"))
@@ -62,6 +65,7 @@ def test_a_target_runs_without_a_query(machine: UserMachine) -> None:
     assert machine.model.requests[0].body["messages"][-1]["content"] == "How are you?"
 
 
+@pytest.mark.shared_server
 def test_a_parameter_on_the_command_line_replaces_the_one_in_the_file(machine: UserMachine) -> None:
     received: list[str] = []
 
@@ -84,6 +88,7 @@ def test_a_parameter_on_the_command_line_replaces_the_one_in_the_file(machine: U
     assert "'city' is not a parameter: write -p name=value" in machine.run("run", "-f", file, "-p", "city").stderr
 
 
+@pytest.mark.shared_server
 def test_a_model_and_a_tool_run_without_a_query(machine: UserMachine, tool_server: ToolServer) -> None:
     tool = manifest("Tool", "weather", {"type": "http", "http": {"url": tool_server.url}})
     model = {
@@ -98,6 +103,7 @@ def test_a_model_and_a_tool_run_without_a_query(machine: UserMachine, tool_serve
     assert tool_server.seen[0].path == "/?city=Rome"
 
 
+@pytest.mark.shared_server
 def test_several_queries_run_at_once_and_are_printed_as_a_list(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
     queries = [
@@ -110,6 +116,7 @@ def test_several_queries_run_at_once_and_are_printed_as_a_list(machine: UserMach
     assert [item["metadata"]["name"] for item in listed["items"]] == ["first", "second"]
 
 
+@pytest.mark.shared_server
 def test_a_failed_query_exits_with_2_and_keeps_its_messages(machine: UserMachine) -> None:
     machine.script(line("one", "hello"), line("two", {"status": 400, "text": "no such model"}))
     done = machine.run("run", "-f", machine.write(*DUO, QUERY), "-o", "json")
@@ -179,6 +186,7 @@ def test_validate_warns_of_references_outside_the_files_and_strict_refuses_them(
     assert missing in run.stderr
 
 
+@pytest.mark.shared_server
 def test_manifests_are_read_from_standard_input(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
 
@@ -210,6 +218,7 @@ def test_a_folder_is_read_without_the_folders_in_it_unless_they_are_asked_for(ma
     assert "manifests: contains no manifest; the folders in it are read with -R" in empty.stderr
 
 
+@pytest.mark.shared_server
 def test_a_detached_run_can_be_watched_terminated_and_canceled(machine: UserMachine) -> None:
     machine.script(line("one", "1", {"text": "2", "hang": True}), line("two", "a", "b"))
     file = machine.write(*DUO, QUERY)
@@ -237,6 +246,7 @@ def test_a_detached_run_can_be_watched_terminated_and_canceled(machine: UserMach
     assert machine.run("status", "nobody").returncode == 1
 
 
+@pytest.mark.shared_server
 def test_ctrl_c_detaches_and_the_run_continues(machine: UserMachine) -> None:
     machine.script(line("one", "1", {"text": "2", "delay": 2}), line("two", "a", "b"))
     following = machine.start("run", "-f", machine.write(*DUO, QUERY))
@@ -249,6 +259,7 @@ def test_ctrl_c_detaches_and_the_run_continues(machine: UserMachine) -> None:
     assert "Completed (max_turns)" in machine.run("watch", "talk").stderr
 
 
+@pytest.mark.full
 def test_the_server_and_worker_are_shared_and_end_together(machine: UserMachine) -> None:
     machine.script(line("one", {"text": "hello", "delay": 0.5}))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
@@ -266,6 +277,7 @@ def test_the_server_and_worker_are_shared_and_end_together(machine: UserMachine)
     assert "Completed" in machine.run("status", "talk").stderr, "they are started again"
 
 
+@pytest.mark.full
 def test_unfinished_runs_continue_when_the_server_and_worker_are_restarted(machine: UserMachine) -> None:
     machine.script(line("one", "1", {"text": "2", "delay": 1}), line("two", "a", "b"))
     file = machine.write(*DUO, QUERY)
@@ -280,6 +292,7 @@ def test_unfinished_runs_continue_when_the_server_and_worker_are_restarted(machi
     assert [message["content"] for message in status["responses"][0]["messages"]] == ["1", "a", "2", "b", "2", "b"]
 
 
+@pytest.mark.full
 def test_a_server_and_worker_without_clients_and_runs_end_by_themselves(machine: UserMachine) -> None:
     dev = machine.start("dev", "--linger", "2")
     _, printed = dev.communicate(timeout=PATIENCE)
@@ -303,6 +316,7 @@ def test_dev_in_the_foreground_stays_and_ends_with_ctrl_c(machine: UserMachine) 
     assert not machine.state_dir.is_held("dev"), "the server has ended before"
 
 
+@pytest.mark.full
 def test_a_worker_is_restarted_when_the_api_key_has_changed(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
@@ -316,6 +330,7 @@ def test_a_worker_is_restarted_when_the_api_key_has_changed(machine: UserMachine
     assert "OPENAI_API_KEY and OPENAI_BASE_URL have changed: the worker is restarted" in done.stderr
 
 
+@pytest.mark.shared_server
 def test_an_open_run_of_the_given_id_is_joined(machine: UserMachine) -> None:
     machine.script(line("one", {"text": "hello", "hang": True}))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
@@ -331,6 +346,7 @@ def test_an_open_run_of_the_given_id_is_joined(machine: UserMachine) -> None:
     assert machine.run("status", "mine", "-o", "text").stdout == "hello\n"
 
 
+@pytest.mark.full
 def test_a_remote_server_and_worker_are_used_if_the_environment_names_them(
     machine: UserMachine, server: EmbeddedServer
 ) -> None:
@@ -347,6 +363,7 @@ def test_a_remote_server_and_worker_are_used_if_the_environment_names_them(
     assert not machine.state_dir.folder.exists(), "nothing was started here"
 
 
+@pytest.mark.full
 def test_a_worker_with_open_runs_keeps_its_api_key(machine: UserMachine) -> None:
     machine.script(line("one", {"text": "hello", "hang": True}))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
@@ -372,6 +389,7 @@ def test_many_runs_at_once_start_one_server_and_worker(machine: UserMachine) -> 
     assert "already running" not in (machine.state_dir.folder / "dev.log").read_text()
 
 
+@pytest.mark.shared_server
 def test_a_run_that_was_terminated_in_temporal_has_failed_and_the_others_are_printed(machine: UserMachine) -> None:
     machine.script(line("one", "hello"), line("two", {"text": "late", "delay": 30}))
     queries = [
@@ -392,6 +410,7 @@ def test_a_run_that_was_terminated_in_temporal_has_failed_and_the_others_are_pri
     assert (ended["q-two"]["phase"], ended["q-two"]["failure"]["type"]) == ("Failed", "RunClosed")
 
 
+@pytest.mark.shared_server
 def test_queries_of_the_same_name_in_two_namespaces_are_different(machine: UserMachine) -> None:
     machine.script(line("one", "here"), line("two", "there"))
     spec = {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}
@@ -414,6 +433,7 @@ def test_an_invalid_setting_is_an_error_without_a_traceback(machine: UserMachine
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.shared_server
 def test_no_command_aborts_at_its_end(machine: UserMachine) -> None:
     machine.script(line("one", call("noop", message="x"), "hello"))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
@@ -438,6 +458,7 @@ def test_a_shell_completes_commands_and_options(machine: UserMachine) -> None:
     assert machine.run(**asked | {"COMP_CWORD": "2"}, COMP_WORDS="baton run --det").stdout.split() == ["--detach"]
 
 
+@pytest.mark.shared_server
 def test_a_run_can_be_paused_steered_and_resumed(machine: UserMachine) -> None:
     machine.script(line("one", {"text": "a", "delay": 0.5}))
     file = machine.write(agent("one"), team("team", "one", maxTurns=500))

@@ -24,6 +24,7 @@ def query(name: str, kind: str, target: str) -> Json:
 TALK = [agent("one"), team("pair", "one", "one", strategy="sequential"), query("talk", "team", "pair")]
 
 
+@pytest.mark.shared_server
 def test_run_shows_partial_answers_on_a_terminal_and_ctrl_c_restores_the_terminal(machine: UserMachine) -> None:
     machine.script(line("one", LONG))
     terminal = machine.terminal("run", "-f", machine.write(*TALK))
@@ -42,6 +43,7 @@ def test_run_shows_partial_answers_on_a_terminal_and_ctrl_c_restores_the_termina
     assert watching.text.count("\x1b[?25l") == watching.text.count("\x1b[?25h") == 1, "the cursor is there again"
 
 
+@pytest.mark.shared_server
 def test_there_is_no_live_view_without_a_terminal_even_with_colours_forced(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
     done = machine.run("run", "-f", machine.write(*TALK), FORCE_COLOR="1")
@@ -50,6 +52,7 @@ def test_there_is_no_live_view_without_a_terminal_even_with_colours_forced(machi
     assert "\x1b[?25l" not in done.stderr
 
 
+@pytest.mark.shared_server
 def test_a_transcript_ends_with_the_partial_answer_of_an_open_call(machine: UserMachine) -> None:
     machine.script(line("one", "Well.", {**LONG, "pause": 3}))
     machine.run("run", "-f", machine.write(*TALK), "--detach")
@@ -146,6 +149,7 @@ def test_what_has_run_is_shown_after_its_server_has_ended(machine: UserMachine) 
         assert "talk" in shown.stdout + shown.stderr
 
 
+@pytest.mark.shared_server
 def test_events_are_lines_json_lines_and_yaml_documents(machine: UserMachine) -> None:
     machine.script(line("one", call("noop", message="x"), "hello \x1b[2J"))
     machine.run("run", "-f", machine.write(agent("one", "noop"), query("talk", "agent", "one")))
@@ -163,6 +167,7 @@ def test_events_are_lines_json_lines_and_yaml_documents(machine: UserMachine) ->
     assert "\x1b" not in "".join(lines)
 
 
+@pytest.mark.shared_server
 def test_events_can_be_followed_while_the_run_goes_on(machine: UserMachine) -> None:
     machine.script(line("one", {"text": "hello", "hang": True}))
     machine.run("run", "-f", machine.write(*TALK), "--detach")
@@ -197,6 +202,7 @@ def test_a_run_is_watched_from_a_machine_without_a_worker_and_after_its_worker_h
 
 
 @pytest.mark.parametrize("command", ["watch", "transcript", "events"])
+@pytest.mark.shared_server
 def test_showing_a_run_that_does_not_exist_exits_with_1(machine: UserMachine, command: str) -> None:
     machine.script(line("one", "hello"))
     machine.run("run", "-f", machine.write(agent("one"), query("talk", "agent", "one")))

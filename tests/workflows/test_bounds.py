@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.resources.validation import DEFAULT_MAX_TURNS
+from baton.resources.team import DEFAULT_MAX_TURNS
 from tests.harness.environment import Environment, Json, agent, line, manifest, team
 from tests.harness.manifests import Writer
 

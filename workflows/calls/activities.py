@@ -23,17 +23,20 @@ def read_failure(
     if isinstance(cause, ActivityTimeout):
         return ActivityFailed.of(CallTimeout(f"{name} took too long: {cause.message}"))
     if isinstance(cause, ApplicationError) and cause.type:
-        family = str(cause.details[0] if cause.details else FAMILIES[name])
-        attempts = next((each for each in cause.details[1:] if isinstance(each, int)), None)
-        failure = Failure(family=family, type=cause.type, message=cause.message, attempts=attempts)
-        more = [each for each in cause.details[1:] if isinstance(each, dict)]
-        if dialect := next((each["dialect"] for each in more if "dialect" in each), None):
-            return ActivityFailed(failure.model_copy(update={"dialect": dialect}))
-        reached = next(iter(more), None)
-        if cause.type == CircuitOpen.__name__:
-            return ActivityFailed(failure.model_copy(update={"family": FAMILIES[name], **(reached or {})}))
-        update = {"budget": BudgetReached.model_validate(reached), "attempts": None} if reached else {}
-        return ActivityFailed(failure.model_copy(update=update))
+        more = cause.details[1:]
+        about = next((each for each in more if isinstance(each, dict)), {})
+        circuit_open = cause.type == CircuitOpen.__name__
+        budget = about if about and not (circuit_open or "dialect" in about) else None
+        failure = Failure(
+            family=str(cause.details[0]) if cause.details and not circuit_open else FAMILIES[name],
+            type=cause.type,
+            message=cause.message,
+            attempts=None if budget else next((each for each in more if isinstance(each, int)), None),
+            wait=about.get("wait") if circuit_open else None,
+            budget=BudgetReached.model_validate(budget) if budget else None,
+            dialect=about.get("dialect"),
+        )
+        return ActivityFailed(failure.without_defaults)
     return ActivityFailed(Failure(family=FAMILIES[name], type="ActivityError", message=str(cause or "failed")))
 
 

@@ -11,12 +11,12 @@ from temporalio import workflow
 
 from ...contracts.errors import Failure, MaxTurnsReached
 from ...contracts.inputs import AgentState, State, TeamState
-from ...contracts.message import Head, Message, TokenUsage, latest_within
+from ...contracts.message import Head, Message, TokenUsage
 from ...contracts.panel import SpeakerBrief
 from ...contracts.plan import MemberPlan, TeamPlan
 from ...contracts.requests import Bookmark, ConversationItem, EvaluateRequest, EvaluateResult, Pinned
 from ...contracts.text import truncate
-from ...contracts.turn import MAX_MEMBER_FAILURES, StopReason, Thread, TurnResult, latest_messages
+from ...contracts.turn import StopReason, Thread, TurnResult
 from ...observability.metrics import TURNS
 from ...resources.team import NoProgress
 from ..calls import effects
@@ -98,19 +98,8 @@ class TeamResult:
             self.end_by(turn.failure.in_turn(member, self.so_far.turns))
 
     def add_parallel_turns(self, *turns: TurnResult) -> None:
-        """Adds turns whose messages are in the conversation already, and whose failures are not the team's.
-
-        All at once: of hundreds, each by itself would take longer the more there are.
-        """
-        messages, cut = latest_messages((self.so_far, *turns))
-        self._update(
-            messages=messages,
-            cut=cut,
-            turns=self.so_far.turns + len(turns),
-            ended=self.so_far.ended or any(turn.ended for turn in turns),
-            usage=sum((turn.usage for turn in turns), self.so_far.usage),
-            answer=turns[-1].answer,
-        )
+        """Adds turns whose messages are in the conversation already, and whose failures are not the team's."""
+        self.so_far = self.so_far.followed_by(*turns)
         self.add_member_failures(*(failure for turn in turns for failure in turn.member_failures))
         if above := next((turn.above for turn in turns if turn.outer_budget and not turn.failure), None):
             self.end_by(above)
@@ -119,28 +108,27 @@ class TeamResult:
     def add_member_failures(self, *failures: Failure) -> None:
         """Adds failures of members that are not the team's; only the first ones are kept."""
         if failures:
-            self._update(member_failures=(*self.so_far.member_failures, *failures)[:MAX_MEMBER_FAILURES])
+            self.so_far = self.so_far.with_member_failures(failures)
 
     def add_usage(self, usage: TokenUsage) -> None:
         """Counts what a call has cost that was no member's turn."""
-        self._update(usage=self.so_far.usage + usage)
+        self.so_far = self.so_far.with_usage(self.so_far.usage + usage)
 
     def add_message(self, message: Message) -> None:
         """Adds a message that is in the conversation already, but was no turn."""
-        messages = latest_within((*self.so_far.messages, message))
-        self._update(messages=messages, cut=self.so_far.cut or len(messages) <= len(self.so_far.messages))
+        self.so_far = self.so_far.with_message(message)
 
     def move_to(self, head: Head) -> None:
         """The conversation has grown up to ``head``."""
-        self._update(head=head)
+        self.so_far = self.so_far.at(head)
 
     def terminate(self) -> None:
         """Ends the team as the tool ``terminate`` of a member does."""
-        self._update(ended=True)
+        self.so_far = self.so_far.terminated()
 
     def fail(self, failure: Failure) -> None:
         """Ends the team with a failure; the first one counts."""
-        self._update(failure=self.so_far.failure or failure)
+        self.so_far = self.so_far.because_of(self.so_far.failure or failure)
 
     def end_by(self, failure: Failure) -> None:
         """Ends the team with a failure, or as a budget says that is its own or that of somebody around."""
@@ -151,7 +139,7 @@ class TeamResult:
 
     def stop(self, reason: StopReason, note: str | None = None) -> None:
         """Ends the team for a reason that is no failure."""
-        self._update(stop_reason=reason, **({"note": note} if note else {}))
+        self.so_far = self.so_far.because(reason, note)
 
     def reach_max_turns(self) -> None:
         """Ends the team at its bound: an error, unless ``onMaxTurns: complete`` (ARK: team strategies)."""
@@ -159,11 +147,11 @@ class TeamResult:
         if self._plan.bounded_by_default:
             text = f"{text}: nothing else bounds the run, so that it ends after {self.so_far.turns} turns"
         failure = None if self._plan.on_max_turns == "complete" else MaxTurnsReached(text).as_failure()
-        self._update(stop_reason="max_turns", failure=failure)
+        self.so_far = self.so_far.because("max_turns").because_of(failure)
 
     def set_answer(self, text: str) -> None:
         """Makes ``text`` the answer of the team, in place of the last message."""
-        self._update(answer=truncate(text))
+        self.so_far = self.so_far.with_answer(truncate(text))
 
     def final(self) -> TurnResult:
         """The whole discussion as one turn, with the reason why it stopped."""
@@ -177,9 +165,6 @@ class TeamResult:
         if self.so_far.ended:
             return "terminated"
         return self._run.stop.reason or "completed"
-
-    def _update(self, **fields: object) -> None:
-        self.so_far = self.so_far.model_copy(update=fields)
 
 
 T = TypeVar("T")

@@ -114,8 +114,9 @@ class HumanTurn:
     def _request(self) -> AskPersonRequest:
         member = self._member
         turn = self._turn
-        request = AskPersonRequest(thread=turn.thread, team=self._team_id, member=member.name, turn=turn.number)
-        return request.model_copy(update={"brief": turn.brief}) if turn.brief else request
+        return AskPersonRequest(
+            thread=turn.thread, team=self._team_id, member=member.name, turn=turn.number, brief=turn.brief
+        )
 
     async def _ask(self) -> PendingDecision:
         member = self._member

@@ -82,13 +82,15 @@ class PanelTranscript:
 
     def brief(self, round_number: int, part: SpeakerRole, index: int | None = None) -> SpeakerBrief:
         """What a speaker reads in place of the conversation: the member at ``index``, or another part."""
-        brief = SpeakerBrief(
-            team=self._team.plan.id, part=part, member_index=index, round=round_number, begun=self.begun.depth
-        )
-        hidden = part == "synthesizer" and not self._plan.visibility.client
-        values = self._team.run.session.values
-        more = {"session": values} if values else {}
-        return brief.model_copy(update={**more, **({"hidden": True} if hidden else {})})
+        return SpeakerBrief(
+            team=self._team.plan.id,
+            part=part,
+            member_index=index,
+            round=round_number,
+            begun=self.begun.depth,
+            session=self._team.run.session.values,
+            hidden=part == "synthesizer" and not self._plan.visibility.client,
+        ).without_defaults
 
     async def add(
         self,
@@ -103,18 +105,22 @@ class PanelTranscript:
 
         A result that is a row of the journal already is added by reference.
         """
+        message = Message(
+            role="assistant",
+            content=turn.message if text is None else text,
+            name=name,
+            part=part,
+            round=round_number,
+            decision=turn.messages[-1].decision if turn.messages else None,
+        )
         if text is None and not isinstance(speaker, TeamMember) and turn.answer is None:
-            item: Quote | Message = Quote(row=turn.head.id, name=name, part=part, round=round_number)
+            await self.append(Quote(row=turn.head.id, name=name, part=part, round=round_number))
         else:
-            content = turn.message if text is None else text
-            item = Message(role="assistant", content=content, name=name, part=part, round=round_number)
-        decided = {"decision": turn.messages[-1].decision} if turn.messages and turn.messages[-1].decision else {}
-        await self.append(item.model_copy(update=decided) if isinstance(item, Message) else item)
-        marked = {"name": name, "part": part, "round": round_number, **decided}
-        last = Message(role="assistant", content=turn.message if text is None else text).model_copy(update=marked)
-        own, cut = ((), False) if isinstance(speaker, TeamMember) else (turn.messages[:-1], turn.cut)
+            await self.append(message)
         head = self._team.result.so_far.head
-        return turn.model_copy(update={"head": head, "messages": (*own, last), "cut": cut})
+        if isinstance(speaker, TeamMember):  # what its members said stands in a conversation of its own
+            return turn.saying(head, message)
+        return turn.saying(head, *turn.messages[:-1], message, cut=turn.cut)
 
     async def append(self, *items: Quote | Message) -> None:
         """Adds items to the conversation, and moves the bookmark under which a session shares the transcript."""

@@ -146,7 +146,7 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         status = turn_status(result, self.run_state.started_at, self.ended_at, self._budget())
         if self.ended_at:
             return status
-        return self.run_state.with_requests(status).model_copy(update={"runs": self.children.running or None})
+        return self.run_state.with_requests(status).with_runs(self.children.running)
 
     def _budget(self) -> Budget | None:
         """The budget of what runs, with what people have granted to it."""

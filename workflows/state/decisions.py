@@ -173,8 +173,10 @@ class Decisions:
 
     def remember(self, rule: str, decision: PersonDecision) -> None:
         """From now on this holds for all that waits by the rule, or will wait."""
-        amounts = {"arguments": decision.arguments} if rule.startswith(BUDGET_RULE) else {}
-        self.remembered[rule] = decision.for_others().model_copy(update=amounts)
+        remembered = decision.for_others()
+        if decision.arguments is not None and rule.startswith(BUDGET_RULE):
+            remembered = remembered.with_arguments(decision.arguments)
+        self.remembered[rule] = remembered
         for each in self.pending:
             self._apply_remembered(each)
 

@@ -192,14 +192,9 @@ class RunState:
 
     def with_requests(self, status: Status) -> Status:
         """The status of a run that goes on, with what people asked for: a pause, a session, messages that wait."""
-        session = self.session.values or None
-        waiting = self.inbox.waiting or None
-        asked = {"paused": self.inbox.pause, "session": session, "waiting": waiting}
-        pending = shown(self.decisions.pending)
-        below = self.decisions.waiting_below
-        phase = {"phase": "InputRequired"} if pending or below else {}
-        return status.model_copy(
-            update={**asked, **phase, "pending_decisions": pending or None, "waiting_runs": below or None}
+        decisions = self.decisions
+        return status.with_requests(
+            self.inbox.pause, self.session.values, self.inbox.waiting, shown(decisions.pending), decisions.waiting_below
         )
 
     @property

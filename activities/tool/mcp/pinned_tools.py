@@ -1,4 +1,4 @@
-"""Puts the tools that MCP servers list into the catalog of a run, which goes on with them to its end."""
+"""Puts the tools that MCP servers list into the catalog of a run, which keeps them to its end."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
