@@ -20,6 +20,7 @@ from ...resources.manifest import Metadata
 from ...resources.problems import ManifestError
 from ...resources.query import Query
 from ...resources.tool import ARGUMENT, HttpSpec, Method, OpenApiSpec, Tool, ToolSpec
+from ...resources.values import PresetArguments
 from ..context.value_resolver import ValueResolver
 from ..runtime.secrets import SecretStore
 from .http import HttpClient
@@ -281,18 +282,32 @@ def _tools(tool: Tool, spec: OpenApiSpec, text: str) -> Mapping[str, Tool]:
 def _made(tool: Tool, spec: OpenApiSpec, name: str, operation: ToolSpec) -> Tool:
     """The Tool of an operation, with the headers, the parameters and the marks of the Tool that stands for it."""
     assert operation.http
-    headers = (*spec.headers, *operation.http.headers)
-    http = operation.http.model_copy(update={"headers": headers, "timeout": spec.timeout})
-    own = {"http": http, "parameters": tool.spec.parameters, "untrusted_content": tool.spec.untrusted_content}
-    if tool.spec.approval:
-        own["approval"] = tool.spec.approval
     presets = tool.spec.partial
     if presets:  # those that this operation has
         known = operation.input_schema["properties"]
-        kept = tuple(each for each in presets.parameters if isinstance(known, dict) and each.name in known)
-        own["partial"] = presets.model_copy(update={"parameters": kept})
-    metadata = Metadata(name=name, namespace=tool.namespace, labels=tool.metadata.labels)
-    return Tool(api_version=API_VERSION, kind="Tool", metadata=metadata, spec=operation.model_copy(update=own))
+        names = known if isinstance(known, dict) else ()
+        presets = PresetArguments(parameters=tuple(preset for preset in presets.parameters if preset.name in names))
+    return Tool(
+        api_version=API_VERSION,
+        kind="Tool",
+        metadata=Metadata(name=name, namespace=tool.namespace, labels=tool.metadata.labels),
+        spec=ToolSpec(
+            type="http",
+            description=operation.description,
+            input_schema=operation.input_schema,
+            parameters=tool.spec.parameters,
+            partial=presets,
+            untrusted_content=tool.spec.untrusted_content,
+            approval=tool.spec.approval,
+            http=HttpSpec(
+                url=operation.http.url,
+                method=operation.http.method,
+                headers=(*spec.headers, *operation.http.headers),
+                timeout=spec.timeout,
+                body=operation.http.body,
+            ).without_defaults,
+        ).without_defaults,
+    )
 
 
 def _with_operations(catalog: Catalog, made: Mapping[str, Mapping[str, Tool]]) -> Catalog:

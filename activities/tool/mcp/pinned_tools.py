@@ -135,15 +135,8 @@ def _ref(server: MCPServer) -> Ref:
 
 def _described(tool: Tool, listed: ListedTool) -> Tool:
     """A Tool with the description, the schema and the hints of its server, where it has none of its own."""
-    spec = tool.spec
-    own = dict[str, object]()
-    if not (spec.description or "description" in tool.metadata.annotations):
-        own["description"] = listed.description
-    if "input_schema" not in spec.model_fields_set:
-        own["input_schema"] = listed.input_schema
-    if spec.annotations is None and listed.annotations:
-        own["annotations"] = Annotations.model_validate(listed.annotations)
-    return tool.model_copy(update={"spec": spec.model_copy(update=own)})
+    hints = Annotations.model_validate(listed.annotations) if listed.annotations else None
+    return tool.described(listed.description, listed.input_schema, hints)
 
 
 def _by_name(server_id: str, tools: Sequence[ListedTool]) -> dict[str, ListedTool]:

@@ -99,8 +99,8 @@ class McpTools:
         found = await asyncio.gather(*(self._list_for_users(each, values) for each in servers))
         listed = {server.id: each for server, each in zip(servers, found, strict=True) if not isinstance(each, str)}
         catalog = await asyncio.to_thread(with_listed_tools, values.catalog, listed)
-        without = tuple(each for each in found if isinstance(each, str))
-        return catalog.model_copy(update={"notices": (*catalog.notices, *without)}) if without else catalog
+        notices = [notice for notice in found if isinstance(notice, str)]
+        return catalog.with_notices(notices) if notices else catalog
 
     async def _list_for_users(self, server: MCPServer, values: ValueResolver) -> list[ListedTool] | str:
         """The tools of a server, with the headers of the first agent that uses it; or a notice that all go on without.
