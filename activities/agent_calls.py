@@ -111,7 +111,7 @@ class AgentActivities:
         record = CallRecord(self._journal, self._secrets, request.thread.head, key)
         seconds = parse_duration(executor.spec.timeout).total_seconds()
         left_open = Execution(agent, executor, values, record, messages=(), seconds=seconds)
-        return CancelAgentResult(asked=await (await self._executors.of(executor)).cancel(left_open))
+        return CancelAgentResult(requested=await (await self._executors.of(executor)).cancel(left_open))
 
     async def _execute(self, executor: AgentExecutor, execution: Execution) -> list[Message]:
         span = call_span("invoke_agent", execution.agent.name, lambda: _agent_attributes(execution.agent))

@@ -26,7 +26,6 @@ from ..resources.memory import Memory
 from ..resources.model import Model
 from ..resources.problems import ManifestError, dotted_path
 from ..resources.query import TARGETS, Query
-from ..resources.stored import non_worker_manifest_ids
 from ..resources.team import Team
 from ..resources.tool import Tool
 from ..resources.validation import unknown_parameters, unsupported_fields, violations
@@ -306,7 +305,7 @@ class Pin:
             if catalog.sha == inline.sha:
                 return catalog
             return catalog.with_manifests(catalog.manifests, made_from=inline.sha)
-        others = non_worker_manifest_ids(own, catalog) if self._inline_manifests != "all" else ()
+        others = catalog.non_worker_manifest_ids(own) if self._inline_manifests != "all" else ()
         refused = [each for each in others if inline.by_id(each) and not each.startswith("Query/")]
         if refused and self._inline_manifests == "none":
             raise InvalidInput(

@@ -63,14 +63,15 @@ class PersonDecision(JsonModel):
 MAX_RECENT = 16_000
 """Bytes of older messages, from before a team's latest turn, in its status and its result.
 
-At continue-as-new they are copied twice more into the input of the next run.
+At continue-as-new they are copied twice more into the input of the next run. 4,000 would save 108 bytes of history a
+turn, but clients read the conversation of a short team in its result.
 """
 
 
 class TokenUsage(JsonModel):
     """Tokens as counted by the model's server, and calls of models and tools (ARK: queries, token usage metrics).
 
-    ``cached_tokens`` are those of the prompt that the server has read from its cache; ``prompt_tokens`` has them, too.
+    ``cached_tokens`` are prompt tokens served from the provider's cache; ``prompt_tokens`` includes them.
     ``cost`` is in US dollars, of those models whose price is known.
     """
 
@@ -136,7 +137,7 @@ class RemoteTask(JsonModel):
 
     @property
     def waits(self) -> bool:
-        """Whether the task waits for somebody: for an answer, or for an authorization."""
+        """Whether the task waits for an answer or an authorization."""
         return self.state in ("input-required", "auth-required")
 
 

@@ -53,7 +53,7 @@ class HumanMember(JsonModel):
 
 
 class ConversationPlan(JsonModel):
-    """The conversation that a query goes on with.
+    """The conversation that a query continues.
 
     Without an ``id`` it is named like the run. ``memory`` is the name of the Memory in ``namespace`` that keeps it, and
     empty where none is named. If there is such a manifest (``remote``), the conversation is kept at its address, and
@@ -82,7 +82,7 @@ class DelegatePlan(JsonModel):
 
 
 class ApprovalPlan(JsonModel):
-    """Calls of a tool may need a person's yes, for which they wait ``timeout`` seconds, or without a limit.
+    """Calls of a tool may need human approval, for which they wait ``timeout`` seconds, or without a limit.
 
     ``rule`` is the id of the tool's manifest, or the name of a built-in tool. After the timeout a call ``proceeds``, or
     is rejected.
@@ -96,7 +96,7 @@ class ApprovalPlan(JsonModel):
 class ToolPlan(JsonModel):
     """A tool of an agent: what to do if it fails, its timeout in seconds, and whether what it answers is untrusted.
 
-    ``asks`` is whom it asks, if it does so in a child run; with ``approval``, its calls may need a person's yes;
+    ``asks`` is whom it asks, if it does so in a child run; with ``approval``, its calls may need human approval;
     with ``questions``, its server may ask a person.
     """
 
@@ -110,7 +110,7 @@ class ToolPlan(JsonModel):
 
 
 class AgentPlan(JsonModel):
-    """An agent, or a model that is asked directly: that is an agent without prompt and tools.
+    """An agent, or a model that is called directly: that is an agent without prompt and tools.
 
     ``models`` are the names of its model and of the fallback models, in order; ``model_timeout`` are the seconds that
     the slowest of them may take for an answer, if one has a timeout. ``default_agent`` is the id of a default
@@ -242,9 +242,9 @@ class TargetPlan(JsonModel):
 
 
 class QueryPlan(JsonModel):
-    """The targets of a query, its timeout, and the conversation that it goes on with, if there is one.
+    """The targets of a query, its timeout, and the conversation that it continues, if there is one.
     ``ttl`` are the seconds after its end until everything that it has left is deleted. The timeout is in seconds, too.
-    With ``cancel`` it is canceled before anybody is asked.
+    With ``cancel`` it is canceled before any target is asked.
     """
 
     kind: Literal["query"]

@@ -48,7 +48,7 @@ def find_conversations(connection: Connection) -> list[Conversation]:
 
 
 def live_runs(connection: Connection) -> set[str]:
-    """The runs that wrote the last messages of conversations with which later queries go on."""
+    """The runs that wrote the last messages of conversations that later queries continue."""
     return {*connection.execute(select(_run(schema.conversations.c.head)).distinct()).scalars()}
 
 

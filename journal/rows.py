@@ -38,7 +38,7 @@ class Row:
 
     @property
     def before(self) -> Head:
-        """The head of the conversation that this row goes on with."""
+        """The head of the conversation that this row continues."""
         return Head(id=self.parent, depth=self.depth - 1)
 
     @property

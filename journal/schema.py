@@ -53,7 +53,7 @@ conversations = Table(
     Column("created", BigInteger, nullable=False),
     Column("changed", BigInteger, nullable=False),
 )
-"""The head of each conversation that queries go on with; ``memory`` is the name of a Memory without a manifest, or
+"""The head of each conversation that queries continue; ``memory`` is the name of a Memory without a manifest, or
 empty. The times are in seconds since 1970."""
 
 blobs = Table(

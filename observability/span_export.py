@@ -151,8 +151,8 @@ def _span_context(place: TraceContext, *, is_remote: bool) -> SpanContext:
 
 
 def _value(value: JsonValue) -> str | bool | int | float | list[str]:
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return [str(each) for each in value]
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return [str(item) for item in value]
     return value if isinstance(value, str | bool | int | float) else json.dumps(value, ensure_ascii=False)
 
 
@@ -269,8 +269,8 @@ class SpanProcessor:
             self._pause = min(max(self._pause, 0.5) * 2, LONGEST_PAUSE)
 
     def _drop(self, refused: Sequence[SpanData]) -> None:
-        for each in refused:
-            log.warning("a span was dropped, as the collector of traces refuses it: %s", each.name)
+        for span in refused:
+            log.warning("a span was dropped, as the collector of traces refuses it: %s", span.name)
         self._queue.remove(refused)
 
     def _is_taken(self, spans: Sequence[SpanData]) -> bool:

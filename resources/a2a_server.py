@@ -20,10 +20,12 @@ class A2AServerSpec(JsonModel):
         None, description="how often its agents are listed again"
     )
     circuit_breaker: CircuitBreaker | None = Field(
-        None, description="{failures, window, openFor, onOpen}: leaves a server alone that keeps failing"
+        None, description="{failures, window, openFor, onOpen}: opens a circuit breaker if a server fails often"
     )
     idempotent: bool = Field(False, description="true if it takes a message with the same messageId only once")
-    questions: Questions | None = Field(None, description="{} for people to answer what the agent asks in a task")
+    questions: Questions | None = Field(
+        None, description="lets people answer questions of the agent; {} for all defaults"
+    )
 
 
 class A2AServer(Manifest):

@@ -34,10 +34,10 @@ class AgentTool(JsonModel):
     partial: Partial | None = Field(None, description="{name, parameters} of arguments that the model does not choose")
     untrusted_content: bool | None = Field(None, description="whether its result is marked as untrusted")
     approval: Approval | None = Field(
-        None, description="which of its calls wait for a person's yes, besides those that its Tool names"
+        None, description="which of its calls require human approval, besides those that its Tool names"
     )
     on_error: OnError = Field(
-        "feed", description="if it fails: 'feed' tells the model, 'fail' ends the turn, 'retry' retries"
+        "feed", description="if a call fails: 'feed' the error to the model, 'fail' the turn, or 'retry' it first"
     )
 
     @model_validator(mode="after")
@@ -100,12 +100,13 @@ class AgentSpec(JsonModel):
     )
     max_iterations: int = Field(25, ge=1, description="the maximum number of model calls in a turn")
     context_window: ContextWindow | None = Field(None, description="how much of the conversation its model reads")
-    budget: Budget | None = Field(None, description="how much all that is done below it may use in one run")
+    budget: Budget | None = Field(None, description="limits for everything below it in one run")
     overrides: tuple[Override, ...] = Field(
         (), description="headers for its model and servers, as {resourceType, headers, labelSelector}"
     )
     on_tools_unavailable: Literal["continue", "fail"] | None = Field(
-        None, description="if its MCP server can't be asked as the run begins: 'continue' without its tools, or 'fail'"
+        None,
+        description="if its MCP server is unavailable when the run starts: 'continue' without its tools, or 'fail'",
     )
     parallel_tool_calls: bool = Field(False, description="true to execute the tool calls of a message at the same time")
 
@@ -192,9 +193,9 @@ class Agent(Manifest):
 
     def _annotation(self, names: tuple[str, ...]) -> tuple[Path, str | None]:
         """The first of these annotations that it has, and the path."""
-        given = self.metadata.annotations
-        name = next((each for each in names if given.get(each)), names[0])
-        return ("metadata", "annotations", name), given.get(name) or None
+        annotations = self.metadata.annotations
+        name = next((name for name in names if annotations.get(name)), names[0])
+        return ("metadata", "annotations", name), annotations.get(name) or None
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:

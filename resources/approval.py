@@ -1,4 +1,4 @@
-"""``approval``: which calls of a tool wait for a person's yes (ARK: approvals)."""
+"""``approval``: which calls of a tool require human approval (ARK: approvals)."""
 
 import json
 from functools import lru_cache
@@ -35,13 +35,13 @@ class ArgumentMatch(JsonModel):
 
 
 class Approval(JsonModel):
-    """A tool's calls wait for a person's yes: all of them, or those with an argument that matches."""
+    """A tool's calls require human approval: all of them, or those with an argument that matches."""
 
-    required: bool = Field(True, description="false for calls that need no yes")
+    required: bool = Field(True, description="false for calls that need no approval")
     timeout: Duration | None = Field(None, description="how long a call waits, such as '1h'; by default without end")
     on_timeout: OnTimeout = Field("reject", description="after that time: 'reject' the call, or 'proceed' with it")
     argument_matches: tuple[ArgumentMatch, ...] = Field(
-        (), description="{argument, pattern}: only calls for which one of them matches wait"
+        (), description="{argument, pattern}: only calls that match one of them require approval"
     )
 
     @property
@@ -50,24 +50,28 @@ class Approval(JsonModel):
         return parse_duration(self.timeout).total_seconds() if self.timeout else None
 
     def is_needed(self, arguments: JsonObject) -> bool:
-        """Whether a call with these arguments waits."""
+        """Whether a call with these arguments requires approval."""
         return self.required and (
             not self.argument_matches or any(each.holds(arguments) for each in self.argument_matches)
         )
 
 
 def strictest(*rules: Approval | None) -> Approval | None:
-    """What holds if each rule has to: an agent's rule can't loosen its tool's. None if no call needs a yes."""
-    asked = [rule for rule in rules if rule and rule.required]
-    if len(asked) < 2:
-        return asked[0] if asked else None
-    on_timeout: OnTimeout = "proceed" if all(rule.on_timeout == "proceed" for rule in asked) else "reject"
-    limits = sorted((rule for rule in asked if rule.seconds is not None), key=lambda rule: rule.seconds or 0)
-    bounded = limits if on_timeout == "reject" or len(limits) == len(asked) else []
-    chosen = bounded[0 if on_timeout == "reject" else -1].timeout if bounded else None
-    always = any(not rule.argument_matches for rule in asked)
-    matches = () if always else tuple(match for rule in asked for match in rule.argument_matches)
-    return Approval(timeout=chosen, on_timeout=on_timeout, argument_matches=matches)
+    """The rule that satisfies all: an agent's rule can't loosen its tool's. None if no call requires approval."""
+    required = [rule for rule in rules if rule and rule.required]
+    if len(required) < 2:
+        return required[0] if required else None
+    on_timeout: OnTimeout = "proceed" if all(rule.on_timeout == "proceed" for rule in required) else "reject"
+    limited = sorted((rule for rule in required if rule.seconds is not None), key=lambda rule: rule.seconds or 0)
+    timeout: Duration | None = None
+    if on_timeout == "reject" and limited:
+        timeout = limited[0].timeout  # a call is rejected as early as any rule says
+    elif on_timeout == "proceed" and len(limited) == len(required):
+        timeout = limited[-1].timeout  # and proceeds only when all rules let it
+    matches: tuple[ArgumentMatch, ...] = ()
+    if all(rule.argument_matches for rule in required):  # a rule without any holds for all calls
+        matches = tuple(match for rule in required for match in rule.argument_matches)
+    return Approval(timeout=timeout, on_timeout=on_timeout, argument_matches=matches)
 
 
 @lru_cache(1_000)

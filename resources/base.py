@@ -61,7 +61,7 @@ class JsonModel(BaseModel):
 
     @property
     def without_defaults(self) -> Self:
-        """The same value, with fields unset that have their default: those take no space in a history."""
+        """The same value with default-valued fields unset: they take no space in a payload."""
         bare = self.model_copy()
         fields = type(self).model_fields.items()
         bare.model_fields_set.difference_update([name for name, each in fields if getattr(self, name) == each.default])
@@ -108,7 +108,7 @@ class Deprecated:
 
 
 Mark = NotSupportedYet | NoEffect | Deprecated
-"""The marks of fields about which users are told."""
+"""The marks of fields that commands report."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,8 @@ BY_SHAPE = Discriminator(_shape)
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _PART = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|m|s|us|µs|ns)"
 _SPELLED = Pattern(f"(?:{_PART})+", "is not a duration: write '300s', '5m' or '1h30m'")
-_SHORTEST, _LONGEST = 1e-3, timedelta(days=3650).total_seconds()
+_SHORTEST = 1e-3
+_LONGEST = timedelta(days=3650).total_seconds()
 
 
 def parse_duration(text: str) -> timedelta:

@@ -13,19 +13,19 @@ MAX_DOLLARS = 10**6
 """The highest limits of tokens and calls, and of costs."""
 
 NANO = 1_000_000_000
-"""Costs are counted in billionths of a US dollar, as whole numbers."""
+"""Costs are whole numbers of billionths of a US dollar."""
 
 
 class Budget(JsonModel):
     """How much may be used, for all that is done below its owner in one run."""
 
-    tokens: int | None = Field(None, ge=1, le=MAX_COUNT, description="tokens of models, prompts and answers")
+    tokens: int | None = Field(None, ge=1, le=MAX_COUNT, description="tokens of prompts and answers")
     cost: float | None = Field(None, gt=0, le=MAX_DOLLARS, description="US dollars, by the prices of the models")
-    model_calls: int | None = Field(None, ge=1, le=MAX_COUNT, description="answers of models")
-    tool_calls: int | None = Field(None, ge=1, le=MAX_COUNT, description="uses of tools")
+    model_calls: int | None = Field(None, ge=1, le=MAX_COUNT, description="model calls")
+    tool_calls: int | None = Field(None, ge=1, le=MAX_COUNT, description="tool calls")
     duration: Duration | None = Field(None, description="the time after its first call in which calls may begin")
     on_exceeded: OnExceeded = Field(
-        "stop", description="'stop' ends what it bounds as usual, 'fail' lets it fail, 'ask' waits for a person"
+        "stop", description="'stop' ends what it bounds normally, 'fail' fails it, 'ask' waits for a person's decision"
     )
 
     @model_validator(mode="after")
@@ -36,7 +36,7 @@ class Budget(JsonModel):
 
     @property
     def ends_runs(self) -> bool:
-        """Whether it ends for sure what goes on asking models."""
+        """Whether it ends any run that keeps calling models."""
         return any(each is not None for each in (self.tokens, self.cost, self.model_calls, self.duration))
 
     def raised_by(self, more: "Budget") -> "Budget":
@@ -70,11 +70,11 @@ class Pricing(JsonModel):
     input: float = Field(ge=0, le=10**6, description="US dollars for a million tokens of a prompt")
     output: float = Field(ge=0, le=10**6, description="US dollars for a million tokens of an answer")
     cached_input: float | None = Field(
-        None, ge=0, le=10**6, description="for a million tokens of a prompt that the server had in its cache"
+        None, ge=0, le=10**6, description="for a million prompt tokens served from the provider's cache"
     )
 
     def cost(self, prompt: int, completion: int, cached: int = 0) -> int:
-        """The cost in billionths of a dollar; ``cached`` of the ``prompt`` tokens were in the server's cache."""
+        """The cost in billionths of a dollar; ``cached`` prompt tokens were served from the provider's cache."""
         cheaper = self.input if self.cached_input is None else self.cached_input
         per_million = (prompt - cached) * self.input + cached * cheaper + completion * self.output
         return round(per_million * NANO / 1_000_000)

@@ -134,6 +134,23 @@ class Catalog(JsonModel):
         """Whether a manifest is inline: it came with the run, and the worker does not trust it as its own."""
         return manifest_id in self._inline
 
+    def non_worker_manifest_ids(self, own: "Catalog") -> tuple[str, ...]:
+        """The ids of the manifests that differ from those of a worker's ``own`` catalog, and of all that need them."""
+        users: dict[str, list[str]] = {}
+        for manifest in self.manifests:
+            selected = self.targets(manifest) if isinstance(manifest, Query) else ()
+            for reference in (*manifest.references, *selected):
+                if needed := self.find(reference):
+                    users.setdefault(needed.id, []).append(manifest.id)
+        waiting = [manifest.id for manifest in self.manifests if own.by_id(manifest.id) != manifest]
+        reached = set[str]()
+        while waiting:
+            manifest_id = waiting.pop()
+            if manifest_id not in reached:
+                reached.add(manifest_id)
+                waiting.extend(users.get(manifest_id, ()))
+        return tuple(sorted(reached))
+
     def with_manifests(
         self, manifests: Iterable[Resource], *, inline: Iterable[str] = (), made_from: str | None = None
     ) -> "Catalog":
@@ -207,7 +224,7 @@ class Catalog(JsonModel):
         return any(each.budget for each in self.manifests)
 
     def prepared(self) -> "Catalog":
-        """The same catalog, with all that is asked of it often: to be called in a thread, as it may take seconds."""
+        """The same catalog with its cached properties computed; may take seconds, so call it in a thread."""
         _ = self.sha, self.uses_secrets, self.contribution_refs
         return self
 

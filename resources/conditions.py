@@ -97,7 +97,7 @@ MAX_LOOPS = 2
 def check_condition(expression: str, sample: Facts = SAMPLE_FACTS) -> str:
     """The expression itself; raises ValueError if it is no condition over facts such as those of the sample.
 
-    It is evaluated with the sample only if that is quick: whoever brings it to a worker is not trusted.
+    It is evaluated with the sample only if that is quick: an inline manifest is not trusted.
     """
     if len(expression) > MAX_LENGTH:
         raise ValueError(f"is longer than {MAX_LENGTH:,} characters")

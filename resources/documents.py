@@ -23,11 +23,25 @@ _HELM = re.compile(
 )
 """What only charts have. A plain ``{{.name}}`` is a placeholder of a manifest's own templates (ARK: queries)."""
 
-FREE_TEXT = {
-    *("prompt", "input", "description", "goal", "role", "stance", "terminatePrompt", "selectorPrompt"),
-    *("data", "outputSchema", "inputSchema", "annotations", "instructions", "files"),
-}
-"""Fields whose texts may have such signs of their own, because they are about them."""
+FREE_TEXT = frozenset(
+    {
+        "prompt",
+        "input",
+        "description",
+        "goal",
+        "role",
+        "stance",
+        "terminatePrompt",
+        "selectorPrompt",
+        "data",
+        "outputSchema",
+        "inputSchema",
+        "annotations",
+        "instructions",
+        "files",
+    }
+)
+"""Fields whose texts may contain such signs themselves, because they are about them."""
 
 RENDER_CHART = "looks like a template of Helm that was not rendered: run 'helm template CHART > FILE' first"
 
@@ -83,6 +97,11 @@ class Document:
         while path not in self.lines and path:
             path = path[:-1]
         return self.lines.get(path, 0)
+
+    def part(self, path: Path) -> "Document":
+        """A document for the part at ``path``, without its data: errors in it name the lines of this one."""
+        lines = {place[len(path) :]: line for place, line in self.lines.items() if place[: len(path)] == path}
+        return Document(self.file, None, lines)
 
 
 class _Loader(yaml.CSafeLoader):

@@ -20,7 +20,7 @@ class ExecutionEngineSpec(JsonModel):
     headers: Headers = Field((), description="headers of each request")
     timeout: Duration = Field("5m", description="how long one execution may take, such as '5m'")
     circuit_breaker: CircuitBreaker | None = Field(
-        None, description="{failures, window, openFor, onOpen}: leaves a server alone that keeps failing"
+        None, description="{failures, window, openFor, onOpen}: opens a circuit breaker if a server fails often"
     )
     idempotent: bool = Field(False, description="true if it executes a request with the same Idempotency-Key only once")
     send_keys: bool = Field(False, description="true to send it the keys and headers of the agent's model")

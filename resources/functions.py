@@ -15,39 +15,40 @@ _MARK = "__baton_name__"
 
 
 @overload
-def function(given: F) -> F: ...
+def function(target: F) -> F: ...
 @overload
-def function(given: str) -> Callable[[F], F]: ...
-def function(given: Any) -> Any:
+def function(target: str) -> Callable[[F], F]: ...
+def function(target: Any) -> Any:
     """Marks a function that manifests may name: ``@function``, or ``@function("another-name")``.
 
     The default name is that of the function, with ``-`` for ``_``. The function is called with a ``Briefing``, and with
     the manifest's parameters as keyword arguments; it may be async.
     """
-    if isinstance(given, str):
+    if isinstance(target, str):
+        name = target
 
-        def mark(target: F) -> F:
-            setattr(target, _MARK, given)
-            return target
+        def mark(function: F) -> F:
+            setattr(function, _MARK, name)
+            return function
 
         return mark
-    if not callable(given) or not hasattr(given, "__name__"):
-        raise TypeError(f"@function marks a function, not {type(given).__name__}")
-    setattr(given, _MARK, given.__name__.replace("_", "-"))
-    return given
+    if not callable(target) or not hasattr(target, "__name__"):
+        raise TypeError(f"@function marks a function, not {type(target).__name__}")
+    setattr(target, _MARK, target.__name__.replace("_", "-"))
+    return target
 
 
 @overload
-def tool(given: F) -> F: ...
+def tool(target: F) -> F: ...
 @overload
-def tool(given: str) -> Callable[[F], F]: ...
-def tool(given: Any) -> Any:
+def tool(target: str) -> Callable[[F], F]: ...
+def tool(target: Any) -> Any:
     """Marks a function that is a tool: ``@tool``, or ``@tool("another-name")``.
 
     A model calls it with the arguments of its signature, and reads its docstring. It may be async. In ``tools=[f]``, a
     function needs no mark.
     """
-    return function(given)
+    return function(target)
 
 
 def is_marked(target: object) -> bool:
@@ -60,21 +61,25 @@ def name_of(target: Function) -> str:
     return str(getattr(target, _MARK, target.__name__.replace("_", "-")))
 
 
-_STRICT = ConfigDict(extra="forbid")
 _SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?):\s*$", re.MULTILINE)
 _ARGUMENT = re.compile(r"^( {2,8})(\w+)(?: ?\([^)]*\))?: *(.*(?:\n\1 +\S.*)*)", re.MULTILINE)
 
 
 def arguments_model(function: Function) -> type[BaseModel]:
-    """A pydantic model of a function's arguments. Raises TypeError for arguments that can't be given by name."""
-    described, hints = dict(_described_arguments(function)), get_type_hints(function, include_extras=True)
+    """A pydantic model of a function's arguments. Raises TypeError for arguments that can't be passed by name."""
+    described = dict(_described_arguments(function))
+    hints = get_type_hints(function, include_extras=True)
     fields: dict[str, Any] = {}
-    for name, each in inspect.signature(function).parameters.items():
-        if each.kind not in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY):
-            raise TypeError(f"the argument {each} of {function.__name__} can't be given by name: a tool has only such")
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise TypeError(
+                f"the argument {parameter} of {function.__name__} can't be passed by name: all arguments of a tool are"
+            )
         hint = hints.get(name, Any)
-        hint = Annotated[hint, Field(description=described[name])] if name in described else hint
-        fields[name] = (hint, ... if each.default is each.empty else each.default)
+        if name in described:
+            hint = Annotated[hint, Field(description=described[name])]
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[name] = (hint, default)
     return create_model(
         function.__name__, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=True), **fields
     )
@@ -93,8 +98,8 @@ def description(function: Function) -> str | None:
 
 def call_arguments(function: Function, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments in the types of the signature. Raises pydantic's ValidationError."""
-    given = arguments_model(function).model_validate(arguments)
-    return {name: getattr(given, name) for name in type(given).model_fields}
+    typed = arguments_model(function).model_validate(arguments)
+    return {name: getattr(typed, name) for name in type(typed).model_fields}
 
 
 def _described_arguments(function: Function) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """Loads manifests from files and folders, and reports all errors at once."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path as FilePath
 
@@ -13,7 +13,9 @@ from .manifest import Manifest
 from .member import Member
 from .parse import manifest_error, manifest_of, split_list
 from .problems import ManifestError, Problem, did_you_mean, dotted_path
+from .query import Query
 from .rights import accounts_without_rights
+from .schedule import TEMPLATE, Schedule
 from .secret import Secret, Secrets, extract_secrets
 from .skill_folder import with_folder
 from .team import Team
@@ -106,6 +108,27 @@ class Loaded:
         if problems:
             raise ManifestError(dict.fromkeys(problems))
         return catalog
+
+    def scheduled_query(self, schedule: Schedule, *, elsewhere: bool = False) -> tuple[Query, Catalog]:
+        """The query of a Schedule, and all manifests of the files that it needs.
+
+        There are none for a query that only the store has: its runs take it from there, as it is when they start. With
+        ``elsewhere``, Secrets may be on a worker on another machine. Raises ManifestError, as ``needed_by``.
+        """
+        inline = schedule.inline_query()
+        if inline is None:
+            self.needed_by(schedule, elsewhere=elsewhere)  # raises if there is none
+            (reference,) = schedule.references
+            query = self.catalog.find(reference) or self.stored.find(reference)
+            assert isinstance(query, Query)
+            is_stored = self.catalog.by_id(query.id) is None
+            return query, Catalog() if is_stored else self.needed_by(query, elsewhere=elsewhere)
+        if self.catalog.by_id(inline.id):
+            text = f"{inline.id} is in the files, too, and a query in a Schedule has its name: give one another name"
+            raise ManifestError([self.problem(schedule, ("metadata", "name"), text)])
+        places = {**self.places, inline.id: self.places[schedule.id].part(TEMPLATE)}
+        catalog = Catalog(manifests=(*self.catalog.manifests, inline))
+        return inline, replace(self, catalog=catalog, places=places).needed_by(inline, elsewhere=elsewhere)
 
     def _missing(self, missing: Missing) -> Problem:
         owner, reference = missing

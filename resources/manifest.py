@@ -28,7 +28,7 @@ from .values import sources
 class Summarize(JsonModel):
     """How messages that are older than a window become a summary."""
 
-    model: NameOrRef | None = Field(None, description="the Model that sums up; by default the agent's own")
+    model: NameOrRef | None = Field(None, description="the Model that writes the summary; by default the agent's own")
     after: int | None = Field(
         None, ge=1, description="how many tokens of history are read before a summary is made; by default 2 * maxTokens"
     )
@@ -158,13 +158,14 @@ class CircuitBreaker(JsonModel):
 
 
 class Questions(JsonModel):
-    """What a server asks in the middle of a call is put to a person; without this, the call can't go on."""
+    """People answer what a server asks during a call; without this, such a call fails."""
 
     timeout: Duration | None = Field(
         None, description="how long a question waits, such as '24h'; by default without end"
     )
     on_timeout: Literal["fail", "skip"] = Field(
-        "fail", description="after that time: 'fail' the call, or 'skip' the question: the call goes on without it"
+        "fail",
+        description="after that time: 'fail' the call, or 'skip' the question: the call continues without an answer",
     )
 
     @model_validator(mode="after")

@@ -84,10 +84,12 @@ class MCPServerSpec(JsonModel):
         None, description="how often its tools are listed again"
     )
     circuit_breaker: CircuitBreaker | None = Field(
-        None, description="{failures, window, openFor, onOpen}: leaves a server alone that keeps failing"
+        None, description="{failures, window, openFor, onOpen}: opens a circuit breaker if a server fails often"
     )
     description: str | None = Field(None, description="a description for people")
-    questions: Questions | None = Field(None, description="{} for people to answer what the server asks in a call")
+    questions: Questions | None = Field(
+        None, description="lets people answer questions of the server; {} for all defaults"
+    )
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:

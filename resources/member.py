@@ -8,7 +8,7 @@ from .base import Duration, FieldError, JsonModel, Name, Text
 from .json_schema import JsonSchema
 
 MAX_ASKED = 4_000
-"""Characters of what a person is asked: it is stored with each of their turns."""
+"""Characters of the question for a person: it is stored with each of their turns."""
 
 
 class Speaker(JsonModel):
@@ -30,10 +30,10 @@ class Member(Speaker):
     as_: Name | None = Field(None, alias="as", description="another name for it in this team")
     role: Text | None = Field(None, description="the role of a panel's default member, such as 'a fact-checker'")
     stance: Text | None = Field(None, description="the position that a debater argues for")
-    prompt: Annotated[Text, Field(max_length=MAX_ASKED)] | None = Field(None, description="what a person is asked")
+    prompt: Annotated[Text, Field(max_length=MAX_ASKED)] | None = Field(None, description="the question for a person")
     timeout: Duration | None = Field(None, description="how long a person may take, such as '24h'; no limit by default")
     on_timeout: Literal["fail", "skip"] | None = Field(
-        None, description="what to do without a person's reply: 'fail' (default), or 'skip' to go on without it"
+        None, description="what to do without a person's reply: 'fail' (default), or 'skip' to continue without it"
     )
     output_schema: JsonSchema | None = Field(None, description="a JSON Schema that a person's reply has to fit")
 

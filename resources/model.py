@@ -105,7 +105,7 @@ class ModelConfig(JsonModel):
 
 
 class ModelSpec(JsonModel):
-    """The ``spec`` of a Model. ``fallback`` is asked when the retries of this model are used up."""
+    """The ``spec`` of a Model. ``fallback`` is called when the retries of this model are exhausted."""
 
     type: Annotated[Literal[ProviderName, "completions"], OLDER] = Field(
         "completions",
@@ -115,12 +115,12 @@ class ModelSpec(JsonModel):
     model: TextOrValue = Field(description="the id of the model on its server, as {value: ID}")
     config: ModelConfig = Field(ModelConfig(), description="the connection, under the name of the provider")
     timeout: Duration | None = Field(None, description="how long one answer may take, such as '10m'; 290s by default")
-    stream: bool = Field(True, description="whether answers come word by word; false asks for each as a whole")
+    stream: bool = Field(True, description="whether answers are streamed")
     pricing: Pricing | None = Field(None, description="what a million tokens cost: {input, output, cachedInput}")
     circuit_breaker: CircuitBreaker | None = Field(
-        None, description="{failures, window, openFor, onOpen}: leaves a server alone that keeps failing"
+        None, description="{failures, window, openFor, onOpen}: opens a circuit breaker if a server fails often"
     )
-    poll_interval: Annotated[Duration | None, NoEffect("a model is asked when it is needed")] = Field(
+    poll_interval: Annotated[Duration | None, NoEffect("a model is called when it is needed")] = Field(
         None, description="how often ARK looks whether it is available"
     )
     fallback: Ref | None = Field(None, description="the Model to ask if this one fails")
@@ -186,8 +186,8 @@ class Model(Manifest):
         connection = self.spec.connection
         if isinstance(connection, BedrockConfig) and connection.max_tokens:
             return connection.max_tokens
-        given = (connection.properties.get(name) for name in MAX_TOKENS) if connection else ()
-        return next((int(each.value) for each in given if each and each.value and each.value.isdecimal()), None)
+        limits = (connection.properties.get(name) for name in MAX_TOKENS) if connection else ()
+        return next((int(limit.value) for limit in limits if limit and limit.value and limit.value.isdecimal()), None)
 
     def fallback_reference(self) -> Reference | None:
         """The Model to ask if this one fails."""

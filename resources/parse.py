@@ -16,7 +16,7 @@ from .secret import Secret
 
 GROUP = "ark.mckinsey.com/"
 IGNORED_KINDS = ("Evaluator", "Evaluation", "A2ATask", "ToolApprovalRequest", "ToolInteraction")
-"""Kinds of ARK that Baton ignores: evaluations, and what ARK itself notes of a run."""
+"""Kinds of ARK that Baton ignores: evaluations, and what ARK records of a run."""
 
 MANIFEST_KINDS: dict[str, type[Resource | Secret]] = {**KINDS, "Secret": Secret}
 
@@ -43,7 +43,8 @@ def manifest_of(document: Document) -> Resource | Secret | None:
         raise manifest_error(
             document, (), "", "is not a manifest: it must be a mapping with apiVersion, kind and metadata"
         )
-    kind, version = str(data.get("kind", "")), str(data.get("apiVersion", ""))
+    kind = str(data.get("kind", ""))
+    version = str(data.get("apiVersion", ""))
     wanted = MANIFEST_KINDS.get(kind)
     ours = version.startswith(GROUP) or (wanted is not None and ("/" not in version or version == RBAC))
     if wanted is None and ours and kind not in IGNORED_KINDS:

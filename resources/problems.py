@@ -153,9 +153,10 @@ def _sentence(detail: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
 def _unknown_word(detail: ErrorDetails) -> str:
     """The sentence about a value that is none of the words that a field knows."""
     known = [word.strip("'") for word in detail["ctx"]["expected"].replace(" or ", ", ").split(", ")]
-    if not isinstance(given := detail["input"], str | int | float):
-        return f"is {_kind_of(given)}, must be {' or '.join(known)}"
-    return f"'{given}' is not known here; {did_you_mean(str(given), known)}"
+    value = detail["input"]
+    if not isinstance(value, str | int | float):
+        return f"is {_kind_of(value)}, must be {' or '.join(known)}"
+    return f"'{value}' is not known here; {did_you_mean(str(value), known)}"
 
 
 def _described(model: type[BaseModel], path: Path) -> str:

@@ -51,10 +51,10 @@ ConversationId = Annotated[
 """The id of a conversation."""
 
 
-def _check_type(given: object) -> object:
-    if given == "messages":
+def _check_type(type_: object) -> object:
+    if type_ == "messages":
         raise ValueError("'messages' is not supported: write the last question as input, and name a conversationId")
-    return given
+    return type_
 
 
 class Target(JsonModel):
@@ -80,13 +80,13 @@ class QuerySpec(JsonModel):
         (), description="values for the templates in the input and in its targets"
     )
     memory: NameOrRef | None = Field(None, description="the Memory that keeps the conversation; by default 'default'")
-    session_id: ConversationId | None = Field(None, description="the conversation, where conversationId is not given")
-    conversation_id: ConversationId | None = Field(None, description="the conversation that the query goes on with")
+    session_id: ConversationId | None = Field(None, description="the conversation, if there is no conversationId")
+    conversation_id: ConversationId | None = Field(None, description="the conversation that the query continues")
     service_account: NameOrRef | None = Field(None, description="the ServiceAccount whose rights it has")
     timeout: Duration | None = Field(None, description="how long the whole query may take, such as '5m'")
-    budget: Budget | None = Field(None, description="how much all that is done below it may use in one run")
+    budget: Budget | None = Field(None, description="limits for everything below it in one run")
     ttl: Duration | None = Field(None, description="how long what it leaves is kept after its end, such as '720h'")
-    cancel: bool = Field(False, description="true for a query that is canceled before anybody is asked")
+    cancel: bool = Field(False, description="true for a query that is canceled before its targets start")
     evaluators: Annotated[tuple[Ref, ...], NO_EVALUATION] = ()
     evaluator_selector: Annotated[LabelSelector | None, NO_EVALUATION] = None
     overrides: tuple[Override, ...] = Field(
@@ -96,10 +96,10 @@ class QuerySpec(JsonModel):
 
     @model_validator(mode="after")
     def _has_targets(self) -> Self:
-        given = [name for name in ("targets", "target", "team") if getattr(self, name)]
-        if len(given) > 1:
-            raise FieldError((given[1],), f"can't be combined with {given[0]}: keep one of them")
-        if not (given or self.selector):
+        fields = [name for name in ("targets", "target", "team") if getattr(self, name)]
+        if len(fields) > 1:
+            raise FieldError((fields[1],), f"can't be combined with {fields[0]}: keep one of them")
+        if not (fields or self.selector):
             raise FieldError(
                 ("targets",), "is missing: the query has no targets; write for example [{type: team, name: NAME}]"
             )

@@ -18,13 +18,13 @@ MAIN = "SKILL.md"
 MAX_FILE = 256_000
 MAX_BYTES = 1_000_000
 MAX_FILES = 200
-"""The files of a folder, also those that are no text."""
+"""The files of a folder, including binary ones."""
 
 _PARTS = re.compile(r"---[ \t]*\n(.*?)\n---[ \t]*(?:\n(.*))?", re.DOTALL)
 
 
 def with_folder(manifest: Resource, document: Document) -> Resource:
-    """A Skill with what stands in its folder, which is named relative to its file. Raises ManifestError."""
+    """The manifest; a Skill with the content of its folder, a path relative to its file. Raises ManifestError."""
     if not (isinstance(manifest, Skill) and manifest.spec.folder):
         return manifest
     try:
@@ -46,10 +46,11 @@ def read_skill(folder: Path) -> tuple[str, SkillSpec]:
     except OSError as error:
         raise ValueError(f"{error.filename} can't be read: {error.strerror}") from None
     if MAIN not in texts:
-        raise ValueError(f"{folder} has no file {MAIN}" if folder.is_dir() else f"{folder} is no folder")
+        raise ValueError(f"{folder} has no file {MAIN}" if folder.is_dir() else f"{folder} is not a folder")
     parts = _PARTS.fullmatch(texts.pop(MAIN))
     front = _front_matter(parts[1], folder / MAIN) if parts else {}
-    name, description = front.get("name"), front.get("description")
+    name = front.get("name")
+    description = front.get("description")
     if not (parts and isinstance(name, str) and isinstance(description, str)):
         raise ValueError(f"{folder / MAIN} must begin with '---', name, description, '---'")
     try:
@@ -68,13 +69,17 @@ def _front_matter(text: str, file: Path) -> JsonObject:
 
 
 def _texts(folder: Path) -> dict[str, str]:
-    """The texts in a folder and the folders in it, by their paths; what is hidden or no UTF-8 text is left out."""
-    root, texts, size, count = folder.resolve(), dict[str, str](), 0, 0
+    """The UTF-8 texts in a folder and its subfolders, by their paths, without hidden files."""
+    root = folder.resolve()
+    texts: dict[str, str] = {}
+    size = 0
+    count = 0
     for place, folders, names in os.walk(root):
-        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        folders[:] = sorted(each for each in folders if not each.startswith("."))  # those that os.walk enters
         for name in sorted(each for each in names if not each.startswith(".")):
             file = Path(place, name)
-            if (count := count + 1) > MAX_FILES:
+            count += 1
+            if count > MAX_FILES:
                 raise ValueError(f"{folder} has more than {MAX_FILES} files")
             text = _text(file) if file.resolve().is_relative_to(root) else None
             if text is not None:
@@ -86,7 +91,7 @@ def _texts(folder: Path) -> dict[str, str]:
 
 
 def _text(file: Path) -> str | None:
-    """A file's text; None if it is none, or no regular file. Raises ValueError for one that is too large."""
+    """A file's text; None if it is binary, or not a regular file. Raises ValueError for one that is too large."""
     if not stat.S_ISREG(file.stat().st_mode):
         return None
     with file.open("rb") as opened:

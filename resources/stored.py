@@ -14,7 +14,7 @@ from .manifest import Manifest
 from .mcp_server import MCPServer
 from .problems import ManifestError, Problem, did_you_mean
 from .query import Query
-from .schedule import TEMPLATE, Schedule
+from .schedule import Schedule
 from .secret import Secrets
 from .validation import missing_keys, queries_without_targets, violations
 from .values import sources
@@ -170,49 +170,3 @@ class StoredManifest(NamedTuple):
 def key_of(manifest: Resource) -> Key:
     """Kind, namespace and name of a manifest."""
     return manifest.kind, manifest.namespace, manifest.name
-
-
-def non_worker_manifest_ids(own: Catalog, catalog: Catalog) -> tuple[str, ...]:
-    """The ids of the manifests of ``catalog`` that ``own`` does not have like this, and of what needs one of them."""
-    users: dict[str, list[str]] = {}
-    for manifest in catalog.manifests:
-        selected = catalog.targets(manifest) if isinstance(manifest, Query) else ()
-        for reference in (*manifest.references, *selected):
-            if found := catalog.find(reference):
-                users.setdefault(found.id, []).append(manifest.id)
-    waiting = [each.id for each in catalog.manifests if own.by_id(each.id) != each]
-    others = set[str]()
-    while waiting:
-        if (other := waiting.pop()) not in others:
-            others.add(other)
-            waiting.extend(users.get(other, ()))
-    return tuple(sorted(others))
-
-
-def scheduled_query(loaded: Loaded, schedule: Schedule, *, elsewhere: bool) -> tuple[Query, Catalog]:
-    """The query of a Schedule, and all manifests that it needs, of the same files.
-
-    There are none for a query that only the store has: its runs take it from there, as it is when they begin. With
-    ``elsewhere``, Secrets may be on a worker on another machine. Raises ManifestError, as ``Loaded.needed_by``.
-    """
-    inline = schedule.inline_query()
-    if inline is None:
-        loaded.needed_by(schedule, elsewhere=elsewhere)  # raises if there is none
-        (reference,) = schedule.references
-        found = loaded.catalog.find(reference) or loaded.stored.find(reference)
-        assert isinstance(found, Query)
-        is_stored = loaded.catalog.by_id(found.id) is None
-        return found, Catalog() if is_stored else loaded.needed_by(found, elsewhere=elsewhere)
-    if loaded.catalog.by_id(inline.id):
-        text = f"{inline.id} is in the files, too, and a query in a Schedule has its name: give one another name"
-        raise ManifestError([loaded.problem(schedule, ("metadata", "name"), text)])
-    places = {**loaded.places, inline.id: _place(loaded.places[schedule.id])}
-    known = Catalog(manifests=(*loaded.catalog.manifests, inline))
-    return inline, replace(loaded, catalog=known, places=places).needed_by(inline, elsewhere=elsewhere)
-
-
-def _place(document: Document) -> Document:
-    """The part of a Schedule's document that is its query."""
-    depth = len(TEMPLATE)
-    lines = {path[depth:]: line for path, line in document.lines.items() if path[:depth] == TEMPLATE}
-    return Document(document.file, None, lines)

@@ -151,7 +151,7 @@ class TeamSpec(PanelFields):
         None, description="when a team that makes no progress is stopped"
     )
     context_window: ContextWindow | None = Field(None, description="how much of the conversation the members read")
-    budget: Budget | None = Field(None, description="how much all that is done below it may use in one run")
+    budget: Budget | None = Field(None, description="limits for everything below it in one run")
 
     @model_validator(mode="after")
     def _fits_its_strategy(self) -> Self:

@@ -24,7 +24,8 @@ def parse_template(template: str) -> Iterator[TemplatePart]:
     end = 0
     for begin, after in _places(template):
         yield TemplatePart(template[end:begin])
-        place, end = template[begin:after], after
+        place = template[begin:after]
+        end = after
         name = _NAME.fullmatch(place, 2, len(place) - 2)
         if not name:
             raise TemplateError(f"'{place}' is invalid: a placeholder has only a name, as in {{{{city}}}}")
@@ -34,7 +35,8 @@ def parse_template(template: str) -> Iterator[TemplatePart]:
 
 def with_places_as(text: str, template: str, count: int | None = None) -> str:
     """The template with a text in place of each placeholder, or of the first ``count``, whatever stands in it."""
-    parts, end = list[str](), 0
+    parts: list[str] = []
+    end = 0
     for begin, after in islice(_places(template), count):
         parts += (template[end:begin], text)
         end = after
@@ -51,12 +53,12 @@ def _places(template: str) -> Iterator[tuple[int, int]]:
 
 def names_in(template: str) -> list[str]:
     """The names in a template; raises TemplateError."""
-    return [piece.name for piece in parse_template(template) if piece.name]
+    return [part.name for part in parse_template(template) if part.name]
 
 
 def fill(template: str, value: Callable[[str], str]) -> str:
     """The text with a value for each placeholder; values are not searched for placeholders. Raises TemplateError."""
-    return "".join(value(piece.name) if piece.name else piece.text for piece in parse_template(template))
+    return "".join(value(part.name) if part.name else part.text for part in parse_template(template))
 
 
 def check_names(template: str, known: Collection[str]) -> None:

@@ -194,7 +194,7 @@ class ToolSpec(JsonModel):
     )
     untrusted_content: bool = Field(True, description="whether its result is marked as untrusted for the model")
     annotations: Annotations | None = Field(None, description="hints about its effects, as in MCP")
-    approval: Approval | None = Field(None, description="which of its calls wait for a person's yes")
+    approval: Approval | None = Field(None, description="which of its calls require human approval")
     http: HttpSpec | None = Field(None, description="the request of a tool of type 'http'")
     mcp: McpSpec | None = Field(None, description="the server and tool of a tool of type 'mcp'")
     mcp_server: NameOrRef | None = Field(None, description="the MCPServer, where there is no mcp")
@@ -204,7 +204,8 @@ class ToolSpec(JsonModel):
     activity: RegisteredFunction | None = Field(None, description="{name} of the function of a tool of type 'activity'")
     builtin: NameRef | None = Field(None, description="{name} of the built-in tool, which is the name of the Tool")
     circuit_breaker: CircuitBreaker | None = Field(
-        None, description="{failures, window, openFor, onOpen}: leaves a server alone that keeps failing; for 'http'"
+        None,
+        description="{failures, window, openFor, onOpen}: opens a circuit breaker if a server fails often; for 'http'",
     )
     openapi: OpenApiSpec | None = Field(None, description="the document of a tool of type 'openapi'")
 

@@ -160,11 +160,11 @@ MAX_PLACE = len("/round-1000/synthesizer/")
 """Bytes that stand between the id of a run and the name of the team that runs below it."""
 
 RANDOM_SUFFIX = len("-xxxxxx")
-"""Bytes behind the name of a Query or Team in the id of a run that is given none."""
+"""Bytes after the name of a Query or Team in a generated workflow id."""
 
 
 def too_long_ids(catalog: Catalog) -> Iterator[Violation]:
-    """The Queries and Teams whose nested runs would have ids that Temporal refuses: the innermost of them alone."""
+    """Queries and Teams whose nested runs would have ids that Temporal refuses: the innermost of them alone."""
     owners = {each.id: each for each in catalog.manifests if isinstance(each, Query | Team)}
     nested = {key: [*_nested_teams(owner, catalog)] for key, owner in owners.items()}
     try:
@@ -190,11 +190,11 @@ def _nested_teams(owner: Query | Team, catalog: Catalog) -> Iterator[tuple[Refer
 
 
 MAX_TOOL_DEPTH = 8
-"""How many tools may stand below each other, each asking the agent or the team that has the next one."""
+"""How deep tools may be nested: each calls the agent or the team that has the next one."""
 
 
 def too_deep_tools(catalog: Catalog) -> Iterator[Violation]:
-    """The tools below which too many others stand: the innermost of them alone."""
+    """Tools that nest too many others: the innermost of them alone."""
     nodes = {each.id: each for each in catalog.manifests if isinstance(each, Team | Agent | Tool)}
     below = {
         key: [found.id for ref in each.references if (found := catalog.find(ref)) and found.id in nodes]
@@ -210,20 +210,20 @@ def too_deep_tools(catalog: Catalog) -> Iterator[Violation]:
         deepest = max((depths[each] for each in below[key]), default=0)
         depths[key] = deepest + 1 if isinstance(node, Tool) and node.asks else deepest
         if isinstance(node, Tool) and depths[key] > MAX_TOOL_DEPTH == deepest:
-            text = f"{depths[key]} tools stand below each other, each asking the next one; {MAX_TOOL_DEPTH} may"
+            text = f"tools are nested {depths[key]} deep, each calling the next one; at most {MAX_TOOL_DEPTH} may be"
             yield Violation(node, ("spec", node.spec.type), text)
 
 
 # Bounds and budgets
 
 UNBOUNDED = f"is missing, and nothing else bounds the run for sure: it ends after {DEFAULT_MAX_TURNS} turns"
-"""What users are told about such a team."""
+"""The notice about a team that nothing bounds for sure."""
 
 
 def unbounded_teams(catalog: Catalog) -> Iterator[Team]:
-    """The teams that may go on for ever: without ``maxTurns``, and in a run that no timeout or budget bounds.
+    """Teams that may never end: without ``maxTurns``, and in a run that no timeout or budget bounds.
 
-    A run begins with what no other manifest refers to.
+    A run starts with a manifest to which no other refers.
     """
     referred = {found.id for each in catalog.manifests for found in below(each, catalog)}
     waiting: list[Resource] = [each for each in catalog.manifests if each.id not in referred]
@@ -262,7 +262,7 @@ def unknown_costs(catalog: Catalog) -> Iterator[Violation]:
 
 
 def _without_price(owner: Resource, catalog: Catalog) -> set[str]:
-    """The models that may be asked below a manifest and have no price."""
+    """The models without a price that may be called below a manifest."""
     waiting = [owner]
     seen = set[str]()
     unpriced = set[str]()
@@ -304,8 +304,8 @@ def unknown_parameters(start: Resource, catalog: Catalog) -> Iterator[Violation]
         )
     for agent in (each for each in catalog.manifests if isinstance(each, Agent)):
         own = {*asked, *_parameter_names(agent.spec.parameters)}
-        for index, given in enumerate(agent.spec.tools):
-            yield from _unmet_by_presets(agent, ("spec", "tools", index), given.partial, own, asked)
+        for index, agent_tool in enumerate(agent.spec.tools):
+            yield from _unmet_by_presets(agent, ("spec", "tools", index), agent_tool.partial, own, asked)
 
 
 def _uses(start: Resource, catalog: Catalog) -> Iterator[tuple[Tool, Agent | None]]:
@@ -349,7 +349,7 @@ def unknown_presets(catalog: Catalog) -> Iterator[Violation]:
             known = tool.input_schema.get("properties") if isinstance(tool, Tool) else None
             for index, each in enumerate(presets.parameters if presets and known and isinstance(known, dict) else ()):
                 if isinstance(known, dict) and tool and each.name not in known:
-                    text = f"'{each.name}' is not a property of {tool.id}'s inputSchema; it is sent all the same"
+                    text = f"'{each.name}' is not a property of {tool.id}'s inputSchema; it is sent anyway"
                     place = ("spec", *path, "partial", "parameters", index, "name")
                     yield Violation(owner, place, f"{text}; its properties: {', '.join(known)}")
 
@@ -358,8 +358,8 @@ def _used(owner: Manifest, catalog: Catalog) -> Iterator[tuple[Path, PresetArgum
     if isinstance(owner, Tool):
         yield (), owner.spec.partial, owner
     elif isinstance(owner, Agent):
-        for number, (given, reference) in enumerate(owner.tools()):
-            yield ("tools", number), given.partial, catalog.find(reference) if reference else None
+        for index, (agent_tool, reference) in enumerate(owner.tools()):
+            yield ("tools", index), agent_tool.partial, catalog.find(reference) if reference else None
 
 
 def unmatched_patterns(catalog: Catalog) -> Iterator[Violation]:

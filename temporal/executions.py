@@ -22,17 +22,17 @@ async def execution_chain(client: Client, name: str, run_id: str) -> list[tuple[
     Raises:
         RPCError: if the history of this one is deleted, too, or Temporal can't be reached.
     """
-    found: list[tuple[str, Started]] = []
+    chain: list[tuple[str, Started]] = []
     while run_id:
         try:
             started = await _started(client, name, run_id)
         except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND or not found:
+            if error.status != RPCStatusCode.NOT_FOUND or not chain:
                 raise
             break
-        found.append((run_id, started))
+        chain.append((run_id, started))
         run_id = started.continued_execution_run_id
-    return found[::-1]
+    return chain[::-1]
 
 
 async def first_run_id(handle: WorkflowHandle[object, object]) -> str:
@@ -70,19 +70,22 @@ async def run_tree(client: Client, workflow_id: str, run_id: str) -> list[RunExe
     Whoever deletes them from the end can be interrupted at any time: what is left is found again. What Temporal has
     deleted is left out. Raises RPCError.
     """
-    found: dict[tuple[str, str], RunExecution] = {}
-    pending = [(workflow_id, each) for each in await _chain(client, workflow_id, run_id)]
+    executions: dict[tuple[str, str], RunExecution] = {}
+    pending = [(workflow_id, chained) for chained in await _chain(client, workflow_id, run_id)]
     while pending:
         key = pending.pop()
-        if key not in found and (read := await _read(client, *key)):
-            found[key], below = read
+        if key in executions:
+            continue
+        read = await _read(client, *key)
+        if read:
+            executions[key], below = read
             pending.extend(below)
-    return [*found.values()]
+    return [*executions.values()]
 
 
 async def _chain(client: Client, workflow_id: str, run_id: str) -> list[str]:
     try:
-        return [each for each, _ in await execution_chain(client, workflow_id, run_id)]
+        return [chained for chained, _ in await execution_chain(client, workflow_id, run_id)]
     except RPCError as error:
         if error.status != RPCStatusCode.NOT_FOUND:
             raise

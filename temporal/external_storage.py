@@ -30,9 +30,9 @@ def missing_value(reason: str) -> Payload:
 
 def check_not_missing(payloads: Sequence[Payload]) -> None:
     """Raises JournalLost if a value among these was missing."""
-    for each in payloads:
-        if each.metadata.get("encoding") == _UNREADABLE:
-            raise JournalLost(each.data.decode(errors="replace"))
+    for payload in payloads:
+        if payload.metadata.get("encoding") == _UNREADABLE:
+            raise JournalLost(payload.data.decode(errors="replace"))
 
 
 class CheckedStorage(ExternalStorage):
@@ -47,10 +47,10 @@ class CheckedStorage(ExternalStorage):
     # A private method of the SDK (1.35): it has no hook where a payload is recognized as a reference.
     def _decode_reference(self, payload: Payload) -> ExternalStorageReference | None:
         try:
-            found = super()._decode_reference(payload)
+            reference = super()._decode_reference(payload)
         except Exception:  # whatever a converter raises about bytes that a client has sent
             return None
-        return found if found and found.driver_name in DRIVERS else None
+        return reference if reference and reference.driver_name in DRIVERS else None
 
 
 class CheckedConverter(DataConverter):
@@ -58,7 +58,7 @@ class CheckedConverter(DataConverter):
 
     # A private method of the SDK (1.35), which raises for a mark without a reference before any public hook is called.
     async def _decode_reference_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
-        return [await self._unmarked(each) if _MARK in each.metadata else each for each in payloads]
+        return [await self._unmarked(payload) if _MARK in payload.metadata else payload for payload in payloads]
 
     async def _unmarked(self, payload: Payload) -> Payload:
         try:

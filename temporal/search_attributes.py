@@ -49,8 +49,8 @@ def updates(values: AttributeValues) -> list[SearchAttributeUpdate[str]]:
 
 async def registered(client: Client) -> bool:
     """Whether the server's namespace has all four attributes; False if the server doesn't allow the question."""
-    found = await _types(client)
-    return all(found.get(key.name) == IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD for key in ALL)
+    types = await _types(client)
+    return all(types.get(key.name) == IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD for key in ALL)
 
 
 async def shows_cost(client: Client) -> bool:
@@ -60,12 +60,12 @@ async def shows_cost(client: Client) -> bool:
 
 async def _types(client: Client) -> Mapping[str, int]:
     try:
-        found = await client.operator_service.list_search_attributes(
+        response = await client.operator_service.list_search_attributes(
             ListSearchAttributesRequest(namespace=client.namespace), retry=True
         )
     except RPCError:
         return {}
-    return found.custom_attributes
+    return response.custom_attributes
 
 
 async def register(client: Client) -> None:

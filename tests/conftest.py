@@ -89,12 +89,16 @@ def write(tmp_path: Path) -> Writer:
     return Writer(tmp_path)
 
 
+QUICK_DELETES = ("history.transferProcessorUpdateAckInterval", '"200ms"')
+"""Temporal deletes a run once its queue has noted that the run is closed, by default every 30 s."""
+
+
 @contextlib.asynccontextmanager
 async def serving(folder: Path, *tuning: tuple[str, str]) -> AsyncIterator[EmbeddedServer]:
     """Runs the embedded server, as users have it, on free ports."""
     with StateDir(folder).lock("dev") as lock:
         assert lock is not None
-        embedded = EmbeddedServer(folder, lock, *own_ports(), tuning=(*TUNING, *tuning))
+        embedded = EmbeddedServer(folder, lock, *own_ports(), tuning=(*TUNING, QUICK_DELETES, *tuning))
         await embedded.start()
         yield embedded
         await embedded.stop()

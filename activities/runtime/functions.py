@@ -82,9 +82,10 @@ _LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdli
 
 def _place(error: BaseException, function: Function) -> str:
     """Where an error was raised: the last place in the program's own code, as `` (team.py:14, in shorten)``."""
-    frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename != __file__]
-    own = [each for each in frames if not each.filename.startswith(_LIBRARIES)]
-    if last := next(iter([*own[::-1], *frames]), None):
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
+    if frames:
+        last = own[-1] if own else frames[0]  # the first one of a library is what the function called
         return f" ({Path(last.filename).name}:{last.lineno}, in {last.name})"
     code = getattr(function, "__code__", None)  # it could not be called at all
     return f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""

@@ -161,7 +161,7 @@ class Redactor:
             if passing:
                 self._passing[secret] = None
             if secret not in self._secrets:
-                self._secrets[secret] = {_valid(each) for each in forms_of(_valid(secret))}
+                self._secrets[secret] = {_valid(form) for form in forms_of(_valid(secret))}
                 self._know(self._secrets[secret] - self._forms)
             if len(self._passing) > MAX_PASSING:
                 self._forget(next(iter(self._passing)))
@@ -195,8 +195,11 @@ class Redactor:
             return clean
         longest = self._longest
         begin = max(0, len(clean) - 6 * longest)  # an escape has at most six characters, as in \\u0041
-        found = ((level, self._begun(level.text, longest)) for level in levels(clean[begin:]))
-        cuts = [begin + level.start_of(cut) for level, cut in found if cut is not None]
+        cuts = []
+        for level in levels(clean[begin:]):
+            cut = self._begun(level.text, longest)
+            if cut is not None:
+                cuts.append(begin + level.start_of(cut))
         return clean[: min(cuts, default=len(clean))]
 
     def _found(self, text: str) -> Iterator[tuple[int, int]]:
@@ -237,7 +240,7 @@ def forms_of(secret: str) -> set[str]:
         inside = inside[(0, 2, 3)[shift] : len(inside) - ((shift + len(data)) % 3 > 0)]
         encoded |= {inside, inside.replace("+", "-").replace("/", "_")}
     forms |= {level.text for level in levels(secret)}  # one whose own signs look escaped
-    return forms | {each for each in encoded if len(each) >= SHORTEST_ENCODED}
+    return forms | {form for form in encoded if len(form) >= SHORTEST_ENCODED}
 
 
 def _valid(text: str) -> str:
@@ -318,7 +321,7 @@ class _RedactingActivities(ActivityInboundInterceptor):
             info = activity.info()
             raise ApplicationError(
                 truncate(self._redact(error.message), MAX_ERROR_TEXT),
-                *(self._redact(each) if isinstance(each, str) else each for each in error.details),
+                *(self._redact(detail) if isinstance(detail, str) else detail for detail in error.details),
                 *((info.attempt,) if error.details else ()),
                 type=error.type,
                 non_retryable=error.non_retryable or is_last_attempt(info.attempt, info.retry_policy),

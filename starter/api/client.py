@@ -18,7 +18,6 @@ from ...resources.functions import Function
 from ...resources.loader import Loaded
 from ...resources.query import Query
 from ...resources.schedule import Schedule
-from ...resources.stored import scheduled_query
 from ...temporal.client import task_queue as default_task_queue
 from ..runs import schedules
 from ..runs.runs import RunHandle, find_run, has_worker
@@ -207,7 +206,7 @@ class Connection:
         assert isinstance(manifest, Schedule)
         client = await self.client()
         state_dir = self._server.state_dir
-        query, catalog = scheduled_query(loaded, manifest, elsewhere=state_dir is None)
+        query, catalog = loaded.scheduled_query(manifest, elsewhere=state_dir is None)
         if state_dir:
             state_dir.write_sources(catalog.sha, [])
         await schedules.apply_schedule(client, manifest, query, catalog, self._task_queue)

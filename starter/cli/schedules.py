@@ -54,7 +54,6 @@ def apply(
     import asyncio
 
     from ...resources.schedule import Schedule
-    from ...resources.stored import scheduled_query
     from ..server.connection import use_server, uses_remote_server
     from .client import silence_sdk
     from .store import look_into_store
@@ -67,7 +66,7 @@ def apply(
         raise UsageError("no Schedule found in the files")
     remote = uses_remote_server()
     for schedule in selected:
-        scheduled_query(loaded, schedule, elsewhere=remote)  # a mistake raises before any schedule is changed
+        loaded.scheduled_query(schedule, elsewhere=remote)  # a mistake raises before any schedule is changed
     if not remote:
         refuse_secrets_of_stdin(loaded)
     silence_sdk()
@@ -77,13 +76,12 @@ def apply(
 
 async def _apply_all(server: "ServerLocation", loaded: "Loaded", selected: "list[Schedule]") -> None:
     from ...resources.problems import ManifestError
-    from ...resources.stored import scheduled_query
     from ..runs.runs import has_worker
     from ..runs.schedules import ScheduleError, apply_schedule
 
     client = await server.connect()
     for schedule in selected:
-        query, catalog = scheduled_query(loaded, schedule, elsewhere=server.state_dir is None)
+        query, catalog = loaded.scheduled_query(schedule, elsewhere=server.state_dir is None)
         if server.state_dir:
             server.state_dir.write_sources(catalog.sha, [Path(name) for name in sorted(loaded.secret_files)])
         try:

@@ -38,9 +38,8 @@ def dev(
     import asyncio
 
     from ..server.connection import stop_idle
-    from ..server.dev import DevOptions, run_dev_server
+    from ..server.dev import DevOptions, importable_from_here, run_dev_server
     from ..server.state_dir import StateDir
-    from ..server.worker_process import importable_from_here
     from .targets import load_manifests
 
     importable_from_here()
@@ -72,7 +71,7 @@ def worker(
     recursive: Recursive = False,
 ) -> None:
     """Run a worker for the configured Temporal server, or for the local one, until Ctrl-C."""
-    from ..server.worker_process import run_worker_process
+    from ..server.dev import run_worker_process
 
     if code := run_worker_process([*(file or ()), *(paths or ())], recursive=recursive):
         raise CommandEndError(code)

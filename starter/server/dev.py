@@ -1,14 +1,16 @@
-"""Runs the embedded server and a worker in one process, and restarts the server when it dies."""
+"""Runs ``baton dev``, the embedded server and a worker in one process, and ``baton worker``, a worker alone."""
 
 import asyncio
 import contextlib
 import logging
 import os
 import signal
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import IO
 
 from temporalio.client import Client
@@ -20,10 +22,12 @@ from ...observability.log import log_to_stderr
 from ...observability.metrics_export import MetricsText, exporting_metrics
 from ...resources.loader import Loaded
 from ...temporal.encryption import Codec, Keys
+from ..errors import UnreachableError
 from ..runs.runs import has_open_runs
 from ..runs.schedules import has_active_schedules
 from ..scripted_model import serve_in_thread
 from .codec_server import codec_app
+from .connection import use_server, uses_remote_server
 from .embedded import PORTS, EmbeddedServer, ServerError, choose_ports, taken_of
 from .state_dir import LOGS, DevServer, StateDir, fingerprints
 
@@ -133,3 +137,23 @@ async def _wait_second(stopped: asyncio.Event) -> bool:
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(stopped.wait(), 1)
     return stopped.is_set()
+
+
+def run_worker_process(paths: Sequence[Path], *, recursive: bool) -> int:
+    """Runs a worker with these manifests until SIGINT or SIGTERM, and returns the exit code of ``worker.main``.
+
+    If the settings name no server and none runs here, the worker uses the one at localhost:7233.
+    """
+    importable_from_here()
+    with contextlib.ExitStack() as stack:
+        address = None
+        if not uses_remote_server():
+            with contextlib.suppress(UnreachableError):
+                address = stack.enter_context(use_server(print, start=False)).address
+        return asyncio.run(worker.main(paths, recursive=recursive, address=address))
+
+
+def importable_from_here() -> None:
+    """Lets BATON_FUNCTIONS name modules in the working directory, as ``python -m`` does."""
+    if not sys.flags.safe_path and "" not in sys.path:
+        sys.path.append("")

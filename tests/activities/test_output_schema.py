@@ -76,7 +76,7 @@ async def test_an_answer_that_never_fits_fails_the_turn_and_all_attempts_are_sto
     assert turn.failure is not None
     assert (turn.failure.family, turn.failure.type, turn.failure.member) == ("ModelError", "OutputRejected", "one")
     missing = "Expecting ',' delimiter: line 1 column 12 (char 11)"
-    assert turn.failure.message == f"agent one was asked 3 times; its answer is not JSON: {missing}"
+    assert turn.failure.message == f"agent one has no valid answer after 3 attempts: the answer is not JSON: {missing}"
     said = ["Five.", NO_JSON + AGAIN, '{"score": "high"}', NO_NUMBER + AGAIN, '{"score": 5']
     assert texts(turn.messages) == said
     rows = env.transcript(turn.head.id)
@@ -134,7 +134,7 @@ async def test_answers_that_do_not_fit_count_among_the_iterations(env: Environme
     turn = await judged(env, "Five.", maxIterations=2)
     assert turn.failure is not None
     assert turn.failure.type == "MaxIterationsReached"
-    assert turn.failure.message.endswith("2 times in one turn and has no final answer: maxIterations bounds it")
+    assert turn.failure.message.endswith("2 model calls in one turn without a final answer")
     assert texts(turn.messages) == ["Five.", NO_JSON + AGAIN] * 2
 
 

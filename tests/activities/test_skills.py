@@ -98,7 +98,10 @@ def test_a_skill_is_bounded(tmp_path: Path, folder: Path) -> None:
     [
         (rules(folder="rules"), "Skill/default/rules: spec.description: can't be combined with folder"),
         (rules(instructions=None), "Skill/default/rules: spec.instructions: is missing, or write folder"),
-        (manifest("Skill", "rules", {"folder": "nowhere"}), "Skill/default/rules: spec.folder: nowhere is no folder"),
+        (
+            manifest("Skill", "rules", {"folder": "nowhere"}),
+            "Skill/default/rules: spec.folder: nowhere is not a folder",
+        ),
         (agent("one", "load_skill", skills=["rules"]), "'load_skill' is the tool that loads skills"),
         (agent("one", skills=["rules", "rules"]), "Agent/default/one: spec.skills: 'rules' appears twice"),
         (
@@ -160,5 +163,5 @@ async def test_a_program_names_the_folder_itself(env: Environment, folder: Path)
     one = Agent("one", prompt="You are one.", skills=[Skill(folder)])
     answers = await said_by(env, [each.manifest for each in one.with_dependencies()], call("load_skill", skill="rules"))
     assert answers[1].startswith("Pay all.\nSee more/limits.md")
-    with pytest.raises(ValueError, match="is no folder"):
+    with pytest.raises(ValueError, match="is not a folder"):
         Skill(folder / "nowhere")

@@ -88,5 +88,5 @@ def test_a_preset_argument_that_the_tool_does_not_have_is_told(tmp_path: Path) -
     preset = {"parameters": [{"name": "town", "value": "Rome"}]}
     one = agent("one", tools=[{"name": "weather", "partial": preset}])
     (notice,) = Writer(tmp_path).load(one, tool("http://x/", PLACE)).notices()
-    text = "'town' is not a property of Tool/default/weather's inputSchema; it is sent all the same; its properties: "
+    text = "'town' is not a property of Tool/default/weather's inputSchema; it is sent anyway; its properties: "
     assert f"spec.tools[0].partial.parameters[0].name: {text}city, days, key" in str(notice)

@@ -171,6 +171,12 @@ class Environment:
         while len(self.model.requests) < count:
             await asyncio.sleep(0.01)
 
+    async def wait_until_quiet(self) -> None:
+        """Waits until the model has answered all its requests, and for half a second more for another one."""
+        while not all(request.answered for request in self.model.requests):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)
+
     async def turn_result(self, handle: Handle) -> TurnResult:
         """The result of a team or an agent, also of one that has failed or was canceled."""
         return await ended(handle, TurnResult)

@@ -6,7 +6,6 @@ from temporalio.client import Client, Schedule, ScheduleActionStartWorkflow, Sch
 from baton.resources.problems import ManifestError
 from baton.resources.schedule import SHORTHANDS, check_cron
 from baton.resources.schedule import Schedule as ScheduleManifest
-from baton.resources.stored import scheduled_query
 from tests.harness.environment import Json, agent, manifest
 from tests.harness.manifests import Writer, query
 
@@ -99,7 +98,7 @@ def test_a_query_that_does_not_exist_is_refused_with_file_resource_and_field(wri
     loaded = write.load(schedule(query="question"), query(targets=[{"type": "agent", "name": "a"}]), agent("a"))
     [found] = [each for each in loaded.catalog.manifests if isinstance(each, ScheduleManifest)]
     with pytest.raises(ManifestError) as error:
-        scheduled_query(loaded, found, elsewhere=False)
+        loaded.scheduled_query(found, elsewhere=False)
     [problem] = error.value.lines()
     assert problem == (
         f"{write.folder}/m.yaml:7: Schedule/default/s: spec.query: Query default/question is not in the files; known: q"
@@ -111,7 +110,7 @@ def test_a_team_that_a_query_in_its_schedule_needs_is_refused_with_its_line(writ
     loaded = write.load(schedule(queryTemplate=template))
     [found] = [each for each in loaded.catalog.manifests if isinstance(each, ScheduleManifest)]
     with pytest.raises(ManifestError, match=r"m.yaml:12: .*Team default/gone is not in the files"):
-        scheduled_query(loaded, found, elsewhere=False)
+        loaded.scheduled_query(found, elsewhere=False)
     assert [each.field for each in loaded.unresolved()] == ["spec.queryTemplate.spec.targets[0].name"]
 
 
@@ -120,7 +119,7 @@ def test_a_query_in_a_schedule_has_the_schedules_name_and_its_own_labels(write: 
     template = {"metadata": {"labels": {"baton/priority": "1"}}, "spec": spec}
     loaded = write.load(schedule(queryTemplate=template), agent("a"))
     [found] = [each for each in loaded.catalog.manifests if isinstance(each, ScheduleManifest)]
-    made, catalog = scheduled_query(loaded, found, elsewhere=False)
+    made, catalog = loaded.scheduled_query(found, elsewhere=False)
     assert made.id == "Query/default/s"
     assert made.metadata.labels == {"baton/priority": "1"}
     assert [each.id for each in catalog.manifests] == ["Agent/default/a", "Query/default/s"]
@@ -131,4 +130,4 @@ def test_a_query_in_a_schedule_may_not_hide_one_of_the_files(write: Writer) -> N
     loaded = write.load(schedule(queryTemplate={"spec": spec}), manifest("Query", "s", spec), agent("a"))
     [found] = [each for each in loaded.catalog.manifests if isinstance(each, ScheduleManifest)]
     with pytest.raises(ManifestError, match="Query/default/s is in the files, too"):
-        scheduled_query(loaded, found, elsewhere=False)
+        loaded.scheduled_query(found, elsewhere=False)

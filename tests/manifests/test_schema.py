@@ -247,6 +247,7 @@ def _change(draw: st.DrawFn, place: Any, key: Any) -> None:
         place[key] = draw(ANYTHING)
 
 
+@pytest.mark.full
 @given(changed())
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_however_a_manifest_is_changed_the_schema_accepts_it_if_the_loader_does(data: Json) -> None:

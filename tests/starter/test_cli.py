@@ -144,7 +144,7 @@ def test_a_refused_manifest_exits_with_1_and_lists_every_error(machine: UserMach
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("run",), "nothing is named to run: name files with -f"),
+        (("run",), "nothing to run: pass -f FILE"),
         (("run", "-f", "nowhere.yaml"), "nowhere.yaml: can't be read: No such file or directory"),
         (("run", "-f", SAMPLE, "team/nobody", "Hi"), "'team/nobody' is not in the files"),
         (("run", "-f", SAMPLE, "team/brainstorming-team"), "'team/brainstorming-team' needs an input"),
@@ -307,12 +307,12 @@ def test_dev_in_the_foreground_stays_and_ends_with_ctrl_c(machine: UserMachine) 
     again = machine.run("dev")
     assert again.returncode == 1
     assert "already running" in again.stderr
-    time.sleep(2)
+    time.sleep(0.5)
     assert dev.poll() is None
     os.killpg(dev.pid, signal.SIGINT)  # as a terminal does: to all of the group
     _, printed = dev.communicate(timeout=PATIENCE)
     assert dev.returncode == 0
-    assert "its UI at http://127.0.0.1" in printed
+    assert "UI: http://127.0.0.1" in printed
     assert not machine.state_dir.is_held("dev"), "the server has ended before"
 
 

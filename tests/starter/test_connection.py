@@ -18,6 +18,8 @@ from tests.harness.environment import KEY, agent
 from tests.harness.processes import PATIENCE, ROOT, WorkerProcess, baton, process_env
 from tests.harness.tls import Certificates, tls_proxy
 
+pytestmark = pytest.mark.full  # each test starts processes of its own
+
 TEMPORAL_KEY = "temporal-key-0123456789"
 NAMESPACE = "of-the-profile"
 

@@ -7,6 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
 from temporalio.client import Client
 
 from baton.starter.server.dev import DevOptions, run_dev_server
@@ -17,6 +18,8 @@ from tests.harness.event_loop import watched_loop
 from tests.harness.ports import own_ports
 from tests.harness.processes import BATON, PATIENCE, ROOT, process_env
 from tests.harness.user_machine import UserMachine
+
+pytestmark = pytest.mark.full  # each test starts processes of its own
 
 SAMPLE = ROOT / "samples" / "brainstorming.yaml"
 

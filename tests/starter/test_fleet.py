@@ -20,6 +20,8 @@ from tests.harness.environment import KEY, Environment, agent
 from tests.harness.manifests import Writer
 from tests.harness.processes import BATON, ROOT, baton, process_env
 
+pytestmark = pytest.mark.full  # each test starts processes of its own
+
 SAMPLE = ROOT / "samples" / "brainstorming.yaml"
 
 
@@ -96,7 +98,7 @@ async def test_of_two_workers_that_start_at_the_same_moment_one_is_refused(clien
     done, _ = await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
     assert [task.result() for task in done] == [1]
     await alive(client, fleet, 1)
-    await asyncio.sleep(3)
+    await asyncio.sleep(0.5)
     assert sum(each.returncode is None for each in both) == 1
 
 

@@ -99,5 +99,5 @@ def test_a_function_whose_arguments_have_no_names_is_refused() -> None:
     def many(*words: str) -> str:
         return ""
 
-    with pytest.raises(TypeError, match=r"the argument \*words.* can't be given by name"):
+    with pytest.raises(TypeError, match=r"the argument \*words.* can't be passed by name"):
         baton.Agent("one", prompt="You are one.", tools=[many])

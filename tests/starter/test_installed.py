@@ -20,6 +20,8 @@ from tests.harness.panels import panelist_line
 from tests.harness.processes import PATIENCE, ROOT
 from tests.harness.user_machine import UserMachine
 
+pytestmark = pytest.mark.full  # each test starts processes of its own
+
 MODULES = ("activities", "conversation", "resources", "starter", "worker", "workflows")
 """Modules of the project; Baton's folders have the same names."""
 

@@ -133,7 +133,9 @@ async def test_a_reset_run_keeps_the_messages_of_the_run_before_it(env: Environm
     env.model.requests.clear()
     second = await reset(env, first, (await reset_points(first))[1])
     await env.wait_for_calls(1)
-    await asyncio.sleep(1)  # until the first is listed as closed
+    first_closed = f"RunId = '{first.first_execution_run_id}' AND ExecutionStatus != 'Running'"
+    while not [run async for run in env.client.list_workflows(first_closed)]:
+        await asyncio.sleep(0.05)
     assert (await prune(env, timedelta(0))).conversations == 0
     assert texts((await env.turn_result(second)).messages) == ["I begin.", "I end."]
 

@@ -12,7 +12,6 @@ from temporalio.client import Client, Schedule, ScheduleActionStartWorkflow, Sch
 
 import baton
 from baton.resources.schedule import Schedule as ScheduleManifest
-from baton.resources.stored import scheduled_query
 from baton.starter.runs.runs import final_status
 from baton.starter.runs.schedules import (
     Applied,
@@ -49,7 +48,7 @@ class Scheduler:
         one = agent("one") | {"spec": {"prompt": prompt}}
         loaded = self._writer.load(manifest("Schedule", self.name, given), one)
         [found] = [each for each in loaded.catalog.manifests if isinstance(each, ScheduleManifest)]
-        query, catalog = scheduled_query(loaded, found, elsewhere=False)
+        query, catalog = loaded.scheduled_query(found, elsewhere=False)
         return await apply_schedule(self.client, found, query, catalog, self.task_queue)
 
     async def wait(self, holds: Callable[[ListedSchedule], bool]) -> ListedSchedule:
@@ -97,15 +96,13 @@ async def test_a_scheduled_run_has_the_input_memo_and_summary_of_one_that_is_sta
     await scheduler.apply()
     run = await scheduler.trigger()
     assert run
-    query, catalog = scheduled_query(
-        loaded := write.load(
-            manifest("Schedule", scheduler.name, {"schedule": NEVER_TODAY, "query": scheduler.name}),
-            manifest("Query", scheduler.name, {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]})
-            | {"metadata": {"name": scheduler.name, "namespace": "default"}},
-            agent("one"),
-        ),
-        next(each for each in loaded.catalog.manifests if isinstance(each, ScheduleManifest)),
-        elsewhere=False,
+    loaded = write.load(
+        manifest("Schedule", scheduler.name, {"schedule": NEVER_TODAY, "query": scheduler.name}),
+        manifest("Query", scheduler.name, {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}),
+        agent("one"),
+    )
+    query, catalog = loaded.scheduled_query(
+        next(each for each in loaded.catalog.manifests if isinstance(each, ScheduleManifest)), elsewhere=False
     )
     by_hand = await start_query(env.client, query, catalog, task_queue=env.task_queue)
     started = []
@@ -318,7 +315,7 @@ async def test_a_schedule_of_somebody_else_is_left_alone(env: Environment, sched
 
 
 async def test_a_schedule_with_more_manifests_than_it_can_keep_is_refused(scheduler: Scheduler) -> None:
-    with pytest.raises(ScheduleError, match=r"needs have 1,\d+,\d+ bytes, and a schedule keeps 1,000,000"):
+    with pytest.raises(ScheduleError, match=r"needs have 1,\d+,\d+ bytes, and a schedule stores at most 1,000,000"):
         await scheduler.apply(prompt="x" * 1_000_001)
     with pytest.raises(ScheduleError, match="there is no schedule"):
         await scheduler.trigger()

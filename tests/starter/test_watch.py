@@ -211,7 +211,7 @@ async def test_without_a_terminal_each_failed_attempt_is_a_line_with_its_reason_
     told = [each for each in watcher.text.splitlines() if "failed" in each]
     assert re.fullmatch(
         r"  ✗ one: attempt (\d) failed: .* answered HTTP 503: too busy; "
-        r"attempt \d (begins at \d\d:\d\d:\d\d|has begun)",
+        r"attempt \d (starts at \d\d:\d\d:\d\d|has started)",
         told[-1],
     )
     assert len(told) == len({*told}) >= 2

@@ -183,16 +183,16 @@ async def test_a_person_grants_the_same_amount_again_or_another_one_or_none(env:
     assert len(env.model.requests) == 2
     await decide(env, handle)
     await env.wait_for_calls(4)
-    with pytest.raises(NotDecided, match="the budget needs more modelCalls"):
+    with pytest.raises(NotDecided, match="the granted amounts must include modelCalls"):
         await decide(env, handle, arguments={"tokens": 5})
-    with pytest.raises(NotDecided, match="write what is granted as a budget has it"):
+    with pytest.raises(NotDecided, match="the granted amounts must have the form of a budget"):
         await decide(env, handle, arguments={"modelCalls": "many"})
     await decide(env, handle, arguments={"modelCalls": 1}, by="ann")
     await env.wait_for_calls(5)
     await decide(env, handle, approved=False, reason="Enough.")
     result = await env.turn_result(handle)
     assert (result.stop_reason, result.failure, len(env.model.requests)) == ("budget", None, 5)
-    assert result.note == f"{spent('Team/default/team', 5)}; more was not granted. Enough."
+    assert result.note == f"{spent('Team/default/team', 5)}; the budget was not raised. Enough."
     status = Status.model_validate(await handle.query("status"))
     assert status.budget is not None
     assert (status.budget.limits.model_calls, status.budget.left.model_calls) == (5, 0)
@@ -231,7 +231,7 @@ async def test_after_a_yes_the_duration_of_a_budget_counts_anew(env: Environment
     budget = {"duration": "1s", "onExceeded": "ask"}
     handle = await env.start_team([*TALKERS, team("team", "a", "b", maxTurns=1, onMaxTurns="complete", budget=budget)])
     await waiting(env, handle)
-    await asyncio.sleep(2)
+    await asyncio.sleep(0.5)
     await decide(env, handle, arguments={"duration": "1m"})
     assert (await env.turn_result(handle)).stop_reason == "max_turns"
 

@@ -142,7 +142,7 @@ async def test_a_run_that_waits_can_be_stopped(env: Environment) -> None:
     env.answer = Failing(1_000)
     handle = await env.start_query(asks(env, open_for="5m"), "agent/a")
     await env.wait_for_calls(1)
-    await asyncio.sleep(1)
+    await asyncio.sleep(0.5)
     await handle.signal("terminate_team", {"now": True, "reason": "enough"})
     assert (await env.status(handle)).stop_reason == "terminated"
 

@@ -134,13 +134,13 @@ async def test_a_stop_reaches_whom_a_tool_asks(env: Environment) -> None:
 
 @pytest.mark.parametrize("kind", ["agent", "team"])
 async def test_a_pause_holds_whom_a_tool_asks(env: Environment, kind: str) -> None:
-    env.script(line("lead", ASKED, "Done."), line("expert", {**call("noop", message="x"), "delay": 1}, "It is 4."))
+    env.script(line("lead", ASKED, "Done."), line("expert", {**call("noop", message="x"), "delay": 0.3}, "It is 4."))
     whom = [agent("expert", "noop"), team("experts", "expert", maxTurns=1, onMaxTurns="complete")]
     asks = asking("ask-expert", kind, "expert" if kind == "agent" else "experts")
     handle = await env.start_query([agent("lead", "ask-expert"), *whom, asks], "agent/lead")
     await env.wait_for_calls(2)
     await handle.signal("pause", {"name": "ann"})
-    await asyncio.sleep(2)
+    await env.wait_until_quiet()
     assert len(env.model.requests) == 2, "the expert's model is not asked again while the run is paused"
     assert (await handle.query("status"))["paused"]["by"] == "ann"
     await handle.signal("resume")
@@ -193,5 +193,5 @@ def test_tools_that_ask_each_other_too_deep_are_refused(tmp_path: Path) -> None:
     chain = [agent(f"a{n}", f"t{n}") for n in range(9)] + [agent("a9")]
     tools = [asking(f"t{n}", "agent", f"a{n + 1}") for n in range(9)]
     said = Writer(tmp_path).refusal(*chain, *tools)
-    assert "Tool/default/t0: spec.agent: 9 tools stand below each other" in said[0]
+    assert "Tool/default/t0: spec.agent: tools are nested 9 deep" in said[0]
     Writer(tmp_path).load(*chain[1:], *tools[1:])

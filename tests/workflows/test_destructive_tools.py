@@ -7,9 +7,7 @@ from temporalio.client import Client
 
 from baton.contracts.turn import TurnResult
 from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
-from baton.starter.server.embedded import EmbeddedServer
-from tests.harness.environment import Json, agent, ended
-from tests.harness.killable import KillableWorker
+from tests.harness.environment import Environment, Json, agent, ended
 from tests.harness.mcp_process import McpServerProcess
 from tests.harness.tool_answers import plain_answer
 from tests.workflows.test_approval import approve, pending
@@ -33,7 +31,6 @@ def wipe(request: Request) -> Reply:
 )
 async def test_a_tool_of_an_mcp_server_that_destroys_waits_for_a_yes_where_the_worker_says_so(
     client: Client,
-    server: EmbeddedServer,
     tmp_path: Path,
     setting: str,
     own: Json,
@@ -41,11 +38,12 @@ async def test_a_tool_of_an_mcp_server_that_destroys_waits_for_a_yes_where_the_w
     approved: bool,
     calls: list[str],
 ) -> None:
-    env = {"BATON_APPROVE_DESTRUCTIVE": setting}
+    variables = {"BATON_APPROVE_DESTRUCTIVE": setting}
     with McpServerProcess("2026", tmp_path).running() as mcp:
-        async with KillableWorker.ready(client, server.address, tmp_path, wipe, **env) as worker:
+        async with Environment.running(client, tmp_path, variables=variables) as env:
+            env.answer = wipe
             resources = [agent("one", tools=[{"name": "test-wipe", "type": "mcp", **own}]), mcp.manifest()]
-            handle = await worker.start("agent", agent="one", input="Wipe!", resources=resources)
+            handle = await env.start("agent", {"agent": "one", "input": "Wipe!", "resources": resources})
             if asked:
                 (waiting,) = await pending(handle)
                 assert (waiting.tool, mcp.calls) == ("test-wipe", [])

@@ -122,7 +122,7 @@ async def test_with_on_error_continue_the_query_goes_on_and_says_so(env: Environ
     status = await ask(env, newest, "Why?", onError="continue")
     assert (status.phase, status.message) == ("Completed", "yes")
     assert status.notices == (
-        "what was said before could not be read: Memory/default/m answered HTTP 400 Bad Request: in repair",
+        "the conversation could not be read: Memory/default/m answered HTTP 400 Bad Request: in repair",
     )
     assert newest.texts() == ["Why?", "yes"]
 
@@ -132,7 +132,7 @@ async def test_what_cant_be_written_is_told_without_losing_the_answer(env: Envir
     env.script(line("one", "yes"))
     status = await ask(env, newest, "Why?")
     assert (status.phase, status.message) == ("Completed", "yes")
-    said = "what was said is not in the conversation: Memory/default/m answered HTTP 400 Bad Request: full"
+    said = "the conversation could not be saved: Memory/default/m answered HTTP 400 Bad Request: full"
     assert status.notices == (said,)
 
 

@@ -69,7 +69,7 @@ async def test_what_people_ask_is_known_in_whatever_run_the_panel_is(env_with_sh
         await asyncio.sleep(0.1)
     await handle.signal("pause")
     await handle.execute_update("steer", {"text": "Hurry."})
-    await asyncio.sleep(1)
+    await env_with_short_histories.wait_until_quiet()
     asked = len(env_with_short_histories.model.requests)
     assert await handle.execute_update("session", {"enough": True}) == {"kept": 1, "more": 2, "enough": True}
     assert len(env_with_short_histories.model.requests) == asked

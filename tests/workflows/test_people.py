@@ -180,7 +180,7 @@ async def test_a_reply_that_can_not_be_taken_says_why(env: Environment) -> None:
     assert "is decided already: answered by ann@desk at " in await refused(handle, "No.", to=first.id)
     with pytest.raises(WorkflowUpdateFailedError, match="Workflow update failed") as error:
         await handle.execute_update("approve", {"call": second.id})
-    assert "does not wait for a yes or no" in str(error.value.cause)
+    assert "does not wait for an approval" in str(error.value.cause)
     await handle.signal("terminate_team")
     assert (await env.turn_result(handle)).stop_reason == "terminated"
 

@@ -123,7 +123,7 @@ async def test_a_person_may_decline_to_answer_a_server_and_the_server_is_told(
 @pytest.mark.parametrize(
     ("on_timeout", "result"),
     [
-        ("fail", "Error: nobody has answered what MCPServer/default/test asks within 0.3 s"),
+        ("fail", "Error: no answer to MCPServer/default/test within 0.3 s"),
         ("skip", "not booked: cancel"),
     ],
 )

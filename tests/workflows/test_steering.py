@@ -112,7 +112,7 @@ async def test_a_paused_team_waits_before_the_next_turn_and_goes_on_when_it_is_r
     handle = await env.start_query([agent("one"), agent("two"), team("team", "one", "two", maxTurns=1)], "team/team")
     await env.wait_for_calls(1)
     await handle.signal("pause")
-    await asyncio.sleep(1.5)
+    await env.wait_until_quiet()
     assert len(env.model.requests) == 1
     await handle.signal("resume")
     await env.status(handle)

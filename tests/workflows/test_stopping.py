@@ -92,7 +92,7 @@ async def test_a_cancel_closes_a_team_as_canceled_with_all_that_was_said(env: En
 
 async def test_a_cancel_reaches_the_model_call_in_flight(env: Environment) -> None:
     handle = await slow_duo(env, 30)
-    await asyncio.sleep(1)
+    await env.wait_for_calls(3)
     begun = time.time()
     await handle.cancel()
     with pytest.raises(WorkflowFailureError):
@@ -219,7 +219,9 @@ async def test_a_worker_logs_a_failed_attempt_in_a_line_and_nothing_of_a_cancell
     query = {"input": "?", "targets": [{"type": "agent", "name": name} for name in ("one", "two")], "timeout": "3s"}
     handle = await env.start("query", {"name": "q", "spec": query, "resources": [agent("one"), agent("two")]})
     assert (await env.status(handle)).phase == "Failed"
-    await asyncio.sleep(2)
+    while not any(request.disconnected_at for request in env.model.requests):
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.5)
     logged = [record for record in caplog.records if record.name == "temporalio.activity"]
     assert [record.getMessage().partition("ModelRejected")[0] for record in logged] == [
         "Completing activity as failed: "

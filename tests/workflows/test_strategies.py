@@ -334,7 +334,7 @@ async def test_a_team_that_only_repeats_itself_is_stopped(env: Environment) -> N
     rule = {"window": 3}
     turn = await ended(env, [*ABC, team("team", "a", "b", maxTurns=9, noProgress=rule)])
     assert (turn.stop_reason, turn.turns, turn.failure) == ("no_progress", 5, None)
-    assert turn.note == "3 turns in a row have repeated what was said before"
+    assert turn.note == "3 turns in a row repeat earlier messages"
 
 
 SAME = "我仍然认为我们应该先听取客户的意见然后再决定下一步怎么做"

@@ -100,7 +100,7 @@ def model_options(models: tuple[str, ...], index: int, seconds: float | None) ->
 
 
 def has_fallback(failed: ActivityFailed, models: tuple[str, ...], index: int) -> bool:
-    """Whether the next model of the chain is asked after the one at ``index`` has failed."""
+    """Whether the next model of the chain is called after the one at ``index`` has failed."""
     return index < len(models) - 1 and failed.failure.family in FALLBACK_FAMILIES
 
 
@@ -167,7 +167,7 @@ async def ask_for_more(run: RunState, failed: ActivityFailed) -> GrantRequest:
         if decision.arguments is not None and reached.limit not in _granted(decision.arguments).model_dump(
             by_alias=True, exclude_none=True
         ):
-            raise ActivityFailed.of(InvalidInput(f"the budget needs more {reached.limit}"))
+            raise ActivityFailed.of(InvalidInput(f"the granted amounts must include {reached.limit}"))
 
     decision = await run.decisions.wait(asked, check)
     if not decision.approved:
@@ -181,7 +181,7 @@ def _granted(arguments: str) -> Budget:
     try:
         return Budget.model_validate_json(arguments)
     except ValueError:
-        text = 'write what is granted as a budget has it, such as {"tokens": 5000}'
+        text = 'the granted amounts must have the form of a budget, such as {"tokens": 5000}'
         raise ActivityFailed.of(InvalidInput(text)) from None
 
 
@@ -225,7 +225,7 @@ async def ask_model(run: RunState, request: AskModelRequest, agent: AgentPlan) -
 async def select(run: RunState, request: SelectRequest, selector: SelectorPlan) -> SelectResult:
     """Asks a team's selector, and if that fails its fallbacks, who speaks next."""
     team = request.team.rpartition("/")[2]
-    seconds = selector.model_timeout and 2 * selector.model_timeout  # it may be asked twice
+    seconds = selector.model_timeout and 2 * selector.model_timeout  # the model may be called twice
     for index, model in enumerate(selector.models):
         try:
             return await execute_activity(
@@ -234,7 +234,7 @@ async def select(run: RunState, request: SelectRequest, selector: SelectorPlan) 
                 request.for_fallback(index),
                 SelectResult,
                 model_options(selector.models, index, seconds),
-                f"who takes turn {request.turn}? · {team} · {model}",
+                f"select turn {request.turn} · {team} · {model}",
                 run.task_queues.for_model(model),
             )
         except ActivityFailed as failed:
@@ -251,13 +251,13 @@ async def use_tool(run: RunState, request: UseToolRequest, tool: str, seconds: f
 
 
 async def review(run: RunState, request: UseToolRequest, tool: str) -> ReviewResult:
-    """Whether a call needs a person's yes. Fails where its arguments don't fit, as the call itself would."""
-    return await execute_activity(run, "review", request, ReviewResult, JOURNAL, f"does {tool} need a yes?")
+    """Whether a call needs human approval. Fails where its arguments don't fit, as the call itself would."""
+    return await execute_activity(run, "review", request, ReviewResult, JOURNAL, f"does {tool} need approval?")
 
 
 async def delegate(run: RunState, request: UseToolRequest, asked: str) -> Thread:
-    """Begins a conversation of its own for whom a tool asks, with the call's arguments as the question."""
-    return await execute_activity(run, "delegate", request, Thread, JOURNAL, f"what {asked} is asked")
+    """Begins a conversation for the agent or team that a tool asks, with the call's arguments as the question."""
+    return await execute_activity(run, "delegate", request, Thread, JOURNAL, f"question for {asked}")
 
 
 async def evaluate(run: RunState, request: EvaluateRequest) -> EvaluateResult:
@@ -271,7 +271,7 @@ async def last_failures(run: RunState, runs: tuple[str, ...]) -> dict[str, Cause
     """What has failed last in other runs, by their ids; nothing if that can't be found out at once."""
     request = LastFailuresRequest(runs=runs)
     try:
-        found = await execute_activity(run, "last_failures", request, LastFailures, LOOK, "what has failed last")
+        found = await execute_activity(run, "last_failures", request, LastFailures, LOOK, "latest failures")
     except (ActivityFailed, ActivityInterrupted):
         return {}
     return found.by_run
@@ -283,7 +283,7 @@ async def append(
     """Adds items to the conversation after ``head``, in as many requests as that takes, and moves the bookmark."""
     for portion in portions(items) or [()]:
         request = AppendRequest(head=head, items=portion, bookmark=bookmark)
-        head = await execute_activity(run, "append", request, Head, JOURNAL, f"{len(portion)} more")
+        head = await execute_activity(run, "append", request, Head, JOURNAL, f"append {len(portion)}")
     return head
 
 
@@ -333,8 +333,8 @@ async def execute_activity(
             attempt = await options_after_wait(run, failed.failure, attempt, until, activity_id)
             continue
         grant = await ask_for_more(run, failed)
-        await execute_activity(run, "grant", grant, GrantResult, JOURNAL, "more for a budget")
-        # The call is a new activity; what the refused one wrote to the journal is read by nobody.
+        await execute_activity(run, "grant", grant, GrantResult, JOURNAL, "raise a budget")
+        # The call is a new activity; late writes of the refused one become orphan rows that readers ignore.
         begun = workflow.now()
         until = begun + options["schedule_to_close_timeout"]
         attempt = options
@@ -343,7 +343,7 @@ async def execute_activity(
 
 async def brief(run: RunState, request: BriefRequest, member: str) -> Thread:
     """Begins a conversation of its own for a team in a panel, with that team's briefing as the question."""
-    summary = f"round {request.brief.round} · what {member} is told"
+    summary = f"round {request.brief.round} · briefing for {member}"
     return await execute_activity(run, "brief", request, Thread, JOURNAL, summary)
 
 
@@ -355,31 +355,31 @@ async def perform(run: RunState, request: PerformRequest) -> PerformResult:
 
 async def conclude(run: RunState, request: ConcludeRequest) -> AskModelResult:
     """Writes the result of a panel that has no synthesizer."""
-    summary = f"after {request.brief.round} rounds"
+    summary = f"result after {request.brief.round} rounds"
     return await execute_activity(run, "conclude", request, AskModelResult, JOURNAL, summary)
 
 
 async def ask_person(run: RunState, request: AskPersonRequest) -> AskPersonResult:
     """What a member that is a person gets to read."""
     place = f"round {request.brief.round}" if request.brief else f"turn {request.turn}"
-    summary = f"{place} · {request.member} is asked"
+    summary = f"{place} · question for {request.member}"
     return await execute_activity(run, "ask_person", request, AskPersonResult, JOURNAL, summary)
 
 
 async def check_reply(run: RunState, request: CheckReplyRequest) -> CheckReplyResult:
     """What is wrong with a person's reply."""
-    return await execute_activity(run, "check_reply", request, CheckReplyResult, JOURNAL, "does the reply fit?")
+    return await execute_activity(run, "check_reply", request, CheckReplyResult, JOURNAL, "check the reply")
 
 
 async def recall(run: RunState, request: RecallRequest) -> RecallResult:
     """Puts a query's question after what a Memory's service has of its conversation."""
-    return await execute_activity(run, "recall", request, RecallResult, MEMORY, "what was said before")
+    return await execute_activity(run, "recall", request, RecallResult, MEMORY, "recall the conversation")
 
 
 async def remember(run: RunState, request: RememberRequest) -> RememberResult:
     """Adds to a conversation what a query has added."""
     options = MEMORY if request.conversation.remote else JOURNAL
-    return await execute_activity(run, "remember", request, RememberResult, options, "what was said now")
+    return await execute_activity(run, "remember", request, RememberResult, options, "remember the conversation")
 
 
 async def execute_agent(run: RunState, request: AskModelRequest, agent: AgentPlan) -> AskModelResult:
@@ -403,8 +403,8 @@ async def execute_agent(run: RunState, request: AskModelRequest, agent: AgentPla
 
 async def _cancel_agent(run: RunState, request: AskModelRequest, activity: str) -> None:
     """Cancels what a canceled call has left open at its server: the worker that would have done it may be dead."""
-    summary = f"cancel what {request.speaker.rpartition('/')[2]} has begun"
+    summary = f"cancel the remote task of {request.speaker.rpartition('/')[2]}"
     asked = CancelAgentRequest(thread=request.thread, speaker=request.speaker, activity=activity)
     queue = run.task_queues.models
-    with contextlib.suppress(ActivityFailed, ActivityInterrupted):  # nobody waits for the answer any more
+    with contextlib.suppress(ActivityFailed, ActivityInterrupted):  # the run does not wait for the answer any more
         await execute_activity(run, "cancel_agent", asked, CancelAgentResult, CANCEL, summary, queue)
