@@ -133,7 +133,8 @@ class AgentActivities:
         return _Context(agent, executor, schema, values.used_by(agent))
 
     async def _execution(self, request: AskModelRequest, head: Head, context: _Context, key: str) -> Execution:
-        agent, values = context.agent, context.values
+        agent = context.agent
+        values = context.values
         # The executor gets the agent's prompt by itself, with the agent.
         messages = await speaker_messages(request, head, agent.without_prompt, values, self._journal, self._functions)
         tools = await self._tools.of_agent(agent, values) if isinstance(context.executor, ExecutionEngine) else []

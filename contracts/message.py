@@ -88,6 +88,10 @@ class TokenUsage(JsonModel):
         costs = [each for each in (self.cost, other.cost) if each is not None]
         return TokenUsage(**total, **({"cost": round(sum(costs), 9)} if costs else {}))
 
+    def with_cost(self, cost: float) -> "TokenUsage":
+        """The same counts with what they have cost, in US dollars."""
+        return self.model_copy(update={"cost": cost})
+
 
 _COUNTED = tuple(name for name in TokenUsage.model_fields if name != "cost")
 
@@ -195,6 +199,10 @@ class Message(JsonModel):
     def named(self, name: str) -> "Message":
         """The message as that of an agent or a tool with this name."""
         return self.model_copy(update={"name": name})
+
+    def with_usage(self, usage: TokenUsage | None) -> "Message":
+        """The message with the usage of the call that it answers."""
+        return self.model_copy(update={"usage": usage})
 
     def with_content(self, content: str) -> "Message":
         """The message with another text."""

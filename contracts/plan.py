@@ -137,6 +137,10 @@ class AgentPlan(JsonModel):
         """Its tool of that name; one that a model has made up has the usual settings."""
         return next((tool for tool in self.tools if tool.name == name), ToolPlan(name=name))
 
+    def of_default_agent(self, agent_id: str) -> "AgentPlan":
+        """The plan as that of a default agent with this id."""
+        return self.model_copy(update={"default_agent": agent_id})
+
     @property
     def speaker(self) -> str:
         """The id of its manifest, or of the default agent."""
@@ -232,6 +236,10 @@ class TargetPlan(JsonModel):
     workflow: str
     turn: Annotated[AgentPlan | ToolTarget, Field(discriminator="kind")] | None = None
 
+    def with_turn(self, turn: AgentPlan | ToolTarget) -> "TargetPlan":
+        """The target whose turn the query itself takes."""
+        return self.model_copy(update={"turn": turn})
+
 
 class QueryPlan(JsonModel):
     """The targets of a query, its timeout, and the conversation that it continues, if there is one.
@@ -249,6 +257,10 @@ class QueryPlan(JsonModel):
     conversation: ConversationPlan | None = None
     ttl: float | None = None
     cancel: bool = False
+
+    def taking_turn(self, target: TargetPlan) -> "QueryPlan":
+        """The plan of a query that takes the turn of its only target."""
+        return self.model_copy(update={"targets": (target,)})
 
     def under(self, budget: Budget | None) -> "QueryPlan":
         """The plan with a budget that people have raised."""

@@ -55,6 +55,11 @@ class TaskQueues(JsonModel):
     priority: int | None = None
     tenant: str | None = None
 
+    def ordered(self, priority: int | None, tenant: str | None) -> "TaskQueues":
+        """The same queues with the priority and the fairness key of a run, where it has them."""
+        order = {"priority": priority, "tenant": tenant}
+        return self.model_copy(update={name: value for name, value in order.items() if value})
+
     def for_model(self, name: str) -> str | None:
         """The task queue for the calls of a model."""
         return self.limited.get(name, self.models)
@@ -76,6 +81,13 @@ class Pinned(JsonModel):
     journal: JournalName | None = None
     notices: tuple[str, ...] = ()
     traced: bool = False
+
+    def of_root_run(
+        self, question: str, before: Head | None, journal: JournalName, notices: tuple[str, ...]
+    ) -> "Pinned":
+        """The result for a run that a client has started."""
+        root = {"question": question, "before": before, "journal": journal, "notices": notices}
+        return self.model_copy(update=root).without_defaults
 
 
 class AskModelRequest(JsonModel):
