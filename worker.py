@@ -108,7 +108,7 @@ async def run_worker(
             secrets,
             Discovery(tools, executors, secrets),
             TaskQueues.model_validate(settings.activity_queues),
-            brought=settings.inline_manifests,
+            inline_manifests=settings.inline_manifests,
             identity=identity,
             name=journal_identity.name,
             attributes=KnownAttributes(client),

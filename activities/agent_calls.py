@@ -111,7 +111,7 @@ class AgentActivities:
         record = CallRecord(self._journal, self._secrets, request.thread.head, key)
         seconds = parse_duration(executor.spec.timeout).total_seconds()
         left_open = Execution(agent, executor, values, record, messages=(), seconds=seconds)
-        return CancelAgentResult(asked=await (await self._executors.of(executor)).cancel(left_open))
+        return CancelAgentResult(requested=await (await self._executors.of(executor)).cancel(left_open))
 
     async def _execute(self, executor: AgentExecutor, execution: Execution) -> list[Message]:
         span = call_span("invoke_agent", execution.agent.name, lambda: _agent_attributes(execution.agent))
@@ -133,7 +133,8 @@ class AgentActivities:
         return _Context(agent, executor, schema, values.used_by(agent))
 
     async def _execution(self, request: AskModelRequest, head: Head, context: _Context, key: str) -> Execution:
-        agent, values = context.agent, context.values
+        agent = context.agent
+        values = context.values
         # The executor gets the agent's prompt by itself, with the agent.
         messages = await speaker_messages(request, head, agent.without_prompt, values, self._journal, self._functions)
         tools = await self._tools.of_agent(agent, values) if isinstance(context.executor, ExecutionEngine) else []

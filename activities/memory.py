@@ -132,7 +132,8 @@ def with_results(messages: Iterable[Message]) -> list[Message]:
 
 def holds(stored: Sequence[Message], wanted: Sequence[Message], first: int) -> bool:
     """Whether messages stand in a row among those that are stored, from the place ``first`` on."""
-    keys, sought = [*map(_key, stored)], [*map(_key, wanted)]
+    keys = [*map(_key, stored)]
+    sought = [*map(_key, wanted)]
     return any(keys[place : place + len(sought)] == sought for place in range(first, len(keys) - len(sought) + 1))
 
 
@@ -146,7 +147,8 @@ def _key(message: Message) -> tuple[object, ...]:
 PAGE_SIZE = 500
 """Messages that are asked for at once."""
 
-MAX_MESSAGES, MAX_PAGES = 20_000, 200
+MAX_MESSAGES = 20_000
+MAX_PAGES = 200
 """Messages of one conversation, and answers in which they come."""
 
 MAX_OBJECTS = 100_000
@@ -218,7 +220,8 @@ class HttpMemory:
         count = pages = 0
         while said := page.said:
             yield said
-            count, pages = count + len(said), pages + 1
+            count += len(said)
+            pages += 1
             if count > MAX_MESSAGES or pages > MAX_PAGES:
                 bounds = f"{MAX_MESSAGES:,} messages or {MAX_PAGES} pages"
                 raise MemoryRejected(f"{memory.id} has more than {bounds} in one conversation")
@@ -254,7 +257,8 @@ class HttpMemory:
             raise MemoryUnavailable(f"{memory.id} can't be reached: {error or type(error).__name__}") from None
         if response.is_success or (optional and response.status_code in (404, 405)):
             return response
-        status, words = response.status_code, " ".join(response.text.split())[:MAX_ERROR_TEXT]
+        status = response.status_code
+        words = " ".join(response.text.split())[:MAX_ERROR_TEXT]
         text = f"{memory.id} answered HTTP {status} {response.reason_phrase}".strip() + (f": {words}" if words else "")
         if status in (401, 403):
             raise KeyRefused(text)
@@ -290,7 +294,8 @@ class MemoryActivities:
     @activity.defn(name="recall")
     async def recall(self, request: RecallRequest) -> RecallResult:
         """The thread with the question in the conversation; another attempt returns the same place."""
-        thread, row_id = request.thread, f"{idempotency_key()}/question"
+        thread = request.thread
+        row_id = f"{idempotency_key()}/question"
         row = await self._journal.find(row_id)
         if row is None:
             before = await self._read(request)
@@ -326,7 +331,8 @@ class MemoryActivities:
 
         Summaries are not sent: nobody said them, and whoever reads the service would take them for messages.
         """
-        conversation, before = request.conversation, request.before
+        conversation = request.conversation
+        before = request.before
         head = await self._journal.append(before, request.items, key)
         rows = await self._journal.read(head, lambda row: row.parent == before.id)
         said = [row.message for row in rows if row.message.summarizes is None]

@@ -96,7 +96,8 @@ class ModelActivities:
         return _Speaker(speaker, model, schema, values.used_by(speaker))
 
     async def _model_request(self, request: AskModelRequest, head: Head, speaker: _Speaker) -> ModelRequest:
-        resource, values = speaker.resource, speaker.values
+        resource = speaker.resource
+        values = speaker.values
         messages = await speaker_messages(request, head, resource, values, self._journal, self._functions)
         tools = await self._tools.of_agent(resource, values) if isinstance(resource, Agent) else []
         return ModelRequest(
@@ -146,7 +147,8 @@ class ModelActivities:
 
     async def _team_history(self, selection: SpeakerSelection) -> list[Message]:
         """The question, and what the team's context window keeps of the conversation, after the newest summary."""
-        thread, window = selection.request.thread, selection.team.spec.context_window
+        thread = selection.request.thread
+        window = selection.team.spec.context_window
         question = await self._journal.row(thread.question)
         rows = await self._journal.read(thread.head, window_end(thread.question, thread.head.depth, window))
         summary, history = history_within(rows, thread.question, thread.head.depth, window)

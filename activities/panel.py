@@ -172,7 +172,8 @@ class PromptSections:
 
     def judge(self) -> str:
         """For the judge: by default without names, and each round in random order."""
-        spec, random_order = self.transcript.team.spec, random.Random(self.seed)
+        spec = self.transcript.team.spec
+        random_order = random.Random(self.seed)
         said: list[Contribution] = []
         for _, entries in groupby(self.transcript.contributions, lambda each: each.round):
             this_round = [*entries]
@@ -238,7 +239,8 @@ def _by_both(entry: Contribution) -> str:
     return f"{entry.agent_name} [{entry.stance}]" if entry.stance else entry.agent_name
 
 
-MEMBER, ROLE = "Seat", "Part"
+MEMBER = "Seat"
+ROLE = "Part"
 """The first word of the id of a default member, and of the default agent of another role. Both are stored."""
 
 
@@ -267,7 +269,8 @@ def panel_output_schema(catalog: Catalog, brief: SpeakerBrief | None) -> JsonObj
 
 def default_agent(team: Team, role: str, name: str, catalog: Catalog) -> Agent:
     """The default agent of a member or role. Its prompt is a template of ``resources.panel.PROMPT_NAMES``."""
-    spec, own = team.spec, getattr(team.spec.prompts or Prompts(), role)
+    spec = team.spec
+    own = getattr(team.spec.prompts or Prompts(), role)
     model = spec.model
     return Agent(
         api_version=API_VERSION,
@@ -372,7 +375,8 @@ class SpeakerContext:
         return "\n\n".join((base, *rest))
 
     async def _names(self, functions: FunctionRegistry) -> dict[str, str]:
-        brief, spec = self.brief, self.team.spec
+        brief = self.brief
+        spec = self.team.spec
         member = spec.members[brief.member_index] if brief.member_index is not None else Member(name=brief.part)
         return {
             "Name": self.name,
@@ -417,7 +421,8 @@ async def speaker_messages(
     functions: FunctionRegistry,
 ) -> list[Message]:
     """The messages for a speaker up to ``head``, with its system prompt first if it has one."""
-    thread, begun = request.thread, request.begun
+    thread = request.thread
+    begun = request.begun
     agent = speaker if isinstance(speaker, Agent) else None
     if agent and request.brief:
         rows = await journal.read(head)

@@ -48,7 +48,7 @@ class PeopleActivities:
 
     async def _schema(self, request: CheckReplyRequest) -> JsonObject | None:
         if request.team is None:
-            return request.asked
+            return request.reply_schema
         team = find_team(await self._journal.catalog(request.thread.catalog), request.team)
         return next((m.output_schema for m in team.spec.members if m.name_in_team == request.member), None)
 

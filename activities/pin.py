@@ -8,7 +8,7 @@ from temporalio import activity
 
 from ..contracts.errors import BatonError, InvalidInput, InvalidManifest, NotCarriedOut, UnknownResource
 from ..contracts.message import Head, Message
-from ..contracts.plan import ConversationPlan, Plan, QueryPlan, TargetPlan
+from ..contracts.plan import AgentPlan, ConversationPlan, Plan, QueryPlan, TargetPlan, ToolTarget
 from ..contracts.requests import JournalName, Pinned, PinRequest, TaskQueues
 from ..contracts.text import truncate
 from ..contracts.turn import Thread
@@ -41,7 +41,8 @@ from .runtime.settings import InlineManifests
 
 def query_plan(query: Query, catalog: Catalog, ttl: float | None, dialect: Dialect | None = None) -> QueryPlan:
     """The plan of a query; ``ttl`` in seconds is for one without. In ARK's dialect, a selector finds one target."""
-    targets, named = [], any(query.targets())
+    targets = []
+    named = any(query.targets())
     for reference in catalog.targets(query)[: 1 if dialect == "ark" and not named else None]:
         found = find(catalog, reference)
         kind = TARGETS[found.kind]
@@ -118,10 +119,11 @@ def _with_turn(query: QueryPlan, catalog: Catalog) -> QueryPlan:
     if not isinstance(found, Agent | Model | Tool):
         return query
     turn = build_plan(found, catalog, target.workflow)
-    return query.model_copy(update={"targets": (target.model_copy(update={"turn": turn}),)})
+    assert isinstance(turn, AgentPlan | ToolTarget)
+    return query.taking_turn(target.with_turn(turn))
 
 
-def load_brought(request: PinRequest) -> Loaded:
+def load_inline(request: PinRequest) -> Loaded:
     """The manifests in the request; its ``spec`` is that of a query. Raises InvalidManifest or InvalidInput."""
     given: list[tuple[str, JsonObject]] = [(f"resources[{n}]", each) for n, each in enumerate(request.resources)]
     if request.spec is not None:
@@ -173,7 +175,7 @@ class Pin:
         discovery: Discovery,
         queues: TaskQueues,
         *,
-        brought: InlineManifests,
+        inline_manifests: InlineManifests,
         identity: str,
         name: JournalName,
         attributes: KnownAttributes,
@@ -181,11 +183,18 @@ class Pin:
         dialect: Dialect = "baton",
         traced: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._journal, self._own, self._secrets, self._discovery = journal, own, secrets, discovery
-        self._accepts, self._queues, self._identity, self._name = brought, queues, identity, name
-        self._query_ttl, self._dialect = query_ttl, None if dialect == "baton" else dialect
-        self._traced = traced
+        self._journal = journal
+        self._own = own
+        self._secrets = secrets
+        self._discovery = discovery
+        self._queues = queues
+        self._inline_manifests = inline_manifests
+        self._identity = identity
+        self._name = name
         self._attributes = attributes
+        self._query_ttl = query_ttl
+        self._dialect = None if dialect == "baton" else dialect
+        self._traced = traced
 
     @activity.defn(name="pin")
     async def pin(self, request: PinRequest) -> Pinned:
@@ -213,21 +222,31 @@ class Pin:
         values = await ValueResolver.of_catalog(self._journal, catalog, self._secrets, workflow_id())
         catalog = await self._discovery.pin(values)
         start, plan = await asyncio.to_thread(_plan, request, catalog, self._query_ttl, self._dialect)
-        asked = replace(values, catalog=catalog).question(start) if isinstance(start, Query) else None
-        question = asked or Message(role="user", content=request.input or "")
+        if isinstance(start, Query):
+            question = replace(values, catalog=catalog).question(start)
+        else:
+            question = Message(role="user", content=request.input or "")
         run = activity.info().workflow_run_id or ""
         before = await self._place(plan)
         row = await self._journal.begin(catalog, run, before, question)
-        name = catalog_id(catalog)
-        thread = Thread(catalog=name, question=row.id, head=row.head, run=root_id(), dialect=self._dialect)
-        thread = _below(start, thread.model_copy(update={"account": run} if catalog.has_budgets else {}))
+        thread = Thread(
+            catalog=catalog_id(catalog),
+            question=row.id,
+            head=row.head,
+            run=root_id(),
+            account=run if catalog.has_budgets else None,
+            dialect=self._dialect,
+        )
         labels = start.metadata.labels
-        order = {k: v for k, v in (("priority", priority_of(labels)), ("tenant", tenant_of(labels))) if v}
-        pinned = await self._pinned(thread, plan, self._queues.model_copy(update=order))
-        shown = truncate(await self._secrets.redact_long(question.content), MAX_SHOWN_QUESTION)
-        other: dict[str, object] = {"question": shown, "before": row.before if row.before.id else None}
-        other |= {"journal": self._name, "notices": catalog.notices}
-        return pinned.model_copy(update={key: each for key, each in other.items() if each})
+        pinned = await self._pinned(
+            _below(start, thread), plan, self._queues.ordered(priority_of(labels), tenant_of(labels))
+        )
+        return pinned.of_root_run(
+            question=truncate(await self._secrets.redact_long(question.content), MAX_SHOWN_QUESTION),
+            before=row.before if row.before.id else None,
+            journal=self._name,
+            notices=catalog.notices,
+        )
 
     async def _place(self, plan: Plan) -> Head:
         """Where the question stands: after what was said in a query's conversation, if the journal keeps that."""
@@ -243,14 +262,19 @@ class Pin:
         )
 
     async def _pinned(self, thread: Thread, plan: Plan, queues: TaskQueues) -> Pinned:
-        """The result; fields with their default value stay unset, so that they take no space in the history."""
-        shown = await self._attributes.known()
-        other = {"route": None if queues == TaskQueues() else queues, "traced": self._traced(), **shown}
-        return Pinned(thread=thread, plan=plan).model_copy(update={key: each for key, each in other.items() if each})
+        attributes = await self._attributes.known()
+        return Pinned(
+            thread=thread,
+            plan=plan,
+            route=queues,
+            traced=self._traced(),
+            searchable=attributes["searchable"],
+            shows_cost=attributes["shows_cost"],
+        ).without_defaults
 
     def _resolve(self, request: PinRequest, own: Catalog) -> Catalog:
         """A catalog of all that the run needs, of the request or of the worker's ``own``."""
-        loaded = load_brought(request)
+        loaded = load_inline(request)
         known = loaded.catalog.overlaid_on(own)
         start = find_start(request, known)
         catalog, unknown = known.needed_by(start)
@@ -262,26 +286,28 @@ class Pin:
             raise UnknownResource(f"known neither to the run nor to its worker: {needs}")
         for each in catalog.manifests:
             if isinstance(each, MCPServer) and self._brings(each, catalog):
-                brought = f"{each.id}: spec.command: a run may not bring a command to its worker"
-                raise InvalidInput(f"{brought}: start the worker with this MCPServer")
+                raise InvalidInput(
+                    f"{each.id}: spec.command: a run may not bring a command to its worker: start the worker with this "
+                    "MCPServer"
+                )
         if broken := [*violations(catalog), *unknown_parameters(start, catalog)]:
             raise InvalidManifest("; ".join(f"{manifest.id}: {text}" for manifest, _, text in broken))
         catalog = self._marked(loaded.catalog, catalog, own)
         check_overrides(catalog)
         return with_rights(catalog, own, start).prepared()
 
-    def _marked(self, brought: Catalog, catalog: Catalog, own: Catalog) -> Catalog:
-        """The run's catalog, which says what of it is not the worker's own. What was noted here is its owner's own.
+    def _marked(self, inline: Catalog, catalog: Catalog, own: Catalog) -> Catalog:
+        """The run's catalog with the ids of its inline manifests. One that this process has noted counts as its own.
 
-        Raises InvalidInput if the worker takes no manifest of a run: a Query is a question, and no manifest.
+        Raises InvalidInput if the worker accepts no inline manifests but queries.
         """
-        if self._secrets.is_noted(brought.prepared().sha):
-            if catalog.sha == brought.sha:
+        if self._secrets.is_noted(inline.prepared().sha):
+            if catalog.sha == inline.sha:
                 return catalog
-            return catalog.with_manifests(catalog.manifests, made_from=brought.sha)
-        others = catalog.non_worker_manifest_ids(own) if self._accepts != "all" else ()
-        refused = [each for each in others if brought.by_id(each) and not each.startswith("Query/")]
-        if refused and self._accepts == "none":
+            return catalog.with_manifests(catalog.manifests, made_from=inline.sha)
+        others = catalog.non_worker_manifest_ids(own) if self._inline_manifests != "all" else ()
+        refused = [each for each in others if inline.by_id(each) and not each.startswith("Query/")]
+        if refused and self._inline_manifests == "none":
             raise InvalidInput(
                 f"this worker runs its own manifests alone (BATON_INLINE_MANIFESTS=none), and the run brings or "
                 f"changes {', '.join(refused)}"

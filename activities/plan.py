@@ -39,7 +39,7 @@ def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> Agen
     owner = team if team and not agent.spec.context_window else agent
     window = owner.spec.context_window.used_in(owner.namespace) if owner.spec.context_window else None
     if executor := find_executor(agent, catalog):
-        plan = AgentPlan(
+        return AgentPlan(
             kind="agent",
             name=agent.name,
             namespace=agent.namespace,
@@ -49,9 +49,8 @@ def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> Agen
             engine=executor.name,
             timeout=parse_duration(executor.spec.timeout).total_seconds(),
             budget=agent.budget,
+            questions=_questions(executor),
         )
-        questions = _questions(executor)
-        return plan.model_copy(update={"questions": questions}) if questions else plan
     models = model_chain(agent, catalog)
     return AgentPlan(
         kind="agent",
@@ -68,18 +67,24 @@ def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> Agen
 
 
 def _tool_plan(given: AgentTool, reference: Reference | None, catalog: Catalog) -> ToolPlan:
-    """How a tool is used; fields with their default value stay unset, so that they take no space in the history."""
+    """How an agent uses one of its tools: the settings in its own manifest count before those of the Tool."""
     tool = find(catalog, reference) if reference else None
-    timeout = tool_timeout(tool, catalog) if isinstance(tool, Tool) else None
-    plan = ToolPlan(name=given.name, on_error=given.on_error, timeout=timeout)
-    said = given.untrusted_content
-    untrusted = said if said is not None else isinstance(tool, Tool) and tool.is_untrusted
-    asks, own = (_asks(tool, catalog), tool.spec.approval) if isinstance(tool, Tool) else (None, None)
-    rule = tool.id if isinstance(tool, Tool) else given.name
-    approval = _approval(strictest(own, given.approval), rule)
-    questions = _questions(mcp_server_of(tool, catalog)) if isinstance(tool, Tool) else None
-    other = {"untrusted": untrusted, "asks": asks, "approval": approval, "questions": questions}
-    return plan.model_copy(update={key: each for key, each in other.items() if each})
+    if not isinstance(tool, Tool):
+        return ToolPlan(
+            name=given.name,
+            on_error=given.on_error,
+            untrusted=bool(given.untrusted_content),
+            approval=_approval(strictest(given.approval), given.name),
+        ).without_defaults
+    return ToolPlan(
+        name=given.name,
+        on_error=given.on_error,
+        timeout=tool_timeout(tool, catalog),
+        untrusted=tool.is_untrusted if given.untrusted_content is None else given.untrusted_content,
+        asks=_asks(tool, catalog),
+        approval=_approval(strictest(tool.spec.approval, given.approval), tool.id),
+        questions=_questions(mcp_server_of(tool, catalog)),
+    ).without_defaults
 
 
 def _asks(tool: Tool, catalog: Catalog) -> DelegatePlan | None:
@@ -95,9 +100,8 @@ def _asks(tool: Tool, catalog: Catalog) -> DelegatePlan | None:
 def _approval(rule: Approval | None, manifest: str) -> ApprovalPlan | None:
     if rule is None or not rule.required:
         return None
-    plan = ApprovalPlan(rule=manifest)
-    other = {"timeout": rule.seconds, "proceeds": rule.on_timeout == "proceed"}
-    return plan.model_copy(update={key: each for key, each in other.items() if each})
+    proceeds = rule.on_timeout == "proceed"
+    return ApprovalPlan(rule=manifest, timeout=rule.seconds, proceeds=proceeds).without_defaults
 
 
 def _questions(server: Manifest | None) -> QuestionsPlan | None:
@@ -105,8 +109,8 @@ def _questions(server: Manifest | None) -> QuestionsPlan | None:
     given = server.spec.questions if isinstance(server, MCPServer | A2AServer) else None
     if server is None or given is None:
         return None
-    other = {"timeout": given.seconds, "skips": given.on_timeout == "skip"}
-    return QuestionsPlan(server=server.id).model_copy(update={key: each for key, each in other.items() if each})
+    skips = given.on_timeout == "skip"
+    return QuestionsPlan(server=server.id, timeout=given.seconds, skips=skips).without_defaults
 
 
 def model_plan(model: Model, catalog: Catalog) -> AgentPlan:
@@ -123,10 +127,15 @@ def model_plan(model: Model, catalog: Catalog) -> AgentPlan:
 
 def tool_plan(tool: Tool, catalog: Catalog) -> ToolTarget:
     """How a tool is used by itself."""
-    plan = ToolTarget(kind="tool", name=tool.name, namespace=tool.namespace, timeout=tool_timeout(tool, catalog))
-    asks, approval = _asks(tool, catalog), _approval(tool.spec.approval, tool.id)
-    other = {"asks": asks, "approval": approval, "questions": _questions(mcp_server_of(tool, catalog))}
-    return plan.model_copy(update={key: each for key, each in other.items() if each})
+    return ToolTarget(
+        kind="tool",
+        name=tool.name,
+        namespace=tool.namespace,
+        timeout=tool_timeout(tool, catalog),
+        asks=_asks(tool, catalog),
+        approval=_approval(tool.spec.approval, tool.id),
+        questions=_questions(mcp_server_of(tool, catalog)),
+    )
 
 
 def tool_timeout(tool: Tool, catalog: Catalog) -> float | None:
@@ -139,7 +148,9 @@ def tool_timeout(tool: Tool, catalog: Catalog) -> float | None:
 
 def team_plan(team: Team, catalog: Catalog, dialect: Dialect | None = None) -> TeamPlan:
     """The plan of a team, with the plans of its members. In ARK's dialect, ``maxTurns`` is a normal end by default."""
-    spec, given = team.spec, "on_max_turns" in team.spec.model_fields_set
+    spec = team.spec
+    ends_as_in_ark = dialect == "ark" and "on_max_turns" not in spec.model_fields_set
+    is_unbounded = spec.max_turns is None and spec.is_endless and team in unbounded_teams(catalog)
     members = zip(spec.members, team.members(), strict=True)
     roles = {role: _role(role, reference, team, catalog) for role, reference in team.role_holders()}
     aggregator = roles.pop("aggregator", None)
@@ -149,8 +160,8 @@ def team_plan(team: Team, catalog: Catalog, dialect: Dialect | None = None) -> T
         namespace=team.namespace,
         strategy=spec.strategy,
         members=tuple(_speaker(member, reference, "member", team, catalog) for member, reference in members),
-        max_turns=spec.max_turns,
-        on_max_turns="complete" if dialect == "ark" and not given else spec.on_max_turns,
+        max_turns=spec.default_max_turns if is_unbounded else spec.max_turns,
+        on_max_turns="complete" if ends_as_in_ark else spec.on_max_turns,
         loops=spec.loops,
         edges=_edges(team),
         selector=_selector(team, catalog) if spec.strategy == "selector" else None,
@@ -162,10 +173,9 @@ def team_plan(team: Team, catalog: Catalog, dialect: Dialect | None = None) -> T
         panel=_panel(team, roles) if spec.is_panel else None,
         budget=team.budget,
         dialect=dialect,
+        bounded_by_default=is_unbounded,
     )
-    if spec.max_turns is None and spec.is_endless and team in unbounded_teams(catalog):
-        return plan.model_copy(update={"max_turns": team.spec.default_max_turns, "bounded_by_default": True})
-    return plan
+    return plan.without_defaults
 
 
 def _panel(team: Team, roles: dict[str, MemberPlan]) -> PanelPlan:
@@ -210,18 +220,19 @@ def _speaker(speaker: Speaker, reference: Reference, role: str, team: Team, cata
 
 
 def _human(member: Member, team: Team) -> HumanMember:
-    plan = HumanMember(kind="human", name=member.name_in_team, namespace=team.namespace)
-    other = {
-        "timeout": parse_duration(member.timeout).total_seconds() if member.timeout else None,
-        "skips": member.on_timeout == "skip",
-        "checked": member.output_schema is not None,
-    }
-    return plan.model_copy(update={key: each for key, each in other.items() if each})
+    return HumanMember(
+        kind="human",
+        name=member.name_in_team,
+        namespace=team.namespace,
+        timeout=parse_duration(member.timeout).total_seconds() if member.timeout else None,
+        skips=member.on_timeout == "skip",
+        checked=member.output_schema is not None,
+    ).without_defaults
 
 
 def _default(role: str, name: str, team: Team, catalog: Catalog) -> AgentPlan:
     plan = agent_plan(default_agent(team, role, name, catalog), catalog, team)
-    return plan.model_copy(update={"default_agent": default_agent_id(team, role, name)})
+    return plan.of_default_agent(default_agent_id(team, role, name))
 
 
 def _edges(team: Team) -> tuple[EdgePlan, ...]:
@@ -231,7 +242,8 @@ def _edges(team: Team) -> tuple[EdgePlan, ...]:
 
 
 def _selector(team: Team, catalog: Catalog) -> SelectorPlan:
-    chain, selector = selector_model_chain(team, catalog), team.spec.selector
+    chain = selector_model_chain(team, catalog)
+    selector = team.spec.selector
     return SelectorPlan(
         models=tuple(each.name for each in chain),
         model_timeout=longest_timeout(chain),

@@ -86,8 +86,10 @@ class RunActivities:
         return ExpireResult(runs=len(tree), journal_kept=kept)
 
     async def _delete_rows(self, client: Client, runs: set[str]) -> bool:
-        """Deletes the rows of the runs, unless somebody goes on from them. Extends ``runs`` by what is below them and
-        unknown to Temporal by now."""
+        """Deletes the rows of the runs, unless another run continues from them.
+
+        Extends ``runs`` by what is below them and unknown to Temporal by now.
+        """
         engine = self._journal.database.engine
         while others := await engine.run(partial(runs_after, runs=runs)):
             if await _is_any_known(client, others):
@@ -100,7 +102,8 @@ class RunActivities:
 
     async def _delete_long_values(self, client: Client, workflow_id: str, runs: set[str]) -> None:
         """Deletes the long values of the query's family of workflows, unless others are of that family, too."""
-        before, family = datetime.now(UTC), workflow_family(workflow_id)
+        before = datetime.now(UTC)
+        family = workflow_family(workflow_id)
         first = workflow_id.partition("/")[0].replace("\\", "\\\\").replace("'", "\\'")
         async for each in client.list_workflows(f"WorkflowId STARTS_WITH '{first}'"):
             if each.run_id not in runs and workflow_family(each.id) == family:
@@ -125,9 +128,11 @@ async def _cause(client: Client, pending: PendingActivityInfo) -> Cause:
     """The failure of the last attempt. While a call waits for its next attempt, that one is counted already."""
     error = await client.data_converter.decode_failure(pending.last_failure)
     waits = pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
-    family, kind = "TimeoutError", type(error).__name__
+    family = "TimeoutError"
+    kind = type(error).__name__
     if isinstance(error, ApplicationError):
-        family, kind = str(error.details[0]) if error.details else "ActivityError", error.type or kind
+        family = str(error.details[0]) if error.details else "ActivityError"
+        kind = error.type or kind
     return Cause(
         family=family,
         type=kind,
@@ -147,7 +152,7 @@ async def _closed_tree(client: Client, request: ExpireRequest) -> list[RunExecut
 
 
 async def _is_any_reset(client: Client, tree: list[RunExecution], runs: set[str]) -> bool:
-    """Whether one of these executions goes on in another, as it was reset: that reads rows, and may have none yet."""
+    """Whether one of these executions continues in another, as it was reset: that reads rows, and may have none yet."""
     first_runs = {each.first_run_id for each in tree}
     for workflow_id in {each.workflow_id for each in tree}:
         try:

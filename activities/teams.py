@@ -69,7 +69,8 @@ class TeamActivities:
     @activity.defn(name="perform")
     async def perform(self, request: PerformRequest) -> PerformResult:
         """Returns what the journal holds for this activity; calls the function only if there is nothing."""
-        brief, row_id = request.brief, f"{idempotency_key()}/reply"
+        brief = request.brief
+        row_id = f"{idempotency_key()}/reply"
         attributes = partial(_attributes, request.function)
         if row := await self._journal.find(row_id):
             found_call("execute_tool", request.function, attributes, kind="internal")

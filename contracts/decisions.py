@@ -38,7 +38,7 @@ class PendingDecision(JsonModel):
     whom it waits for. It waits from ``since`` until ``until``, or without a limit. ``kind`` ``approval``: whether the
     ``tool`` may be called with ``arguments`` (JSON text); ``question``: what ``speaker``, a person, replies to it;
     ``budget``: whether the budget of ``speaker`` is raised by ``arguments``. ``rule`` is the id of the manifest that
-    asks for it, for which a decision may be remembered. ``decision`` is what was decided, until the run goes on.
+    asks for it, for which a decision may be remembered. ``decision`` is the decision, until the run continues.
 
     A server (``asked_by``, such as ``MCPServer/default/shop``) may also ask a question, in a call of ``speaker``. That
     can be declined; an answer has to fit ``reply_schema``, and ``record`` is that of the ``Question``.
@@ -67,7 +67,7 @@ class PendingDecision(JsonModel):
 class ApproveRequest(JsonModel):
     """The update ``approve``: yes or no to the ``call`` with that id, by whom, with other arguments, or for all calls.
 
-    A rejection has no arguments; its ``reason`` is told to the model.
+    A rejection has no arguments; the model receives its ``reason``.
     """
 
     call: str
@@ -120,7 +120,7 @@ class RememberedDecision(JsonModel):
 class DecisionsState(JsonModel):
     """What a continued run needs: what waits, what holds for rules, and who decided what lately, by id."""
 
-    asked: tuple[PendingDecision, ...] = ()
+    pending: tuple[PendingDecision, ...] = ()
     remembered: dict[str, PersonDecision] = {}
     decided: dict[str, PersonDecision] = {}
 
@@ -142,7 +142,7 @@ def decision_id(*place: str) -> str:
 class QuestionsPlan(JsonModel):
     """A ``server`` (an id) may ask a person, who has ``timeout`` seconds to answer, or all the time.
 
-    Without an answer in time the call fails, or goes on without one if it ``skips``.
+    Without an answer in time the call fails, or continues without one if it ``skips``.
     """
 
     server: str
@@ -227,19 +227,19 @@ class AskPersonRequest(JsonModel):
 
 
 class AskPersonResult(JsonModel):
-    """The result of ``ask_person``: what the person is asked, and what was said last."""
+    """The result of ``ask_person``: the question with the latest messages."""
 
     question: Text
 
 
 class CheckReplyRequest(JsonModel):
-    """``check_reply``: does a reply fit the schema of a ``member`` of a ``team`` (an id), or the ``asked`` one?"""
+    """``check_reply``: does a reply fit the schema of a ``member`` of a ``team`` (an id), or ``reply_schema``?"""
 
     thread: Thread
     text: Text
     team: str | None = None
     member: str | None = None
-    asked: JsonObject | None = None
+    reply_schema: JsonObject | None = None
 
 
 class CheckReplyResult(JsonModel):

@@ -38,7 +38,7 @@ class Cause(JsonModel):
 class BudgetReached(JsonModel):
     """A budget that lets no further call begin: the id of its owner, the limit such as ``tokens``, what follows.
 
-    If a person is asked: the ``account`` to which a yes grants ``more``, and how many ``grants`` it had before.
+    With ``onExceeded: ask``: the ``account`` to which an approval grants ``more``, and its ``grants`` so far.
     """
 
     owner: str
@@ -57,7 +57,7 @@ class BudgetReached(JsonModel):
 class Failure(Cause):
     """An error in a status: where it happened and, for a query's timeout, what went wrong before.
 
-    ``budget`` is the one that was reached, if it is the budget of somebody around, who fails as well. ``wait`` are the
+    ``budget`` is the one that was reached, if it is an enclosing budget, whose owner fails as well. ``wait`` are the
     seconds after which the call is tried, which has not begun because a circuit breaker is open.
     ``dialect`` is that of a run that could not be pinned.
     """
@@ -222,7 +222,7 @@ class RightMissing(AuthenticationFault):
 
 
 class AuthorizationRequired(AuthenticationFault):
-    """An agent of an A2AServer waits until somebody authorizes it."""
+    """An agent of an A2AServer waits for an authorization."""
 
 
 class ModelRejected(ModelFault):
@@ -298,11 +298,11 @@ class BadArguments(ToolFault):
 
 
 class CallRejected(ToolFault):
-    """A tool call was rejected by a person, or nobody has approved it in time."""
+    """A tool call was rejected by a person, or not approved in time."""
 
 
 class NotApproved(ToolFault):
-    """A tool call that needs a person's yes was to be carried out without one."""
+    """A tool call that needs human approval was about to be executed without it."""
 
 
 class FilterFailed(ToolFault):
@@ -344,7 +344,7 @@ class BudgetExceeded(BudgetFault):
 
 
 class JournalUnavailable(MemoryFault):
-    """The journal can't be reached; or, without a retry, its database refuses what is asked of it."""
+    """The journal can't be reached; or, without a retry, its database refuses a statement."""
 
     retryable = True
 

@@ -15,7 +15,7 @@ from .requests import AskModelResult, ConversationItem, EvaluateResult, Pinned, 
 from .trace import OpenSpan
 from .turn import StopReason, Thread, TurnResult
 
-# Its size does not depend on the number of turns: the messages stand in the journal.
+# Conversation length does not grow the state: the messages are in the journal.
 
 
 class StopRequest(JsonModel):
@@ -50,17 +50,17 @@ class CallOutcome(JsonModel):
 class AgentState(JsonModel):
     """An agent in the middle of its turn.
 
-    ``asked`` counts its model calls and ``refused`` its answers that did not fit the output schema. ``reply`` is the
-    last reply if some of its tool calls are not done yet; ``done`` counts those that are. All messages of the turn are
-    in the conversation up to ``head``; ``messages`` are the latest of them, and ``cut`` tells that they are not all.
+    ``model_calls`` counts its model calls and ``rejected`` its answers that did not fit the output schema. ``reply`` is
+    the last reply if some of its tool calls are not done yet; ``done`` counts those that are. All messages of the turn
+    are in the conversation up to ``head``; ``messages`` are the latest of them; with ``cut`` there are earlier ones.
     ``outcomes`` are those of calls, by their number, that are done while others of the same message wait for a person.
     ``span`` is that of the turn, where traces are reported.
     """
 
     kind: Literal["agent"]
     head: Head
-    asked: int
-    refused: int = 0
+    model_calls: int
+    rejected: int = 0
     reply: AskModelResult | None = None
     done: int = 0
     ends: bool = False
@@ -75,7 +75,7 @@ class AgentState(JsonModel):
 class TeamState(JsonModel):
     """A team after some turns, perhaps in the middle of one.
 
-    ``interrupted_turn`` is the state of the turn that goes on, of the member at index ``interrupted_member``.
+    ``interrupted_turn`` is the state of the open turn, of the member at index ``interrupted_member``.
 
     ``last_speaker`` is the index of the member that spoke last and ``verdict`` the evaluation of its turn. ``said`` and
     ``repeated`` serve to detect a stall. ``strategy_state`` is the strategy's own state, as JSON.
@@ -139,8 +139,7 @@ class Continuation(JsonModel):
     """All that the next run needs.
 
     ``since`` is the start of the first run, ``inbox`` has the
-    messages that nobody has read. The names of these fields are
-    stored in histories and must not change.
+    unread messages. The names of these fields are stored in histories.
     """
 
     pinned: Pinned

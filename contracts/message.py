@@ -63,14 +63,15 @@ class PersonDecision(JsonModel):
 MAX_RECENT = 16_000
 """Bytes of older messages, from before a team's latest turn, in its status and its result.
 
-At continue-as-new they are copied twice more into the input of the next run.
+At continue-as-new they are copied twice more into the input of the next run. 4,000 would save 108 bytes of history a
+turn, but clients read the conversation of a short team in its result.
 """
 
 
 class TokenUsage(JsonModel):
     """Tokens as counted by the model's server, and calls of models and tools (ARK: queries, token usage metrics).
 
-    ``cached_tokens`` are those of the prompt that the server has read from its cache; ``prompt_tokens`` has them, too.
+    ``cached_tokens`` are prompt tokens served from the provider's cache; ``prompt_tokens`` includes them.
     ``cost`` is in US dollars, of those models whose price is known.
     """
 
@@ -86,6 +87,10 @@ class TokenUsage(JsonModel):
         total = {name: getattr(self, name) + getattr(other, name) for name in _COUNTED}
         costs = [each for each in (self.cost, other.cost) if each is not None]
         return TokenUsage(**total, **({"cost": round(sum(costs), 9)} if costs else {}))
+
+    def with_cost(self, cost: float) -> "TokenUsage":
+        """The same counts with what they have cost, in US dollars."""
+        return self.model_copy(update={"cost": cost})
 
 
 _COUNTED = tuple(name for name in TokenUsage.model_fields if name != "cost")
@@ -132,7 +137,7 @@ class RemoteTask(JsonModel):
 
     @property
     def waits(self) -> bool:
-        """Whether the task waits for somebody: for an answer, or for an authorization."""
+        """Whether the task waits for an answer or an authorization."""
         return self.state in ("input-required", "auth-required")
 
 
@@ -194,6 +199,10 @@ class Message(JsonModel):
     def named(self, name: str) -> "Message":
         """The message as that of an agent or a tool with this name."""
         return self.model_copy(update={"name": name})
+
+    def with_usage(self, usage: TokenUsage | None) -> "Message":
+        """The message with the usage of the call that it answers."""
+        return self.model_copy(update={"usage": usage})
 
     def with_content(self, content: str) -> "Message":
         """The message with another text."""

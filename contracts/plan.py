@@ -53,7 +53,7 @@ class HumanMember(JsonModel):
 
 
 class ConversationPlan(JsonModel):
-    """The conversation that a query goes on with.
+    """The conversation that a query continues.
 
     Without an ``id`` it is named like the run. ``memory`` is the name of the Memory in ``namespace`` that keeps it, and
     empty where none is named. If there is such a manifest (``remote``), the conversation is kept at its address, and
@@ -82,7 +82,7 @@ class DelegatePlan(JsonModel):
 
 
 class ApprovalPlan(JsonModel):
-    """Calls of a tool may need a person's yes, for which they wait ``timeout`` seconds, or without a limit.
+    """Calls of a tool may need human approval, for which they wait ``timeout`` seconds, or without a limit.
 
     ``rule`` is the id of the tool's manifest, or the name of a built-in tool. After the timeout a call ``proceeds``, or
     is rejected.
@@ -96,7 +96,7 @@ class ApprovalPlan(JsonModel):
 class ToolPlan(JsonModel):
     """A tool of an agent: what to do if it fails, its timeout in seconds, and whether what it answers is untrusted.
 
-    ``asks`` is whom it asks, if it does so in a child run; with ``approval``, its calls may need a person's yes;
+    ``asks`` is whom it asks, if it does so in a child run; with ``approval``, its calls may need human approval;
     with ``questions``, its server may ask a person.
     """
 
@@ -110,7 +110,7 @@ class ToolPlan(JsonModel):
 
 
 class AgentPlan(JsonModel):
-    """An agent, or a model that is asked directly: that is an agent without prompt and tools.
+    """An agent, or a model that is called directly: that is an agent without prompt and tools.
 
     ``models`` are the names of its model and of the fallback models, in order; ``model_timeout`` are the seconds that
     the slowest of them may take for an answer, if one has a timeout. ``default_agent`` is the id of a default
@@ -136,6 +136,10 @@ class AgentPlan(JsonModel):
     def tool(self, name: str) -> ToolPlan:
         """Its tool of that name; one that a model has made up has the usual settings."""
         return next((tool for tool in self.tools if tool.name == name), ToolPlan(name=name))
+
+    def of_default_agent(self, agent_id: str) -> "AgentPlan":
+        """The plan as that of a default agent with this id."""
+        return self.model_copy(update={"default_agent": agent_id})
 
     @property
     def speaker(self) -> str:
@@ -232,11 +236,15 @@ class TargetPlan(JsonModel):
     workflow: str
     turn: Annotated[AgentPlan | ToolTarget, Field(discriminator="kind")] | None = None
 
+    def with_turn(self, turn: AgentPlan | ToolTarget) -> "TargetPlan":
+        """The target whose turn the query itself takes."""
+        return self.model_copy(update={"turn": turn})
+
 
 class QueryPlan(JsonModel):
-    """The targets of a query, its timeout, and the conversation that it goes on with, if there is one.
+    """The targets of a query, its timeout, and the conversation that it continues, if there is one.
     ``ttl`` are the seconds after its end until everything that it has left is deleted. The timeout is in seconds, too.
-    With ``cancel`` it is canceled before anybody is asked.
+    With ``cancel`` it is canceled before any target is asked.
     """
 
     kind: Literal["query"]
@@ -249,6 +257,10 @@ class QueryPlan(JsonModel):
     conversation: ConversationPlan | None = None
     ttl: float | None = None
     cancel: bool = False
+
+    def taking_turn(self, target: TargetPlan) -> "QueryPlan":
+        """The plan of a query that takes the turn of its only target."""
+        return self.model_copy(update={"targets": (target,)})
 
     def under(self, budget: Budget | None) -> "QueryPlan":
         """The plan with a budget that people have raised."""

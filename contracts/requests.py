@@ -55,6 +55,11 @@ class TaskQueues(JsonModel):
     priority: int | None = None
     tenant: str | None = None
 
+    def ordered(self, priority: int | None, tenant: str | None) -> "TaskQueues":
+        """The same queues with the priority and the fairness key of a run, where it has them."""
+        order = {"priority": priority, "tenant": tenant}
+        return self.model_copy(update={name: value for name, value in order.items() if value})
+
     def for_model(self, name: str) -> str | None:
         """The task queue for the calls of a model."""
         return self.limited.get(name, self.models)
@@ -77,13 +82,20 @@ class Pinned(JsonModel):
     notices: tuple[str, ...] = ()
     traced: bool = False
 
+    def of_root_run(
+        self, question: str, before: Head | None, journal: JournalName, notices: tuple[str, ...]
+    ) -> "Pinned":
+        """The result for a run that a client has started."""
+        root = {"question": question, "before": before, "journal": journal, "notices": notices}
+        return self.model_copy(update=root).without_defaults
+
 
 class AskModelRequest(JsonModel):
     """``ask_model``: ask the model of a speaker, and append its reply after the head of a thread.
 
     ``execute_agent`` takes the same for an agent that is executed elsewhere. ``speaker`` is the id of an Agent, or of a
     Model that is asked directly. The turn's own messages begin after depth ``begun``. ``pending`` comes before it.
-    ``fallback`` is an index into the speaker's models. ``turn`` and ``turns``, the limit, are for those who watch.
+    ``fallback`` is an index into the speaker's models. ``turn`` and ``turns``, the limit, are shown to watchers.
     """
 
     thread: Thread
@@ -226,7 +238,7 @@ class UseToolRequest(JsonModel):
 class UseToolResult(JsonModel):
     """The result of ``use_tool``: the tool's message, the head after it, and whether the tool ends the turn.
 
-    With a ``question`` there is no message yet: the call goes on with the answer.
+    With a ``question`` there is no message yet: the call continues with the answer.
     """
 
     message: Message
@@ -236,7 +248,7 @@ class UseToolResult(JsonModel):
 
 
 class ReviewResult(JsonModel):
-    """The result of ``review``: whether the call needs a person's yes, and its arguments as JSON text to be shown."""
+    """The result of ``review``: whether the call needs human approval, and its arguments as JSON text to be shown."""
 
     needed: bool
     arguments: Text = "{}"
@@ -290,9 +302,9 @@ class CancelAgentRequest(JsonModel):
 
 
 class CancelAgentResult(JsonModel):
-    """The result of ``cancel_agent``: whether the server was asked to cancel a task."""
+    """The result of ``cancel_agent``: whether a request to cancel a task was sent to the server."""
 
-    asked: bool = False
+    requested: bool = False
 
 
 class LastFailuresRequest(JsonModel):
@@ -325,7 +337,7 @@ class ExpireRequest(JsonModel):
 
 
 class ExpireResult(JsonModel):
-    """How many executions were deleted, and whether the journal keeps their rows because others go on from them."""
+    """How many executions were deleted, and whether the journal keeps their rows because other runs use them."""
 
     runs: int
     journal_kept: bool = False

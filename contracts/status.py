@@ -30,7 +30,7 @@ class StatusTarget(JsonModel):
 class Response(JsonModel):
     """The result of one target. ``messages`` are the latest messages; ``head`` leads to all of them in the journal.
 
-    ``run`` is the id of the run that answers: while it goes on, its own status has what was said until now.
+    ``run`` is the id of the run that answers: while it is open, its own status has the messages so far.
     ``member_failures`` are the failures of members without whom a team has gone on.
     """
 
@@ -156,7 +156,7 @@ So the whole status stays below the threshold of external storage, and any Tempo
 """
 
 Phase = Literal["Running", "InputRequired", "Completed", "Failed", "Canceled"]
-"""The phase of a run; ``InputRequired``: it goes on, and waits for a person's decision."""
+"""The phase of a run; ``InputRequired``: it is open, and waits for a person's decision."""
 
 ArkPhase = Literal["running", "input-required", "done", "error", "canceled"]
 
@@ -179,7 +179,7 @@ def _own_phase(given: object) -> object:
 class Status(JsonModel):
     """The status of a query, or of a team or an agent that was started directly (then without ``responses``).
 
-    While the run goes on: ``paused``, the values of its ``session``, and the messages of people that are ``waiting``
+    While the run is open: ``paused``, the values of its ``session``, and the messages of people that are ``waiting``
     for the next model call. What was handed on to a child run stands in the child's status; ``runs`` are the ids of the
     child runs that go on. ``pending_decisions`` are what the run itself waits for, and ``waiting_runs`` the ids of its
     child runs that wait for a person, or have runs below them that do. ``conversation_id`` is the conversation that a
@@ -213,7 +213,7 @@ class Status(JsonModel):
 
     @property
     def is_open(self) -> bool:
-        """Whether the run goes on."""
+        """Whether the run is open."""
         return self.phase in ("Running", "InputRequired")
 
     def in_turn(self, turn: TurnResult) -> "Status":
@@ -222,7 +222,7 @@ class Status(JsonModel):
         return self.model_copy(update={"responses": responses, "message": turn.message, "token_usage": turn.usage})
 
     def with_runs(self, runs: tuple[str, ...]) -> "Status":
-        """The status with the ids of the child runs that go on."""
+        """The status with the ids of open child runs."""
         return self.model_copy(update={"runs": runs or None})
 
     def with_notices(self, notices: tuple[str, ...]) -> "Status":

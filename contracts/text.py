@@ -34,7 +34,7 @@ MAX_JSON = 4_000_000
 
 
 def parse_json(text: str, *, constants: bool = True) -> JsonValue:
-    """The JSON value of a text that nobody trusts; ``constants``: it may say NaN or Infinity.
+    """The JSON value of an untrusted text; ``constants``: it may say NaN or Infinity.
 
     Raises ValueError, also where it is too long, or nested too deeply.
     """

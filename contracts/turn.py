@@ -61,7 +61,7 @@ class TurnResult(JsonModel):
     ``max_turns`` or ``budget`` if those are to fail. ``answer`` is set if the answer is not the last message: after
     ``terminate``, or from a parallel team. ``unread`` are messages of people that came too late for a child workflow:
     its parent takes them back. ``member_failures`` are those of members without whom a team has gone on.
-    ``outer_budget`` is that of somebody around, if it has ended the turn.
+    ``outer_budget`` is an enclosing budget, if it has ended the turn.
     """
 
     head: Head
@@ -80,7 +80,7 @@ class TurnResult(JsonModel):
 
     @property
     def above(self) -> Failure | None:
-        """The budget of somebody around that has ended it, as a failure."""
+        """The enclosing budget that has ended it, as a failure."""
         if not self.outer_budget:
             return None
         if self.failure:
@@ -89,7 +89,7 @@ class TurnResult(JsonModel):
         return Failure(family="BudgetError", type="BudgetExceeded", message=text, budget=self.outer_budget)
 
     def at(self, head: Head) -> "TurnResult":
-        """The turn where the conversation goes on at ``head``."""
+        """The turn where the conversation continues at ``head``."""
         return self.model_copy(update={"head": head})
 
     def saying(self, head: Head, *messages: Message, cut: bool = False) -> "TurnResult":
@@ -151,7 +151,7 @@ class TurnResult(JsonModel):
         return self.model_copy(update={"stop_reason": "failed", "failure": failure})
 
     def ended_by(self, failure: Failure, own: str) -> "TurnResult":
-        """The turn of the manifest ``own``, ended by a failure, or by a budget: its own, or that of somebody around."""
+        """The turn of the manifest ``own``, ended by a failure, or by a budget: its own or an enclosing one."""
         reached = failure.budget
         if reached is None:
             return self.failed(failure)

@@ -48,6 +48,11 @@ class AgentTool(JsonModel):
             raise FieldError(path, f"'{self.own_name}' is not a built-in tool; {hint}")
         return self
 
+    def generated(self, name: str) -> "AgentTool":
+        """The same settings for a Tool called ``name``, one of several that this tool stands for."""
+        partial = self.partial.model_copy(update={"name": None}) if self.partial else None
+        return self.model_copy(update={"name": name, "type": None, "description": None, "partial": partial})
+
     @property
     def own_name(self) -> str:
         """The name of the built-in tool or of the manifest; ``name`` is what the agent calls it."""

@@ -166,6 +166,10 @@ class Catalog(JsonModel):
             notices=self.notices,
         ).without_defaults
 
+    def with_notices(self, notices: Iterable[str]) -> "Catalog":
+        """The catalog of the same run that continues without more."""
+        return self.model_copy(update={"notices": (*self.notices, *notices)})
+
     def with_account(self, account: str) -> "Catalog":
         """The catalog of the same run with the rights of a ServiceAccount, written as NAMESPACE/NAME."""
         return Catalog(

@@ -23,11 +23,25 @@ _HELM = re.compile(
 )
 """What only charts have. A plain ``{{.name}}`` is a placeholder of a manifest's own templates (ARK: queries)."""
 
-FREE_TEXT = {
-    *("prompt", "input", "description", "goal", "role", "stance", "terminatePrompt", "selectorPrompt"),
-    *("data", "outputSchema", "inputSchema", "annotations", "instructions", "files"),
-}
-"""Fields whose texts may have such signs of their own, because they are about them."""
+FREE_TEXT = frozenset(
+    {
+        "prompt",
+        "input",
+        "description",
+        "goal",
+        "role",
+        "stance",
+        "terminatePrompt",
+        "selectorPrompt",
+        "data",
+        "outputSchema",
+        "inputSchema",
+        "annotations",
+        "instructions",
+        "files",
+    }
+)
+"""Fields whose texts may contain such signs themselves, because they are about them."""
 
 RENDER_CHART = "looks like a template of Helm that was not rendered: run 'helm template CHART > FILE' first"
 

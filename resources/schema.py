@@ -28,6 +28,7 @@ def manifest_schema() -> JsonObject:
             "apiVersion": {"examples": [API_VERSION, PREALPHA, "v1", RBAC]},
             "kind": {"examples": [*MANIFEST_KINDS]},
         },
+        # Not `oneOf`: with it, an editor reports a mistake for the whole document rather than at its place.
         "allOf": [*_rules(kinds)],
         **definitions,
     }

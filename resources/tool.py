@@ -269,6 +269,22 @@ class Tool(Manifest):
         """The JSON Schema of its arguments."""
         return ASKING if self.asks and "input_schema" not in self.spec.model_fields_set else self.spec.input_schema
 
+    def described(self, description: str | None, input_schema: JsonObject, annotations: Annotations | None) -> "Tool":
+        """The tool with what its server says of it, where its manifest does not."""
+        spec = self.spec
+        missing: dict[str, object] = {}
+        if not (spec.description or "description" in self.metadata.annotations):
+            missing["description"] = description
+        if "input_schema" not in spec.model_fields_set:
+            missing["input_schema"] = input_schema
+        if spec.annotations is None and annotations:
+            missing["annotations"] = annotations
+        return self.model_copy(update={"spec": spec.model_copy(update=missing)})
+
+    def with_approval(self, approval: Approval | None) -> "Tool":
+        """The tool with another rule for which of its calls require approval."""
+        return self.model_copy(update={"spec": self.spec.model_copy(update={"approval": approval})})
+
     @property
     def asks(self) -> Reference | None:
         """The agent or the team that a tool of this type asks."""

@@ -31,7 +31,7 @@ class VersionedExpireWorkflow:
 
 
 async def _run(given: Sequence[JsonValue]) -> ExpireResult:
-    """Which run it is, Temporal knows, and no input says: so nobody can have another one deleted."""
+    """The run to delete is the parent, as Temporal knows it: an input can't name another one."""
     above = workflow.info().parent
     if above is None:
         raise InvalidInput("only a query starts this workflow, at its end")

@@ -53,19 +53,19 @@ class QueryMemory:
         self._lost: str | None = None
 
     def begin(self, pinned: Pinned) -> None:
-        """Takes up the plan; in a conversation of the journal, the question has its place already."""
+        """Stores the plan. In a conversation of the journal, the question has its place already."""
         assert isinstance(pinned.plan, QueryPlan)
         self._plan = pinned.plan.conversation
         if self._plan and not self._plan.remote:
             self.recalled = RecallResult(thread=pinned.thread, before=pinned.before or Head())
 
     def restore(self, plan: QueryPlan, recalled: RecallResult | None) -> None:
-        """Takes up what the run before this one has read."""
+        """Restores what the previous run has read."""
         self._plan = plan.conversation
         self.recalled = recalled
 
     async def recall(self, thread: Thread) -> Thread:
-        """The thread after what was said before. Raises ActivityFailed if that can't be read, and has to be."""
+        """The thread after the earlier messages. Raises ActivityFailed if they can't be read, and must be."""
         if self._plan and not self.recalled:
             try:
                 self.recalled = await effects.recall(self._run, RecallRequest(thread=thread, conversation=self._plan))
@@ -82,7 +82,7 @@ class QueryMemory:
         return self.recalled.thread.head if self.recalled else Head()
 
     async def remember(self, items: Iterable[ConversationItem], catalog: str) -> None:
-        """Adds what was said to the conversation, even while the run is being cancelled."""
+        """Adds items to the conversation, even while the run is being cancelled."""
         if not (self._plan and self.recalled):
             return
         asked = RowRange(after=self.recalled.before, to=self.question)
@@ -150,7 +150,7 @@ class Deadline:
         return max(timedelta(), self.at - workflow.now()) if self.at else None
 
     async def look_for_causes(self, runs: Sequence[str]) -> None:
-        """What has failed last in the runs that the timeout ends, which nobody can tell afterwards."""
+        """Looks up the latest failures in the runs that the timeout ends; afterwards they can't be found."""
         if runs:
             self._causes = await effects.last_failures(self._run, tuple(runs))
 
@@ -182,11 +182,11 @@ class QueryTurn:
 
     @property
     def state(self) -> AgentState | None:
-        """What the next run needs to go on with the turn, which is never a tool's."""
+        """The state from which the next run resumes the turn, which is never a tool's."""
         return self._turn.state if isinstance(self._turn, AgentTurn) else None
 
     def restore(self, state: AgentState | None) -> None:
-        """Takes up where the run before this one has left the turn."""
+        """Restores the turn where the previous run left it."""
         self._restored = state
 
     async def take(self, plan: AgentPlan | ToolTarget, thread: Thread) -> TurnResult:
@@ -197,7 +197,7 @@ class QueryTurn:
         return turn.of_run(self._run.stop.note)
 
     def in_status(self, status: Status) -> Status:
-        """The status of the query while it takes the turn, with what was said in it so far."""
+        """The status of the query while it takes the turn, with the turn's result so far."""
         if not self._turn:
             return status
         return status.in_turn(self._turn.so_far).with_runs(self._children.running)
@@ -256,7 +256,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             self.failure = failed.failure
 
     def begin(self, pinned: Pinned) -> None:
-        """Takes up the plan; the timeout of the query begins."""
+        """Stores the plan; the timeout of the query begins."""
         super().begin(pinned)
         assert isinstance(pinned.plan, QueryPlan)
         self.plan = pinned.plan
@@ -312,8 +312,8 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         return await self.children.execute(target.workflow, given, _place(index), thread.head, continues=True)
 
     async def _join_messages_to_answer(self) -> None:
-        """What people said too late for any target joins the conversation of the last one; if no target was asked, or
-        no manifest was found, it begins a conversation of its own."""
+        """Messages that came too late for any target join the conversation of the last one; if no target was asked, or
+        no manifest was found, they begin a conversation of their own."""
         unread = await self.close_inbox()
         index = max(self.answers, default=None)
         if index is None and unread:
@@ -323,7 +323,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             self.answers[index] = self.answers[index].at(head)
 
     async def _remember(self) -> None:
-        """Keeps what was said in the conversation that the query goes on with, also if the query has failed."""
+        """Adds the messages of the query to the conversation that it continues, also if the query has failed."""
         if self._pinned is None:
             return
         said = [*said_by_targets(self.plan.targets, self.answers, self.memory.question)]

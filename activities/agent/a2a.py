@@ -90,7 +90,8 @@ def error_of(error: Exception, server: str) -> BatonError:
     """The meaning of an exception of the SDK, or of what it uses to read an answer."""
     if isinstance(error, BatonError):
         return error
-    cause, words = _cause(error), truncate(str(error) or type(error).__name__, LONGEST)
+    cause = _cause(error)
+    words = truncate(str(error) or type(error).__name__, LONGEST)
     if isinstance(error, _BY_SERVER):
         return AgentRejected(f"{server} refuses the request: {words}")
     if isinstance(cause, httpx.HTTPStatusError):
@@ -229,8 +230,12 @@ class Progress:
     def place(self, agent: str) -> RemoteTask:
         """The place of the answer on its server."""
         state = TaskState.Name(self.state).removeprefix("TASK_STATE_").lower().replace("_", "-")
-        known = RemoteTask(agent=agent, context=self.context or None)
-        return known if not self.task else known.model_copy(update={"task": self.task, "state": state})
+        return RemoteTask(
+            agent=agent,
+            context=self.context or None,
+            task=self.task or None,
+            state=state if self.task else None,
+        )
 
     @property
     def text(self) -> str:
@@ -288,7 +293,8 @@ class Progress:
             self._on_text(f"{said}\n")
 
     def _artifact(self, artifact: Artifact, *, append: bool) -> None:
-        key, text = artifact.artifact_id, "".join(part.text for part in artifact.parts)
+        key = artifact.artifact_id
+        text = "".join(part.text for part in artifact.parts)
         known = self._artifacts.setdefault(key, [])
         if not append:
             text = text.removeprefix("".join(part.text for part in known))
@@ -336,9 +342,13 @@ class A2ACall:
     """A call of an agent with a client of its server, ``server`` in errors."""
 
     def __init__(self, client: Client, execution: Execution, progress: Progress, server: str) -> None:
-        self._client, self._execution, self._progress, self._server = client, execution, progress, server
+        self._client = client
+        self._execution = execution
+        self._progress = progress
+        self._server = server
         self._record = execution.record
-        self._is_sent, self._is_known = False, asyncio.Event()
+        self._is_sent = False
+        self._is_known = asyncio.Event()
 
     async def run(self) -> None:
         """Brings the progress to where nothing more comes by itself; raises an error of ``conversation.errors``."""
@@ -380,7 +390,8 @@ class A2ACall:
         await self._send()
 
     async def _send(self) -> None:
-        goes_on, self._is_sent = self._execution.previous, True
+        goes_on = self._execution.previous
+        self._is_sent = True
         try:
             if goes_on and goes_on.task and goes_on.waits:
                 with contextlib.suppress(TaskNotFoundError):  # the server has lost it: another one then
@@ -404,7 +415,8 @@ class A2ACall:
 
     def _message(self, parts: list[Part], task: str = "") -> SendMessageRequest:
         """The request. Its ``messageId`` is the same for all attempts, so that a server can know it again."""
-        previous, key = self._execution.previous, self._record.key
+        previous = self._execution.previous
+        key = self._record.key
         context = (previous.context if previous else None) or ""
         message = A2AMessage(message_id=key, role=Role.ROLE_USER, parts=parts, task_id=task, context_id=context)
         return SendMessageRequest(message=message)
@@ -499,7 +511,8 @@ async def read_card(http: httpx.AsyncClient, url: str) -> AgentCard:
 
 
 def _no_card(error: AgentCardResolutionError, url: str) -> BatonError:
-    status, text = error.status_code, truncate(str(error), 300)
+    status = error.status_code
+    text = truncate(str(error), 300)
     if status in (401, 403):
         return KeyRefused(f"{url} refuses to give its agent card: HTTP {status}")
     if isinstance(error.__cause__, httpx.RequestError):
@@ -560,7 +573,9 @@ class A2AExecutor:
 
     async def execute(self, execution: Execution, on_text: Callable[[str], None]) -> list[Message]:
         """The agent's answer, as one message."""
-        progress, seconds, agent = Progress(on_text), execution.seconds, execution.agent
+        progress = Progress(on_text)
+        seconds = execution.seconds
+        agent = execution.agent
         async with self._client(execution.executor, execution.values, seconds) as (client, card):
             call = A2ACall(client, execution, progress, execution.executor.id)
             running = asyncio.create_task(call.run())
@@ -610,7 +625,8 @@ class A2AExecutor:
 
     async def cancel(self, execution: Execution) -> bool:
         """Cancels the task of an earlier attempt, in CANCEL_SECONDS."""
-        progress, server = Progress(lambda _: None), execution.executor
+        progress = Progress(lambda _: None)
+        server = execution.executor
         try:
             async with asyncio.timeout(CANCEL_SECONDS), self._client(server, execution.values, CANCEL_SECONDS) as made:
                 return await A2ACall(made[0], execution, progress, server.id).cancel_earlier()

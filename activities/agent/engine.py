@@ -131,7 +131,7 @@ class EngineResponse(_Part):
             raise AgentFailed(f"the engine has no answer of agent {agent}")
         usage = TokenUsage(**self.usage.model_dump()) if self.usage else None
         messages = [_message(each, agent, engine) for each in said]
-        return [*messages[:-1], messages[-1].model_copy(update={"usage": usage})]
+        return [*messages[:-1], messages[-1].with_usage(usage)]
 
 
 def _message(said: _Said, agent: str, engine: str) -> Message:
@@ -141,7 +141,9 @@ def _message(said: _Said, agent: str, engine: str) -> Message:
 
 async def engine_request(execution: Execution) -> EngineRequest:
     """The request for an execution."""
-    agent, values, engine = execution.agent, execution.values, execution.executor
+    agent = execution.agent
+    values = execution.values
+    engine = execution.executor
     *history, asked = execution.messages
     keys = isinstance(engine, ExecutionEngine) and engine.spec.send_keys and not values.catalog.is_inline(engine.id)
     return EngineRequest(
@@ -214,7 +216,9 @@ class EngineExecutor:
 
     async def execute(self, execution: Execution, on_text: Callable[[str], None]) -> list[Message]:
         """The messages of the engine's response."""
-        engine, record, seconds = execution.executor, execution.record, execution.seconds
+        engine = execution.executor
+        record = execution.record
+        seconds = execution.seconds
         url, headers = endpoint_of(engine, execution.values)
         outbound = outbound_of(engine, url, execution.values)
         current = CurrentHeaders(engine, execution.values, headers)
@@ -279,7 +283,8 @@ def _broken_off(engine: Executor, what: str, repeatable: type[BatonError]) -> Ba
 
 
 def _refusal(engine: Executor, response: httpx.Response) -> BatonError:
-    status, words = response.status_code, " ".join(response.text.split())[:MAX_ERROR_TEXT]
+    status = response.status_code
+    words = " ".join(response.text.split())[:MAX_ERROR_TEXT]
     text = f"{engine.id} answered HTTP {status} {response.reason_phrase}".strip() + (f": {words}" if words else "")
     if status in (401, 403):
         return KeyRefused(text)

@@ -82,8 +82,8 @@ CONNECT_SECONDS = 10.0
 def outbound_of(executor: Executor | Memory, url: str, values: ValueResolver, *, private: bool = False) -> Outbound:
     """The rules for requests to a server at ``url``, and to others that it names, as in an agent card.
 
-    These may be in the worker's own network only if they are ``private``, and the server itself unless a run has
-    brought its manifest.
+    These may be in the worker's own network only if they are ``private``; the server itself may, unless its manifest is
+    an inline one.
     """
     return Outbound(
         BodyLimits(MAX_BYTES, MAX_OBJECTS),
@@ -102,7 +102,9 @@ class CurrentHeaders(httpx.Auth):
     """
 
     def __init__(self, executor: Executor, values: ValueResolver, headers: dict[str, str]) -> None:
-        self._executor, self._values, self._headers = executor, values, headers
+        self._executor = executor
+        self._values = values
+        self._headers = headers
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
         """Sends the request, and sends it again where that can help."""

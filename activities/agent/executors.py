@@ -59,7 +59,9 @@ class Discovery:
     """Asks the servers that a run needs."""
 
     def __init__(self, tools: Tools, executors: Executors, secrets: SecretStore) -> None:
-        self._tools, self._executors, self._secrets = tools, executors, secrets
+        self._tools = tools
+        self._executors = executors
+        self._secrets = secrets
 
     async def pin(self, values: ValueResolver) -> Catalog:
         """The catalog of a run that begins: with the tools of its MCP servers, and with descriptions for selectors.

@@ -117,7 +117,8 @@ class Circuit:
         if again or many:
             metrics.CIRCUITS_OPENED.record(1, **self._labels)
             metrics.CIRCUITS_OPEN.record(float(self.is_closed), **self._labels)
-            self._open_until, self._why = now + self._open_for, failed.message
+            self._open_until = now + self._open_for
+            self._why = failed.message
             what = "again" if again else f"after {self._rule.failures} failures within {self._rule.window}"
             log.warning("the circuit breaker of %s is open %s: %s", self.name, what, failed.message)
 
@@ -128,7 +129,7 @@ class Circuit:
 
 
 class Call:
-    """A call that is being made, with the name under which it is counted."""
+    """A call that is being made, with the name that it has in metrics."""
 
     def __init__(self, kind: CallKind, name: str) -> None:
         self._labels = {"kind": kind, "name": name}
@@ -172,7 +173,7 @@ class Calls:
     ) -> AsyncIterator[Call]:
         """Makes a call in the block to what a manifest describes, or to what is called ``name`` and has none.
 
-        The circuit breaker is that of its ``server``, if it has one. Raises CircuitOpen: then the call is not counted
+        The circuit breaker is that of its ``server``, if it has one. Raises CircuitOpen: then the call is not metered
         and has no ``span``.
         """
         label = self._label(manifest, values) if manifest else self._name(kind, name)

@@ -78,7 +78,8 @@ def window_end(question: str, begun: int, window: ContextWindow | None) -> Calla
         return summary_end()
     if window is None or window.keep_first:
         return lambda _: False
-    limit, used = _limit(window), 0
+    limit = _limit(window)
+    used = 0
 
     def enough(row: Row) -> bool:
         nonlocal used

@@ -75,9 +75,13 @@ class OwnManifests:
     """
 
     def __init__(self, folder: Catalog, store: ManifestStore, changed: Callable[[Catalog], None]) -> None:
-        self.folder, self._store, self._changed = folder, store, changed
-        self._catalog, self._revision = folder, 0
-        self._stored, self._hidden = dict[Key, Resource](), set[str]()
+        self.folder = folder
+        self._store = store
+        self._changed = changed
+        self._catalog = folder
+        self._revision = 0
+        self._stored = dict[Key, Resource]()
+        self._hidden = set[str]()
         self._reading = asyncio.Lock()
 
     async def catalog(self) -> Catalog:
@@ -98,7 +102,8 @@ class OwnManifests:
         gone = {each.key for each in found} - stored.keys()
         known = {key: each for key, each in self._stored.items() if key not in gone} | stored
         self._catalog = await asyncio.to_thread(_together, self.folder, known.values())
-        self._stored, self._revision = known, max(each.revision for each in found)
+        self._stored = known
+        self._revision = max(each.revision for each in found)
         _log.info("the store has revision %s, with %s", self._revision, catalog_of(known.values()).summary)
         self._tell_hidden()
         self._changed(self._catalog)

@@ -80,7 +80,8 @@ class Meter:
     """
 
     def __init__(self, journal: Journal, thread: Thread, speaker: str, catalog: Catalog, call: str) -> None:
-        self._accounts, self._call = Accounts(journal.database), call
+        self._accounts = Accounts(journal.database)
+        self._call = call
         self._budgets: dict[Account, tuple[str, Budget]] = {}
         for owner in dict.fromkeys((*(thread.budgets or ()), speaker)) if thread.account else ():
             manifest = catalog.by_id(owner)
@@ -105,10 +106,15 @@ class Meter:
         refused = await self._accounts.reserve(self._call, [*self._budgets], amount) if self._budgets else None
         if refused:
             owner, budget = self._budgets[refused.account]
-            reached = BudgetReached(owner=owner, limit=to_camel(refused.limit), on_exceeded=budget.on_exceeded)
-            if budget.on_exceeded == "ask":
-                asks = {"account": refused.account.id, "grants": refused.grants, "more": budget}
-                reached = reached.model_copy(update=asks)
+            asks = budget.on_exceeded == "ask"
+            reached = BudgetReached(
+                owner=owner,
+                limit=to_camel(refused.limit),
+                on_exceeded=budget.on_exceeded,
+                account=refused.account.id if asks else None,
+                grants=refused.grants if asks else None,
+                more=budget if asks else None,
+            )
             raise BudgetExceeded(
                 _text(reached, refused), reached.model_dump(mode="json", by_alias=True, exclude_none=True)
             )
@@ -138,11 +144,12 @@ def estimate(messages: Iterable[Message], tools: Sequence[object], model: Chaine
 
 def with_cost(message: Message, model: Model | None) -> Message:
     """A model's answer with what it has cost, if the price of the model is known."""
-    usage, price = message.usage, model.spec.pricing if model else None
-    if not (usage and price):
+    usage = message.usage
+    price = model.spec.pricing if model else None
+    if usage is None or price is None:
         return message
     cost = price.cost(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens) / NANO
-    return message.model_copy(update={"usage": usage.model_copy(update={"cost": cost})})
+    return message.with_usage(usage.with_cost(cost))
 
 
 def _account(run: str, owner: str, budget: Budget) -> Account:
@@ -156,8 +163,14 @@ def _account(run: str, owner: str, budget: Budget) -> Account:
 
 def _text(reached: BudgetReached, refused: ReachedLimit) -> str:
     """Why a call was not begun."""
-    account, name = refused.account, reached.limit
-    if name == "duration":
-        return f"the budget of {reached.owner} is used up: its first call was more than {account.seconds:g} s ago"
-    used, of = (f"{each / NANO:g}" if name == "cost" else f"{each}" for each in (refused.used, refused.most))
-    return f"the budget of {reached.owner} does not suffice for the next call: {used} of {of} {name} are used"
+    if reached.limit == "duration":
+        seconds = refused.account.seconds
+        return f"the budget of {reached.owner} is used up: its first call was more than {seconds:g} s ago"
+    used = f"{refused.used}"
+    most = f"{refused.most}"
+    if reached.limit == "cost":
+        used = f"{refused.used / NANO:g}"
+        most = f"{refused.most / NANO:g}"
+    return (
+        f"the budget of {reached.owner} does not suffice for the next call: {used} of {most} {reached.limit} are used"
+    )

@@ -61,7 +61,9 @@ def _size(value: JsonValue) -> tuple[int, int, set[str]]:
 
     Counting ends where there are too many.
     """
-    waiting, count, length = [value], 0, 0
+    waiting = [value]
+    count = 0
+    length = 0
     names: set[str] = set()
     while waiting and count <= QUICK_PAIRS and length <= QUICK_LENGTH:
         each = waiting.pop()
@@ -94,14 +96,14 @@ def with_schema(messages: Iterable[Message], schema: JsonObject | None) -> list[
     first, *others = messages
     if first.role != "system":
         return [Message(role="system", content=instruction), first, *others]
-    return [first.model_copy(update={"content": f"{first.content}\n\n{instruction}"}), *others]
+    return [first.with_content(f"{first.content}\n\n{instruction}"), *others]
 
 
 async def normalized(answer: Message, schema: JsonObject | None) -> Message:
     """A final answer that fits, reduced to the JSON in it; any other message unchanged."""
     if schema is None or answer.tool_calls or await output_error(answer, schema):
         return answer
-    return answer.model_copy(update={"content": _parse(answer.content)[0]})
+    return answer.with_content(_parse(answer.content)[0])
 
 
 async def output_error(answer: Message, schema: JsonObject | None) -> str | None:

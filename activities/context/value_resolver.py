@@ -58,18 +58,18 @@ def fixed_host(url: str) -> str | None:
 def with_rights(catalog: Catalog, own: Catalog, start: Manifest) -> Catalog:
     """The catalog of a run that begins with ``start``, with its account; as it is where there are no rights.
 
-    ``own`` are the worker's manifests. What an untrusted run brings is its own, and needs no right; but rights are the
-    worker's to give. The account ``default`` is everybody's; a run may not name another one, unless it is for runs.
+    ``own`` are the worker's manifests. Inline manifests need no right, and may not give any. The account ``default`` is
+    everybody's; a run may not name another one, unless it is for runs.
 
     Raises:
-        InvalidInput: the run brings rights.
+        InvalidInput: there are inline manifests of rights.
         RightMissing: the account may not use what the run needs, or the run may not name the account.
     """
     if not catalog.rights:
         return catalog
-    if given := [each.id for each in catalog.rights if catalog.is_inline(each.id)]:
+    if inline := [manifest.id for manifest in catalog.rights if catalog.is_inline(manifest.id)]:
         raise InvalidInput(
-            f"a run may not bring rights or change them ({', '.join(given)}): start the worker with these manifests"
+            f"a run may not bring rights or change them ({', '.join(inline)}): start the worker with these manifests"
         )
     account = AccountName.of(start)
     _check_named(start, account, catalog)
@@ -81,13 +81,13 @@ def with_rights(catalog: Catalog, own: Catalog, start: Manifest) -> Catalog:
 
 
 def _check_named(start: Manifest, account: AccountName, catalog: Catalog) -> None:
-    """Raises RightMissing if a run has brought a query that names an account which is not for such queries."""
+    """Raises RightMissing if an inline query names an account that is not for such queries."""
     if account.name == DEFAULT_ACCOUNT or not catalog.is_inline(start.id):
         return
     found = catalog.get("ServiceAccount", account.namespace, account.name)
     if found is None or found.metadata.annotations.get(ALLOW_INLINE) != "true":
         raise RightMissing(
-            f"{start.id}: spec.serviceAccount: a run has brought the query, and it may not take the ServiceAccount "
+            f"{start.id}: spec.serviceAccount: an inline query may not take the ServiceAccount "
             f"{account}: start a Query of the worker, or give its ServiceAccount the annotation {ALLOW_INLINE}: 'true'"
         )
 
@@ -126,7 +126,8 @@ class ValueResolver:
     @classmethod
     async def of(cls, journal: Journal, thread: Thread, secrets: SecretStore) -> "ValueResolver":
         """The resolver for an activity of the run at ``thread``."""
-        catalog, session = await journal.catalog(thread.catalog), thread.session(workflow_id())
+        catalog = await journal.catalog(thread.catalog)
+        session = thread.session(workflow_id())
         return await cls.of_catalog(journal, catalog, secrets, session)
 
     @classmethod
@@ -191,8 +192,12 @@ class ValueResolver:
     def question(self, query: Query) -> Message:
         """A query's input with its parameters filled in, except secret ones: those become placeholders."""
         secret = {each.name for each in query.spec.parameters if each.value_from and each.value_from.secret_key_ref}
-        value, text, placeholders = self.parameter_lookup(query), "", list[SecretPlaceholder]()
-        for piece in parse_template(query.spec.input) if query.spec.parameters else ():
+        if not query.spec.parameters:
+            return Message(role="user", content=query.spec.input)
+        value = self.parameter_lookup(query)
+        text = ""
+        placeholders: list[SecretPlaceholder] = []
+        for piece in parse_template(query.spec.input):
             shown = piece.text
             if piece.name in secret:
                 shown = f"[{piece.name}]"
@@ -200,15 +205,14 @@ class ValueResolver:
             elif piece.name:
                 shown = value(piece.name)
             text += shown
-        message = Message(role="user", content=text if query.spec.parameters else query.spec.input)
-        return message.model_copy(update={"blanks": tuple(placeholders)}) if placeholders else message
+        return Message(role="user", content=text, blanks=tuple(placeholders)).without_defaults
 
     def with_secrets(self, message: Message) -> Message:
         """A message with its placeholders replaced by the secrets: for a model or a tool, never to be stored."""
         content = message.content
         for each in reversed(message.blanks):
             content = content[: each.at] + (self._query_parameter(each.name) or "") + content[each.at + each.length :]
-        return message.model_copy(update={"content": content, "blanks": ()}) if message.blanks else message
+        return message.without_placeholders.with_content(content) if message.blanks else message
 
     def message_of(self, row: Row, question: Row) -> Message:
         """The message of a row, as ``with_secrets``; before the ``question`` they are secrets of other queries."""
@@ -226,7 +230,7 @@ class ValueResolver:
         return self.resolve(parameters[name], query)
 
     def is_guarded(self, owner: Manifest) -> bool:
-        """Whether a manifest may name no server in the worker's own network, because a run has brought it."""
+        """Whether a manifest may name no server in the worker's own network, because it is an inline manifest."""
         return self.catalog.is_inline(owner.id) and not self.secrets.allows_private_hosts
 
     def _secret(self, ref: KeyRef, owner: Manifest, source: ValueSource) -> str | None:
@@ -241,7 +245,7 @@ class ValueResolver:
             raise
 
     def _check_use(self, ref: KeyRef, owner: Manifest, source: ValueSource) -> None:
-        """Raises KeyMissing unless the worker's Secret says that it may be sent to the host of a brought manifest."""
+        """Raises KeyMissing unless the worker's Secret says that it may be sent to the host of an inline manifest."""
         address = address_of(owner)
         hosts = self.secrets.hosts_for_inline(owner.namespace, ref.name)
         host = address and address is not source and not _is_secret(address) and self.resolve(address, owner)
@@ -251,7 +255,7 @@ class ValueResolver:
         field = next((dotted_path(path) for path, each in sources(owner) if each is source), "spec")
         allowed = f"allows {', '.join(hosts)}" if hosts else "does not allow that"
         raise KeyMissing(
-            f"{owner.id}: {field}: a run has brought it, and it may not use the Secret '{owner.namespace}/{ref.name}': "
+            f"{owner.id}: {field}: an inline manifest may not use the Secret '{owner.namespace}/{ref.name}': "
             f"a worker's Secrets serve its own manifests, and the Secret's annotation {ALLOW_INLINE} {allowed}"
             + (f", not {host or 'an address without a fixed host'}" if hosts else "")
         )
@@ -292,15 +296,15 @@ def headers_of(manifest: Manifest, given: Headers, values: ValueResolver) -> Pai
 
 
 def _overrides(values: ValueResolver, manifest: Manifest) -> Iterator[tuple[Agent | Query, Override]]:
-    """The overrides that count, the strongest last: those of the worker's own are not for what a run has brought."""
-    brought = values.catalog.is_inline
+    """The overrides that count, the strongest last: those of the worker's own are not for inline manifests."""
+    is_inline = values.catalog.is_inline
     for owner in (values.agent, values.query()):
-        if owner and (brought(owner.id) or not brought(manifest.id)):
+        if owner and (is_inline(owner.id) or not is_inline(manifest.id)):
             yield from ((owner, each) for each in owner.spec.overrides)
 
 
 def check_overrides(catalog: Catalog) -> None:
-    """Raises InvalidInput if a run brings headers for a manifest of the worker which does not allow them."""
+    """Raises InvalidInput if inline manifests set headers for a manifest of the worker that does not allow them."""
     for owner in catalog.manifests:
         overrides = owner.spec.overrides if isinstance(owner, Query | Agent) and catalog.is_inline(owner.id) else ()
         for each in overrides:
@@ -315,7 +319,7 @@ def _check(owner: Manifest, override: Override, target: Manifest) -> None:
     refused = [h.name for h in override.headers if not any(fnmatchcase(h.name.lower(), each) for each in allowed)]
     if refused:
         raise InvalidInput(
-            f"{owner.id}: spec.overrides: a run has brought it, and it may not send {', '.join(refused)} to "
+            f"{owner.id}: spec.overrides: it is inline, so it may not send {', '.join(refused)} to "
             f"{target.id} of the worker, whose annotation {ALLOW_INLINE} would have to name these headers"
         )
 
@@ -331,7 +335,8 @@ def skills_of(agent: Agent, catalog: Catalog) -> dict[str, Skill]:
 
 def speaker_prompt(agent: Agent, values: ValueResolver) -> str | None:
     """An agent's prompt, with the names and descriptions of its skills."""
-    prompt, skills = values.prompt(agent), skills_of(agent, values.catalog)
+    prompt = values.prompt(agent)
+    skills = skills_of(agent, values.catalog)
     if not skills:
         return prompt
     listed = "\n".join(f"- {name}: {each.spec.description}" for name, each in skills.items())

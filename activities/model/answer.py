@@ -45,7 +45,8 @@ class StreamedAnswer:
     """
 
     def __init__(self, on_text: Callable[[str], None], asked: str = "") -> None:
-        self._on_text, self._asked = on_text, asked
+        self._on_text = on_text
+        self._asked = asked
         self._text: list[str] = []
         self._size = 0
         self._calls: list[_GrowingCall] = []
@@ -110,16 +111,19 @@ class StreamedAnswer:
         calls = tuple(self._tool_call(call, place) for place, call in enumerate(self._calls))
         if self.end == "length" and not (all(map(_is_complete, calls)) if calls else self._text):
             raise AnswerTooLong("the model's answer was cut at its limit of tokens: allow more, or ask for less")
-        content, usage = "".join(self._text), self.usage.without_defaults
-        message = Message(role="assistant", content=content, model=self.model, usage=usage)
-        message = message.model_copy(update={"tool_calls": calls}) if calls else message
+        message = Message(
+            role="assistant",
+            content="".join(self._text),
+            tool_calls=calls,
+            model=self.model,
+            usage=self.usage.without_defaults,
+        )
         self._note(message)
-        return message
+        return message.without_defaults
 
     def _tool_call(self, call: _GrowingCall, place: int) -> ToolCall:
-        made = ToolCall(id=call.id or f"call_{place}", name=call.name, arguments=call.arguments)
-        extra = CallExtra(model=self._asked, content=call.extra)
-        return made.model_copy(update={"extra": extra}) if call.extra else made
+        extra = CallExtra(model=self._asked, content=call.extra) if call.extra else None
+        return ToolCall(id=call.id or f"call_{place}", name=call.name, arguments=call.arguments, extra=extra)
 
     def _note(self, message: Message) -> None:
         """Tells the trace how the answer has ended, and what it is."""
@@ -130,7 +134,8 @@ class StreamedAnswer:
         note_content(partial(answer_content, message, reason))
 
     def _grow(self, piece: str) -> None:
-        self.begun, self._size = True, self._size + len(piece)
+        self.begun = True
+        self._size += len(piece)
         if self._size > MAX_ANSWER:
             raise AnswerTooLong(f"the model's answer is longer than {MAX_ANSWER:,} characters")
 

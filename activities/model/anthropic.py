@@ -8,18 +8,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import anthropic
-import httpx2
 from anthropic import transform_schema
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from ...contracts.errors import (
     BatonError,
-    BrokenReply,
-    CallTimeout,
     ContextTooLong,
     InvalidManifest,
     KeyMissing,
-    ModelUnavailable,
     QuotaSpent,
 )
 from ...contracts.message import Message, TokenUsage
@@ -32,7 +28,7 @@ from .alternation import Block, CallBlock, ResultBlock, alternating, system_prom
 from .answer import End, StreamedAnswer, has_open_objects
 from .call_attributes import parameter_attributes
 from .connection import NO_KEY, OUTBOUND, checked_url, environment_headers, properties_of
-from .provider import CONNECT_TIMEOUT, MAX_SERVER_TEXT, ClientPool, ModelRequest, error_of_status
+from .provider import CONNECT_TIMEOUT, ClientPool, ModelRequest, connection_error, error_of_status
 
 ANTHROPIC = "https://api.anthropic.com"
 VERSION = "2023-06-01"
@@ -42,8 +38,8 @@ VERSION = "2023-06-01"
 class AnthropicEndpoint:
     """A model on a server that speaks Anthropic's Messages API.
 
-    ``guarded``: a run has brought the address, which must not lead into the worker's own network. ``brought``: a run
-    has brought the Model, which gets nothing that is the worker's own.
+    ``guarded``: the address must not lead into the worker's own network. ``inline``: the Model is an inline manifest,
+    and gets nothing that is the worker's own.
     """
 
     model: str
@@ -52,7 +48,7 @@ class AnthropicEndpoint:
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     properties: tuple[tuple[str, JsonValue], ...] = ()
     guarded: bool = False
-    brought: bool = False
+    inline: bool = False
 
 
 def anthropic_endpoint(chained: ChainedModel, values: ValueResolver) -> AnthropicEndpoint:
@@ -74,7 +70,7 @@ def anthropic_endpoint(chained: ChainedModel, values: ValueResolver) -> Anthropi
         headers=(version, *headers_of(model, config.headers, values)),
         properties=properties_of(config, values, model),
         guarded=values.is_guarded(model),
-        brought=values.catalog.is_inline(model.id),
+        inline=values.catalog.is_inline(model.id),
     )
 
 
@@ -89,7 +85,7 @@ _STATUS = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""The HTTP status for the type of an error that comes in the midst of a stream; 500 for others."""
+"""The HTTP status for the type of an error that comes within a stream; 500 for others."""
 
 _BY_TYPE = {"billing_error": QuotaSpent, "request_too_large": ContextTooLong}
 _BY_WORDS = {
@@ -103,22 +99,9 @@ _BY_WORDS = {
 def anthropic_error(error: Exception, endpoint: AnthropicEndpoint) -> BatonError:
     """The error of a run for what the library raised. The server's own words are kept short."""
     where = f"{endpoint.model} at {urlsplit(endpoint.base_url).hostname}"
-    match error:
-        case anthropic.APIStatusError():
-            return _of_status(error, where)
-        case anthropic.APITimeoutError(__cause__=httpx2.ConnectTimeout()):
-            return ModelUnavailable(f"{where} can't be reached: no connection within {CONNECT_TIMEOUT:g} s")
-        case anthropic.APITimeoutError() | httpx2.TimeoutException() | TimeoutError():
-            return CallTimeout(f"{where} gave no answer in time")
-        case anthropic.APIConnectionError(__cause__=BatonError() as refused):
-            return refused
-        case anthropic.APIConnectionError():
-            reason = error.__cause__ or error
-            return ModelUnavailable(f"{where} can't be reached: {str(reason) or type(reason).__name__}")
-        case _:
-            return BrokenReply(
-                f"{where} answered what can't be read: {type(error).__name__}: {str(error)[:MAX_SERVER_TEXT]}"
-            )
+    if isinstance(error, anthropic.APIStatusError):
+        return _of_status(error, where)
+    return connection_error(error, where, anthropic)
 
 
 def _of_status(error: anthropic.APIStatusError, where: str) -> BatonError:
@@ -257,7 +240,8 @@ class AnthropicStream:
         """Adds an event."""
         answer = self._answer
         if event.type == "message_start":
-            answer.begun, answer.model = True, event.message.model
+            answer.begun = True
+            answer.model = event.message.model
             self._count(event.message.usage)
         elif event.type == "content_block_start":
             self._begin(event.index, event.content_block)
@@ -307,7 +291,8 @@ class AnthropicProvider:
     ) -> Message:
         """One answer, streamed if the model streams."""
         endpoint = anthropic_endpoint(model, values)
-        answer, stream_class = StreamedAnswer(on_text), anthropic.AsyncStream[object]
+        answer = StreamedAnswer(on_text)
+        stream_class = anthropic.AsyncStream[object]
         note_call(lambda: parameter_attributes(dict(endpoint.properties)))
         try:
             async with asyncio.timeout(model.timeout), self._clients.client(_server_of(endpoint)) as client:
@@ -371,6 +356,6 @@ def _new_client(endpoint: AnthropicEndpoint) -> anthropic.AsyncAnthropic:
 
 
 def _left_out(endpoint: AnthropicEndpoint) -> dict[str, Any]:
-    """The headers that the library takes from the worker's environment, for a Model that a run has brought."""
-    names = environment_headers("ANTHROPIC_CUSTOM_HEADERS") if endpoint.brought else []
+    """The headers that the library takes from the worker's environment, which no inline Model gets."""
+    names = environment_headers("ANTHROPIC_CUSTOM_HEADERS") if endpoint.inline else []
     return dict.fromkeys(names, anthropic.Omit())

@@ -63,7 +63,7 @@ class Credentials:
 class BedrockEndpoint:
     """A model of Bedrock in a region. ``model`` is its id, or the ARN of a profile or a provisioned model.
 
-    ``guarded``: a run has brought the address, which must not lead into the worker's own network.
+    ``guarded``: the address must not lead into the worker's own network.
     """
 
     model: str
@@ -87,7 +87,8 @@ def bedrock_endpoint(chained: ChainedModel, values: ValueResolver) -> BedrockEnd
     config = model.spec.connection if model else None
     if model is None or not isinstance(config, BedrockConfig):
         raise InvalidManifest(f"{chained.name} has no connection to Bedrock")
-    base_url, secrets = values.resolve(config.base_url, model), values.secrets
+    base_url = values.resolve(config.base_url, model)
+    secrets = values.secrets
     for name in _OF_ENVIRONMENT:
         secrets.environment_secret(name)  # it is redacted from now on
     region = values.resolve(config.region, model) or secrets.environment("AWS_REGION")
@@ -115,7 +116,7 @@ def _credentials(config: BedrockConfig, model: Model, values: ValueResolver) -> 
         raise KeyMissing(f"{model.id} has no config.bedrock.{missing}")
     if values.catalog.is_inline(model.id) and not (found.api_key or found.access_key_id):
         raise KeyMissing(
-            f"{model.id}: spec.config.bedrock: a run has brought it, and it names no keys: the worker's own keys of "
+            f"{model.id}: spec.config.bedrock: an inline Model has to name keys: the worker's own keys of "
             "AWS serve its own manifests"
         )
     return found
@@ -131,7 +132,7 @@ _STATUS = {
     "ServiceUnavailableException": 503,
     "ValidationException": 400,
 }
-"""The HTTP status for a code: errors in the midst of a stream have none, and 424 for a failed model may pass."""
+"""The HTTP status for a code: errors within a stream have none, and 424 for a failed model may pass."""
 
 _TOO_LONG = re.compile(r"(?i)too long|too many (input )?tokens|maximum context|context (length|window|limit)")
 """How Bedrock and its models say in a ValidationException that the conversation doesn't fit."""
@@ -161,8 +162,10 @@ def bedrock_error(error: Exception, where: str) -> BatonError:
 
 
 def _of_code(error: aws.ClientError, where: str) -> BatonError:
-    found, about = error.response.get("Error", {}), error.response.get("ResponseMetadata", {})
-    code, words = found.get("Code", ""), found.get("Message", "")
+    found = error.response.get("Error", {})
+    about = error.response.get("ResponseMetadata", {})
+    code = found.get("Code", "")
+    words = found.get("Message", "")
     code = code[:1].upper() + code[1:]  # in a stream it begins with a small letter
     if code == "AccessDeniedException":  # says which permission or which model is missing, and no key
         return KeyRefused(f"{where} refused the key: {words[:MAX_SERVER_TEXT]}")
@@ -192,6 +195,7 @@ def converse_fields(endpoint: BedrockEndpoint, request: ModelRequest, known: Col
             fields["additionalModelRequestFields"][name] = value
     own = {"maxTokens": endpoint.max_tokens, "temperature": endpoint.temperature}
     fields["inferenceConfig"] |= {name: value for name, value in own.items() if value is not None}
+    # The extra `s3` may install an aiobotocore that does not know the field; the prompt has the schema, too.
     if request.schema is not None and "outputConfig" in known and not has_open_objects(request.schema):
         fields["outputConfig"] = {**fields.get("outputConfig", {}), "textFormat": _text_format(request.schema)}
     system = system_prompt(request.messages)

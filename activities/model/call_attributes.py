@@ -55,7 +55,8 @@ def parameter_attributes(properties: Mapping[str, JsonValue]) -> JsonObject:
 
 def answer_attributes(answer: Message) -> JsonObject:
     """What an answer says of its call."""
-    usage, found = answer.usage, JsonObject()
+    usage = answer.usage
+    found = JsonObject()
     if answer.model:
         found["gen_ai.response.model"] = answer.model
     if usage:

@@ -39,7 +39,7 @@ NO_KEY = "none"
 def environment_headers(variable: str) -> list[str]:
     """The names of the headers in a variable of the environment, which a provider's library adds by itself.
 
-    They are the worker's own: a Model that a run has brought does not get them.
+    They are the worker's own: no inline Model gets them.
     """
     return [line.partition(":")[0].strip() for line in os.environ.get(variable, "").split("\n") if ":" in line]
 
@@ -80,8 +80,8 @@ USUAL_MODEL = "gpt-4.1-mini"
 class Endpoint:
     """A model on a server. ``azure_version`` is the API version of an Azure resource, and None for other servers.
 
-    ``guarded``: a run has brought the address, which must not lead into the worker's own network. ``brought``: a run
-    has brought the Model, which gets nothing that is the worker's own. ``gemini``: the Model says so.
+    ``guarded``: the address must not lead into the worker's own network. ``inline``: the Model is an inline manifest,
+    and gets nothing that is the worker's own. ``gemini``: the Model says so.
     """
 
     model: str
@@ -91,7 +91,7 @@ class Endpoint:
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     properties: tuple[tuple[str, JsonValue], ...] = ()
     guarded: bool = False
-    brought: bool = False
+    inline: bool = False
     gemini: bool = False
 
     @property
@@ -115,7 +115,8 @@ def endpoint_of(model: ChainedModel, values: ValueResolver) -> Endpoint:
 
 
 def _of_manifest(model: Model, values: ValueResolver) -> Endpoint:
-    config, server = model.spec.connection, model.spec.server
+    config = model.spec.connection
+    server = model.spec.server
     if not isinstance(config, OpenAIConfig):
         raise InvalidManifest(f"{model.id}: a model of type '{server}' has no connection of OpenAI's kind")
     default_url = DEFAULT_URLS.get(server)
@@ -126,11 +127,17 @@ def _of_manifest(model: Model, values: ValueResolver) -> Endpoint:
         missing = "baseUrl" if base_url is None else "apiKey"
         raise KeyMissing(f"{model.id} has no config.{server}.{missing}")
     version = values.resolve(config.api_version, model) or AZURE_VERSION if isinstance(config, AzureConfig) else None
-    headers, properties = headers_of(model, config.headers, values), properties_of(config, values, model)
-    name = values.resolve(model.spec.model, model) or ""
-    trust = {"guarded": values.is_guarded(model), "brought": values.catalog.is_inline(model.id)}
-    url, gemini = checked_url(base_url), server == "gemini"
-    return Endpoint(name, url, key or NO_KEY, version, headers, properties, gemini=gemini, **trust)
+    return Endpoint(
+        model=values.resolve(model.spec.model, model) or "",
+        base_url=checked_url(base_url),
+        api_key=key or NO_KEY,
+        azure_version=version,
+        headers=headers_of(model, config.headers, values),
+        properties=properties_of(config, values, model),
+        guarded=values.is_guarded(model),
+        inline=values.catalog.is_inline(model.id),
+        gemini=server == "gemini",
+    )
 
 
 def _of_environment(name: str, secrets: SecretStore) -> Endpoint:

@@ -19,12 +19,10 @@ from pydantic import BaseModel, ConfigDict
 from ...contracts.errors import (
     BatonError,
     BrokenReply,
-    CallTimeout,
     ContentFiltered,
     ContextTooLong,
     KeyRefused,
     ModelRejected,
-    ModelUnavailable,
     QuotaSpent,
 )
 from ...contracts.message import Message, TokenUsage, ToolCall
@@ -38,7 +36,7 @@ from ..tool.tool import ToolDefinition
 from .answer import LONGEST_NAME, End, StreamedAnswer
 from .call_attributes import parameter_attributes
 from .connection import OUTBOUND, Endpoint, endpoint_of, environment_headers
-from .provider import CONNECT_TIMEOUT, MAX_SERVER_TEXT, ClientPool, ModelRequest, error_of_status
+from .provider import CONNECT_TIMEOUT, MAX_SERVER_TEXT, ClientPool, ModelRequest, connection_error, error_of_status
 
 _KEY_REFUSED = frozenset({"401", "403", "invalid_api_key", "authentication_error", "permission_error"})
 """Statuses, codes and types of errors about the key: a server's words about it are not kept, as they may repeat it."""
@@ -59,21 +57,12 @@ def error_of(error: Exception, endpoint: Endpoint) -> BatonError:
     match error:
         case openai.APIStatusError():
             return _of_status(error, where)
-        case openai.APITimeoutError(__cause__=httpx2.ConnectTimeout()):
-            return ModelUnavailable(f"{where} can't be reached: no connection within {CONNECT_TIMEOUT:g} s")
-        case openai.APITimeoutError() | httpx2.TimeoutException() | TimeoutError():
-            return CallTimeout(f"{where} gave no answer in time")
-        case openai.APIConnectionError(__cause__=BatonError() as refused):
-            return refused
         case openai.APIConnectionError():
-            reason = error.__cause__ or error
-            return ModelUnavailable(f"{where} can't be reached: {str(reason) or type(reason).__name__}")
+            return connection_error(error, where, openai)
         case openai.APIError():
             return _of_event(error, where)
         case _:
-            return BrokenReply(
-                f"{where} answered what can't be read: {type(error).__name__}: {str(error)[:MAX_SERVER_TEXT]}"
-            )
+            return connection_error(error, where, openai)
 
 
 def _of_event(error: openai.APIError, where: str) -> BatonError:
@@ -96,7 +85,10 @@ def _of_status(error: openai.APIStatusError, where: str) -> BatonError:
 
 
 NO_SIGNATURE: JsonObject = {"google": {"thought_signature": "skip_thought_signature_validator"}}
-"""What Gemini takes for the signature of a call that it has not made (https://ai.google.dev/gemini-api/docs/thought-signatures)."""
+"""What Gemini takes for the signature of a call that it has not made (https://ai.google.dev/gemini-api/docs/thought-signatures).
+
+Only for calls that other models made: Google says that answers become worse with it.
+"""
 
 
 def message_param(message: Message, endpoint: Endpoint) -> ChatCompletionMessageParam:
@@ -162,7 +154,8 @@ def is_strict(schema: JsonObject) -> bool:
 def _closed(schema: Any) -> bool:
     if not isinstance(schema, dict) or not schema.keys() <= KEYWORDS or schema.get("format", "date") not in FORMATS:
         return False
-    kinds, properties = schema.get("type", ()), schema.get("properties", {})
+    kinds = schema.get("type", ())
+    properties = schema.get("properties", {})
     closed = schema.get("additionalProperties") is False and {*schema.get("required", ())} == {*properties}
     if ("object" in kinds and not closed) or ("array" in kinds and "items" not in schema):
         return False
@@ -223,7 +216,8 @@ class _Usage(_Part):
     prompt_tokens_details: _PromptDetails | None = None
 
     def as_token_usage(self) -> TokenUsage:
-        total, completion = self.total_tokens or 0, self.completion_tokens or 0
+        total = self.total_tokens or 0
+        completion = self.completion_tokens or 0
         prompt = max(total - completion, 0) if self.prompt_tokens is None else self.prompt_tokens
         completion = max(completion, total - prompt)
         return TokenUsage(
@@ -254,7 +248,8 @@ class Chunk(_Part):
             for text in (choice.said.content, choice.said.refusal):
                 answer.add_text(text or "")
             for place, call in enumerate(choice.said.tool_calls or ()):
-                function, index = call.function or _Function(), place if call.index is None else call.index
+                function = call.function or _Function()
+                index = place if call.index is None else call.index
                 answer.add_call(index, call.id, function.name or "", function.arguments or "")
                 if isinstance(call.extra_content, dict):
                     answer.add_extra(index, call.extra_content)
@@ -271,7 +266,8 @@ class OpenAIProvider:
     ) -> Message:
         """One answer, streamed if the model streams."""
         endpoint = endpoint_of(model, values)
-        answer, stream_class = StreamedAnswer(on_text, endpoint.where), openai.AsyncStream[object]
+        answer = StreamedAnswer(on_text, endpoint.where)
+        stream_class = openai.AsyncStream[object]
         note_call(lambda: parameter_attributes(dict(endpoint.properties)))
         try:
             async with asyncio.timeout(model.timeout), self._clients.client(_server_of(endpoint)) as client:
@@ -339,9 +335,9 @@ def _new_client(endpoint: Endpoint) -> openai.AsyncOpenAI:
 
 
 def _left_out(endpoint: Endpoint) -> dict[str, Any]:
-    """The headers that the library takes from the worker's environment, for a Model that a run has brought."""
+    """The headers that the library takes from the worker's environment, which no inline Model gets."""
     names = ["OpenAI-Organization", "OpenAI-Project", *environment_headers("OPENAI_CUSTOM_HEADERS")]
-    return dict.fromkeys(names if endpoint.brought else (), openai.Omit())
+    return dict.fromkeys(names if endpoint.inline else (), openai.Omit())
 
 
 def _body(endpoint: Endpoint, request: ModelRequest, *, stream: bool) -> dict[str, object]:

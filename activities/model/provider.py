@@ -5,9 +5,12 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Generic, Protocol, TypeVar
 
-from ...contracts.errors import BatonError, KeyRefused, ModelRejected, ModelUnavailable
+import httpx2
+
+from ...contracts.errors import BatonError, BrokenReply, CallTimeout, KeyRefused, ModelRejected, ModelUnavailable
 from ...contracts.message import Message
 from ...resources.base import JsonObject
 from ..context.metering import ChainedModel
@@ -79,7 +82,8 @@ class ClientPool(Generic[Server, Client]):
     def __init__(
         self, connect: Callable[[Server], AbstractAsyncContextManager[Client]], max_idle: int = MAX_IDLE
     ) -> None:
-        self._connect, self._max_idle = connect, max_idle
+        self._connect = connect
+        self._max_idle = max_idle
         self._open: dict[Server, _Open[Client]] = {}  # the client that was used last is the last one
         self._opening = asyncio.Lock()
 
@@ -136,3 +140,23 @@ def error_of_status(
     if not retryable:
         return ModelRejected(text)
     return ModelUnavailable(text, retry_after=retry_after(headers), outage=status >= 500)
+
+
+def connection_error(error: Exception, where: str, library: ModuleType) -> BatonError:
+    """The error where the server gave no answer that can be read.
+
+    ``library`` is ``openai`` or ``anthropic``: their exceptions have the same names, and the cause of one that they
+    raise for a connection is what the HTTP client raised.
+    """
+    cause = error.__cause__
+    is_timeout = isinstance(error, library.APITimeoutError)
+    if is_timeout and isinstance(cause, httpx2.ConnectTimeout):
+        return ModelUnavailable(f"{where} can't be reached: no connection within {CONNECT_TIMEOUT:g} s")
+    if is_timeout or isinstance(error, httpx2.TimeoutException | TimeoutError):
+        return CallTimeout(f"{where} gave no answer in time")
+    if isinstance(error, library.APIConnectionError):
+        if isinstance(cause, BatonError):  # the rules for outbound requests refused the address or the answer
+            return cause
+        reason = cause or error
+        return ModelUnavailable(f"{where} can't be reached: {str(reason) or type(reason).__name__}")
+    return BrokenReply(f"{where} answered what can't be read: {type(error).__name__}: {str(error)[:MAX_SERVER_TEXT]}")

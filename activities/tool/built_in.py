@@ -110,7 +110,9 @@ STYLES: dict[str, Callable[[str], str]] = {
 
 async def format_text(arguments: JsonObject) -> str:
     """``text`` in the given ``style``. ``width`` (default: 70 columns) is only used by the style ``wrap``."""
-    text, style, width = str(arguments["text"]), str(arguments["style"]), arguments.get("width")
+    text = str(arguments["text"])
+    style = str(arguments["style"])
+    width = arguments.get("width")
     if style == "wrap" and isinstance(width, int):
         return textwrap.fill(text, width)
     return STYLES[style](text)
@@ -196,7 +198,8 @@ def skill_tools(agent: Agent, catalog: Catalog) -> list[CallableTool]:
         return []
 
     async def load(arguments: JsonObject) -> str:
-        name, file = str(arguments["skill"]), arguments.get("file")
+        name = str(arguments["skill"])
+        file = arguments.get("file")
         return _main_text(skills[name]) if file is None else _file(skills[name], str(file))
 
     return [CallableTool(_definition([*skills]), load)]

@@ -24,7 +24,8 @@ class FunctionTools:
         tool = context.manifest
         if tool is None or tool.spec.activity is None:
             raise InvalidManifest(f"the tool {context.name} has no function")
-        name, hints = tool.spec.activity.name, tool.spec.annotations
+        name = tool.spec.activity.name
+        hints = tool.spec.annotations
         repeatable = context.repeatable or bool(hints and (hints.read_only_hint or hints.idempotent_hint))
 
         async def use(arguments: JsonObject) -> str:

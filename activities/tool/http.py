@@ -37,11 +37,14 @@ _BINARY = re.compile(r"(image|audio|video|font)/|application/(octet-stream|pdf|z
 
 async def result_of(response: httpx.Response, host: str, redact: Callable[[str], str], limit: int) -> str:
     """The text of a response, of which ``limit`` bytes are read; raises ToolFailed for an error."""
-    text, status = await _text(response, redact, limit), f"HTTP {response.status_code} {response.reason_phrase}".strip()
+    text = await _text(response, redact, limit)
+    status = f"HTTP {response.status_code} {response.reason_phrase}".strip()
     if response.status_code >= 400:
-        retryable, wait = is_retryable(response.status_code), retry_after(response.headers)
+        retryable = is_retryable(response.status_code)
+        wait = retry_after(response.headers)
         words = " ".join(text.split())[:MAX_ERROR_TEXT]
-        said, outage = f"{host} answered {status}: {words}".rstrip(": "), response.status_code >= 500
+        said = f"{host} answered {status}: {words}".rstrip(": ")
+        outage = response.status_code >= 500
         raise ToolFailed(said, retryable=retryable, retry_after=wait, outage=outage)
     if response.request.method == "HEAD":
         return "\n".join((status, *(f"{name}: {value}" for name, value in response.headers.items())))
@@ -124,7 +127,8 @@ class HttpClient:
                 sending = _Sending(limit, seconds, begin)
                 return await self._follow(request, sending, repeatable=repeatable)
         except ToolFailed as failed:
-            retryable, wait = repeatable and not failed.non_retryable, failed.next_retry_delay
+            retryable = repeatable and not failed.non_retryable
+            wait = failed.next_retry_delay
             raise ToolFailed(failed.message, retryable=retryable, retry_after=wait, outage=failed.outage) from None
         except TimeoutError:
             text = f"{host} gave no answer in {seconds:g} s"
@@ -191,7 +195,9 @@ class _Sending:
     """Watches the sending of a request: its clock starts when it has a connection, right before it is sent."""
 
     def __init__(self, limit: asyncio.Timeout, seconds: float, begin: BeginOnce) -> None:
-        self._limit, self._seconds, self._begin = limit, seconds, begin
+        self._limit = limit
+        self._seconds = seconds
+        self._begin = begin
         self._sent = False
         timeout = httpx.Timeout(None, connect=min(seconds, CONNECT_SECONDS)).as_dict()
         self.extensions = {"trace": self._trace, "timeout": timeout}

@@ -171,7 +171,8 @@ def _body(
 
 def _json_body(template: str, known: Callable[[str], JsonValue]) -> str:
     """A JSON template filled in: inside a string with escaped text, outside with whole JSON values."""
-    body, inside = "", False
+    body = ""
+    inside = False
     for piece in parse_template(template):
         if piece.name is None:
             body += piece.text

@@ -12,7 +12,8 @@ def apply_filters(given: JsonValue) -> str:
     Several results become a list, none an empty text (ARK: agent execution). Raises ValueError.
     """
     assert isinstance(given, dict)
-    text, filters = str(given["text"]), given["filters"]
+    text = str(given["text"])
+    filters = given["filters"]
     assert isinstance(filters, list)
     for each in filters:
         text = _filtered(text, str(each))

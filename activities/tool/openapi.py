@@ -20,6 +20,7 @@ from ...resources.manifest import Metadata
 from ...resources.problems import ManifestError
 from ...resources.query import Query
 from ...resources.tool import ARGUMENT, HttpSpec, Method, OpenApiSpec, Tool, ToolSpec
+from ...resources.values import PresetArguments
 from ..context.value_resolver import ValueResolver
 from ..runtime.secrets import SecretStore
 from .http import HttpClient
@@ -50,8 +51,10 @@ class _Arguments:
     """The arguments of an operation, and their places in its request."""
 
     def __init__(self) -> None:
-        self._properties, self._required = dict[str, JsonValue](), list[JsonValue]()
-        self.headers, self.query = dict[str, str](), list[str]()
+        self._properties = dict[str, JsonValue]()
+        self._required = list[JsonValue]()
+        self.headers = dict[str, str]()
+        self.query = list[str]()
 
     @property
     def schema(self) -> JsonObject:
@@ -60,14 +63,16 @@ class _Arguments:
 
     def add(self, parameter: JsonObject) -> None:
         """Adds a parameter; cookies, and headers that are no parameters, are left out. Raises ValueError."""
-        place, name = parameter.get("in"), str(parameter.get("name"))
+        place = parameter.get("in")
+        name = str(parameter.get("name"))
         if place == "cookie" or (place == "header" and name.lower() in NO_PARAMETERS):
             return
         if name in self._properties or name == "body":
             raise ValueError(f"two of its arguments have the name '{name}'")
         if not ARGUMENT.fullmatch(f"{{{name}}}"):
             raise ValueError(f"its argument '{name}' has a name that can't stand in a template")
-        schema, about = parameter.get("schema"), parameter.get("description")
+        schema = parameter.get("schema")
+        about = parameter.get("description")
         described = {"description": about} if isinstance(about, str) else {}
         self._properties[name] = {**(schema if isinstance(schema, dict) else {}), **described}
         if parameter.get("required") or place == "path":
@@ -79,7 +84,8 @@ class _Arguments:
 
     def add_body(self, schema: JsonValue, kind: str, required: object) -> None:
         """Adds the body, as the argument ``body``."""
-        self._properties["body"], self.headers["Content-Type"] = schema, kind
+        self._properties["body"] = schema
+        self.headers["Content-Type"] = kind
         if required:
             self._required.append("body")
 
@@ -88,7 +94,8 @@ class OpenApiDocument:
     """A document. ``address`` is where it was read, ``base_url`` the address of its operations, if that is given."""
 
     def __init__(self, document: JsonObject, address: str | None = None, base_url: str | None = None) -> None:
-        self._document, self._address = document, address
+        self._document = document
+        self._address = address
         self._base = (base_url or self._server()).rstrip("/")
 
     def operations(self) -> Iterator[Operation]:
@@ -275,18 +282,32 @@ def _tools(tool: Tool, spec: OpenApiSpec, text: str) -> Mapping[str, Tool]:
 def _made(tool: Tool, spec: OpenApiSpec, name: str, operation: ToolSpec) -> Tool:
     """The Tool of an operation, with the headers, the parameters and the marks of the Tool that stands for it."""
     assert operation.http
-    headers = (*spec.headers, *operation.http.headers)
-    http = operation.http.model_copy(update={"headers": headers, "timeout": spec.timeout})
-    own = {"http": http, "parameters": tool.spec.parameters, "untrusted_content": tool.spec.untrusted_content}
-    if tool.spec.approval:
-        own["approval"] = tool.spec.approval
     presets = tool.spec.partial
     if presets:  # those that this operation has
         known = operation.input_schema["properties"]
-        kept = tuple(each for each in presets.parameters if isinstance(known, dict) and each.name in known)
-        own["partial"] = presets.model_copy(update={"parameters": kept})
-    metadata = Metadata(name=name, namespace=tool.namespace, labels=tool.metadata.labels)
-    return Tool(api_version=API_VERSION, kind="Tool", metadata=metadata, spec=operation.model_copy(update=own))
+        names = known if isinstance(known, dict) else ()
+        presets = PresetArguments(parameters=tuple(preset for preset in presets.parameters if preset.name in names))
+    return Tool(
+        api_version=API_VERSION,
+        kind="Tool",
+        metadata=Metadata(name=name, namespace=tool.namespace, labels=tool.metadata.labels),
+        spec=ToolSpec(
+            type="http",
+            description=operation.description,
+            input_schema=operation.input_schema,
+            parameters=tool.spec.parameters,
+            partial=presets,
+            untrusted_content=tool.spec.untrusted_content,
+            approval=tool.spec.approval,
+            http=HttpSpec(
+                url=operation.http.url,
+                method=operation.http.method,
+                headers=(*spec.headers, *operation.http.headers),
+                timeout=spec.timeout,
+                body=operation.http.body,
+            ).without_defaults,
+        ).without_defaults,
+    )
 
 
 def _with_operations(catalog: Catalog, made: Mapping[str, Mapping[str, Tool]]) -> Catalog:

@@ -35,11 +35,9 @@ class CallableTool:
     """A tool that can be used.
 
     ``use`` takes arguments that fit the definition's parameters and returns the result as text, or raises ToolFailed,
-    or AsksPerson.
-    ``ends``: using it ends the turn and the team. ``retries``: Temporal retries every failure, not only those that the
-    tool itself calls retryable. ``untrusted``: its results are marked for a model. ``approval``: which
-    calls need a person's yes. ``finish`` turns the tool's answer
-    into the result that is kept.
+    or AsksPerson. ``ends``: using it ends the turn and the team. ``retries``: Temporal retries every failure, not only
+    those that the tool itself calls retryable. ``untrusted``: its results are marked for a model. ``approval``: which
+    calls require human approval. ``finish`` turns the tool's answer into the result that is kept.
     """
 
     definition: ToolDefinition
@@ -60,7 +58,7 @@ class Answered:
 
 
 class AsksPerson(InputRequired):
-    """A use of a tool ends with a question to a person; it goes on with the answer.
+    """A use of a tool ends with a question to a person; it continues with the answer.
 
     ``text`` is what the person reads, ``reply_schema`` what the answer has to fit, and ``state`` what the tool needs to
     go on.
@@ -68,7 +66,9 @@ class AsksPerson(InputRequired):
 
     def __init__(self, text: str, reply_schema: JsonObject | None, state: JsonObject) -> None:
         super().__init__(text)
-        self.text, self.reply_schema, self.state = text, reply_schema, state
+        self.text = text
+        self.reply_schema = reply_schema
+        self.state = state
 
 
 BeginOnce = Callable[[], Awaitable[None]]
@@ -85,7 +85,7 @@ class ToolContext:
 
     ``name`` is the tool's name, ``manifest`` its Tool, which a built-in tool has not. ``agent`` uses it; None where a
     query is put to the tool itself. ``repeatable``: the agent allows to use it twice (``onError: retry``).
-    ``answered``: this use goes on with the answer to a question.
+    ``answered``: this use continues with the answer to a question.
     """
 
     name: str
@@ -151,6 +151,4 @@ def _tools(agent: Agent, chosen: Chosen) -> Iterator[AgentTool]:
                 yield given
             elif name not in own:
                 own.add(name)
-                presets = given.partial.model_copy(update={"name": None}) if given.partial else None
-                made = {"name": name, "type": None, "description": None, "partial": presets}
-                yield given.model_copy(update=made)
+                yield given.generated(name)

@@ -45,7 +45,9 @@ def with_presets(
     if presets is None or not presets.parameters:
         return tool
     names = {each.name for each in presets.parameters}
-    full, use, resolve = tool.definition.parameters, tool.use, _resolver(owner, agent, values)
+    full = tool.definition.parameters
+    use = tool.use
+    resolve = _resolver(owner, agent, values)
 
     async def use_with_presets(arguments: JsonObject) -> str:
         given = {name: each for name, each in arguments.items() if name not in names}
@@ -107,24 +109,23 @@ def _is_about(error: str, names: set[str]) -> bool:
 
 
 def with_approvals(catalog: Catalog) -> Catalog:
-    """The catalog, in which each Tool with ``destructiveHint`` needs a yes, unless its own ``approval`` says otherwise.
+    """The catalog in which Tools with ``destructiveHint`` require approval, unless they have a rule of their own.
 
-    It is pinned so: the runs below ask as well, whatever their workers' settings are.
+    It is pinned so: child runs ask as well, whatever their workers' settings are.
     """
-    asked = [_asked(each) for each in catalog.manifests]
-    if asked == [*catalog.manifests]:
+    manifests = [_with_approval(manifest) for manifest in catalog.manifests]
+    if manifests == [*catalog.manifests]:
         return catalog
-    return catalog.with_manifests(asked)
+    return catalog.with_manifests(manifests)
 
 
-def _asked(manifest: Resource) -> Resource:
+def _with_approval(manifest: Resource) -> Resource:
     if not (isinstance(manifest, Tool) and manifest.spec.approval is None):
         return manifest
     hints = manifest.spec.annotations
     if not (hints and hints.destructive_hint):
         return manifest
-    spec = manifest.spec.model_copy(update={"approval": Approval(required=True)})
-    return manifest.model_copy(update={"spec": spec})
+    return manifest.with_approval(Approval(required=True))
 
 
 _apply = BoundedFunction(f"{__package__}.jq_filter:apply_filters")
@@ -168,7 +169,7 @@ SOURCES: dict[str, Callable[[SecretStore], ToolSource]] = {
 
 
 class Tools:
-    """The tools that a worker can use. ``approve_destructive``: those that say they destroy need a person's yes.
+    """The tools that a worker can use. ``approve_destructive``: those with a ``destructiveHint`` require approval.
 
     Without a ``journal``, no token of an MCP server is refreshed.
     """
@@ -182,7 +183,8 @@ class Tools:
         *,
         approve_destructive: bool = False,
     ) -> None:
-        self._calls, self._approve_destructive = calls or Calls(), approve_destructive
+        self._calls = calls or Calls()
+        self._approve_destructive = approve_destructive
         self._sources = {type_: make(secrets) for type_, make in SOURCES.items()}
         self._sources["mcp"] = McpTools(secrets, TokenStore(journal.database) if journal else None)
         self._sources["activity"] = FunctionTools(functions)
@@ -199,7 +201,8 @@ class Tools:
 
         A ``description`` in the agent's manifest replaces the tool's own (ARK: teams, manifests).
         """
-        tools, values = [], values.used_by(agent)
+        tools = []
+        values = values.used_by(agent)
         for given, reference in agent.tools():
             manifest = _find(values.catalog, reference) if reference else None
             repeatable = given.on_error == "retry"
@@ -239,7 +242,8 @@ class Tools:
         Its span begins earlier, with the check of the arguments: wrong ones must not reach a half-open circuit, where
         they would count as a probe that went well.
         """
-        manifest, values = context.manifest, context.values
+        manifest = context.manifest
+        values = context.values
         reference = manifest.mcp_server() if manifest else None
         server = values.catalog.find(reference) if reference else None
 

@@ -66,7 +66,7 @@ FAMILIES = {
 
 
 WHILE_STOPPING = ("pin", "recall", "append", "conclude", "remember", "cancel_agent", "last_failures")
-"""The activities of a run that is to stop now: they find its place in the conversation, and keep what was said."""
+"""The activities that a run executes although it is to stop now: they find and keep its conversation."""
 
 Result = TypeVar("Result", bound=JsonModel)
 

@@ -100,7 +100,7 @@ def model_options(models: tuple[str, ...], index: int, seconds: float | None) ->
 
 
 def has_fallback(failed: ActivityFailed, models: tuple[str, ...], index: int) -> bool:
-    """Whether the next model of the chain is asked after the one at ``index`` has failed."""
+    """Whether the next model of the chain is called after the one at ``index`` has failed."""
     return index < len(models) - 1 and failed.failure.family in FALLBACK_FAMILIES
 
 
@@ -225,7 +225,7 @@ async def ask_model(run: RunState, request: AskModelRequest, agent: AgentPlan) -
 async def select(run: RunState, request: SelectRequest, selector: SelectorPlan) -> SelectResult:
     """Asks a team's selector, and if that fails its fallbacks, who speaks next."""
     team = request.team.rpartition("/")[2]
-    seconds = selector.model_timeout and 2 * selector.model_timeout  # it may be asked twice
+    seconds = selector.model_timeout and 2 * selector.model_timeout  # the model may be called twice
     for index, model in enumerate(selector.models):
         try:
             return await execute_activity(
@@ -251,12 +251,12 @@ async def use_tool(run: RunState, request: UseToolRequest, tool: str, seconds: f
 
 
 async def review(run: RunState, request: UseToolRequest, tool: str) -> ReviewResult:
-    """Whether a call needs a person's yes. Fails where its arguments don't fit, as the call itself would."""
+    """Whether a call needs human approval. Fails where its arguments don't fit, as the call itself would."""
     return await execute_activity(run, "review", request, ReviewResult, JOURNAL, f"does {tool} need approval?")
 
 
 async def delegate(run: RunState, request: UseToolRequest, asked: str) -> Thread:
-    """Begins a conversation of its own for whom a tool asks, with the call's arguments as the question."""
+    """Begins a conversation for the agent or team that a tool asks, with the call's arguments as the question."""
     return await execute_activity(run, "delegate", request, Thread, JOURNAL, f"question for {asked}")
 
 
@@ -334,7 +334,7 @@ async def execute_activity(
             continue
         grant = await ask_for_more(run, failed)
         await execute_activity(run, "grant", grant, GrantResult, JOURNAL, "raise a budget")
-        # The call is a new activity; what the refused one wrote to the journal is read by nobody.
+        # The call is a new activity; late writes of the refused one become orphan rows that readers ignore.
         begun = workflow.now()
         until = begun + options["schedule_to_close_timeout"]
         attempt = options
@@ -406,5 +406,5 @@ async def _cancel_agent(run: RunState, request: AskModelRequest, activity: str) 
     summary = f"cancel the remote task of {request.speaker.rpartition('/')[2]}"
     asked = CancelAgentRequest(thread=request.thread, speaker=request.speaker, activity=activity)
     queue = run.task_queues.models
-    with contextlib.suppress(ActivityFailed, ActivityInterrupted):  # nobody waits for the answer any more
+    with contextlib.suppress(ActivityFailed, ActivityInterrupted):  # the run does not wait for the answer any more
         await execute_activity(run, "cancel_agent", asked, CancelAgentResult, CANCEL, summary, queue)

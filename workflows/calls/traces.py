@@ -63,7 +63,7 @@ def tool_span(run: RunState, name: str) -> RunSpan:
 
 
 def add_lost_call(run: RunState, activity: str, error: ActivityError, since: datetime) -> None:
-    """Adds the span of a call whose last attempt has never ended, as its worker has died: nobody else reports it."""
+    """Adds the span of a call whose last attempt never ended because its worker crashed: nothing else reports it."""
     operation = OPERATIONS.get(activity)
     if operation and isinstance(error.cause, TimeoutError):
         span = run.trace.new_span(operation, since=since)

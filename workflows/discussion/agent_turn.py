@@ -68,16 +68,16 @@ class ServerQuestions:
             record=question.record,
         ).without_defaults
 
-    async def answer(self, asked: PendingDecision) -> PersonDecision:
+    async def answer(self, pending: PendingDecision) -> PersonDecision:
         """What becomes of it. Raises ActivityFailed without an answer in time, and whatever ``Decisions.wait`` does."""
 
         async def check(reply: PersonDecision) -> None:
-            request = CheckReplyRequest(thread=self._thread, text=reply.text or "", asked=asked.reply_schema)
+            request = CheckReplyRequest(thread=self._thread, text=reply.text or "", reply_schema=pending.reply_schema)
             if wrong := (await effects.check_reply(self._run, request)).wrong:
                 raise ActivityFailed.of(InvalidInput(f"the reply {wrong}"))
 
-        checks = accept if asked.reply_schema is None else check
-        decision = await self._run.decisions.wait(asked, checks, continues=self._continues)
+        checks = accept if pending.reply_schema is None else check
+        decision = await self._run.decisions.wait(pending, checks, continues=self._continues)
         if decision.how == "timeout" and not self._plan.skips:
             late = f"no answer to {self._plan.server} within {self._plan.timeout:g} s"
             raise ActivityFailed.of(ReplyOverdue(late))
@@ -250,7 +250,7 @@ class ToolUse:
 
 
 def _place(request: UseToolRequest) -> str:
-    """The place of a call in its run: the id of the activity that has asked the model, and the number of the call."""
+    """The place of a call in its run: the id of the activity that has called the model, and the number of the call."""
     asked = request.reply.split("/")[-2] if request.reply else "tool"
     return f"call-{asked}-{request.call + 1}"
 
@@ -261,7 +261,7 @@ class AgentTurn:
     next_turn = None  # a lone agent has no later turn in which a message would be read
 
     def __init__(self, agent: AgentPlan, team: TeamContext, turn: MemberTurn) -> None:
-        state = turn.state or AgentState(kind="agent", head=turn.thread.head, asked=0)
+        state = turn.state or AgentState(kind="agent", head=turn.thread.head, model_calls=0)
         self.agent = agent
         self.run = team.run
         self.turn = turn
@@ -269,8 +269,8 @@ class AgentTurn:
         self.messages = [*state.messages]
         self.cut = state.cut
         self.usage = state.usage
-        self.asked = state.asked
-        self.rejected = state.refused
+        self.model_calls = state.model_calls
+        self.rejected = state.rejected
         self.reply = state.reply
         self.open_calls = [*state.reply.message.tool_calls][state.done :] if state.reply else []
         self.outcomes = dict(state.outcomes)
@@ -283,13 +283,13 @@ class AgentTurn:
 
     @property
     def state(self) -> AgentState:
-        """What a continued run needs to go on with the turn; complete when nothing is pending."""
+        """The state from which a continued run resumes the turn; complete when nothing is pending."""
         so_far = self.so_far
         return AgentState(
             kind="agent",
             head=self.head,
-            asked=self.asked,
-            refused=self.rejected,
+            model_calls=self.model_calls,
+            rejected=self.rejected,
             reply=self.reply,
             done=len(self.reply.message.tool_calls) - len(self.open_calls) if self.reply else 0,
             ends=self.ends_team,
@@ -303,19 +303,19 @@ class AgentTurn:
 
     @property
     def so_far(self) -> TurnResult:
-        """What was said in the turn until now."""
+        """The result of the turn so far."""
         messages = latest_within(self.messages)
         cut = self.cut or len(messages) < len(self.messages)
         return TurnResult(head=self.head, messages=messages, cut=cut, usage=self.usage, answer=self.answer or None)
 
     async def execute(self) -> TurnResult:
-        """Takes the turn to its end, whatever that is; all that was said is in the conversation afterwards."""
-        # A model that is asked without an agent has no span but that of its call.
+        """Runs the turn to its end, whatever that is; all its messages are in the conversation afterwards."""
+        # A model that is called without an agent has no span but that of its call.
         with contextlib.nullcontext() if self.agent.kind == "model" else self.run.trace.inside(self._span):
             reason: StopReason = "completed"
             failure: Failure | None = None
             try:
-                while self.open_calls or self.asked < self.agent.max_iterations:
+                while self.open_calls or self.model_calls < self.agent.max_iterations:
                     if self.reply is None:
                         await self._read_inbox()
                         ask = effects.execute_agent if self.agent.engine else effects.ask_model
@@ -323,7 +323,7 @@ class AgentTurn:
                     if await self._is_over():
                         break
                 else:
-                    calls = f"{self.asked} model calls in one turn without a final answer"
+                    calls = f"{self.model_calls} model calls in one turn without a final answer"
                     raise ActivityFailed.of(
                         MaxIterationsReached(f"agent {self.agent.name} reached maxIterations: {calls}")
                     )
@@ -348,7 +348,7 @@ class AgentTurn:
         self.reply = reply
         self.head = reply.head
         self.pending = []
-        self.asked += 1
+        self.model_calls += 1
         self.open_calls = list(reply.message.tool_calls)
         self.outcomes = {}
         self.messages += [*reply.earlier, reply.message]
@@ -376,7 +376,7 @@ class AgentTurn:
         return False
 
     def _rejection(self, wrong: str) -> Message:
-        """What asks the agent to correct its answer; raises ActivityFailed when it was asked often enough."""
+        """The message that requests a corrected answer; raises ActivityFailed after MAX_OUTPUT_RETRIES."""
         self.rejected += 1
         if self.rejected > MAX_OUTPUT_RETRIES:
             name = self.agent.name

@@ -51,7 +51,7 @@ class StallDetection:
         self.texts = {speaker: tuple(each) for speaker, each in texts.items()}
 
     def is_stalled(self, speaker: str, text: str) -> bool:
-        """Notes a text, and tells whether the last turns, as many as the rule's window, were repetitions."""
+        """Adds a text; whether the last turns, as many as the rule's window, were repetitions."""
         if self._rule is None:
             return False
         words = dict.fromkeys(itertools.islice(_words(text.casefold()), STALL_WORDS))
@@ -131,7 +131,7 @@ class TeamResult:
         self.so_far = self.so_far.because_of(self.so_far.failure or failure)
 
     def end_by(self, failure: Failure) -> None:
-        """Ends the team with a failure, or as a budget says that is its own or that of somebody around."""
+        """Ends the team with a failure, or as its own or an enclosing budget says."""
         if failure.budget and not self.so_far.failure:
             self.so_far = self.so_far.ended_by(failure, self._plan.id)
         else:
@@ -220,7 +220,7 @@ class Discussion:
 
     @property
     def state(self) -> TeamState:
-        """What a continued run needs to go on with the discussion."""
+        """The state from which a continued run resumes the discussion."""
         member, agent_turn = self._open_turn or (None, None)
         return TeamState(
             kind="team",
@@ -350,7 +350,7 @@ class Discussion:
 
 
 async def reach_max_turns(team: Discussion) -> None:
-    """Ends it as its plan says; in ARK's dialect a normal end is told by a system message (ARK: today's dialect)."""
+    """Ends it as its plan says; in ARK's dialect a normal end adds a system message (ARK: today's dialect)."""
     if team.plan.dialect == "ark" and team.plan.on_max_turns == "complete":
         text = f"Team conversation reached maximum turns limit ({team.turns})"
         message = Message(role="system", content=text)
@@ -384,21 +384,21 @@ class TeamTurn:
 
     @property
     def state(self) -> TeamState:
-        """What a continued run needs to go on."""
+        """The state from which a continued run resumes."""
         return self._discussion.state
 
     @property
     def so_far(self) -> TurnResult:
-        """What was said until now."""
+        """The result so far."""
         return self._discussion.result.so_far
 
     @property
     def next_turn(self) -> int:
-        """The turn in which a message that comes now is read at the latest."""
+        """The turn in which a message received now is read at the latest."""
         return self._discussion.turns + 2
 
     async def execute(self) -> TurnResult:
-        """Runs the discussion to its end; messages of people that nobody has read yet join the conversation."""
+        """Runs the discussion to its end; unread messages of people join the conversation."""
         span = team_span(self._run, self._plan, self._since)
         with self._run.trace.inside(span):
             await self._discussion.restore()

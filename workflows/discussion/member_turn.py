@@ -27,7 +27,7 @@ class MemberTurn:
     """Turn ``number`` of at most ``of``, taken by the member that is called ``name``, at a place in the conversation.
 
     In a panel the member reads a ``brief`` instead of the conversation. With an ``index`` no other member speaks at the
-    same time: a long run may continue as new in the middle of an agent's turn, which then goes on from ``state``.
+    same time: a long run may continue as new in the middle of an agent's turn, which then resumes from ``state``.
     """
 
     name: str

@@ -93,9 +93,9 @@ class HumanTurn:
         member = self._member
         turn = self._turn
         run = self._team.run
-        asked = run.decisions.known(self._request.decision_id(self._run_id)) or await self._ask()
+        pending = run.decisions.known(self._request.decision_id(self._run_id)) or await self._ask()
         check = self._check if member.checked else accept
-        decision = await run.decisions.wait(asked, check, continues=turn.index is not None)
+        decision = await run.decisions.wait(pending, check, continues=turn.index is not None)
         if decision.text is not None:
             return await self._said(decision.text, decision)
         if member.skips:
@@ -161,7 +161,7 @@ class RunningMember(Protocol):
     """A turn of a member."""
 
     async def execute(self) -> TurnResult:
-        """Takes the turn to its end."""
+        """Runs the turn to its end."""
 
 
 MEMBER_KINDS: dict[str, Callable[[Any, TeamContext, MemberTurn], RunningMember]] = {

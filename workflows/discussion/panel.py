@@ -43,7 +43,7 @@ def read_critique(text: str) -> str:
 
 
 def read_decision(text: str, names: Sequence[str]) -> Decision:
-    """A moderator's decision. Raises ActivityFailed for an unknown name, or if nobody is to speak and it goes on."""
+    """A moderator's decision. Raises ActivityFailed for an unknown name, or a debate without speakers."""
     decision = _read("moderator", text, Decision)
     if unknown := [name for name in decision.next_speakers if name not in names]:
         raise _wrong(f"the moderator calls on '{unknown[0]}', who takes no part; there are: {', '.join(names)}")

@@ -58,12 +58,12 @@ class ShownPhase:
     """The phase of a run as others see it. ``searchable``: the server has Baton's search attributes, ``shows_cost``:
     also that of the cost, which is set at the end.
 
-    ``tell_parent`` is called whenever the run waits for a person, or no longer.
+    ``notify_parent`` is called whenever the run waits for a person, or no longer.
     """
 
-    def __init__(self, run: RunState, tell_parent: Callable[[], None]) -> None:
+    def __init__(self, run: RunState, notify_parent: Callable[[], None]) -> None:
         self._run = run
-        self._tell_parent = tell_parent
+        self._notify_parent = notify_parent
         self._shown = "Running"
         self.searchable = self.shows_cost = False
         run.decisions.on_change = self.show_decisions
@@ -94,7 +94,7 @@ class ShownPhase:
         decisions = self._run.decisions
         self._run.details.show_decisions(decisions.pending, decisions.waiting_below)
         self._show_phase()
-        self._tell_parent()
+        self._notify_parent()
 
     def _show_phase(self) -> None:
         if self._phase != self._shown:
@@ -145,7 +145,7 @@ class BaseWorkflow(Generic[Input]):
         self.children = ChildWorkflows(run)
         self._given: Input | ActivityFailed = read_input(given, self.input_type)
         self._decisions = DecisionHandlers(run, self.children, parent_of(self._given))
-        self._phase = ShownPhase(run, self._decisions.tell_parent)
+        self._phase = ShownPhase(run, self._decisions.notify_parent)
         self._handlers = MessageHandlers(run, self.children, self._decisions, self.next_turn, self._phase.show_pause)
         self._pinned: Pinned | None = None
         self.ended_at: datetime | None = None
@@ -178,11 +178,11 @@ class BaseWorkflow(Generic[Input]):
         return self._pinned
 
     def next_turn(self) -> int | None:
-        """The turn in which a message that comes now is read at the latest; None where that is not known."""
+        """The turn in which a message received now is read at the latest; None where that is not known."""
         return None
 
     def begin(self, pinned: Pinned) -> None:
-        """Takes up what the run is about, and sets its search attributes where the server knows them."""
+        """Stores what was pinned, and sets the search attributes where the server knows them."""
         self._take_up(pinned)
         self._phase.begin(pinned.plan)
 
@@ -211,7 +211,7 @@ class BaseWorkflow(Generic[Input]):
         )
 
     def _restore(self, continuation: Continuation) -> None:
-        """Takes up the state of the run before this one; Temporal itself hands on the search attributes."""
+        """Restores the state of the previous run; Temporal itself copies the search attributes."""
         run = self.run_state
         run.started_at = continuation.since
         self._take_up(continuation.pinned)
@@ -228,7 +228,7 @@ class BaseWorkflow(Generic[Input]):
         await self._decisions.settle()
 
     async def close_inbox(self) -> list[Message]:
-        """Accepts no further message of a person; the messages that nobody has read."""
+        """Accepts no further message of a person; returns the unread messages."""
         await self.settle()
         self.run_state.inbox.is_closed = True
         self.run_state.decisions.close()
@@ -285,7 +285,7 @@ class BaseWorkflow(Generic[Input]):
 
     @workflow.update(name="reply", description="A person's reply to a question that waits: {text, to, by}.")
     async def reply(self, request: ReplyRequest) -> PersonDecision:
-        """The reply to what a person is asked in this run."""
+        """A person's reply to a question of this run."""
         return await self._decisions.reply(request)
 
     @reply.validator

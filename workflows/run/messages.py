@@ -41,16 +41,16 @@ from ..state.stopping import ActivityFailed, uncancelled
 class DecisionHandlers:
     """Handles people's decisions; ``parent`` is the id of the run above, if there is one.
 
-    A run tells the run above whether a person is waited for, so that the root of a tree of runs knows. What is to be
-    remembered goes up to the root, which sends it to all runs: so it reaches them in one order.
+    A run notifies its parent whether it waits for a person, so that the root of a tree of runs knows. Decisions to be
+    remembered go up to the root, which sends them to all runs: so they reach all runs in one order.
     """
 
     def __init__(self, run: RunState, children: ChildWorkflows, parent: str | None) -> None:
         self._run = run
         self._children = children
         self._parent = parent
-        self._told = False
-        self._telling: asyncio.Task[None] | None = None
+        self._notified = False
+        self._notifying: asyncio.Task[None] | None = None
 
     async def signal(self, name: str, value: JsonValue) -> None:
         """Handles a signal of the run above or below; what makes no sense is ignored."""
@@ -69,10 +69,10 @@ class DecisionHandlers:
         if problem := request.problem:
             raise ValueError(problem)
         try:
-            asked = self._run.decisions.find(request.call)
+            pending = self._run.decisions.find(request.call)
         except NotWaiting as error:
             raise ValueError(str(error)) from None
-        if asked.kind == "question":
+        if pending.kind == "question":
             raise ValueError(f"{request.call} does not wait for an approval")
 
     async def approve(self, request: ApproveRequest) -> PersonDecision:
@@ -81,12 +81,12 @@ class DecisionHandlers:
         try:
             if decision.arguments is not None:
                 await self._run.decisions.check(request.call, decision)
-            asked = self.decide(request.call, decision)
+            pending = self.decide(request.call, decision)
         except (NotWaiting, ActivityFailed) as error:
             raise InvalidInput(str(error)) from None
-        if asked.rule and (decision.remember or asked.kind == "budget"):
-            others = decision.for_others() if asked.kind != "budget" else decision
-            remembered = RememberedDecision(rule=asked.rule, decision=others)
+        if pending.rule and (decision.remember or pending.kind == "budget"):
+            others = decision.for_others() if pending.kind != "budget" else decision
+            remembered = RememberedDecision(rule=pending.rule, decision=others)
             self._run.decisions.remember(remembered.rule, remembered.decision)
             await self._remember_everywhere(remembered)
         return decision
@@ -96,13 +96,13 @@ class DecisionHandlers:
         if problem := request.problem:
             raise ValueError(problem)
         try:
-            asked = self._run.decisions.find(self._question(request))
+            pending = self._run.decisions.find(self._question(request))
         except NotWaiting as error:
             raise ValueError(str(error)) from None
-        if asked.kind != "question":
-            raise ValueError(f"{asked.id} waits for an approval, not for a reply")
-        if request.declines and not asked.asked_by:
-            raise ValueError(f"{asked.speaker} is a member of the team: only what a server asks can be declined")
+        if pending.kind != "question":
+            raise ValueError(f"{pending.id} waits for an approval, not for a reply")
+        if request.declines and not pending.asked_by:
+            raise ValueError(f"{pending.speaker} is a member of the team: only what a server asks can be declined")
 
     async def reply(self, request: ReplyRequest) -> PersonDecision:
         """Takes a person's reply, which is checked first. Raises InvalidInput if it doesn't fit, or comes too late."""
@@ -132,42 +132,44 @@ class DecisionHandlers:
 
     def decide(self, id_: str, decision: PersonDecision) -> PendingDecision:
         """Takes a decision; what it is about. Raises NotWaiting."""
-        asked = self._run.decisions.find(id_)
+        pending = self._run.decisions.find(id_)
         self._run.decisions.decide(id_, decision)
-        return asked
+        return pending
 
     async def _remember_everywhere(self, remembered: RememberedDecision) -> None:
-        await (self._tell("remember", remembered) if self._parent else self._remember_below(remembered))
+        await (self._signal_parent("remember", remembered) if self._parent else self._remember_below(remembered))
 
     async def _remember_below(self, remembered: RememberedDecision) -> None:
         self._run.decisions.remember(remembered.rule, remembered.decision)
         await self._children.signal_all("remembered", remembered)
 
     def restore(self, state: DecisionsState | None) -> None:
-        """Takes up the state of the run that this one continues, of which the run above knows."""
+        """Restores the state of the previous run, which the parent knows."""
         self._run.decisions.restore(state)
-        self._told = bool(state and state.asked)
+        self._notified = bool(state and state.pending)
 
-    def tell_parent(self) -> None:
-        """Tells the run above whether a person is waited for, if that has changed."""
-        if self._parent and self._waits != self._told and (self._telling is None or self._telling.done()):
-            self._telling = asyncio.create_task(self._tell_parent())
+    def notify_parent(self) -> None:
+        """Notifies the parent whether the run waits for a person, if that has changed."""
+        if self._parent and self._waits != self._notified and (self._notifying is None or self._notifying.done()):
+            self._notifying = asyncio.create_task(self._notify_parent())
 
     @property
     def _waits(self) -> bool:
         return self._run.decisions.are_awaited
 
-    async def _tell_parent(self) -> None:
-        while self._waits != self._told:
-            self._told = self._waits
-            await self._tell("child_waits", WaitingChild(run=workflow.info().workflow_id, waits=self._told))
+    async def _notify_parent(self) -> None:
+        while self._waits != self._notified:
+            self._notified = self._waits
+            await self._signal_parent(
+                "child_waits", WaitingChild(run=workflow.info().workflow_id, waits=self._notified)
+            )
 
     async def settle(self) -> None:
-        """Waits until the run above has been told."""
-        if self._telling:
-            await uncancelled(self._telling)
+        """Waits until the parent has been notified."""
+        if self._notifying:
+            await uncancelled(self._notifying)
 
-    async def _tell(self, signal: str, value: JsonModel) -> None:
+    async def _signal_parent(self, signal: str, value: JsonModel) -> None:
         with contextlib.suppress(ApplicationError):  # the run above may have ended
             await workflow.get_external_workflow_handle(self._parent or "").signal(signal, value)
 
@@ -181,7 +183,7 @@ SESSION_TOO_LARGE = f"a session's values may not be longer than {MAX_SESSION:,} 
 class MessageHandlers:
     """Handles what clients send to a run, and sends it on to the running children.
 
-    ``next_turn`` gives the turn in which a message that comes now is read at the latest, where the run knows it;
+    ``next_turn`` gives the turn in which a message received now is read at the latest, where the run knows it;
     ``on_pause`` is called whenever the run was paused or resumed.
     """
 
@@ -200,7 +202,7 @@ class MessageHandlers:
         self._on_pause = on_pause
 
     async def signal(self, name: str, value: JsonValue) -> None:
-        """Handles the signal ``name``; what makes no sense is ignored, as nobody waits for an answer."""
+        """Handles the signal ``name``. Values that make no sense are ignored: a signal has no reply."""
         request = read_terminate_request(value)
         if name == "terminate_team":
             self._run.stop.request("terminated", request)
@@ -217,7 +219,7 @@ class MessageHandlers:
             await self._decisions.signal(name, value)
 
     async def pause(self, person: str | None, *, resume: bool) -> None:
-        """Lets the run and its children wait before their next model call, or go on."""
+        """Pauses the run and its children before their next model call, or resumes them."""
         inbox = self._run.inbox
         inbox.pause = None if resume else inbox.pause or Pause(since=format_time(workflow.now()), by=person)
         self._on_pause(inbox.pause)

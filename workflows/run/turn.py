@@ -37,7 +37,7 @@ def for_client(status: Status, pinned: Pinned | None, target: ArkTarget | None =
 
 
 def pin_request(given: QueryInput | TurnInput) -> PinRequest:
-    """What the activity ``pin`` is asked for the input of a run."""
+    """The request of the activity ``pin`` for the input of a run."""
     common = {"workflow": workflow.info().workflow_type, "namespace": given.namespace, "resources": given.resources}
     if isinstance(given, QueryInput):
         return PinRequest(kind="query", name=given.name, spec=given.spec, **common)
@@ -53,18 +53,18 @@ class RunningTurn(Protocol):
 
     @property
     def so_far(self) -> TurnResult:
-        """What was said until now."""
+        """The result so far."""
 
     @property
     def state(self) -> State:
-        """What a continued run needs to go on from here."""
+        """The state from which a continued run resumes."""
 
     @property
     def next_turn(self) -> int | None:
-        """The turn in which a message that comes now is read at the latest, where that is known."""
+        """The turn in which a message received now is read at the latest, where that is known."""
 
     async def execute(self) -> TurnResult:
-        """Takes the turn to its end."""
+        """Runs the turn to its end."""
 
 
 class TurnWorkflow(BaseWorkflow[TurnInput]):
@@ -102,7 +102,7 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         return result
 
     async def _close_inbox(self, *, is_root: bool) -> None:
-        """What nobody has read joins the conversation of a root run; a child gives it back to its parent."""
+        """Unread messages join the conversation of a root run; a child returns them to its parent."""
         unread = await self.close_inbox()
         if unread and is_root:
             self.result = self.result.at(await self.join(unread, self.result.head))

@@ -1,1 +1,1 @@
-"""The state of a run: what its signals and updates have asked for, and when it continues as new."""
+"""The state of a run: what signals and updates have requested, and when it continues as new."""

@@ -28,10 +28,10 @@ APPEND_BYTES = 6_000
 """Bytes of small messages that one ``append`` takes: MAX_CONCURRENT_ACTIVITIES of them fit into one task."""
 
 MAX_OUTPUT_RETRIES = 2
-"""How often an agent is asked again when its answer does not fit its output schema."""
+"""How often an agent's model is called again when its answer does not fit the output schema."""
 
 MAX_DECIDED = 100
-"""Decisions of which a run remembers who has made them, for those who decide too late."""
+"""Past decisions that a run remembers, to tell who has decided already."""
 
 MAX_QUESTIONS = 20
 """Questions that a server may ask people in one call."""
@@ -52,4 +52,4 @@ MAX_ENDED_SPANS = 50
 """Ended spans that a traced run reports before that."""
 
 FALLBACK_FAMILIES = ("ModelError", "AuthenticationError", "TimeoutError")
-"""The families of errors after which a model's fallback is asked."""
+"""The families of errors after which a model's fallback is called."""

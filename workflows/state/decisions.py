@@ -72,7 +72,7 @@ class Decisions:
         self.remembered: dict[str, PersonDecision] = {}
         self._stop = stop
         self._trace = trace
-        self._asked: dict[str, PendingDecision] = {}
+        self._pending: dict[str, PendingDecision] = {}
         self._decided: dict[str, PersonDecision] = {}
         self._checks: dict[str, Check] = {}
         self._below: dict[str, None] = {}
@@ -91,7 +91,7 @@ class Decisions:
     @property
     def pending(self) -> tuple[PendingDecision, ...]:
         """What waits for a decision now."""
-        return tuple(each for each in self._asked.values() if not each.decision)
+        return tuple(each for each in self._pending.values() if not each.decision)
 
     @property
     def are_awaited(self) -> bool:
@@ -100,49 +100,51 @@ class Decisions:
 
     def known(self, id_: str) -> PendingDecision | None:
         """What waits already, since before the run has continued as new."""
-        return self._asked.get(id_)
+        return self._pending.get(id_)
 
     async def wait(
-        self, asked: PendingDecision, check: Check = accept, *, proceeds: bool = False, continues: bool = False
+        self, pending: PendingDecision, check: Check = accept, *, proceeds: bool = False, continues: bool = False
     ) -> PersonDecision:
         """Waits for the decision, at the cost of a durable timer if there is a limit of time, and else of nothing.
 
         ``proceeds`` is the decision at that limit. Raises ActivityInterrupted if the run is to stop and, where it
         ``continues``, ContinueAsNew if it has become long: the next run waits on.
         """
-        if asked.id not in self._asked:
-            wait_begins(asked.kind)
-        asked = self._asked.setdefault(asked.id, asked)
-        self._checks[asked.id] = check
-        self._apply_remembered(asked)
+        if pending.id not in self._pending:
+            wait_begins(pending.kind)
+        pending = self._pending.setdefault(pending.id, pending)
+        self._checks[pending.id] = check
+        self._apply_remembered(pending)
         self.on_change()
         try:
-            with self._trace.inside(self._trace.new_wait(asked.kind, "wait", asked.id, since=asked.since)) as span:
+            with self._trace.inside(
+                self._trace.new_wait(pending.kind, "wait", pending.id, since=pending.since)
+            ) as span:
                 self._trace.report()
-                decision = await self._decision(asked, proceeds=proceeds, continues=continues)
+                decision = await self._decision(pending, proceeds=proceeds, continues=continues)
                 span.attributes["baton.wait.outcome"] = verdict_of(decision)
         except BaseException as error:
             if not isinstance(error, ContinueAsNew | GeneratorExit):  # the run leaves the worker's memory, and waits on
-                self._forget(asked.id)
-                wait_ends(asked.kind, asked.since, "stopped")
+                self._forget(pending.id)
+                wait_ends(pending.kind, pending.since, "stopped")
             raise
-        self._forget(asked.id)
-        wait_ends(asked.kind, asked.since, outcome_of(decision))
+        self._forget(pending.id)
+        wait_ends(pending.kind, pending.since, outcome_of(decision))
         return decision
 
-    async def _decision(self, asked: PendingDecision, *, proceeds: bool, continues: bool) -> PersonDecision:
-        left = max(0.001, (asked.until - workflow.now()).total_seconds()) if asked.until else None
+    async def _decision(self, pending: PendingDecision, *, proceeds: bool, continues: bool) -> PersonDecision:
+        left = max(0.001, (pending.until - workflow.now()).total_seconds()) if pending.until else None
 
         def is_over() -> bool:
-            return bool(self._decision_of(asked.id)) or (continues and should_continue_as_new())
+            return bool(self._decision_of(pending.id)) or (continues and should_continue_as_new())
 
         try:
-            await self._stop.wait(is_over, left, f"{DECISION}{asked.id}")
+            await self._stop.wait(is_over, left, f"{DECISION}{pending.id}")
         except TimeoutError:
-            if not (self._stop.is_requested or self._decision_of(asked.id)):
-                self.decide(asked.id, PersonDecision(approved=proceeds, at=workflow.now(), how="timeout"))
+            if not (self._stop.is_requested or self._decision_of(pending.id)):
+                self.decide(pending.id, PersonDecision(approved=proceeds, at=workflow.now(), how="timeout"))
         self._stop.checkpoint()
-        decision = self._decision_of(asked.id)
+        decision = self._decision_of(pending.id)
         if decision:
             return decision
         if self._stop.is_requested:
@@ -155,20 +157,20 @@ class Decisions:
             raise NotWaiting(f"{id_} is decided already: {describe(decided)}")
         if self._stop.is_requested:
             raise NotWaiting(f"{id_} comes too late: the run is ending")
-        if id_ in self._asked:
-            return self._asked[id_]
+        if id_ in self._pending:
+            return self._pending[id_]
         waiting = ", ".join(each.id for each in self.pending[:10]) or "nothing"
         raise NotWaiting(f"'{id_}' does not wait for a decision in this run; waiting here: {waiting}")
 
     async def check(self, id_: str, decision: PersonDecision) -> None:
         """Checks what a person has changed, as soon as whoever waits can say. Raises ActivityFailed, and NotWaiting."""
-        await self._stop.wait(lambda: id_ in self._checks or id_ not in self._asked)
+        await self._stop.wait(lambda: id_ in self._checks or id_ not in self._pending)
         self.find(id_)
         await self._checks[id_](decision)
 
     def decide(self, id_: str, decision: PersonDecision) -> None:
         """Takes a decision. Raises NotWaiting."""
-        self._asked[id_] = self.find(id_).decided(decision)
+        self._pending[id_] = self.find(id_).decided(decision)
         self.on_change()
 
     def remember(self, rule: str, decision: PersonDecision) -> None:
@@ -190,38 +192,38 @@ class Decisions:
 
     def close(self) -> None:
         """The run ends: nothing waits any longer."""
-        self._asked.clear()
+        self._pending.clear()
 
-    def _apply_remembered(self, asked: PendingDecision) -> None:
-        known = self.remembered.get(asked.rule or "")
-        if known and not (self._decision_of(asked.id) or self._stop.is_requested):
-            self.decide(asked.id, known.taken_at(workflow.now()))
+    def _apply_remembered(self, pending: PendingDecision) -> None:
+        known = self.remembered.get(pending.rule or "")
+        if known and not (self._decision_of(pending.id) or self._stop.is_requested):
+            self.decide(pending.id, known.taken_at(workflow.now()))
 
     def _decision_of(self, id_: str) -> PersonDecision | None:
-        return self._asked[id_].decision if id_ in self._asked else None
+        return self._pending[id_].decision if id_ in self._pending else None
 
     def _forget(self, id_: str) -> None:
-        """Nobody waits for it any longer; who has decided it is kept, for those who come too late."""
+        """Ends the wait; the decision is kept, to tell later callers who has decided."""
         self._checks.pop(id_, None)
-        asked = self._asked.pop(id_, None)
-        if asked and asked.decision:
-            self._decided[id_] = asked.decision.to_remember()
+        pending = self._pending.pop(id_, None)
+        if pending and pending.decision:
+            self._decided[id_] = pending.decision.to_remember()
             while len(self._decided) > MAX_DECIDED:
                 del self._decided[next(iter(self._decided))]
         self.on_change()
 
     @property
     def state(self) -> DecisionsState | None:
-        """What a continued run needs of it."""
-        if not (self._asked or self.remembered or self._decided):
+        """The part of it that a continued run needs."""
+        if not (self._pending or self.remembered or self._decided):
             return None
-        asked = tuple(self._asked.values())
-        return DecisionsState(asked=asked, remembered=dict(self.remembered), decided=dict(self._decided))
+        pending = tuple(self._pending.values())
+        return DecisionsState(pending=pending, remembered=dict(self.remembered), decided=dict(self._decided))
 
     def restore(self, state: DecisionsState | None) -> None:
-        """Takes up the state of the run that this one continues."""
+        """Restores the state of the previous run."""
         if state:
-            self._asked = {each.id: each for each in state.asked} | self._asked
+            self._pending = {each.id: each for each in state.pending} | self._pending
             self.remembered = {**state.remembered, **self.remembered}
             self._decided = {**state.decided, **self._decided}
 

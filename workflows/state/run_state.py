@@ -24,7 +24,7 @@ from .stopping import StopState
 class Inbox:
     """What people said to a run, until the next model call takes it; and whether the run waits.
 
-    A closed inbox belongs to a run that ends: what comes now would be read by nobody.
+    A closed inbox belongs to a run that ends: no member would read later messages.
     """
 
     def __init__(self) -> None:
@@ -49,13 +49,13 @@ class Inbox:
 
     @property
     def state(self) -> InboxState | None:
-        """What a continued run needs of it."""
+        """The part of it that a continued run needs."""
         if not (self.pause or self._messages):
             return None
         return InboxState(pause=self.pause, waiting=self.waiting)
 
     def restore(self, state: InboxState | None) -> None:
-        """Takes up the state of the run that this one continues, before what came to this one."""
+        """Restores the state of the previous run; its messages come before those of this one."""
         if state:
             self.pause = state.pause
             self._messages = [*state.waiting, *self._messages]
@@ -91,12 +91,12 @@ class CurrentDetails:
         self._waits = ""
 
     def show_question(self, question: str) -> None:
-        """Shows above what is said what the run was asked."""
+        """Shows the question of the run above its messages."""
         self._question = f"> {' '.join(question.split())}\n\n" if question else ""
         self._set(self._text)
 
     def show_turn(self, name: str, turn: TurnResult, max_turns: int | None = None) -> None:
-        """Shows what was said so far in a team or by an agent."""
+        """Shows the messages of a team or an agent so far."""
         count = f"{turn.turns} of {max_turns}" if max_turns else f"{turn.turns}"
         end = f" · {turn.stop_reason}" if turn.stop_reason != "completed" else ""
         last = turn.messages[-1].round if turn.messages else None
@@ -132,13 +132,13 @@ class CurrentDetails:
         workflow.set_current_details(self._pause + self._waits + self._question + text)
 
 
-def _waiting_line(asked: PendingDecision) -> str:
-    if asked.kind == "question":
-        return f"- **waits for {asked.speaker}** `{asked.id}`: {truncate(asked.question or '', 500)}"
-    arguments = truncate(asked.arguments or "", 500)
-    if asked.kind == "budget":
-        return f"- **waits for approval** `{asked.id}`: {asked.question}; approval grants `{arguments}`"
-    return f"- **waits for approval** `{asked.id}`: {asked.speaker} calls `{asked.tool}` with `{arguments}`"
+def _waiting_line(pending: PendingDecision) -> str:
+    if pending.kind == "question":
+        return f"- **waits for {pending.speaker}** `{pending.id}`: {truncate(pending.question or '', 500)}"
+    arguments = truncate(pending.arguments or "", 500)
+    if pending.kind == "budget":
+        return f"- **waits for approval** `{pending.id}`: {pending.question}; approval grants `{arguments}`"
+    return f"- **waits for approval** `{pending.id}`: {pending.speaker} calls `{pending.tool}` with `{arguments}`"
 
 
 def _as_markdown(message: Message) -> str:
@@ -168,7 +168,7 @@ class RunState:
         self.question = ""
 
     def begin(self, given: QueryInput | TurnInput) -> None:
-        """Takes up what the run was given at its start, before any signal or update."""
+        """Applies the input of the run, before any signal or update."""
         self.session.update(given.session)
         if isinstance(given, TurnInput):
             self.stop.restore(given.stop)
@@ -191,7 +191,7 @@ class RunState:
             wait_ends("pause", since, "stopped" if self.inbox.pause else "resumed")
 
     def with_requests(self, status: Status) -> Status:
-        """The status of a run that goes on, with what people asked for: a pause, a session, messages that wait."""
+        """The status of an open run with what people have requested: a pause, a session, messages that wait."""
         decisions = self.decisions
         return status.with_requests(
             self.inbox.pause, self.session.values, self.inbox.waiting, shown(decisions.pending), decisions.waiting_below

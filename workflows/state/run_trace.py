@@ -69,7 +69,7 @@ class RunTrace:
         self.run_span: RunSpan | None = None
 
     def begin(self, pinned: Pinned, since: datetime) -> None:
-        """Begins, or goes on with, the trace of a run that was pinned. A query has a span of its own."""
+        """Begins or continues the trace of a run that was pinned. A query has a span of its own."""
         self._is_pinned = True
         self.is_on = pinned.traced
         plan = pinned.plan

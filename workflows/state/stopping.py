@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class StopState:
-    """Whether the run was asked to stop: not at all, after the current turn, or ``now``. The first reason counts."""
+    """The stop request of a run: none, after the current turn, or ``now``. The first reason counts."""
 
     def __init__(self) -> None:
         self.reason: StopReason | None = None
@@ -28,7 +28,7 @@ class StopState:
 
     @property
     def is_requested(self) -> bool:
-        """Whether the run was asked to stop, be it after the current turn or now."""
+        """Whether there is a stop request, after the current turn or now."""
         return self.reason is not None
 
     @property
@@ -48,7 +48,7 @@ class StopState:
     async def wait(
         self, condition: Callable[[], bool], limit: timedelta | float | None = None, summary: str | None = None
     ) -> None:
-        """Waits until the condition holds, or the run is asked to stop. Raises TimeoutError at the limit."""
+        """Waits until the condition holds, or a stop is requested. Raises TimeoutError at the limit."""
         await workflow.wait_condition(lambda: self.is_requested or condition(), timeout=limit, timeout_summary=summary)
 
     def request(self, reason: StopReason, request: TerminateRequest) -> None:
@@ -60,11 +60,11 @@ class StopState:
 
     @property
     def state(self) -> StopRequest | None:
-        """What a continued run needs of it."""
+        """The part of it that a continued run needs."""
         return StopRequest(reason=self.reason, note=self.note, now=self.now) if self.reason else None
 
     def restore(self, state: StopRequest | None) -> None:
-        """Takes up the state of the run that this one continues."""
+        """Restores the state of the previous run."""
         if state:
             self.reason = state.reason
             self.note = state.note
@@ -184,7 +184,7 @@ class ActivityFailed(Exception):
 
 
 class NotAllowed(Exception):
-    """A tool call is not carried out: it was rejected, or nobody has approved it in time."""
+    """A tool call is not executed: it was rejected, or not approved in time."""
 
     def __init__(self, decision: PersonDecision) -> None:
         self.decision = decision
@@ -199,4 +199,4 @@ def rejection_text(decision: PersonDecision) -> str:
 
 
 class ContinueAsNew(Exception):
-    """The run goes on in a new one; raised where the state to carry on is complete."""
+    """The run continues as new; raised where its state is complete."""

@@ -61,7 +61,7 @@ def _add(team: Discussion, kept: ParallelState, done: Sequence[MemberResult]) ->
 
 
 async def _take_turns(team: Discussion, before: Head) -> list[MemberResult]:
-    """The turns of those who have not spoken yet, ``maxConcurrency`` at a time; without those that were not begun."""
+    """The turns of members that have not spoken yet, ``maxConcurrency`` at a time, as far as they have begun."""
     limit = min(team.plan.max_concurrency or MAX_CONCURRENT_CHILDREN, MAX_CONCURRENT_CHILDREN)
     slots = asyncio.Semaphore(limit)
     waiting = [*enumerate(team.members)][team.turns :]

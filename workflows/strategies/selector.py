@@ -53,7 +53,7 @@ async def _select(team: Discussion, candidates: list[int]) -> SelectResult:
 
 
 async def selector(team: Discussion) -> None:
-    """Ends when the selector or a member terminates the team, when nobody may follow, or after ``maxTurns`` turns."""
+    """Ends when the selector or a member terminates the team, when no edge leads on, or after ``maxTurns`` turns."""
     team.max_turns = team.plan.max_turns
     while team.can_continue():
         if team.turns == team.max_turns:

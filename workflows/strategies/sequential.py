@@ -9,7 +9,7 @@ from ..run.turn import TurnOutput, TurnWorkflow
 
 
 async def sequential(team: Discussion) -> None:
-    """Ends when every member has spoken once, or when one of them terminates the team; with ``loops`` it goes on."""
+    """Ends when every member has spoken once, or when one of them terminates the team; ``loops`` repeats it."""
     team.max_turns = team.plan.max_turns if team.plan.loops else len(team.members)
     while team.can_continue():
         if team.turns == team.max_turns:

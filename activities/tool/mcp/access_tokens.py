@@ -90,7 +90,8 @@ class TokenClient:
         """
         assert server.spec.authorization
         address = _plain(values.resolve(server.spec.address, server) or "")
-        own, (client, secret) = _own_endpoint(server, values), _client(server, values)
+        own = _own_endpoint(server, values)
+        client, secret = _client(server, values)
         try:
             kept = Place(endpoint=own, resource=address) if own else known and known.of(address)
             place = kept or await self._place(address)
@@ -206,7 +207,8 @@ def _plain(address: str) -> str:
 
 def _same(url: str, address: str) -> bool:
     """Whether two addresses have one origin."""
-    one, other = urlsplit(url), urlsplit(address)
+    one = urlsplit(url)
+    other = urlsplit(address)
     return (one.scheme, one.netloc) == (other.scheme, other.netloc)
 
 
@@ -216,7 +218,8 @@ EARLY = 30.0
 LATELY = 10.0
 """Seconds for which a token counts as new: a server that refuses it would refuse the next one, too."""
 
-LEASE, LONGEST = 60.0, 45.0
+LEASE = 60.0
+LONGEST = 45.0
 """Seconds for which one worker alone refreshes a token, and which that takes at most."""
 
 LOOK = 0.2
@@ -250,7 +253,9 @@ class AccessTokens:
     """
 
     def __init__(self, store: TokenStore | None, client: TokenClient, remember: Callable[[str], str]) -> None:
-        self._store, self._client, self._remember = store, client, remember
+        self._store = store
+        self._client = client
+        self._remember = remember
         self._tasks = dict[str, asyncio.Task[AccessToken]]()
         self._is_closing = False
 
@@ -265,7 +270,8 @@ class AccessTokens:
         seal = _Seal(access, refresh)
         stored = await self._store.read(seal.id)
         token = self._noted(seal.opened(stored) if stored else _first(server, values, access, refresh))
-        usable, due = token.is_usable(refused), token.renew is not None and token.renew < time.time()
+        usable = token.is_usable(refused)
+        due = token.renew is not None and token.renew < time.time()
         if (usable and not due) or (not usable and time.time() - token.at < LATELY):
             return token.access
         task = self._task(server, values, seal, stored, token)
@@ -372,6 +378,7 @@ def _seconds(text: str) -> float:
 
 def _after(token: AccessToken, new: Refreshed) -> AccessToken:
     """The token that has come back; a server that gives no new refresh token lets the old one be used again."""
-    now, seconds = time.time(), new.seconds
+    now = time.time()
+    seconds = new.seconds
     times = {"renew": now + max(seconds - EARLY, seconds / 2), "ends": now + seconds} if seconds else {}
     return AccessToken(access=new.access, refresh=new.refresh or token.refresh, at=now, place=new.place, **times)

@@ -140,10 +140,12 @@ class McpConnection:
     """
 
     def __init__(self, endpoint: McpEndpoint, idle: float = IDLE) -> None:
-        self.endpoint, self._idle = endpoint, idle
+        self.endpoint = endpoint
+        self._idle = idle
         self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._closing = asyncio.Event()
-        self._users, self._last_used = 0, 0.0
+        self._users = 0
+        self._last_used = 0.0
         self._is_retired = self.is_unauthorized = False
         self._stdio = StdioServer(endpoint) if endpoint.command else None
         self._task = asyncio.create_task(self._run(), context=Context())
@@ -247,15 +249,20 @@ class McpConnection:
     def _failed(self, exchange: Exchange, error: Exception) -> ToolFailed:
         while isinstance(error, ExceptionGroup):
             error = error.exceptions[0]
-        why, retryable, wait = f"can't be connected to: {error}", True, None
+        why = f"can't be connected to: {error}"
+        retryable = True
+        wait = None
         if self._stdio:
             started = not isinstance(error, OSError)
             why, retryable = (self.failure, True) if started else (f"can't be started: {error}", False)
         elif exchange.status:
             self.is_unauthorized = exchange.status == 401
-            why, retryable, wait = _http_error(exchange), is_retryable(exchange.status), exchange.wait
+            why = _http_error(exchange)
+            retryable = is_retryable(exchange.status)
+            wait = exchange.wait
         elif exchange.failure:
-            why, retryable = exchange.failure, not exchange.final
+            why = exchange.failure
+            retryable = not exchange.final
         text = f"{self.endpoint.label} {why}"[:MAX_ERROR_TEXT]
         return ToolFailed(text, retryable=retryable, retry_after=wait, outage=not 400 <= exchange.status < 500)
 

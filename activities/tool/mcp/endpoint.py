@@ -55,7 +55,8 @@ def endpoint_of(server: MCPServer, values: ValueResolver, *, private: bool = Fal
     spec = server.spec
     asks = spec.questions is not None
     if spec.command:
-        command, env = (spec.command, *spec.args), _variables(spec.env, server, values)
+        command = (spec.command, *spec.args)
+        env = _variables(spec.env, server, values)
         return McpEndpoint(server.name, command=command, env=env, asks=asks)
     address = values.resolve(spec.address, server) or ""
     try:

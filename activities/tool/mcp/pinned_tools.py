@@ -1,4 +1,4 @@
-"""Puts the tools that MCP servers list into the catalog of a run, which goes on with them to its end."""
+"""Puts the tools that MCP servers list into the catalog of a run, which keeps them to its end."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -108,8 +108,7 @@ class _Pinning:
             )
             known = self._known.setdefault(made.id, _described(made, listed))
             if approval and isinstance(known, Tool):
-                stricter = known.spec.model_copy(update={"approval": strictest(known.spec.approval, approval)})
-                self._known[made.id] = known.model_copy(update={"spec": stricter})
+                self._known[made.id] = known.with_approval(strictest(known.spec.approval, approval))
         return [*tools]
 
     def _completed(self, tool: Tool) -> Tool:
@@ -136,14 +135,8 @@ def _ref(server: MCPServer) -> Ref:
 
 def _described(tool: Tool, listed: ListedTool) -> Tool:
     """A Tool with the description, the schema and the hints of its server, where it has none of its own."""
-    spec, own = tool.spec, dict[str, object]()
-    if not (spec.description or "description" in tool.metadata.annotations):
-        own["description"] = listed.description
-    if "input_schema" not in spec.model_fields_set:
-        own["input_schema"] = listed.input_schema
-    if spec.annotations is None and listed.annotations:
-        own["annotations"] = Annotations.model_validate(listed.annotations)
-    return tool.model_copy(update={"spec": spec.model_copy(update=own)})
+    hints = Annotations.model_validate(listed.annotations) if listed.annotations else None
+    return tool.described(listed.description, listed.input_schema, hints)
 
 
 def _by_name(server_id: str, tools: Sequence[ListedTool]) -> dict[str, ListedTool]:

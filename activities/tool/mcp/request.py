@@ -56,7 +56,9 @@ class _NotCarriedOut(Exception):
     """The server has carried out nothing, so that every request can be sent again; or only ``once`` more."""
 
     def __init__(self, failed: ToolFailed, *, once: bool = False, unauthorized: bool = False) -> None:
-        self.failed, self.once, self.unauthorized = failed, once, unauthorized
+        self.failed = failed
+        self.once = once
+        self.unauthorized = unauthorized
         super().__init__(str(failed))
 
 
@@ -74,9 +76,13 @@ class McpRequest:
         repeatable: bool = True,
         begin_once: BeginOnce = no_guard,
     ) -> None:
-        self._connections, self._endpoint = connections, endpoint
-        self._repeatable, self._begin_once = repeatable, begin_once
-        self._begun, self._sent, self._label = False, False, ""
+        self._connections = connections
+        self._endpoint = endpoint
+        self._repeatable = repeatable
+        self._begin_once = begin_once
+        self._begun = False
+        self._sent = False
+        self._label = ""
         self._elicitation: Elicitation | None = None
         self._clock = asyncio.timeout(None)
 
@@ -88,7 +94,8 @@ class McpRequest:
         Raises ToolFailed, which is retryable only if the request is repeatable or was not sent; what ``begin_once``
         raises; and what reading the secrets raises.
         """
-        self._elicitation, self._clock = elicitation, asyncio.timeout(seconds)
+        self._elicitation = elicitation
+        self._clock = asyncio.timeout(seconds)
         try:
             async with self._clock:
                 return await self._persistently(operation)
@@ -107,7 +114,9 @@ class McpRequest:
             except _NotCarriedOut as failure:
                 if wait is None or (failure.once and refused):
                     raise failure.failed from None
-                refused, unauthorized, self._sent = failure.once, failure.unauthorized, False
+                refused = failure.once
+                unauthorized = failure.unauthorized
+                self._sent = False
                 await asyncio.sleep(wait)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -121,7 +130,8 @@ class McpRequest:
             raise
 
     async def _send(self, operation: Callable[[Client], Awaitable[T]], endpoint: McpEndpoint) -> T:
-        connection, self._label = self._connections.to(endpoint), endpoint.label
+        connection = self._connections.to(endpoint)
+        self._label = endpoint.label
         with connection.used(), watch_exchange() as exchange:
             try:
                 client = await connection.client()
@@ -135,7 +145,8 @@ class McpRequest:
                 if not connection.is_open:
                     closed = f"the connection to {self._label} was closed before the call"
                     raise _NotCarriedOut(ToolFailed(closed, retryable=True))
-                self._sent, exchange.sent = True, connection.is_running
+                self._sent = True
+                exchange.sent = connection.is_running
                 try:
                     return await operation(client)
                 except MCPError as error:
@@ -196,7 +207,8 @@ _RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToo
 
 async def list_tools(client: Client) -> list[ListedTool]:
     """All tools of a server, page by page; raises ToolFailed for a list without an end."""
-    tools, cursor = list[ListedTool](), None
+    tools = list[ListedTool]()
+    cursor = None
     for _ in range(MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
         if len(tools) + len(page.tools) > MAX_TOOLS:
@@ -228,7 +240,8 @@ def use_tool(
     async def ask(client: Client) -> CallToolResult:
         params = CallToolRequestParams(name=name, arguments=arguments)
         if elicitation and client.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            params.input_responses, params.request_state = {**elicitation.responses} or None, elicitation.state
+            params.input_responses = {**elicitation.responses} or None
+            params.request_state = elicitation.state
         request = CallToolRequest(params=params)
         result = await client.session.send_request(request, _RESULT, progress_callback=on_progress)
         if elicitation:

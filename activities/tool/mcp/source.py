@@ -56,14 +56,17 @@ class McpTools:
     """A ``ToolSource`` (ARK: queries, MCP tools)."""
 
     def __init__(self, secrets: SecretStore, tokens: TokenStore | None = None) -> None:
-        self._secrets, self._store = secrets, tokens
-        self._private, self._redact = secrets.allows_private_hosts, secrets.redact_partial
+        self._secrets = secrets
+        self._store = tokens
+        self._private = secrets.allows_private_hosts
+        self._redact = secrets.redact_partial
         self._opened: McpConnections | None = None
         self._kept: AccessTokens | None = None
 
     async def discover(self, context: ToolContext) -> list[CallableTool]:
         """The one tool of a manifest, which was completed when its run was pinned: no server is asked."""
-        manifest, values = context.manifest, context.values
+        manifest = context.manifest
+        values = context.values
         server = mcp_server_of(manifest, values.catalog) if manifest else None
         if manifest is None or server is None:
             raise InvalidManifest(f"the tool {context.name} has no MCPServer")
@@ -96,8 +99,8 @@ class McpTools:
         found = await asyncio.gather(*(self._list_for_users(each, values) for each in servers))
         listed = {server.id: each for server, each in zip(servers, found, strict=True) if not isinstance(each, str)}
         catalog = await asyncio.to_thread(with_listed_tools, values.catalog, listed)
-        without = tuple(each for each in found if isinstance(each, str))
-        return catalog.model_copy(update={"notices": (*catalog.notices, *without)}) if without else catalog
+        notices = [notice for notice in found if isinstance(notice, str)]
+        return catalog.with_notices(notices) if notices else catalog
 
     async def _list_for_users(self, server: MCPServer, values: ValueResolver) -> list[ListedTool] | str:
         """The tools of a server, with the headers of the first agent that uses it; or a notice that all go on without.
