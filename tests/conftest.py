@@ -1,6 +1,5 @@
 """Fixtures: real Temporal servers, a real HTTP model server that is scripted, and real databases."""
 
-import argparse
 import atexit
 import contextlib
 import gc
@@ -39,6 +38,9 @@ ROOT = Path(__file__).parent
 FULL_FOLDERS = (ROOT / "durability", ROOT / "chaos")
 """Folders whose tests kill processes, drive a cluster's tools or run many random examples."""
 
+QUICK = pytest.StashKey[bool]()
+"""Whether tests are left out that only ``--full`` runs."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds ``--full``, with which ``make test-all`` runs every test."""
@@ -48,24 +50,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run all tests, also those of tests/durability and tests/chaos and those marked 'full', "
         "and replay every run in the workflow sandbox",
     )
-    parser.addoption("--quick", action="store_true", help=argparse.SUPPRESS)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Leaves out what ``--full`` runs, unless the command names files or folders: those run whole."""
-    if not hasattr(config, "workerinput"):  # xdist's workers get the options of the process that starts them
-        config.option.quick = config.args_source is not pytest.Config.ArgsSource.ARGS and not config.option.full
+    names_files = config.args_source is pytest.Config.ArgsSource.ARGS
+    config.stash[QUICK] = not (config.option.full or names_files)
     replayer.ALL_IN_SANDBOX = config.option.full
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leaves out the folders of ``--full``."""
-    return True if config.option.quick and collection_path in FULL_FOLDERS else None
+    return True if config.stash[QUICK] and collection_path in FULL_FOLDERS else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out the tests that are marked ``full``."""
-    if config.option.quick:
+    if config.stash[QUICK]:
         deselected = [item for item in items if item.get_closest_marker("full")]
         config.hook.pytest_deselected(items=deselected)
         items[:] = [item for item in items if item not in deselected]
