@@ -462,16 +462,16 @@ def test_a_shell_completes_commands_and_options(machine: UserMachine) -> None:
 def test_a_run_can_be_paused_steered_and_resumed(machine: UserMachine) -> None:
     machine.script(line("one", {"text": "a", "delay": 0.5}))
     file = machine.write(agent("one"), team("team", "one", maxTurns=500))
-    machine.run("run", "-f", file, "team/team", "Why?", "--id", "talk", "--detach")
+    machine.run("run", "-f", file, "team/team", "Why?", "--id", "steered", "--detach")
     machine.wait_for_calls(1)
-    assert "talk was asked to pause" in machine.run("pause", "talk").stderr
-    assert "the message takes effect" in machine.run("steer", "talk", "Be kind.", "--as", "ann").stderr
-    assert '{"enough": true, "note": "x"}' in machine.run("session", "talk", "enough=true", "note=x").stderr
-    assert machine.run("session", "talk", "nonsense").returncode == 1
-    assert "a text of 1 to" in machine.run("steer", "talk", " ").stderr
+    assert "steered was asked to pause" in machine.run("pause", "steered").stderr
+    assert "the message takes effect" in machine.run("steer", "steered", "Be kind.", "--as", "ann").stderr
+    assert '{"enough": true, "note": "x"}' in machine.run("session", "steered", "enough=true", "note=x").stderr
+    assert machine.run("session", "steered", "nonsense").returncode == 1
+    assert "a text of 1 to" in machine.run("steer", "steered", " ").stderr
     asked = len(machine.model.requests)
-    assert "talk was asked to resume" in machine.run("resume", "talk").stderr
+    assert "steered was asked to resume" in machine.run("resume", "steered").stderr
     machine.wait_for_calls(asked + 2)
-    machine.run("terminate", "talk")
+    machine.run("terminate", "steered")
     received = [message["content"] for message in machine.model.requests[-1].body["messages"]]
     assert received.count("Be kind.") == 1

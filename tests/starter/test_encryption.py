@@ -1,6 +1,7 @@
 """Encryption: nothing can be read without a key, and nothing is lost if a key is missing."""
 
 import asyncio
+import contextlib
 import io
 import json
 import signal
@@ -19,8 +20,9 @@ from rich.console import Console
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.query.v1 import WorkflowQuery
-from temporalio.api.workflowservice.v1 import QueryWorkflowRequest
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest, QueryWorkflowRequest
 from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.service import RPCError
 
 from baton import worker
 from baton.contracts.errors import JournalLost
@@ -62,6 +64,12 @@ async def encrypted_env(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator
     client = await connect(server.address, setting(OLD))
     async with Environment.running(client, tmp_path, encryption_keys=str(OLD)) as env:
         yield env
+        # Other tests look for runs by the names of their queries, which nobody can read here without the key.
+        async for run in client.list_workflows(f"TaskQueue = '{env.task_queue}' AND ParentWorkflowId IS NULL"):
+            execution = WorkflowExecution(workflow_id=run.id, run_id=run.run_id)
+            request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=execution)
+            with contextlib.suppress(RPCError):  # a run that is just being deleted is still listed
+                await client.workflow_service.delete_workflow_execution(request)
 
 
 async def test_payloads_are_decrypted_and_encrypted_differently_each_time() -> None:
