@@ -423,6 +423,7 @@ def test_the_bedrock_sample_asks_two_models_with_the_workers_own_keys(tmp_path: 
     assert KEY not in done.stdout + done.stderr
 
 
+@pytest.mark.full
 def test_the_demo_shows_a_discussion_and_its_status_and_leaves_nothing_running(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "samples" / "demo.py"],

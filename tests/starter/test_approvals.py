@@ -135,6 +135,7 @@ async def start_stuck(address: str) -> None:
     await client.start_workflow("no-such-type", id="stuck", task_queue="baton", search_attributes=waiting)
 
 
+@pytest.mark.full
 def test_a_run_that_can_not_be_asked_hides_nothing_that_others_wait_for(machine: UserMachine) -> None:
     machine.script(*Script.read(ROOT / "samples" / "scripts" / "purchase.yaml").lines)
     machine.run("run", "-f", SAMPLE, "--detach")

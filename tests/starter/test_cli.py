@@ -380,6 +380,7 @@ def test_a_worker_with_open_runs_keeps_its_api_key(machine: UserMachine) -> None
     assert (first.returncode, out) == (0, "hello\n")
 
 
+@pytest.mark.full
 def test_many_runs_at_once_start_one_server_and_worker(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
     query = {**QUERY, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
@@ -433,6 +434,7 @@ def test_an_invalid_setting_is_an_error_without_a_traceback(machine: UserMachine
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_no_command_aborts_at_its_end(machine: UserMachine) -> None:
     machine.script(line("one", call("noop", message="x"), "hello"))

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from temporalio.client import Client
 
@@ -142,6 +143,7 @@ async def test_a_short_loss_of_the_connection_fails_no_check(
             await cutting
 
 
+@pytest.mark.full
 def test_the_variables_of_the_running_worker_are_compared_without_their_values(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
     machine.run("run", "-f", machine.write(agent("one")), "agent/one", "Why?")

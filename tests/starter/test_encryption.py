@@ -356,6 +356,7 @@ async def test_the_codec_server_decrypts_for_temporals_ui_and_refuses_other_page
     assert "by the key 'old'" in refused.json()["message"]
 
 
+@pytest.mark.full
 def test_every_command_decrypts_and_without_the_key_reports_the_missing_key(machine: UserMachine) -> None:
     machine.script(line("one", f"{MARK}answer"))
     machine.env |= setting(OLD)

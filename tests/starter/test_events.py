@@ -346,6 +346,7 @@ async def test_the_calls_of_an_agent_that_is_executed_elsewhere_name_its_engine(
     assert [(each["agent"], each["tokenUsage"]["modelCalls"]) for each in turns] == [("remote", 2), ("critic", 1)]
 
 
+@pytest.mark.full
 async def test_a_tool_call_that_is_given_up_before_any_worker_has_it_counts_neither_in_the_status_nor_in_the_events(
     env: Environment,
 ) -> None:

@@ -138,6 +138,7 @@ def test_the_answer_is_printed_once_where_messages_and_results_go_to_one_termina
     assert "  The very last words.\n" in piped.stderr
 
 
+@pytest.mark.full
 def test_what_has_run_is_shown_after_its_server_has_ended(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
     assert machine.run("list").returncode == 3, "nothing has run here"

@@ -264,6 +264,7 @@ async def test_a_schedule_that_is_deleted_is_gone_and_its_open_run_goes_on(
     assert (await env.status(env.client.get_workflow_handle(run))).message == "At last."
 
 
+@pytest.mark.full
 async def test_times_that_an_outage_has_taken_are_caught_up_with_within_the_window(tmp_path: Path) -> None:
     folder = tmp_path / "server"
     folder.mkdir()
@@ -384,6 +385,7 @@ async def test_a_program_can_not_schedule_what_only_it_can_execute(env: Environm
         baton.Schedule("s", query, schedule="@daily", cron="@daily")  # type: ignore[call-arg]
 
 
+@pytest.mark.full
 def test_a_machines_own_server_stays_as_long_as_a_schedule_may_start_a_run(machine: UserMachine) -> None:
     machine.script(line("one", "Since it is."))
     dev = machine.start("dev", "--linger", "1")

@@ -43,6 +43,7 @@ def test_a_command_that_is_shown_can_be_typed(machine: UserMachine, command: str
     assert machine.run(*shlex.split(command)).returncode == 0
 
 
+@pytest.mark.full
 def test_the_commands_of_the_readme_run_in_their_order_in_a_clean_copy(machine: UserMachine) -> None:
     shutil.copytree(ROOT / "samples", machine.folder / "samples")
     (machine.folder / "starter").mkdir()
