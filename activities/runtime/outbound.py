@@ -85,7 +85,8 @@ class Outbound:
             "headers": {**headers, **encoding},
             "event_hooks": {"request": [self.check], "response": [self.bound]},
             "follow_redirects": False,
-            "trust_env": not self.guarded,
+            # Not by ``trust_env``: Anthropic's client reads the environment's proxies by itself, and lets mounts win.
+            "mounts": {"http://": None, "https://": None} if self.guarded else {},
             "verify": read_once(library.create_ssl_context),
         }
 
