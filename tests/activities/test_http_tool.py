@@ -256,6 +256,12 @@ async def test_a_guarded_client_uses_no_proxy(
             assert is_direct == guarded
 
 
+async def test_a_guarded_client_refuses_an_unknown_scheme_as_any_client_does() -> None:
+    async with Outbound(None, guarded=True).open(httpx.AsyncClient) as client:
+        with pytest.raises(httpx.UnsupportedProtocol):
+            await client.get("ftp://1.1.1.1/card")
+
+
 async def test_requests_share_no_cookies(http: HttpClient, tool_server: ToolServer) -> None:
     tool_server.answers(Answer(headers={"set-cookie": "session=1"}))
     for _ in range(2):
