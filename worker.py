@@ -89,15 +89,26 @@ async def run_worker(
 
     calls = Calls(own.catalog)
     secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources", own.secret_files)
-    registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions)
-    providers = Providers(types_in(own.catalog), calls)
-    executors = Executors(secrets)
-    memory = HttpMemory()
-    single_flight = SingleFlight(secrets.redact_partial)
-    spans = span_processor(environment, settings.state_dir / "spans", secrets.redact)
-    journal = await Journal.open(settings.journal, Keys.from_environment(environment))
-    tools = Tools(secrets, registry, calls, journal, approve_destructive=settings.approve_destructive)
-    try:
+    async with contextlib.AsyncExitStack() as opened:  # what is opened last is closed first
+        # The journal is closed last, as activities that are cancelled append what was said.
+        journal = await Journal.open(settings.journal, Keys.from_environment(environment))
+        opened.push_async_callback(journal.close)
+        registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions)
+        opened.callback(registry.close)
+        spans = span_processor(environment, settings.state_dir / "spans", secrets.redact)
+        if spans:
+            opened.push_async_callback(spans.close)
+        tools = Tools(secrets, registry, calls, journal, approve_destructive=settings.approve_destructive)
+        opened.push_async_callback(tools.close)
+        memory = HttpMemory()
+        opened.push_async_callback(memory.close)
+        executors = Executors(secrets)
+        opened.push_async_callback(executors.close)
+        providers = Providers(types_in(own.catalog), calls)
+        opened.push_async_callback(providers.close)
+        single_flight = SingleFlight(secrets.redact_partial)
+        opened.push_async_callback(single_flight.close)
+
         in_journal = JournalStorageDriver(lambda: contextlib.nullcontext(journal.database))
         client = with_external_storage(client, *storage_drivers(environment, in_journal))
         journal_identity = await check_journal(client, journal.database.engine, settings.task_queue)
@@ -134,13 +145,6 @@ async def run_worker(
         waiting_runs = watch_waiting_runs(client, settings.task_queue) if metrics else contextlib.nullcontext()
         async with health, watch_event_loop(), waiting_runs, run_all(workers):
             yield secrets
-    finally:
-        for part in (single_flight, providers, executors, memory, tools):
-            await part.close()
-        if spans:
-            await spans.close()
-        registry.close()
-        await journal.close()  # last, as activities that are cancelled append what was said
 
 
 def _sdk_worker(

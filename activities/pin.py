@@ -136,7 +136,8 @@ def load_inline(request: PinRequest) -> Loaded:
         raise InvalidManifest(str(error)) from None
     if loaded.secrets:
         raise InvalidInput(
-            "a run may not bring Secrets or keys, as its history would keep them: give them to the worker"
+            "inline manifests can't contain Secrets or keys, because the run's history would keep them: "
+            "store them on the worker"
         )
     return loaded
 
@@ -287,8 +288,8 @@ class Pin:
         for each in catalog.manifests:
             if isinstance(each, MCPServer) and self._brings(each, catalog):
                 raise InvalidInput(
-                    f"{each.id}: spec.command: a run may not bring a command to its worker: start the worker with this "
-                    "MCPServer"
+                    f"{each.id}: spec.command: an inline manifest can't set the command of a worker: "
+                    "start the worker with this MCPServer"
                 )
         if broken := [*violations(catalog), *unknown_parameters(start, catalog)]:
             raise InvalidManifest("; ".join(f"{manifest.id}: {text}" for manifest, _, text in broken))
@@ -309,7 +310,7 @@ class Pin:
         refused = [each for each in others if inline.by_id(each) and not each.startswith("Query/")]
         if refused and self._inline_manifests == "none":
             raise InvalidInput(
-                f"this worker runs its own manifests alone (BATON_INLINE_MANIFESTS=none), and the run brings or "
+                f"this worker accepts only its own manifests (BATON_INLINE_MANIFESTS=none), but the run adds or "
                 f"changes {', '.join(refused)}"
             )
         return catalog.with_manifests(catalog.manifests, inline=others) if others else catalog

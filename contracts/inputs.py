@@ -73,9 +73,7 @@ class AgentState(JsonModel):
 
 
 class TeamState(JsonModel):
-    """A team after some turns, perhaps in the middle of one.
-
-    ``interrupted_turn`` is the state of the open turn, of the member at index ``interrupted_member``.
+    """A team after some turns; ``interrupted_turn`` is the open turn of the member at index ``interrupted_member``.
 
     ``last_speaker`` is the index of the member that spoke last and ``verdict`` the evaluation of its turn. ``said`` and
     ``repeated`` serve to detect a stall. ``strategy_state`` is the strategy's own state, as JSON.
@@ -138,8 +136,7 @@ State = Annotated[AgentState | TeamState | QueryState, Field(discriminator="kind
 class Continuation(JsonModel):
     """All that the next run needs.
 
-    ``since`` is the start of the first run, ``inbox`` has the
-    unread messages. The names of these fields are stored in histories.
+    ``since`` is the start of the first run. The names of these fields are stored in histories.
     """
 
     pinned: Pinned

@@ -147,7 +147,8 @@ class SpeakerBrief(JsonModel):
     From it the worker writes the prompt that the speaker reads in place of the conversation.
     ``team`` is the id of the panel's manifest, ``part`` the role of the speaker, ``member_index`` the index of
     a member. The panel's own messages begin after depth ``begun``. ``hidden`` keeps the speaker's words from those
-    who watch the run."""
+    who watch the run.
+    """
 
     team: str
     part: SpeakerRole = "member"

@@ -52,8 +52,8 @@ async def migrate(engine: Engine, migrations: Path = MIGRATIONS, *, upgrade: boo
             await asyncio.sleep(delay)
     if current > needed:
         raise JournalUnavailable(
-            f"the journal's tables are of version {current}, and this Baton knows them up to version {needed}: "
-            f"run a Baton that knows version {current}, or restore the journal's backup"
+            f"the journal's tables have version {current}, but this release supports them up to version {needed}: "
+            f"run a release that supports version {current}, or restore the journal's backup"
         )
 
 
@@ -86,5 +86,5 @@ def _upgrade(connection: Connection, migrations: Path) -> int:
         script.module.upgrade(operations)
         current = int(script.revision)
         connection.execute(schema.versions.insert(), {"version": current})
-        _log.info("the journal's tables are of version %s now", current)
+        _log.info("the journal's tables now have version %s", current)
     return current

@@ -73,7 +73,7 @@ RUNS_WAITING = Metric(
     "baton.runs.waiting",
     "gauge",
     "Runs without a parent that wait now, for a person (InputRequired) or to be resumed (Paused), in the whole task "
-    "queue: every worker tells the same number. Asked for every 30 seconds.",
+    "queue: every worker reports the same number. Asked for every 30 seconds.",
     ("phase",),
 )
 TURNS = Metric(

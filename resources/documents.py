@@ -61,7 +61,7 @@ def variables_in_free_text(data: JsonValue) -> Iterator[tuple[Path, str]]:
     """The places in free text with what looks like a variable, each with a sentence."""
     for path, text in _texts(data):
         if not FREE_TEXT.isdisjoint(path) and (variable := _VARIABLE.search(text)):
-            yield path, f"'{variable[0]}' is read as it stands; if it is a variable, run 'envsubst' first"
+            yield path, f"'{variable[0]}' is read literally; if it is a variable, run 'envsubst' first"
 
 
 def _texts(value: JsonValue, path: Path = ()) -> Iterator[tuple[Path, str]]:

@@ -82,7 +82,7 @@ class Loaded:
     def unused_roles(self) -> list[Problem]:
         """Roles of panel members that have a prompt of their own, and so are not told their role."""
         return [
-            self.problem(team, (*each.path[:-1], "role"), f"is not told to {found.id}, which has its own prompt")
+            self.problem(team, (*each.path[:-1], "role"), f"is not passed to {found.id}, which has its own prompt")
             for team, member, each in self._panel_members()
             if member.role and (found := self.catalog.find(each))
         ]

@@ -170,7 +170,7 @@ def _member_problems(members: Sequence[Member], *, stances: bool) -> Iterator[tu
     names = [member.name_in_team for member in members]
     for index, (member, name) in enumerate(zip(members, names, strict=True)):
         if name in names[:index]:
-            yield ("members", index), f"duplicate roster name '{name}': contributions are told apart by these names"
+            yield ("members", index), f"duplicate roster name '{name}': contributions are identified by these names"
         if stances and not (member.stance or "").strip():
             yield ("members", index, "stance"), f"is missing: debater '{name}' needs a non-empty stance"
         if member.stance and not stances:

@@ -24,8 +24,8 @@ STORABLE = {name: kind for name, kind in KINDS.items() if kind is not Schedule}
 
 _NO_COMMAND = "a command comes from a worker's own files alone: start the workers with this MCPServer"
 _NO_SCHEDULE = "Temporal keeps schedules: apply it with baton schedules apply"
-_NO_SECRET = "Secrets are not stored: give them to the workers, in their files"
-_NO_LITERAL = "is a secret that stands here itself, and Secrets are not stored: refer to one with valueFrom"
+_NO_SECRET = "Secrets are not stored: add them to the workers' own files"
+_NO_LITERAL = "is a literal secret, and Secrets are not stored: refer to one with valueFrom"
 
 
 def check_storable(loaded: Loaded) -> None:

@@ -134,7 +134,7 @@ class OpenApiSpec(JsonModel):
     url: Url | None = Field(None, description="the document's address")
     document: TextOrValue | None = Field(None, description="the document itself, as text, or {valueFrom: …}")
     base_url: Url | None = Field(None, description="the address of the operations, if it is not the document's server")
-    operations: tuple[Text, ...] = Field(("*",), description="the operationIds that are tools; * stands for any text")
+    operations: tuple[Text, ...] = Field(("*",), description="the operationIds that are tools; * matches any text")
     headers: Headers = Field((), description="headers of each request, also of that for the document")
     timeout: Timeout = Field("30s", description="how long a response may take, such as '30s'")
 

@@ -131,7 +131,7 @@ class Script(_ScriptPart):
                 index = min(line.turns_taken(request), len(line.say) - 1)
                 reply = self._failure(number, index, line.say[index]) or line.say[index]
                 return reply.with_default_delay(self.delay)
-        return Reply(status=404, text="no line of the script fits this request")
+        return Reply(status=404, text="no line of the script matches this request")
 
     def _failure(self, line: int, index: int, reply: Reply) -> Reply | None:
         """The next failure that comes before a reply."""

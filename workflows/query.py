@@ -347,7 +347,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
     async def _look_for_causes(self) -> None:
         await self.deadline.look_for_causes([workflow.info().workflow_id] if self.turn.begun else self.children.running)
 
-    @workflow.query(description="How the query stands, or how it has ended.")
+    @workflow.query(description="The status of the query, open or closed.")
     def status(self) -> Status | JsonObject:
         """The status of the query (ARK: queries)."""
         return for_client(self._status(), self._pinned)

@@ -69,7 +69,8 @@ def with_rights(catalog: Catalog, own: Catalog, start: Manifest) -> Catalog:
         return catalog
     if inline := [manifest.id for manifest in catalog.rights if catalog.is_inline(manifest.id)]:
         raise InvalidInput(
-            f"a run may not bring rights or change them ({', '.join(inline)}): start the worker with these manifests"
+            f"inline manifests can't define or change rights ({', '.join(inline)}): "
+            "start the worker with these manifests"
         )
     account = AccountName.of(start)
     _check_named(start, account, catalog)
@@ -87,7 +88,7 @@ def _check_named(start: Manifest, account: AccountName, catalog: Catalog) -> Non
     found = catalog.get("ServiceAccount", account.namespace, account.name)
     if found is None or found.metadata.annotations.get(ALLOW_INLINE) != "true":
         raise RightMissing(
-            f"{start.id}: spec.serviceAccount: an inline query may not take the ServiceAccount "
+            f"{start.id}: spec.serviceAccount: an inline query can't use the ServiceAccount "
             f"{account}: start a Query of the worker, or give its ServiceAccount the annotation {ALLOW_INLINE}: 'true'"
         )
 

@@ -25,12 +25,16 @@ MAX_OBJECTS = 50_000
 
 OUTBOUND = Outbound(
     BodyLimits(MAX_EVENT, MAX_OBJECTS),
+    guarded=True,
     server="the model's server",
     exceeded=AnswerTooLong,
     refused=ModelRejected,
     unreachable=ModelUnavailable,
 )
-"""The rules for the HTTP clients of providers: their libraries would read answers of any length."""
+"""The rules for the HTTP clients of providers: their libraries would read answers of any length.
+
+Guarded, unless the manifest is the worker's own: see ``Endpoint.guarded``.
+"""
 
 NO_KEY = "none"
 """The key that is sent to a server that needs none."""

@@ -1,7 +1,8 @@
 """The gate of all HTTP clients of a worker: where a request may go, and how much of its answer is read.
 
-Every client is opened with an ``Outbound``. Its rules are hooks of the client rather than a transport: a transport of
-one's own switches off the proxies that the environment names.
+Every client of httpx and httpx2 is opened with an ``Outbound``. Its rules are hooks of the client rather than a
+transport: a transport of one's own switches off the proxies that the environment names. Bedrock's client is one of
+aiohttp, which takes from here the check of addresses, the limit and the errors.
 """
 
 import asyncio
@@ -62,7 +63,7 @@ class Outbound:
     """
 
     limits: BodyLimits | None
-    guarded: bool = False
+    guarded: bool  # without a default: a client that nobody thought about must not be an open one
     trusted: Origin | None = None
     server: str = ""
     exceeded: type[BatonError] = ToolFailed
@@ -85,7 +86,8 @@ class Outbound:
             "headers": {**headers, **encoding},
             "event_hooks": {"request": [self.check], "response": [self.bound]},
             "follow_redirects": False,
-            "trust_env": not self.guarded,
+            # Not by ``trust_env``: Anthropic's client reads the environment's proxies by itself, and lets mounts win.
+            "mounts": {"http://": None, "https://": None} if self.guarded else {},
             "verify": read_once(library.create_ssl_context),
         }
 
@@ -97,7 +99,8 @@ class Outbound:
         if not self.guarded or (self.trusted and Origin.of(str(request.url)) == self.trusted):
             return
         host = request.extensions.get("sni_hostname", request.url.host)  # of a request that is sent again
-        address = await self.public_address(host, request.url.port or PORTS[request.url.scheme])
+        # An agent card may name an address of any scheme; the client itself refuses one that it does not know.
+        address = await self.public_address(host, request.url.port or PORTS.get(request.url.scheme))
         request.url = request.url.copy_with(host=address)
         request.extensions = {**request.extensions, "sni_hostname": host}
         request.headers["connection"] = "close"  # a connection for this host must not be reused for another one
@@ -117,7 +120,7 @@ class Outbound:
             body, self.limits, lambda text: self.exceeded(f"{server} {text}"), encoding, is_stream=is_stream
         )
 
-    async def public_address(self, host: str, port: int) -> str:
+    async def public_address(self, host: str, port: int | None) -> str:
         """A public IP address of a host. Raises ``refused`` or ``unreachable``."""
         try:
             return await public_address(host, port)
@@ -246,16 +249,16 @@ AZURE_METADATA = ipaddress.IPv4Address("168.63.129.16")
 """Azure's server for its virtual machines: an internal service with an address in the public range."""
 
 
-async def public_address(host: str, port: int) -> str:
+async def public_address(host: str, port: int | None) -> str:
     """A public IP address of ``host``. Raises ToolFailed if any address of it is not public.
 
     The caller must connect to the returned address: another look-up of the name may give a different one.
     """
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        records = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         raise ToolFailed(f"{host} can't be found", retryable=True) from None
-    addresses = [str(each[4][0]) for each in found]
+    addresses = [str(record[4][0]) for record in records]
     if not all(map(_is_public, addresses)):
         raise ToolFailed(
             f"{host} lies in the worker's own network, and no manifest of the worker's own names it, but a run, a call "

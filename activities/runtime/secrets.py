@@ -153,7 +153,7 @@ class SecretStore:
         key = f"Secret '{namespace}/{ref.name}' with the key '{ref.key}'"
         if of_run.unreadable:
             files = ", ".join(of_run.unreadable)
-            raise KeyMissing(f"no {key} is in what can be read of {files}: mend it", retryable=True)
+            raise KeyMissing(f"no {key} is in the readable part of {files}: fix the file", retryable=True)
         raise KeyMissing(f"the worker has no {key}: start it with the folder that holds it")
 
     def redact(self, text: str) -> str:

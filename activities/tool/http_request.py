@@ -108,7 +108,7 @@ def _path(template: str, given: JsonObject, value: Value) -> str:
         raise BadArguments(f"the address needs the argument '{missing[0]}', which is missing or empty")
     path = _filled(template, given, value, lambda text: quote(text, ""), lambda text: quote(text, _PATH))
     if any(step in (".", "..") for step in re.split(r"[/\\]", unquote(path))):
-        raise BadArguments("an argument would lead out of the address: '.' and '..' can't stand there")
+        raise BadArguments("an argument would leave the path of the address: '.' and '..' are not allowed")
     return path
 
 
@@ -185,7 +185,7 @@ def _json_body(template: str, known: Callable[[str], JsonValue]) -> str:
     try:
         parse_json(body)
     except ValueError:
-        raise BadArguments("the body of the request is no JSON, whatever the arguments: mend the tool") from None
+        raise BadArguments("the body of the request is no JSON, whatever the arguments: fix the tool") from None
     return body
 
 

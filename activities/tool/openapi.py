@@ -70,7 +70,7 @@ class _Arguments:
         if name in self._properties or name == "body":
             raise ValueError(f"two of its arguments have the name '{name}'")
         if not ARGUMENT.fullmatch(f"{{{name}}}"):
-            raise ValueError(f"its argument '{name}' has a name that can't stand in a template")
+            raise ValueError(f"its argument '{name}' has a name that can't be used in a template")
         schema = parameter.get("schema")
         about = parameter.get("description")
         described = {"description": about} if isinstance(about, str) else {}
@@ -232,7 +232,7 @@ class OpenApiTools:
     async def discover(self, context: ToolContext) -> list[CallableTool]:
         """None by itself: it stands for its operations, which the run has instead."""
         raise InvalidManifest(
-            f"the tool {context.name} stands for operations: name one, as in {context.name}-OPERATION"
+            f"the tool {context.name} has several operations: name one, as in {context.name}-OPERATION"
         )
 
     async def pin(self, values: ValueResolver) -> Catalog:

@@ -74,7 +74,7 @@ def query_for(target: ResourceDefinition, text: str | None, options: RunOptions)
         if text is not None:
             raise TypeError("a Query has its own input")
         if conversation is not None:
-            raise TypeError("a Query names its conversation itself: baton.Query(…, conversation=…)")
+            raise TypeError("pass the conversation to the Query itself: baton.Query(…, conversation=…)")
         return target
     if text is None:
         raise TypeError(f"{target.name} needs an input")

@@ -30,13 +30,13 @@ def terminate(
     """End a run gracefully after the current turn; its phase is then Completed."""
     from ..runs.runs import request_termination
 
-    _control(name, namespace, lambda handle: request_termination(handle, reason, now=now), "was asked to end")
+    _control(name, namespace, lambda handle: request_termination(handle, reason, now=now), "termination requested")
 
 
 @app.command()
 def cancel(name: RunName, namespace: Namespace = "default") -> None:
     """Cancel a run immediately; its messages are kept."""
-    _control(name, namespace, lambda handle: handle.cancel(), "was asked to cancel")
+    _control(name, namespace, lambda handle: handle.cancel(), "cancellation requested")
 
 
 Person = Annotated[str | None, typer.Option("--as", help="Your name; by default your account.")]
@@ -46,14 +46,14 @@ Person = Annotated[str | None, typer.Option("--as", help="Your name; by default 
 def pause(name: RunName, person: Person = None, namespace: Namespace = "default") -> None:
     """Pause a run before its next model call."""
     by = {"name": person or account_name()}
-    _control(name, namespace, lambda handle: handle.signal("pause", by), "was asked to pause")
+    _control(name, namespace, lambda handle: handle.signal("pause", by), "pause requested")
 
 
 @app.command()
 def resume(name: RunName, person: Person = None, namespace: Namespace = "default") -> None:
     """Resume a paused run."""
     by = {"name": person or account_name()}
-    _control(name, namespace, lambda handle: handle.signal("resume", by), "was asked to resume")
+    _control(name, namespace, lambda handle: handle.signal("resume", by), "resume requested")
 
 
 @app.command()
@@ -120,6 +120,6 @@ def _control(
         except WorkflowUpdateFailedError as error:
             raise UsageError(str(error.cause)) from None
         if done:
-            print_message(f"{handle.id} {done}")
+            print_message(f"{handle.id}: {done}")
 
     with_run(name, namespace, act)

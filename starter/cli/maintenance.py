@@ -58,7 +58,7 @@ def prune(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted, without deleting.")] = False,
 ) -> None:
-    """Delete conversations that no run needs any more from the journal at BATON_JOURNAL_URL."""
+    """Delete conversations that no run needs from the journal at BATON_JOURNAL_URL."""
     from ..operations.prune import journal_address, prune_journal, read_age
     from .client import with_client
 
@@ -112,7 +112,7 @@ def encryption_key(
 
 @app.command("codec-server")
 def codec_server(
-    port: Annotated[int, typer.Option(help="The port to listen on; 0 for any free port.")] = PORT,
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 selects a free port.")] = PORT,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     origin: Annotated[list[str] | None, typer.Option(help="The UI's address in the browser; repeatable.")] = None,
 ) -> None:

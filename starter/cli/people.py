@@ -30,8 +30,8 @@ OptionalNamespace = Annotated[
 ]
 Person = Annotated[str | None, typer.Option("--as", help="Your name; by default your account and host.")]
 Call = Annotated[str, typer.Argument(metavar="CALL", help="The id of the call, from 'baton approvals'.")]
-Reason = Annotated[str, typer.Option("--reason", help="The reason; a rejected call's model receives it.")]
-Remember = Annotated[bool, typer.Option("--remember", help="Decide later calls of this tool in the run alike.")]
+Reason = Annotated[str, typer.Option("--reason", help="The reason; if a call is rejected, the model receives it.")]
+Remember = Annotated[bool, typer.Option("--remember", help="Apply the decision to later calls of the tool in the run.")]
 
 
 @app.command()

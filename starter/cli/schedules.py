@@ -28,7 +28,7 @@ app.add_typer(schedules, name="schedules")
 
 ScheduleName = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
 Namespace = Annotated[str, typer.Option("-n", "--namespace", help="The schedule's namespace.")]
-Note = Annotated[str | None, typer.Option("--note", help="The reason; by default who did it.")]
+Note = Annotated[str | None, typer.Option("--note", help="The reason; by default, the note names your account.")]
 
 
 @schedules.command("list")
@@ -130,7 +130,7 @@ def trigger(name: ScheduleName, namespace: Namespace = "default") -> None:
     if run := _with_schedules(lambda client: trigger_schedule(client, namespace, name)):
         print_result(run)
     else:
-        print_message(f"schedule/{name} has not started a run, since an earlier one is open: see its overlapPolicy")
+        print_message(f"schedule/{name} did not start a run, because an earlier one is open: see its overlapPolicy")
 
 
 @schedules.command()

@@ -49,7 +49,9 @@ def dev(
         stop_idle(state_dir)  # which a command has started: this one takes its place
     if not asyncio.run(run_dev_server(state_dir, options, partial(_announce, options, state_dir))):
         running = state_dir.read_dev_server()
-        end = "; it stops by itself when no run is open and no command uses it" if running and running.lingering else ""
+        end = ""
+        if running and running.lingering:
+            end = "; it stops automatically when no run is open and no command uses it"
         print_message(f"already running at {running.address}{end}" if running else "already running")
         raise CommandEndError(REFUSED)
 
@@ -80,7 +82,7 @@ def worker(
 @app.command("scripted-model")
 def scripted_model(
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A YAML file with the replies.")],
-    port: Annotated[int, typer.Option(help="The port to listen on; 0 for any free port.")] = 8000,
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 selects a free port.")] = 8000,
 ) -> None:
     """Serve scripted replies over OpenAI's API, to try a team without a language model."""
     from ..scripted_model import Script, ScriptedModel

@@ -38,7 +38,9 @@ class Selection:
         """What is written as ``KIND NAME`` or ``KIND/NAME``. Raises UsageError for a kind that is not stored."""
         word, slash, rest = kind.partition("/")
         if slash and name:
-            raise UsageError(f"'{kind}' has a name already: write {word} {rest} {name} for two resources of a kind")
+            raise UsageError(
+                f"'{kind}' contains a name already: write {word} {rest} {name} for two resources of a kind"
+            )
         name = name or rest or None
         known_kind = kind_of(word)
         if known_kind is None and (word.lower() != "all" or name):

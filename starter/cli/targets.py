@@ -28,7 +28,7 @@ def load_manifests(paths: Sequence[Path], parameters: Sequence[Parameter] = (), 
     loaded = load_files(paths, partial(_with_parameters, parameters), recursive=recursive)
     if loaded.ignored:
         names = ", ".join(loaded.ignored)
-        print_message(f"note: ignored, no run needs it: {names}", style="dim")
+        print_message(f"note: ignored, because no run needs them: {names}", style="dim")
     for notice in loaded.notices():
         print_message(f"warning: {notice}", style="dim")
     return loaded
@@ -47,8 +47,8 @@ def refuse_secrets_of_stdin(loaded: Loaded) -> None:
     """Raises UsageError if a Secret or a literal key was read from standard input, where no worker can find it."""
     if str(STDIN) in loaded.secret_files:
         raise UsageError(
-            "a Secret or a key can't come from stdin: workers read it from its file, and no copy is stored. "
-            "Write it to a file and pass -f FILE"
+            "Secrets and keys can't be read from stdin: workers read them from files, and no copy is stored. "
+            "Write them to a file and pass -f FILE"
         )
 
 
@@ -116,7 +116,9 @@ def in_conversation(query: Q, conversation: str | None) -> Q:
     if conversation is None:
         return query
     if isinstance(query, QueryName):
-        raise UsageError(f"--conversation: can't change query/{query.name} of the workers: name a team or an agent")
+        raise UsageError(
+            f"--conversation can't be used with query/{query.name} of the workers: name a team or an agent"
+        )
     try:
         conversation_id = TypeAdapter(ConversationId).validate_python(conversation)
     except ValidationError as error:
@@ -188,5 +190,5 @@ def _choose_known(
         raise UsageError('nothing to run: pass -f FILE, or KIND/NAME "question"')
     if text or parameters:
         what = "input" if text else "parameters"
-        raise UsageError(f"'{target}' takes no {what}: the workers have the whole query")
+        raise UsageError(f"'{target}' takes no {what}: the Query on the workers is complete")
     return QueryName(name, namespace or "default")

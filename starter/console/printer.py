@@ -194,7 +194,7 @@ class EventPrinter:
             "pause": " paused the run",
             "resume": " resumed the run",
             "session": f" changed the session: {json.dumps(received.data.get('changes'), ensure_ascii=False)}",
-            "terminate_team": " asked the run to end",
+            "terminate_team": " requested termination",
             "cancel": " canceled the run",
         }[received.kind]
         reason = f": {reason}" if (reason := received.data.get("reason")) else ""

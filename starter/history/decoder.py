@@ -308,6 +308,8 @@ async def _result(converter: DataConverter, run: RunInfo, attributes: Any) -> Tu
         failure.canceled_failure_info.details,
     ):
         if payloads.payloads:
+            # Other runs return a TurnResult to their parent, and a Status to a client, whose fields have the same names
+            # as far as they are read here.
             return await decode_payload(converter, payloads, Status if run.kind == "query" else TurnResult)
     return None
 

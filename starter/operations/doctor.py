@@ -54,8 +54,8 @@ BATCH = 20
 MAX_ATTEMPTS = 3
 """Failed attempts after which a workflow task or an activity counts as stuck."""
 
-TASK_HINT = "its workflow code fails; nothing is lost: fix or roll back the workers, and it continues by itself"
-ACTIVITY_HINT = "check that the service it calls answers; it then continues by itself, or: baton terminate --now {}"
+TASK_HINT = "its workflow code fails; nothing is lost: fix or roll back the workers, then the run continues"
+ACTIVITY_HINT = "check that the service it calls responds; the run then continues. To end it: baton terminate --now {}"
 
 Stuck = tuple[str, str, str]
 """A run's id, its problem, and a hint."""
@@ -142,7 +142,7 @@ async def server(client: Client) -> CheckResults:
     hint = "" if ok else f"temporal operator namespace update --namespace {client.namespace} --retention 30d"
     yield CheckResult("retention", ok, f"closed runs are kept for {retention.days} days", hint)
     if largest := namespace.namespace_info.limits.blob_size_limit_error:
-        yield CheckResult("limits", True, f"one value may have {largest:,} bytes")
+        yield CheckResult("limits", True, f"a value can have up to {largest:,} bytes")
     if await search_attributes.registered(client):
         yield CheckResult("attributes", True, "runs can be searched by team, strategy, phase and reason")
     else:
@@ -197,10 +197,10 @@ async def journal(settings: Settings) -> CheckResults:
     finally:
         await engine.dispose()
     ok = current <= VERSION
-    text = f"is of version {current}" if current else "is empty: the first worker creates its tables"
+    text = f"has version {current}" if current else "is empty: the first worker creates its tables"
     if 0 < current < VERSION:
         text += f": the next worker that starts migrates it to version {VERSION}"
-    hint = "" if ok else f"this Baton knows the tables up to version {VERSION}: run one that knows version {current}"
+    hint = "" if ok else f"this release supports versions up to {VERSION}: run one that supports version {current}"
     yield CheckResult("journal", ok, f"{where} {text}", hint)
 
 
@@ -258,7 +258,7 @@ def _redacted(result: CheckResult, secrets: SecretStore) -> CheckResult:
     return replace(result, text=secrets.redact(result.text))
 
 
-CIRCUIT_HINT = "check that its server answers; waiting calls then continue by themselves"
+CIRCUIT_HINT = "check that its server responds; waiting calls then continue"
 
 
 async def open_circuits(settings: Settings) -> CheckResults:
@@ -306,8 +306,8 @@ def _variables(server: ServerLocation) -> list[CheckResult]:
     if dev is None:
         return []
     differing = " and ".join(dev.differing(os.environ))
-    text = f"the worker here has {' and '.join(dev.environment) or 'none of the variables for models and keys'}"
-    hint = "it is restarted by the next 'baton run' once no run is open; end a 'baton dev' yourself"
+    text = f"the local worker has {' and '.join(dev.environment) or 'none of the variables for models and keys'}"
+    hint = "the next 'baton run' restarts it once no run is open; restart a 'baton dev' yourself"
     text += f"; {differing} differs from the environment of this command" if differing else ""
     return [CheckResult("variables", not differing, text, hint if differing else "")]
 
@@ -320,7 +320,7 @@ async def _check(
     checking.append(collect("journal", journal(settings), "start its database, or correct BATON_JOURNAL_URL"))
     checking.append(models(loaded, os.environ, providers))
     checking.append(executors(loaded, os.environ))
-    checking.append(collect("circuits", open_circuits(settings), "check that the worker here runs"))
+    checking.append(collect("circuits", open_circuits(settings), "check that the local worker is running"))
     return [result for results in await asyncio.gather(*checking) for result in results]
 
 

@@ -110,7 +110,7 @@ class Store(ManifestStore):
             changed = change(contents)
             if not changed or await self.write([*changed.items()], contents.revision):
                 return contents, changed
-        raise StoreError("others keep changing the store: nothing was written")
+        raise StoreError("the store was changed concurrently too often: nothing was written")
 
 
 @contextlib.asynccontextmanager
@@ -123,8 +123,8 @@ async def open_store(environ: Mapping[str, str] = os.environ) -> AsyncIterator[S
         current = await journal.database.engine.run(version)
         if current < VERSION:
             raise JournalUnavailable(
-                f"the journal's tables are of version {current}, and the store needs version {VERSION}: "
-                "start a worker of this Baton, or run: baton migrate"
+                f"the journal's tables have version {current}, and the store needs version {VERSION}: "
+                "start a worker of this release, or run: baton migrate"
             )
         yield Store(journal)
     finally:
@@ -168,11 +168,11 @@ def _check_size(contents: StoreContents, changed: Mapping[Key, str]) -> None:
     sizes |= {key: len(text.encode()) for key, text in changed.items()}
     for key in changed:
         if sizes[key] > MAX_MANIFEST_BYTES:
-            size = f"{sizes[key]:,} bytes, and the store takes {MAX_MANIFEST_BYTES:,}"
+            size = f"{sizes[key]:,} bytes, more than the limit of {MAX_MANIFEST_BYTES:,}"
             raise StoreError(f"{'/'.join(key)} has {size}: nothing was written")
     if len(sizes) > MAX_MANIFESTS or sum(sizes.values()) > MAX_STORE_BYTES:
-        limits = f"{MAX_MANIFESTS:,} manifests of together {MAX_STORE_BYTES:,} bytes"
-        raise StoreError(f"the store takes {limits}: nothing was written")
+        limits = f"{MAX_MANIFESTS:,} manifests and {MAX_STORE_BYTES:,} bytes in total"
+        raise StoreError(f"the store is limited to {limits}: nothing was written")
 
 
 def _applied(before: StoreContents, changed: Mapping[Key, str], key: Key) -> Applied:

@@ -103,7 +103,7 @@ async def _check_namespace(engine: Engine, name: str, namespace: str) -> None:
     """The runs of a namespace that the journal has never served need nothing of it: all would be deleted."""
     serves = (await JournalIdentity.read(engine)).serves
     if serves and namespace not in serves:
-        raise UsageError(f"the journal at {engine.place} is not that of the namespace {name}: nothing was deleted")
+        raise UsageError(f"the journal at {engine.place} does not belong to the namespace {name}: nothing was deleted")
 
 
 async def _needed(client: Client, since: datetime) -> _Needed:
@@ -155,7 +155,7 @@ async def migrate_journal(environment: Mapping[str, str]) -> str:
     settings.make_journal_file()
     database = await Database.connect(settings.journal, upgrade=True)
     await database.close()
-    return f"the tables of the journal at {database.engine.place} are of version {VERSION}"
+    return f"the tables of the journal at {database.engine.place} have version {VERSION}"
 
 
 async def replace_journals(url: str, ids: Collection[str]) -> str:

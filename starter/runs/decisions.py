@@ -123,7 +123,7 @@ async def reply(client: Client, run: RunHandle, request: ReplyRequest) -> Person
     questions = [decision for decision in pending if decision.kind == "question"]
     if request.to is None and len(questions) > 1:
         listed = ", ".join(f"{question.id} ({question.speaker})" for question in questions[:10])
-        raise NotDecided(f"say which question the reply is for; waiting: {listed}")
+        raise NotDecided(f"specify which question the reply is for; waiting: {listed}")
     to = request.to or (questions[0].id if questions else "")
     if not to:
         raise NotDecided(f"{run.id} has no open question")

@@ -219,7 +219,7 @@ async def describe_schedule(client: Client, namespace: str, name: str) -> Schedu
         raise ScheduleError(f"there is no schedule '{name}' in namespace '{namespace}'") from None
     memo = await description.memo()
     if (memo.get("kind"), memo.get("name"), memo.get("namespace")) != ("Schedule", name, namespace):
-        raise ScheduleError(f"the schedule '{handle.id}' in Temporal was not made from a manifest: delete it first")
+        raise ScheduleError(f"the schedule '{handle.id}' in Temporal was not created from a manifest: delete it first")
     return description
 
 
@@ -315,7 +315,7 @@ async def apply_schedule(
             return "configured" if sent else "unchanged"
         await _update(client, schedule, desired, current)
         sent = True
-    raise ScheduleError(f"others keep changing {schedule.id}: nothing was applied")
+    raise ScheduleError(f"{schedule.id} was changed concurrently too often: nothing was applied")
 
 
 async def _create(client: Client, schedule: Schedule, desired: TemporalSchedule) -> bool:

@@ -34,7 +34,7 @@ def codec_app(codec: Codec, origins: Collection[str]) -> Starlette:
     def route(path: str, change: Change) -> Route:
         async def answer(request: Request) -> Response:
             if request.headers.get("origin") not in (None, *origins):
-                return _refused("this origin may not ask", 403)
+                return _refused("this origin is not allowed", 403)
             return await _answer(request, change)
 
         return Route(path, answer, methods=["POST"])

@@ -107,9 +107,9 @@ def _stop_outdated(state_dir: StateDir, report: Callable[[str], None]) -> None:
         return
     names = " and ".join(differing)
     if user := _user_of(dev, state_dir):
-        report(f"note: the worker here was started with another {names} and keeps it, as {user}")
+        report(f"note: the local worker was started with a different {names} and keeps it, because {user}")
         return
-    report(f"{names} {'has' if len(differing) == 1 else 'have'} changed: the worker is restarted")
+    report(f"{names} {'has' if len(differing) == 1 else 'have'} changed: restarting the worker")
     _stop(dev, state_dir)
 
 
@@ -131,13 +131,13 @@ def _stop(dev: DevServer, state_dir: StateDir) -> None:
 def _user_of(dev: DevServer, state_dir: StateDir) -> str:
     """What a running worker is needed for, as the end of a sentence; empty if nobody needs it."""
     if not dev.lingering:
-        return "it was started by 'baton dev': end that to use yours"
+        return "it was started by 'baton dev': stop that to use the new value"
     try:
         runs = asyncio.run(_open_runs(dev))
     except RPCError:
-        return "its server does not say whether runs are open"
+        return "its server did not report whether runs are open"
     if runs:
-        return f"{' and '.join(runs)} {'is' if len(runs) == 1 else 'are'} not over"
+        return f"{' and '.join(runs)} {'is' if len(runs) == 1 else 'are'} still open"
     return "another command uses it" if state_dir.is_held("clients") else ""
 
 

@@ -111,7 +111,7 @@ async def _serve(
             needed_at = time.time()
             while not await _wait_second(stopped):
                 if not server.is_alive:
-                    _log.warning("the Temporal server has died and is restarted")
+                    _log.warning("the Temporal server exited unexpectedly and is being restarted")
                     await server.start()
                 for log in LOGS:
                     await asyncio.to_thread(state_dir.rotate_log, log)

@@ -7,11 +7,14 @@ import socket
 import time
 from collections.abc import AsyncIterator
 
+import anthropic
 import httpx
+import httpx2
+import openai
 import pytest
 import pytest_asyncio
 
-from baton.activities.runtime.outbound import public_address
+from baton.activities.runtime.outbound import Outbound, public_address
 from baton.activities.tool.http import MAX_BYTES, RECONNECT_DELAYS, HttpClient
 from baton.activities.tool.http_request import HttpRequest
 from baton.contracts.errors import ToolFailed
@@ -234,6 +237,29 @@ async def test_an_untrusted_request_is_sent_to_the_address_that_was_checked(http
         await check(built)
     assert str(built.url) == "https://1.1.1.1:8443/a?b=c"
     assert (built.headers["host"], built.extensions["sni_hostname"]) == ("1.1.1.1:8443", "1.1.1.1")
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+@pytest.mark.parametrize(
+    "client_type",
+    [httpx.AsyncClient, httpx2.AsyncClient, openai.DefaultAsyncHttpxClient, anthropic.DefaultAsyncHttpxClient],
+)
+async def test_a_guarded_client_uses_no_proxy(
+    client_type: type[httpx.AsyncClient], guarded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy would connect to the address by itself, or look up the name of the server again."""
+    for scheme in ("HTTP", "HTTPS", "ALL"):
+        monkeypatch.setenv(f"{scheme}_PROXY", "http://127.0.0.1:9")
+    async with Outbound(None, guarded=guarded).open(client_type) as client:
+        for url in ("http://1.1.1.1", "https://1.1.1.1"):
+            is_direct = client._transport_for_url(client._merge_url(url)) is client._transport
+            assert is_direct == guarded
+
+
+async def test_a_guarded_client_refuses_an_unknown_scheme_as_any_client_does() -> None:
+    async with Outbound(None, guarded=True).open(httpx.AsyncClient) as client:
+        with pytest.raises(httpx.UnsupportedProtocol):
+            await client.get("ftp://1.1.1.1/card")
 
 
 async def test_requests_share_no_cookies(http: HttpClient, tool_server: ToolServer) -> None:

@@ -143,7 +143,7 @@ async def test_a_catalog_that_an_older_version_has_pinned_under_its_sha_is_found
 async def test_tables_of_another_version_are_refused(journal_url: str) -> None:
     await (await Journal.open(journal_url)).close()
     await execute(journal_url, f"insert into baton_schema values ({VERSION + 1})")
-    with pytest.raises(JournalUnavailable, match=f"of version {VERSION + 1}, and this Baton knows .* {VERSION}: run"):
+    with pytest.raises(JournalUnavailable, match=f"version {VERSION + 1}, but this release supports .* {VERSION}: run"):
         await Journal.open(journal_url)
 
 

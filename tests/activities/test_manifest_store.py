@@ -138,7 +138,7 @@ TEMPLATE = {"spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one
 SCHEDULE = manifest("Schedule", "daily", {"schedule": "0 8 * * *", "queryTemplate": TEMPLATE})
 REFUSED = {
     "a Secret": (SECRET, "Secret/default/s: kind: Secrets are not stored"),
-    "a literal secret": (MODEL, "Model/default/m: spec.config.openai.apiKey: is a secret that stands here itself"),
+    "a literal secret": (MODEL, "Model/default/m: spec.config.openai.apiKey: is a literal secret"),
     "a command": (COMMAND, "MCPServer/default/files: spec.command: a command comes from a worker's own files alone"),
     "a Schedule": (SCHEDULE, "Schedule/default/daily: kind: Temporal keeps schedules: apply it with baton schedules"),
 }
@@ -178,7 +178,7 @@ async def test_what_is_too_large_is_refused(store: Store) -> None:
     large = agent("one", prompt="x" * manifest_store.MAX_MANIFEST_BYTES)
     assert "Agent/default/one has 2,000" in await refusal(store, large)
     several = [agent(f"a{number}", prompt="x" * 1_900_000) for number in range(27)]
-    assert "the store takes 10,000 manifests of together 50,000,000 bytes" in await refusal(store, *several)
+    assert "the store is limited to 10,000 manifests and 50,000,000 bytes in total" in await refusal(store, *several)
 
 
 async def test_a_journals_keys_encrypt_the_manifests_and_bind_them_to_their_version(journal_url: str) -> None:
@@ -230,7 +230,7 @@ async def test_a_change_that_others_prevent_all_the_time_gives_up_without_a_trac
     async with opened(journal_url) as other:
         store = Overtaken(journal)
         store.other = other
-        with pytest.raises(StoreError, match="others keep changing the store: nothing was written"):
+        with pytest.raises(StoreError, match="the store was changed concurrently too often: nothing was written"):
             await apply(store, agent("one"))
         assert store.reads == manifests_.ATTEMPTS
         assert await names(other) == ["other"]

@@ -157,7 +157,7 @@ async def test_a_run_may_bring_no_command(env: Environment, owner: Environment, 
     mine = stdio_manifest(tmp_path, "mine")
     status = await env.status(await env.start_query([user("mine"), mine], "agent/one"))
     assert status.error == (
-        "MCPServer/default/mine: spec.command: a run may not bring a command to its worker: "
+        "MCPServer/default/mine: spec.command: an inline manifest can't set the command of a worker: "
         "start the worker with this MCPServer"
     )
     other = stdio_manifest(tmp_path, args=["-c", "print('anything')"])

@@ -136,8 +136,8 @@ async def test_workers_and_clients_refuse_a_journal_that_a_newer_worker_has_migr
 ) -> None:
     await migrated(journal_url, migrations(tmp_path, ADDS))
     refusal = (
-        f"the journal's tables are of version {NEXT}, and this Baton knows them up to version {VERSION}: "
-        f"run a Baton that knows version {NEXT}, or restore the journal's backup"
+        f"the journal's tables have version {NEXT}, but this release supports them up to version {VERSION}: "
+        f"run a release that supports version {NEXT}, or restore the journal's backup"
     )
     with pytest.raises(JournalUnavailable, match=refusal):
         await Journal.open(journal_url)
@@ -154,8 +154,8 @@ async def test_the_doctor_names_the_version_of_a_newer_journal_and_what_to_do(jo
     await migrated(journal_url, migrations(tmp_path, ADDS))
     [found] = [each async for each in doctor.journal(Settings.of({"BATON_JOURNAL_URL": journal_url}))]
     assert not found.ok
-    assert found.text.endswith(f"is of version {NEXT}")
-    assert found.hint == f"this Baton knows the tables up to version {VERSION}: run one that knows version {NEXT}"
+    assert found.text.endswith(f"has version {NEXT}")
+    assert found.hint == f"this release supports versions up to {VERSION}: run one that supports version {NEXT}"
 
 
 async def test_a_client_makes_the_tables_where_there_are_none_and_leaves_older_ones(

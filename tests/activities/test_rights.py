@@ -128,14 +128,14 @@ async def test_a_run_can_not_give_itself_rights(env: Environment) -> None:
     own = agent("a"), role("clerk", rule("teams")), *CLERK
     for brought in (role("clerk", rule("*")), role("mine", rule("*")), binding("clerk", "clerk", "default")):
         text = await refused(env, {**asks(serviceAccount="clerk"), "resources": [brought]}, *own)
-        assert "may not bring rights" in text
+        assert "can't define or change rights" in text
     unchanged = {**asks(serviceAccount="clerk"), "resources": [*own]}
     assert "may not use agents" in await refused(env, unchanged, *own)
 
 
 async def test_a_run_can_not_take_an_account_that_is_not_for_runs(env: Environment) -> None:
     own = agent("a"), role("chief", rule("*")), binding("chief", "chief"), account("chief")
-    assert "may not take the ServiceAccount default/chief" in await refused(env, asks(serviceAccount="chief"), *own)
+    assert "can't use the ServiceAccount default/chief" in await refused(env, asks(serviceAccount="chief"), *own)
     asked = manifest("Query", "q", asks(serviceAccount="chief")["spec"])
     assert await answered(env, {"name": "q"}, *own, asked) == "Here."
     assert await answered(env, asks(serviceAccount="chief"), *own, trust="all") == "Here."

@@ -120,7 +120,7 @@ async def test_a_command_that_somebody_writes_into_the_database_is_not_executed(
     assert await ManifestStore(journal).write(rows, 0)
     await journal.close()
     _, text = await failure_of(env, "agent", {"agent": "one", "input": "Why?"})
-    assert "MCPServer/default/files: spec.command: a run may not bring a command" in text
+    assert "MCPServer/default/files: spec.command: an inline manifest can't set the command" in text
 
 
 async def test_a_stored_manifest_that_cant_be_read_is_left_out_and_the_others_are_used(

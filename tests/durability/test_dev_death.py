@@ -42,7 +42,8 @@ def test_a_run_goes_on_before_ones_eyes_when_its_server_is_killed(machine: UserM
     out, err = following.communicate(timeout=PATIENCE)
     assert (following.returncode, out, said_lines(err)) == (0, "b\n", RESULT), err
     assert len(machine.model.requests) == 6, "no call was made twice"
-    assert "the Temporal server has died and is restarted" in (machine.state_dir.folder / "dev.log").read_text()
+    log = (machine.state_dir.folder / "dev.log").read_text()
+    assert "the Temporal server exited unexpectedly and is being restarted" in log
 
 
 def test_for_a_run_whose_server_and_worker_are_killed_the_command_to_come_back_is_printed(machine: UserMachine) -> None:
@@ -106,6 +107,6 @@ def test_logs_that_grow_are_moved_away_and_written_on(machine: UserMachine) -> N
     _, err = following.communicate(timeout=PATIENCE)
     assert following.returncode == 0, err
     own, server = (log.read_text() for log in logs)
-    assert "the Temporal server has died and is restarted" in own
+    assert "the Temporal server exited unexpectedly and is being restarted" in own
     assert "Server:" in server
     assert len(own) + len(server) < 100_000

@@ -279,7 +279,7 @@ async def test_the_commands_and_probes_of_the_pods_are_answered_by_a_real_worker
     env = process_env(**{**environment("versions", pod), **ours, **of_controller, **path})
     migrating = await run([str(BATON), *container(job)["command"][1:]], env, tmp_path / "log")
     assert await migrating.wait() == 0, (tmp_path / "log").read_text()
-    assert "are of version" in (tmp_path / "log").read_text()
+    assert "have version" in (tmp_path / "log").read_text()
     (teams,) = [each for each in of_kind("versions", "ConfigMap") if "baton-teams" in each["metadata"]["name"]]
     mounted = volume(tmp_path / "manifests", teams["data"])
     command = [part.replace("/manifests", str(mounted)) for part in container(pod)["command"]]

@@ -85,6 +85,15 @@ async def test_a_worker_with_another_journal_than_the_open_runs_began_with_refus
             pass  # now that no run is open
 
 
+async def test_a_worker_without_a_journal_ends_what_it_has_begun(own: Environment) -> None:
+    tasks = asyncio.all_tasks()
+    settings = {"BATON_JOURNAL_URL": "mysql://localhost/baton", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
+    with pytest.raises(JournalUnavailable):
+        async with worker.run_worker(own.client, own.catalog, {**own.worker_env, **settings}):
+            pass
+    assert asyncio.all_tasks() <= tasks
+
+
 async def test_a_run_that_continued_as_new_still_names_its_journal(
     env_with_short_histories: Environment, tmp_path: Path
 ) -> None:

@@ -372,4 +372,4 @@ def test_a_role_that_an_agent_with_its_own_prompt_is_not_told_is_reported(write:
     members = [{"name": "one", "role": "a critic"}, {"name": "one", "as": "two", "role": "r", "type": "default"}]
     loaded = write.load(manifest("Team", "t", {"strategy": "round-robin", "members": members}), agent("one"))
     (note,) = loaded.unused_roles()
-    assert str(note).endswith("spec.members[0].role: is not told to Agent/default/one, which has its own prompt")
+    assert str(note).endswith("spec.members[0].role: is not passed to Agent/default/one, which has its own prompt")

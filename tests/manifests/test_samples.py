@@ -368,7 +368,7 @@ def test_the_budget_of_a_sample_waits_for_a_person_who_grants_more(machine: User
 
 def test_the_questions_of_the_page_stand_in_the_sample() -> None:
     page = (ROOT / "docs" / "people.md").read_text()
-    (shown,) = re.findall(r"## A question of a server.*?```yaml\n(.*?)```", page, re.DOTALL)
+    (shown,) = re.findall(r"## A question from a server.*?```yaml\n(.*?)```", page, re.DOTALL)
     sample = [*yaml.safe_load_all((ROOT / "samples" / "hotel.yaml").read_text())]
     assert yaml.safe_load(shown)["questions"] == sample[-1]["spec"]["questions"]
 

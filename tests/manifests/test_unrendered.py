@@ -53,5 +53,5 @@ def test_placeholders_of_a_manifests_own_templates_are_no_mistakes(write: Writer
     about = agent("a", prompt="Explain ${HOME}, {{ .Values.x }} and {{- if }}.")
     loaded = write.load(tool, about)
     assert [str(each).partition(": ")[2] for each in loaded.notices()] == [
-        "Agent/default/a: spec.prompt: '${HOME}' is read as it stands; if it is a variable, run 'envsubst' first"
+        "Agent/default/a: spec.prompt: '${HOME}' is read literally; if it is a variable, run 'envsubst' first"
     ]

@@ -152,7 +152,7 @@ def test_ignored_fields_and_deprecated_values_are_reported_on_stderr(write: Writ
     done = baton("validate", "-f", file, env=process_env())
     assert (done.returncode, done.stdout) == (0, "3 manifests are valid\n")
     assert [re.sub(rf"{file}:\d+", "m", said) for said in done.stderr.splitlines()] == [
-        "note: ignored, no run needs it: m: Evaluator, m: Evaluation",
+        "note: ignored, because no run needs them: m: Evaluator, m: Evaluation",
         "warning: m: Model/default/m: spec.type: 'openai' is deprecated: "
         "write type: completions, and provider: 'openai'",
         "warning: m: Query/default/q: spec.evaluators: is ignored: no answer is evaluated",

@@ -203,7 +203,7 @@ def test_manifests_are_read_from_standard_input(machine: UserMachine) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"token": "abcdefg"}}
     refused = piped(yaml.safe_dump_all([agent("one"), secret]), "run", "agent/one", "Why?")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "a Secret or a key can't come from stdin" in refused.stderr
+    assert "Secrets and keys can't be read from stdin" in refused.stderr
 
 
 def test_a_folder_is_read_without_the_folders_in_it_unless_they_are_asked_for(machine: UserMachine) -> None:
@@ -327,7 +327,7 @@ def test_a_worker_is_restarted_when_the_api_key_has_changed(machine: UserMachine
     assert "has no OPENAI_API_KEY" in failed.stderr
     done = machine.run("run", "-f", file)
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
-    assert "OPENAI_API_KEY and OPENAI_BASE_URL have changed: the worker is restarted" in done.stderr
+    assert "OPENAI_API_KEY and OPENAI_BASE_URL have changed: restarting the worker" in done.stderr
 
 
 @pytest.mark.shared_server
@@ -371,9 +371,9 @@ def test_a_worker_with_open_runs_keeps_its_api_key(machine: UserMachine) -> None
     first = machine.start("run", "-f", file)
     machine.wait_for_calls(1)
     second = machine.run("run", "-f", file, "--detach", OPENAI_API_KEY="sk-another-key-of-mine")
-    [note] = [each for each in second.stderr.splitlines() if "note: the worker here" in each]
-    assert "was started with another OPENAI_API_KEY and keeps it, as talk-" in note
-    assert note.endswith(" is not over")
+    [note] = [each for each in second.stderr.splitlines() if "note: the local worker" in each]
+    assert "was started with a different OPENAI_API_KEY and keeps it, because talk-" in note
+    assert note.endswith(" is still open")
     assert "another-key" not in second.stderr + (machine.state_dir.folder / "dev.json").read_text()
     machine.released.set()
     out, _ = first.communicate(timeout=PATIENCE)
@@ -466,13 +466,13 @@ def test_a_run_can_be_paused_steered_and_resumed(machine: UserMachine) -> None:
     file = machine.write(agent("one"), team("team", "one", maxTurns=500))
     machine.run("run", "-f", file, "team/team", "Why?", "--id", "steered", "--detach")
     machine.wait_for_calls(1)
-    assert "steered was asked to pause" in machine.run("pause", "steered").stderr
+    assert "steered: pause requested" in machine.run("pause", "steered").stderr
     assert "the message takes effect" in machine.run("steer", "steered", "Be kind.", "--as", "ann").stderr
     assert '{"enough": true, "note": "x"}' in machine.run("session", "steered", "enough=true", "note=x").stderr
     assert machine.run("session", "steered", "nonsense").returncode == 1
     assert "a text of 1 to" in machine.run("steer", "steered", " ").stderr
     asked = len(machine.model.requests)
-    assert "steered was asked to resume" in machine.run("resume", "steered").stderr
+    assert "steered: resume requested" in machine.run("resume", "steered").stderr
     machine.wait_for_calls(asked + 2)
     machine.run("terminate", "steered")
     received = [message["content"] for message in machine.model.requests[-1].body["messages"]]

@@ -148,7 +148,7 @@ def test_the_variables_of_the_running_worker_are_compared_without_their_values(m
     machine.script(line("one", "hello"))
     machine.run("run", "-f", machine.write(agent("one")), "agent/one", "Why?")
     same = machine.run("doctor").stdout
-    assert "ok     variables   the worker here has OPENAI_API_KEY and OPENAI_BASE_URL\n" in same
+    assert "ok     variables   the local worker has OPENAI_API_KEY and OPENAI_BASE_URL\n" in same
     other = machine.run("doctor", OPENAI_API_KEY="sk-another-key-of-mine")
     assert other.returncode == 1
     assert "WRONG  variables" in other.stdout

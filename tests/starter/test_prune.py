@@ -184,6 +184,6 @@ def test_text_that_is_not_an_age_is_refused(age: str) -> None:
 async def test_the_journal_of_another_namespace_is_refused(client: Client, journal_url: str) -> None:
     await write(journal_url, old := made_before(days=60))
     await execute(journal_url, "insert into baton_identity values ('serves/another', 'another')")
-    with pytest.raises(UsageError, match="is not that of the namespace default: nothing was deleted"):
+    with pytest.raises(UsageError, match="does not belong to the namespace default: nothing was deleted"):
         await prune_journal(client, journal_url, timedelta(days=1), dry=False)
     assert await execute(journal_url, f"select 1 from baton_messages where id like '{old}%'")

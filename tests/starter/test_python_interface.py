@@ -55,7 +55,7 @@ async def test_runs_of_one_conversation_go_on_from_each_other(env: Environment, 
     assert asked == ["Who are you?", "I am one.", "Again?"]
     query = Query("q", "Why?", targets=[Agent("one", prompt="You are one.")], conversation="c")
     assert "'conversationId': 'c'" in str(query.manifest)
-    with pytest.raises(TypeError, match="names its conversation itself"):
+    with pytest.raises(TypeError, match="pass the conversation to the Query"):
         await temporal.run(query, conversation="d")
 
 

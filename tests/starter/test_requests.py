@@ -59,7 +59,7 @@ async def test_each_request_is_an_event_and_a_line_once_though_a_nested_team_get
     for words in ("ann paused the run", "cleo resumed the run", 'changed the session: {"depth": 3}'):
         assert printed.count(words) == 1
     assert printed.count("Think of the tides.") == 1
-    assert "eve asked the run to end: enough" in printed
+    assert "eve requested termination: enough" in printed
 
 
 async def test_a_paused_run_says_so_in_lists_on_the_console_and_in_its_status(env: Environment) -> None:

@@ -309,7 +309,7 @@ async def test_a_schedule_of_somebody_else_is_left_alone(env: Environment, sched
     action = ScheduleActionStartWorkflow("other", id="other", task_queue="other")
     spec = ScheduleSpec(cron_expressions=[NEVER_TODAY])
     handle = await env.client.create_schedule(scheduler.name, Schedule(action=action, spec=spec))
-    with pytest.raises(ScheduleError, match="was not made from a manifest"):
+    with pytest.raises(ScheduleError, match="was not created from a manifest"):
         await scheduler.apply()
     assert scheduler.name not in [each.name for each in await list_schedules(env.client)]
     await handle.delete()

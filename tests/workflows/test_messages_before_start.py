@@ -32,7 +32,7 @@ async def test_a_run_that_was_paused_and_goes_on_heeds_who_lets_it_before_it_beg
     env_with_short_histories: Environment,
 ) -> None:
     given = await carried(env_with_short_histories)
-    given["carried"]["inbox"] = {"paused": True}
+    given["carried"]["inbox"] = {"pause": {"since": "2026-01-01T00:00:00Z"}}
     handle = await env_with_short_histories.start("round-robin", given, start_signal="resume")
     turn = await asyncio.wait_for(env_with_short_histories.turn_result(handle), 60)
     assert (turn.stop_reason, texts(turn.messages)[-1]) == ("max_turns", numbers(30)[-1])

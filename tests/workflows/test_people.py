@@ -197,7 +197,7 @@ async def test_two_people_are_asked_at_once(env: Environment) -> None:
     both = people(ANN, {"name": "bob", "type": "human"}, strategy="parallel")
     handle = await env.start_team([both])
     first, second = sorted(await pending(handle, 2), key=lambda each: each.speaker)
-    assert "say which question the reply is for" in await refused(handle, "Yes.")
+    assert "specify which question the reply is for" in await refused(handle, "Yes.")
     await reply(handle, "b", to=second.id)
     await reply(handle, "a", to=first.id)
     assert (await env.turn_result(handle)).message == "ann:\na\n\nbob:\nb"

@@ -185,7 +185,7 @@ async def test_a_run_may_not_bring_secrets(env: Environment, secret: dict[str, A
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
     assert isinstance(failure.value.cause, ApplicationError)
-    assert "may not bring Secrets" in failure.value.cause.message
+    assert "can't contain Secrets" in failure.value.cause.message
 
 
 def payload(data: bytes, encoding: bytes | None = b"json/plain") -> Payload:

@@ -151,7 +151,7 @@ async def test_an_address_that_nobody_opens_is_declined(env: Environment, hotel:
     asked = await waiting(env, handle)
     await reply(env.client.get_workflow_handle(asked.run), "", declines=True)
     result = (await told(env, handle))[1]["content"]
-    assert "not paid: decline" in result or "can't go on without the person: Pay for it." in result
+    assert "not paid: decline" in result or "can't continue without a person: Pay for it." in result
     assert hotel.calls == []
 
 

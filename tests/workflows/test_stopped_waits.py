@@ -4,13 +4,21 @@ import asyncio
 import dataclasses
 import threading
 import uuid
-from typing import Final
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final, cast
 
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
 from baton import worker
+from baton.contracts.control_messages import TerminateRequest
+from baton.contracts.decisions import DecisionsState, PendingDecision
+from baton.contracts.message import PersonDecision
 from baton.starter.scripted_model import Reply, Request
+from baton.workflows.state.decisions import Decisions, NotWaiting
+from baton.workflows.state.run_trace import RunTrace
+from baton.workflows.state.stopping import ActivityInterrupted, StopState
 from tests.harness.continued_runs import continued_runs
 from tests.harness.environment import Environment, Handle, Json, agent, line, team, texts
 from tests.harness.tool_server import ToolServer
@@ -90,6 +98,31 @@ async def test_a_reply_to_a_paused_run_that_is_then_to_end_is_refused_and_the_ru
     assert "too late" in str(refused.value.cause)
     turn = await asyncio.wait_for(env.turn_result(handle), 60)
     assert (turn.stop_reason, texts(turn.messages)) == ("terminated", ["A contract."])
+
+
+class ImmediateStop(StopState):
+    """A stop request outside of a workflow: what is waited for has come already."""
+
+    async def wait(
+        self, condition: Callable[[], bool], limit: timedelta | float | None = None, summary: str | None = None
+    ) -> None:
+        assert condition()
+
+
+async def test_a_decision_is_too_late_if_the_run_is_stopped_while_it_is_checked() -> None:
+    """The handler of an update may not raise ActivityInterrupted: that would fail the workflow task."""
+    stop = ImmediateStop()
+    decisions = Decisions(stop, cast(RunTrace, None))
+    now = datetime.now(UTC)
+    decisions.restore(DecisionsState(pending=(PendingDecision(id="1", run="run", speaker="buyer", since=now),)))
+
+    async def interrupted(_: PersonDecision) -> None:
+        stop.request("terminated", TerminateRequest(now=True))
+        raise ActivityInterrupted
+
+    decisions._checks["1"] = interrupted
+    with pytest.raises(NotWaiting, match="1 comes too late: the run is ending"):
+        await decisions.check("1", PersonDecision(approved=True, at=now))
 
 
 async def test_a_call_that_was_carried_out_is_told_by_a_run_that_is_stopped_as_it_goes_on(

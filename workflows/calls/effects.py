@@ -138,7 +138,7 @@ async def options_after_wait(
 
 
 async def ask_for_more(run: RunState, failed: ActivityFailed) -> GrantRequest:
-    """Waits until a person has said yes, and what is granted then. Raises ActivityFailed after a no, and ``failed``
+    """Waits for an approval, and returns what it grants. Raises ActivityFailed after a rejection, and ``failed``
     itself if it is not about a budget that asks.
 
     One decision holds for all runs that wait for the same budget: its rule has the number of the grant.

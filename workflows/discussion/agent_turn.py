@@ -93,7 +93,7 @@ class ServerQuestions:
 def _words(decision: PersonDecision) -> str:
     """The answer as an agent reads it."""
     if decision.how == "timeout":
-        return "Nobody has answered in time. Go on without an answer."
+        return "Nobody answered in time. Continue without an answer."
     text = decision.text or ""
     return text if decision.approved else f"I decline to answer: {text}".removesuffix(": ")
 

@@ -274,7 +274,9 @@ class BaseWorkflow(Generic[Input]):
     def _validate_session(self, changes: JsonObject) -> None:
         self._handlers.validate_session(changes)
 
-    @workflow.update(name="approve", description="Yes or no to a call that waits: {call, approved, arguments, reason}.")
+    @workflow.update(
+        name="approve", description="Approve or reject a waiting call: {call, approved, arguments, reason}."
+    )
     async def approve(self, request: ApproveRequest) -> PersonDecision:
         """A person's decision about a tool call that waits in this run."""
         return await self._decisions.approve(request)

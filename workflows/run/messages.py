@@ -128,7 +128,7 @@ class DecisionHandlers:
         if len(questions) == 1:
             return questions[0].id
         listed = ", ".join(f"{each.id} ({each.speaker})" for each in questions[:10]) or "nothing"
-        raise NotWaiting(f"say which question the reply is for; waiting in this run: {listed}")
+        raise NotWaiting(f"specify which question the reply is for; waiting in this run: {listed}")
 
     def decide(self, id_: str, decision: PersonDecision) -> PendingDecision:
         """Takes a decision; what it is about. Raises NotWaiting."""

@@ -129,7 +129,7 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
             return 1 if not isinstance(self._given, ActivityFailed) and self._given.team else None
         return self.turn.next_turn
 
-    @workflow.query(description="How the run stands, or how it has ended.")
+    @workflow.query(description="The status of the run, open or closed.")
     def status(self) -> Status | JsonObject:
         """The status of a query (ARK: queries), without responses."""
         return self._for_client(self._status())

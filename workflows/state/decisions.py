@@ -156,7 +156,7 @@ class Decisions:
         if decided := self._decision_of(id_) or self._decided.get(id_):
             raise NotWaiting(f"{id_} is decided already: {describe(decided)}")
         if self._stop.is_requested:
-            raise NotWaiting(f"{id_} comes too late: the run is ending")
+            raise _too_late(id_)
         if id_ in self._pending:
             return self._pending[id_]
         waiting = ", ".join(each.id for each in self.pending[:10]) or "nothing"
@@ -166,7 +166,12 @@ class Decisions:
         """Checks what a person has changed, as soon as whoever waits can say. Raises ActivityFailed, and NotWaiting."""
         await self._stop.wait(lambda: id_ in self._checks or id_ not in self._pending)
         self.find(id_)
-        await self._checks[id_](decision)
+        try:
+            await self._checks[id_](decision)
+        except ActivityInterrupted:
+            # The run was stopped while the check waited for its activity. From the handler of an update, this error
+            # would fail the workflow task, again and again.
+            raise _too_late(id_) from None
 
     def decide(self, id_: str, decision: PersonDecision) -> None:
         """Takes a decision. Raises NotWaiting."""
@@ -226,6 +231,10 @@ class Decisions:
             self._pending = {each.id: each for each in state.pending} | self._pending
             self.remembered = {**state.remembered, **self.remembered}
             self._decided = {**state.decided, **self._decided}
+
+
+def _too_late(id_: str) -> NotWaiting:
+    return NotWaiting(f"{id_} comes too late: the run is ending")
 
 
 def verdict_of(decision: PersonDecision) -> str:

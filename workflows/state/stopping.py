@@ -1,4 +1,4 @@
-"""Stopping a run: the request to stop is a flag, because a cancellation alone can get lost between two awaits."""
+"""Stopping a run: the request to stop is a flag, because a cancellation alone can be lost between two awaits."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence

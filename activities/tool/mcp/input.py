@@ -100,7 +100,7 @@ class Elicitation:
             return ToolFailed(f"{self.label} broke the protocol in its answer")
         refused = [each for each in found if (known := self.known.get(_mark(each))) and known.action != "accept"]
         if refused or not found:
-            return ToolFailed(f"{self.label} can't go on without the person: {refused[0].message if refused else ''}")
+            return ToolFailed(f"{self.label} can't continue without a person: {refused[0].message if refused else ''}")
         return self.question({str(number): each for number, each in enumerate(found, 1)})
 
     def question(self, requests: Requests, request_state: str | None = None) -> AsksPerson | ToolFailed:
