@@ -161,7 +161,7 @@ async def test_a_run_may_bring_no_command(env: Environment, owner: Environment, 
         "start the worker with this MCPServer"
     )
     other = stdio_manifest(tmp_path, args=["-c", "print('anything')"])
-    assert "may not bring" in str(
+    assert "can't set the command" in str(
         (await owner.status(await owner.start_query([user("test"), other], "agent/one"))).error
     )
 
