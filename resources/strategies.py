@@ -6,10 +6,7 @@ To add a strategy: its name and its row here, its file in ``workflows/strategies
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from .team import TeamSpec
+from typing import Literal, Protocol
 
 Strategy = Literal["sequential", "parallel", "round-robin", "selector", "graph", "debate"]
 
@@ -46,7 +43,23 @@ class PanelRules:
     stances: bool = False
 
 
-def _is_bounded(_: "TeamSpec") -> bool:
+class TeamShape(Protocol):
+    """What decides whether the strategy of a team alone might never end it."""
+
+    @property
+    def loops(self) -> bool:
+        """Whether the members of a sequence speak again from the first one."""
+
+    @property
+    def is_panel(self) -> bool:
+        """Whether the team has rounds, whose number is bounded."""
+
+    @property
+    def has_cycle(self) -> bool:
+        """Whether the edges of a graph lead back to a member that has spoken."""
+
+
+def _is_bounded(_: TeamShape) -> bool:
     return False
 
 
@@ -61,7 +74,7 @@ class StrategyRules:
     order: SpeakingOrder
     turn_unit: Literal["turn", "round"] = "turn"
     repeats: bool = False
-    is_endless: Callable[["TeamSpec"], bool] = _is_bounded
+    is_endless: Callable[[TeamShape], bool] = _is_bounded
     panel: PanelRules | None = None
 
     @property
@@ -88,7 +101,7 @@ STRATEGIES: dict[Strategy, StrategyRules] = {
     "graph": StrategyRules(
         "by_edges",
         repeats=True,
-        is_endless=lambda team: bool(team.graph and team.graph.has_cycle(team.members[0].name_in_team)),
+        is_endless=lambda team: team.has_cycle,
     ),
     "debate": StrategyRules(
         "in_order",

@@ -182,6 +182,11 @@ class TeamSpec(PanelFields):
         return panel is not None and (panel.always or fields or own)
 
     @property
+    def has_cycle(self) -> bool:
+        """Whether the edges of the graph lead from the first member back to one that has spoken."""
+        return bool(self.graph and self.graph.has_cycle(self.members[0].name_in_team))
+
+    @property
     def is_endless(self) -> bool:
         """Whether its strategy alone might never end it."""
         return self.rules.is_endless(self)
