@@ -198,9 +198,7 @@ async def test_an_authorization_that_was_given_elsewhere_needs_no_message(
     assert len(agents.turns) == 2
 
 
-@pytest.mark.parametrize(
-    ("declines", "says"), [(True, "I decline to answer: No."), (False, "Nobody has answered in time")]
-)
+@pytest.mark.parametrize(("declines", "says"), [(True, "I decline to answer: No."), (False, "Nobody answered in time")])
 async def test_an_agent_elsewhere_is_told_that_there_is_no_answer(
     env: Environment, agents: AgentServer, declines: bool, says: str
 ) -> None:
