@@ -1,6 +1,7 @@
 """``baton chat`` and ``baton sessions``: each line is a durable query, and all are one conversation."""
 
 import json
+import shlex
 import subprocess
 
 import pytest
@@ -78,7 +79,7 @@ def test_lines_that_are_no_terminals_are_answered_on_stdout(machine: UserMachine
 
     machine.model._answer = answer
     (machine.folder / "lines.txt").write_text("first\nsecond\n")
-    command = f"{BATON} chat -f {file} agent/one < lines.txt > out.txt 2> err.txt"
+    command = f"{shlex.quote(str(BATON))} chat -f {shlex.quote(str(file))} agent/one < lines.txt > out.txt 2> err.txt"
     done = subprocess.run(command, shell=True, env=machine.env, cwd=machine.folder, check=False)
     assert (machine.folder / "out.txt").read_text().splitlines() == ["2 messages", "4 messages"]
     assert done.returncode == 0

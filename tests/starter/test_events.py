@@ -3,7 +3,6 @@
 import asyncio
 import dataclasses
 import json
-import threading
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -350,12 +349,12 @@ async def test_the_calls_of_an_agent_that_is_executed_elsewhere_name_its_engine(
 async def test_a_tool_call_that_is_given_up_before_any_worker_has_it_counts_neither_in_the_status_nor_in_the_events(
     env: Environment,
 ) -> None:
-    released = threading.Event()
-
     def answer(request: Request) -> Reply:
-        released.wait(60)
+        # The delay is long enough for the worker that decides to have ended before either answer is there.
         failing = request["messages"][0]["content"] == "You are failing."
-        return Reply(status=400, text="no") if failing else Reply(calls=[ScriptedToolCall(name="noop")])
+        return (
+            Reply(status=400, text="no", delay=3) if failing else Reply(calls=[ScriptedToolCall(name="noop")], delay=3)
+        )
 
     env.answer = answer
     other = dataclasses.replace(env, task_queue=uuid.uuid4().hex)
@@ -368,7 +367,6 @@ async def test_a_tool_call_that_is_given_up_before_any_worker_has_it_counts_neit
         async with worker.run_worker(env.client, Loaded(), deciding):
             handle = await other.start_team(manifests)
             await env.wait_for_calls(2)
-        released.set()
         while len([each for each in (await handle.fetch_history()).events if is_answer(each)]) < 2:
             await asyncio.sleep(0.05)
         async with worker.run_worker(env.client, Loaded(), deciding):  # it gets both answers at once

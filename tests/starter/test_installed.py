@@ -19,10 +19,11 @@ from tests.harness.environment import agent
 from tests.harness.panels import panelist_line
 from tests.harness.processes import PATIENCE, ROOT
 from tests.harness.user_machine import UserMachine
+from tests.test_architecture import FOLDERS
 
 pytestmark = pytest.mark.full  # each test starts processes of its own
 
-MODULES = ("activities", "conversation", "resources", "starter", "worker", "workflows")
+MODULES = (*FOLDERS, "worker")
 """Modules of the project; Baton's folders have the same names."""
 
 MAIN = f"""
@@ -102,7 +103,7 @@ def test_the_wheel_installs_the_package_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0].partition("-")[0] for name in names} == {"baton"}
     folders = {name.split("/")[1] for name in names if name.startswith("baton/") and name.count("/") > 1}
-    assert folders == {"activities", "conversation", "resources", "starter", "workflows"}
+    assert folders == {*FOLDERS}
     assert {"baton/__init__.py", "baton/worker.py", "baton/py.typed"} <= {*names}
 
 
