@@ -13,7 +13,11 @@ import typer
 
 from .terminal import print_message, stderr_console
 
-DONE, REFUSED, FAILED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
+DONE = 0
+REFUSED = 1
+FAILED = 2
+UNREACHABLE = 3
+INTERRUPTED = 130
 
 
 class CommandEndError(Exception):
