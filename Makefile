@@ -17,9 +17,9 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # Benchmarks that count, which can run at once, and benchmarks that measure time, which cannot.
 COUNTING := bench-history-size bench-selector bench-fuzz
-TIMING := bench-hostile bench-single bench-overhead bench-kills bench-control bench-query-burst bench-idle-teams bench-approvals bench-outage bench-conversation bench-stalls bench-telemetry
+TIMING := bench-hostile bench-single bench-overhead bench-kills bench-control bench-query-burst bench-idle-teams bench-approvals bench-outage bench-conversation bench-stalls bench-telemetry bench-large
 RECORDING := record-histories add-history replace-history replace-stored-names
-.PHONY: demo test test-all pytest pytest-all lint types lock clean schema reference bench bench-mcp bench-older-sdks bench-peers $(RECORDING) $(COUNTING) $(TIMING)
+.PHONY: demo test test-all test-versions pytest pytest-all lint types lock clean schema reference bench bench-mcp bench-older-sdks bench-peers $(RECORDING) $(COUNTING) $(TIMING)
 
 demo: $(INSTALLED)
 	@$(BIN)/python samples/demo.py
@@ -31,6 +31,10 @@ test: lint
 # The same with all tests: also those that kill processes, drive a cluster's tools, or try hundreds of random examples.
 test-all: lint
 	@$(MAKE) --no-print-directory --jobs 2 types pytest-all
+
+# Some tests with the lowest and the newest versions of all libraries:  make test-versions PYTHONS="python3.11 python3.13"
+test-versions: $(READY)
+	$(BIN)/python -m tests.versions $(PYTHONS)
 
 pytest: $(READY)
 	$(PYTEST)
@@ -117,6 +121,10 @@ bench: $(READY)
 bench-history-size: $(READY)
 	$(BIN)/python -m benchmarks.history_size
 
+# The largest shapes of runs: 240 agents with tools at once, and a panel of 40 seats and 50 rounds.
+bench-large: $(READY)
+	$(BIN)/python -m benchmarks.large_shapes
+
 # The time of a turn, compared with the least that a durable turn can take.
 bench-overhead: $(READY)
 	$(BIN)/python -m benchmarks.overhead
@@ -151,7 +159,7 @@ bench-kills: $(READY)
 	$(BIN)/python -m tests.chaos.budget_kills --each 2
 	$(BIN)/python -m tests.chaos.remote_kills --each 3
 
-# Stops and continues a worker while its runs are asked and steered: counts the histories that can't be replayed.
+# Stops and continues a worker while its runs are queried and steered: counts the histories that cannot be replayed.
 bench-stalls: $(READY)
 	$(BIN)/python -m tests.chaos.stalls
 
@@ -159,7 +167,7 @@ bench-stalls: $(READY)
 bench-control: $(READY)
 	$(BIN)/python -m tests.chaos.control
 
-# Manifests, values and answers that are made to stop a worker, beside a run that has to go on.
+# Manifests, values and answers that are meant to block a worker, while another run has to progress.
 bench-hostile: $(READY)
 	$(BIN)/python -m tests.chaos.hostile
 
@@ -179,7 +187,7 @@ bench-query-burst: $(READY)
 bench-idle-teams: $(READY)
 	$(BIN)/python -m benchmarks.idle_teams
 
-# 10,000 calls that wait for a yes on one worker; some of them get it.
+# 10,000 calls that wait for approval on one worker; some of them are approved.
 bench-approvals: $(READY)
 	$(BIN)/python -m benchmarks.waiting_approvals
 
@@ -187,6 +195,6 @@ bench-approvals: $(READY)
 bench-outage: $(READY)
 	$(BIN)/python -m benchmarks.outage
 
-# Odd input for the loader, runs, models and tools; guided by coverage if atheris is installed.
+# Malformed input for the loader, runs, models and tools; guided by coverage if atheris is installed.
 bench-fuzz: $(READY)
 	$(BIN)/python -m tests.chaos.fuzz --examples 40

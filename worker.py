@@ -1,14 +1,15 @@
-"""Runs a worker: makes all its parts, registers workflows and activities, and works until it is asked to stop.
+"""Runs a worker: creates its parts, registers workflows and activities, and runs until it is signaled to stop.
 
-``baton worker [MANIFESTS ...]``, or ``python -m baton.worker``: files and folders, whose resources every run may name
-and whose Secrets this worker alone reads. It connects as all clients do. Settings: ``activities/runtime/settings.py``.
+``baton worker [MANIFESTS ...]``, or ``python -m baton.worker``: files and folders, whose resources any run may
+reference and whose Secrets only this worker reads. It connects like all clients. Settings:
+``activities/runtime/settings.py``.
 """
 
 if not __package__:  # started as `python worker.py`: run the same file as a part of the package
     import runpy
     import sys
 
-    if not sys.flags.safe_path:  # this folder last: its modules must not hide others, but BATON_FUNCTIONS may name them
+    if not sys.flags.safe_path:  # this folder last: BATON_FUNCTIONS may name its modules, but they must not hide others
         sys.path.append(sys.path.pop(0))
     runpy.run_module("baton.worker", run_name="__main__", alter_sys=True)
 
@@ -21,6 +22,8 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -35,8 +38,10 @@ from .activities.memory import HttpMemory
 from .activities.model.providers import Providers, types_in
 from .activities.pin import Pin
 from .activities.registry import Activities, activities_of
+from .activities.runtime.bounded_process import check_processes, close_idle
 from .activities.runtime.functions import FunctionRegistry
 from .activities.runtime.health import checks_of, serve_health
+from .activities.runtime.parts_by_run import ActivityParts, PartsByRun
 from .activities.runtime.redaction import RedactionInterceptor
 from .activities.runtime.sdk_options import WorkflowRunner, sdk_options
 from .activities.runtime.secrets import SecretStore
@@ -54,6 +59,7 @@ from .activities.tool.tools import Tools
 from .contracts.errors import JournalUnavailable
 from .contracts.requests import TaskQueues
 from .contracts.settings import SettingsError
+from .journal.database import JournalIdentity
 from .journal.external_storage import JournalStorageDriver, storage_drivers
 from .journal.journal import Journal
 from .journal.manifest_store import ManifestStore
@@ -66,6 +72,7 @@ from .resources.problems import ManifestError
 from .temporal.activity import SingleFlight
 from .temporal.client import ConnectionFailed, connect, with_external_storage
 from .temporal.encryption import Keys
+from .temporal.external_storage import check_private_hooks
 from .temporal.search_attributes import KnownAttributes, describe_namespace
 from .workflows.registry import VERSIONED_WORKFLOWS, WORKFLOW_FAILURES, WORKFLOWS
 from .workflows.run.tracing import TracedWorkflows
@@ -81,38 +88,126 @@ async def run_worker(
     functions: Sequence[Function] = (),
     metrics: MetricsText | None = None,
 ) -> AsyncIterator[SecretStore]:
-    """Runs a worker while the block runs. ``own`` are its manifests and Secrets. Raises SettingsError."""
+    """A context manager that runs a worker. ``own`` are its manifests and Secrets. Raises SettingsError."""
+    settings = Settings.of(environment)
+    async with contextlib.AsyncExitStack() as opened:
+        shared = await opened.enter_async_context(open_shared_parts(client, environment))
+        client = shared.client
+        engine = shared.journal.database.engine
+        journal_identity = await check_journal(client, engine, settings.task_queue)
+        parts = await opened.enter_async_context(open_parts(shared, journal_identity, own, environment, functions))
+        identity = worker_identity(client, own.catalog)
+        workers = [
+            _sdk_worker(shared, identity, queue, settings, parts.activities, parts.interceptors)
+            for queue in settings.worker_queues()
+        ]
+        checks = checks_of(workers, client, lambda: journal_identity.check_unchanged(engine))
+        health = serve_health(settings.http_addresses, checks, lambda: parts.calls.open_circuits, metrics)
+        waiting_runs = watch_waiting_runs(client, settings.task_queue) if metrics else contextlib.nullcontext()
+        async with health, watch_event_loop(), waiting_runs, run_all(workers):
+            yield parts.secrets
+
+
+@dataclass(frozen=True)
+class WorkerThreads:
+    """Threads for workflow tasks, and for functions that are not async."""
+
+    workflows: ThreadPoolExecutor
+    functions: ThreadPoolExecutor
+
+
+@dataclass(frozen=True)
+class SharedParts:
+    """The connection and the journal that the workers of one event loop share.
+
+    ``threads`` run workflow tasks, and functions that are not async. Without them, each worker has its own threads.
+    """
+
+    client: Client
+    journal: Journal
+    attributes: KnownAttributes
+    threads: WorkerThreads | None = None
+
+
+@contextlib.asynccontextmanager
+async def open_shared_parts(
+    client: Client, environment: Mapping[str, str], threads: WorkerThreads | None = None
+) -> AsyncIterator[SharedParts]:
+    """A context manager that opens the journal, and checks that workers can run in this process.
+
+    Raises SettingsError and JournalUnavailable.
+    """
     shorten_sdk_log()
     settings = Settings.of(environment)
     check_journal_is_shared(settings, client.service_client.config.target_host)
     settings.make_journal_file()
+    check_private_hooks()
+    await check_processes()
+    async with contextlib.AsyncExitStack() as opened:
+        keys = Keys.from_environment(environment)
+        journal = await Journal.open(settings.journal, keys, lease_seconds=settings.call_lease_seconds)
+        opened.push_async_callback(journal.close)
+        opened.push_async_callback(close_idle)
+        in_journal = JournalStorageDriver(lambda: contextlib.nullcontext(journal.database))
+        client = with_external_storage(client, *storage_drivers(environment, in_journal))
+        yield SharedParts(client, journal, KnownAttributes(client), threads)
 
+
+@dataclass(frozen=True)
+class WorkerParts:
+    """The activities of a worker and the interceptors around them, with its manifests, Secrets and functions."""
+
+    activities: Activities
+    interceptors: Sequence[Interceptor]
+    secrets: SecretStore
+    calls: Calls
+
+    @property
+    def of_activities(self) -> ActivityParts:
+        """The parts that a worker of several runs needs."""
+        by_name = {function.__name__: function for role in self.activities.values() for function in role}
+        return ActivityParts(by_name=by_name, interceptors=self.interceptors)
+
+
+@contextlib.asynccontextmanager
+async def open_parts(
+    shared: SharedParts,
+    journal_identity: JournalIdentity,
+    own: Loaded,
+    environment: Mapping[str, str],
+    functions: Sequence[Function] = (),
+) -> AsyncIterator[WorkerParts]:
+    """A context manager for the parts of a worker. ``own`` are its manifests and Secrets. Raises SettingsError."""
+    journal = shared.journal
+    settings = Settings.of(environment)
     calls = Calls(own.catalog)
     secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources", own.secret_files)
-    async with contextlib.AsyncExitStack() as opened:  # what is opened last is closed first
-        # The journal is closed last, as activities that are cancelled append what was said.
-        journal = await Journal.open(settings.journal, Keys.from_environment(environment))
-        opened.push_async_callback(journal.close)
-        registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions)
+    # Resources are closed in reverse order, the journal last: canceled activities still append messages.
+    async with contextlib.AsyncExitStack() as opened:
+        threads = shared.threads.functions if shared.threads else None
+        registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions, threads)
         opened.callback(registry.close)
         spans = span_processor(environment, settings.state_dir / "spans", secrets.redact)
         if spans:
             opened.push_async_callback(spans.close)
-        tools = Tools(secrets, registry, calls, journal, approve_destructive=settings.approve_destructive)
+        tools = Tools(
+            secrets,
+            registry,
+            calls,
+            journal,
+            approve_destructive=settings.approve_destructive,
+            max_mcp_connections=settings.max_mcp_connections,
+        )
         opened.push_async_callback(tools.close)
         memory = HttpMemory()
         opened.push_async_callback(memory.close)
-        executors = Executors(secrets)
+        executors = Executors()
         opened.push_async_callback(executors.close)
         providers = Providers(types_in(own.catalog), calls)
         opened.push_async_callback(providers.close)
         single_flight = SingleFlight(secrets.redact_partial)
         opened.push_async_callback(single_flight.close)
 
-        in_journal = JournalStorageDriver(lambda: contextlib.nullcontext(journal.database))
-        client = with_external_storage(client, *storage_drivers(environment, in_journal))
-        journal_identity = await check_journal(client, journal.database.engine, settings.task_queue)
-        identity = worker_identity(client, own.catalog)
         pin = Pin(
             journal,
             OwnManifests(own.catalog, ManifestStore(journal), calls.know),
@@ -120,35 +215,68 @@ async def run_worker(
             Discovery(tools, executors, secrets),
             TaskQueues.model_validate(settings.activity_queues),
             inline_manifests=settings.inline_manifests,
-            identity=identity,
+            identity=worker_identity(shared.client, own.catalog),
             name=journal_identity.name,
-            attributes=KnownAttributes(client),
+            attributes=shared.attributes,
             query_ttl=settings.query_ttl_seconds,
             dialect=settings.dialect,
             traced=partial(run_is_sampled, spans),
         )
-        activities = activities_of(pin, journal, providers, executors, memory, tools, registry, secrets, calls)
-
-        # The first is the outermost: what it redacts includes the errors of all others.
+        # The first interceptor is the outermost: it redacts the errors of all others.
         interceptors: list[Interceptor] = [RedactionInterceptor(secrets.redact), single_flight]
-        if not journal_identity.replaces:  # else what is missing is lost for good
+        if not journal_identity.replaces:  # otherwise missing rows are lost for good
             interceptors.append(WaitForJournal(journal.find, journal_identity.name.place))
         if spans:
             interceptors += [TracedWorkflows(spans.take), TracedActivities(spans)]
+        yield WorkerParts(
+            activities=activities_of(pin, journal, providers, executors, memory, tools, registry, secrets, calls),
+            interceptors=interceptors,
+            secrets=secrets,
+            calls=calls,
+        )
+
+
+@dataclass(frozen=True)
+class RunsOfWorker:
+    """Registers runs with a worker, each with its own manifests and Secrets."""
+
+    shared: SharedParts
+    journal_identity: JournalIdentity
+    environment: Mapping[str, str]
+    by_run: PartsByRun
+
+    @contextlib.asynccontextmanager
+    async def registered(self, run: str, own: Loaded, functions: Sequence[Function]) -> AsyncIterator[None]:
+        """Registers the run with that workflow id while the block runs."""
+        async with open_parts(self.shared, self.journal_identity, own, self.environment, functions) as parts:
+            with self.by_run.registered(run, parts.of_activities):
+                yield
+
+
+@contextlib.asynccontextmanager
+async def run_worker_for_runs(
+    shared: SharedParts, own: Loaded, environment: Mapping[str, str], functions: Sequence[Function]
+) -> AsyncIterator[RunsOfWorker]:
+    """A context manager that runs a worker of the environment's task queue, with which runs are registered.
+
+    ``own`` and ``functions`` are for runs that are not registered. Raises SettingsError.
+    """
+    settings = Settings.of(environment)
+    journal_identity = await check_journal(shared.client, shared.journal.database.engine, settings.task_queue)
+    async with open_parts(shared, journal_identity, own, environment, functions) as parts:
+        by_run = PartsByRun(parts.of_activities)
+        of_workflows = [part for part in parts.interceptors if isinstance(part, TracedWorkflows)]
+        identity = worker_identity(shared.client, own.catalog)
         workers = [
-            _sdk_worker(client, identity, queue, settings, activities, interceptors)
+            _sdk_worker(shared, identity, queue, settings, parts.activities, [by_run, *of_workflows])
             for queue in settings.worker_queues()
         ]
-
-        checks = checks_of(workers, client, lambda: journal_identity.check_unchanged(journal.database.engine))
-        health = serve_health(settings.http_addresses, checks, lambda: calls.open_circuits, metrics)
-        waiting_runs = watch_waiting_runs(client, settings.task_queue) if metrics else contextlib.nullcontext()
-        async with health, watch_event_loop(), waiting_runs, run_all(workers):
-            yield secrets
+        async with run_all(workers):
+            yield RunsOfWorker(shared, journal_identity, environment, by_run)
 
 
 def _sdk_worker(
-    client: Client,
+    shared: SharedParts,
     identity: str,
     queue: WorkerQueue,
     settings: Settings,
@@ -158,7 +286,8 @@ def _sdk_worker(
     """The SDK's worker for one task queue."""
     workflows = VERSIONED_WORKFLOWS if settings.deployment else WORKFLOWS
     config = WorkerConfig(
-        client=client,
+        client=shared.client,
+        workflow_task_executor=shared.threads.workflows if shared.threads else None,
         task_queue=queue.name,
         identity=identity,
         workflows=workflows if "workflows" in queue.roles else (),
@@ -171,9 +300,9 @@ def _sdk_worker(
 
 
 async def main(paths: Sequence[Path], *, recursive: bool, address: str | None = None) -> int:
-    """Runs a worker until SIGINT or SIGTERM, for the Temporal at ``address`` or of the settings; the exit code.
+    """Runs a worker until SIGINT or SIGTERM, on the server at ``address`` or the configured one; returns the exit code.
 
-    1: manifests or settings are refused, or do not fit to another worker of the task queue; 3: no Temporal.
+    1: manifests or settings are invalid, or differ from those of another worker of the task queue; 3: no connection.
     """
     try:
         settings = Settings.of(os.environ)
@@ -187,7 +316,7 @@ async def main(paths: Sequence[Path], *, recursive: bool, address: str | None = 
         print(f"{error}\nStart a server with: baton dev", file=sys.stderr)
         return 3
     except RPCError as error:
-        print(f"Temporal refused the worker: {error.message}", file=sys.stderr)
+        print(f"Temporal rejected the worker: {error.message}", file=sys.stderr)
         return 3
     return 0
 
@@ -209,7 +338,7 @@ async def _work(
         stopping = asyncio.create_task(stopped.wait())
         await asyncio.wait([checking, stopping], return_when=asyncio.FIRST_COMPLETED)
         if checking.done():
-            checking.result()  # raises SettingsError, and so ends the worker
+            checking.result()  # raises SettingsError, which ends the worker
         else:
             checking.cancel()
         await stopping
@@ -219,6 +348,6 @@ if __name__ == "__main__":
     atexit.register(time.sleep, 0.02)  # the SDK's threads must release the interpreter before it ends
     parser = argparse.ArgumentParser(description="Runs Baton's workflows and activities.")
     parser.add_argument("manifests", nargs="*", type=Path, help="files and folders of manifests")
-    parser.add_argument("-R", "--recursive", action="store_true", help="also the folders in a folder")
+    parser.add_argument("-R", "--recursive", action="store_true", help="also read subfolders")
     arguments = parser.parse_args()
     sys.exit(asyncio.run(main(arguments.manifests, recursive=arguments.recursive)))

@@ -1,1 +1,1 @@
-"""The activities: all that has an effect or a secret. One file here for each activity type; ``registry`` lists them."""
+"""The activities: all code with side effects or secrets. ``registry`` lists them by the role of the worker."""

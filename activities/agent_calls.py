@@ -1,4 +1,4 @@
-"""The activities ``execute_agent`` and ``cancel_agent``: calls of agents that are executed elsewhere."""
+"""The activities ``execute_agent`` and ``cancel_agent``: calls to an ExecutionEngine or an A2AServer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +11,9 @@ from ..contracts.message import Head, Message, latest_within
 from ..contracts.requests import AskModelRequest, AskModelResult, CancelAgentRequest, CancelAgentResult
 from ..contracts.text import truncate
 from ..journal.journal import Journal
+from ..journal.leases import Lease
 from ..journal.rows import Row
-from ..observability.spans import call_span, found_call, note_call, note_content
+from ..observability.spans import call_span, note_call, note_content, recorded_call
 from ..resources.a2a_server import A2AServer
 from ..resources.agent import Agent
 from ..resources.base import JsonObject, parse_duration
@@ -23,10 +24,10 @@ from .agent.executors import Executors
 from .context.call_record import CallRecord
 from .context.calls import Calls
 from .context.lookup import Executor, find_executor
-from .context.metering import Meter, estimate
+from .context.metering import Meter
 from .context.output_schema import normalized, output_error, output_schema
 from .context.value_resolver import ValueResolver
-from .model.call_attributes import answer_attributes, answer_content, asked_content
+from .model.call_attributes import answer_attributes, answer_content, request_content
 from .model.provider import ModelRequest
 from .panel import panel_output_schema, speaker_messages
 from .runtime.functions import FunctionRegistry
@@ -37,7 +38,7 @@ from .tool_calls import MAX_QUESTION
 
 @dataclass(frozen=True)
 class _Context:
-    """What a request refers to: the agent, what executes it, and the JSON Schema that its answer has to fit."""
+    """The agent of a request, its executor, and the JSON Schema of its answer."""
 
     agent: Agent
     executor: Executor
@@ -66,42 +67,43 @@ class AgentActivities:
 
     @activity.defn(name="execute_agent")
     async def execute_agent(self, request: AskModelRequest) -> AskModelResult:
-        """Returns the answer that the journal holds for this activity; executes the agent only if there is none."""
+        """Returns the answer that the journal has for this activity; executes the agent only if there is none."""
         key = idempotency_key()
         context = await self._context(request)
-        meter = Meter(self._journal, request.thread, request.speaker, context.values.catalog, key)
         last = await self._journal.find(f"{key}/reply")
         if last:
-            found_call("invoke_agent", context.agent.name, lambda: _agent_attributes(context.agent))
+            recorded_call("invoke_agent", context.agent.name, lambda: _agent_attributes(context.agent))
         else:
             head = await self._journal.append(request.thread.head, request.pending, key)
             executor = await self._executors.of(context.executor)
             execution = await self._execution(request, head, context, key)
-            async with meter.reserved(estimate(execution.messages, execution.tools, None)):
-                said = await self._execute(executor, execution)
-            *earlier, answer = [await self._secrets.redact_message(message) for message in said]
-            answer = await normalized(answer, context.schema)
-            last = await self._journal.append_once(head, answer, f"{key}/reply", earlier)
-        await meter.settle(last.message.usage)
+            meter = Meter(request.thread, request.speaker, context.values.catalog)
+            charge = await meter.model_charge(execution.messages, execution.tools, None)
+            async with self._journal.leases.hold(f"{key}/reply", charge) as lease:
+                if not lease.is_answered:
+                    messages = await self._execute(lease, executor, execution)
+                    *earlier, answer = [await self._secrets.redact_message(message) for message in messages]
+                    await self._journal.answer(lease, head, await normalized(answer, context.schema), earlier)
+            last = await self._journal.row(f"{key}/reply")
         question: Question | None = None
         wrong: str | None = None
-        if last.message.remote and last.message.remote.waits:  # no final answer: it has to fit no schema
+        if last.message.remote and last.message.remote.waits:  # not a final answer, so no schema applies
             if isinstance(context.executor, A2AServer) and context.executor.spec.questions:
                 question = _question(last, context)
         else:
             wrong = await output_error(last.message, context.schema)
         result = AskModelResult(
-            message=last.message.truncated(),
+            message=last.message.in_history,
             head=last.head,
             wrong=wrong,
-            earlier=latest_within(row.message for row in await self._journal.earlier_rows(last)),
+            earlier=latest_within(row.message.in_history for row in await self._journal.earlier_rows(last)),
             question=question,
         )
         return result.without_defaults
 
     @activity.defn(name="cancel_agent")
     async def cancel_agent(self, request: CancelAgentRequest) -> CancelAgentResult:
-        """Asks the server of the agent to cancel, if the call may have begun something there and has no answer."""
+        """Requests cancellation from the agent's server if the call may have started a task there and has no answer."""
         key = key_of(request.activity)
         values = await ValueResolver.of(self._journal, request.thread, self._secrets)
         agent = values.catalog.by_id(request.speaker)
@@ -110,14 +112,16 @@ class AgentActivities:
             return CancelAgentResult()
         record = CallRecord(self._journal, self._secrets, request.thread.head, key)
         seconds = parse_duration(executor.spec.timeout).total_seconds()
-        left_open = Execution(agent, executor, values, record, messages=(), seconds=seconds)
-        return CancelAgentResult(requested=await (await self._executors.of(executor)).cancel(left_open))
+        execution = Execution(agent, executor, values, record, messages=(), seconds=seconds)
+        was_sent = executor.spec.idempotent or await self._journal.leases.was_sent(f"{key}/reply")
+        requested = await (await self._executors.of(executor)).cancel(execution, was_sent=was_sent)
+        return CancelAgentResult(requested=requested)
 
-    async def _execute(self, executor: AgentExecutor, execution: Execution) -> list[Message]:
+    async def _execute(self, lease: Lease, executor: AgentExecutor, execution: Execution) -> list[Message]:
         span = call_span("invoke_agent", execution.agent.name, lambda: _agent_attributes(execution.agent))
-        async with self._calls.make("agent", execution.executor, execution.values, span=span) as call:
-            note_content(lambda: asked_content(ModelRequest(execution.messages)))
-            messages = await executor.execute(execution, on_text)
+        async with self._calls.make(lease, "agent", execution.executor, execution.values, span=span) as call:
+            note_content(lambda: request_content(ModelRequest(execution.messages)))
+            messages = await executor.execute(lease, execution, on_text)
             note_call(lambda: answer_attributes(messages[-1]))
             note_content(lambda: answer_content(messages[-1], "stop"))
             call.used(messages[-1].usage)
@@ -128,14 +132,14 @@ class AgentActivities:
         agent = values.catalog.by_id(request.speaker)
         executor = find_executor(agent, values.catalog) if isinstance(agent, Agent) else None
         if not isinstance(agent, Agent) or executor is None:
-            raise UnknownResource(f"{request.speaker} is not executed elsewhere")
+            raise UnknownResource(f"{request.speaker} is not an agent with an executor")
         schema = output_schema(agent) or panel_output_schema(values.catalog, request.brief)
         return _Context(agent, executor, schema, values.used_by(agent))
 
     async def _execution(self, request: AskModelRequest, head: Head, context: _Context, key: str) -> Execution:
         agent = context.agent
         values = context.values
-        # The executor gets the agent's prompt by itself, with the agent.
+        # The executor receives the agent, and with it the prompt.
         messages = await speaker_messages(request, head, agent.without_prompt, values, self._journal, self._functions)
         tools = await self._tools.of_agent(agent, values) if isinstance(context.executor, ExecutionEngine) else []
         question = await self._journal.row(request.thread.question)
@@ -151,7 +155,7 @@ class AgentActivities:
             tools=[tool.definition for tool in tools],
             schema=context.schema,
             previous=rows[0].message.remote if begun else None,
-            since=[values.message_of(each, question) for each in _without_summaries(rows[1:])] if begun else (),
+            since=[values.message_of(row, question) for row in _without_summaries(rows[1:])] if begun else (),
         )
 
 
@@ -160,10 +164,10 @@ def _agent_attributes(agent: Agent) -> JsonObject:
 
 
 def _question(last: Row, context: _Context) -> Question:
-    """What the agent's server asks: its last message."""
+    """The question of the agent's server, which is its last message."""
     auth = last.message.remote is not None and last.message.remote.state == "auth-required"
-    waits = "waits for an authorization. Reply when it is given:" if auth else "asks:"
-    text = f"{context.executor.id}, agent {context.agent.name}, {waits}\n{truncate(last.message.content, MAX_QUESTION)}"
+    verb = "requires authorization. Reply once it is granted:" if auth else "asks:"
+    text = f"{context.executor.id}, agent {context.agent.name}, {verb}\n{truncate(last.message.content, MAX_QUESTION)}"
     return Question(id=decision_id(last.id, "question"), text=text)
 
 
@@ -172,5 +176,5 @@ def _without_summaries(rows: Sequence[Row]) -> list[Row]:
 
 
 def _is_of(row: Row, agent: Agent) -> bool:
-    """Whether a row is the agent's own, from the server that executes it."""
+    """Whether a row is an answer of this agent from its server."""
     return row.message.remote is not None and row.message.remote.agent == agent.id

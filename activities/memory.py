@@ -1,7 +1,7 @@
 """The activities ``recall`` and ``remember``: the conversation of a query, in the journal and in a Memory."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Self
 from urllib.parse import quote
@@ -22,18 +22,21 @@ from ..contracts.plan import ConversationPlan
 from ..contracts.requests import RecallRequest, RecallResult, RememberRequest, RememberResult
 from ..contracts.turn import Thread
 from ..journal.journal import Conversations, Journal
+from ..journal.leases import Lease
+from ..observability.spans import Attributes, call_span
 from ..resources.base import JsonObject, parse_duration
 from ..resources.catalog import Catalog
 from ..resources.memory import Memory
 from ..temporal.activity import idempotency_key, workflow_id
+from ..temporal.threads import COMPUTING
 from .agent.executor import CONNECT_SECONDS, MAX_BYTES, endpoint_of
 from .context.call_record import CallRecord
 from .context.value_resolver import ValueResolver
 from .runtime.http import is_retryable, retry_after
-from .runtime.outbound import BodyLimits, Origin, Outbound, SharedConnections
+from .runtime.outbound import BodyLimits, Outbound, SharedConnections
 from .runtime.secrets import SecretStore
 
-NO_RESULT = "No result was kept."
+NO_RESULT = "No result was stored."
 
 
 class _Function(BaseModel):
@@ -50,8 +53,8 @@ class _Part(BaseModel):
     text: str = ""
 
 
-class _Stored(BaseModel):
-    """A message. What else a service stores with it is ignored."""
+class _StoredMessage(BaseModel):
+    """A message. Other fields of the service are ignored."""
 
     role: str
     content: str | list[_Part] | None = None
@@ -81,85 +84,83 @@ class _Stored(BaseModel):
 
 
 class _Record(BaseModel):
-    message: _Stored
+    message: _StoredMessage
 
 
 class StoredPage(BaseModel):
-    """One answer: ``{messages, total}``, or ``{items, hasMore, nextCursor}``."""
+    """One response: ``{messages, total}``, or ``{items, hasMore, nextCursor}``."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
-    messages: list[_Record | _Stored] | None = None
-    items: list[_Record | _Stored] | None = None
+    messages: list[_Record | _StoredMessage] | None = None
+    items: list[_Record | _StoredMessage] | None = None
     total: int | None = None
     has_more: bool = Field(False, alias="hasMore")
     next_cursor: JsonValue = Field(None, alias="nextCursor")
 
     @classmethod
     def read(cls, data: bytes, memory: str) -> Self:
-        """The page in a body. Raises MemoryRejected for anything else."""
+        """Parses a response body. Raises MemoryRejected if it is not a page."""
         try:
             page = cls.model_validate_json(data)
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             where = ".".join(map(str, first["loc"]))
-            raise MemoryRejected(f"{memory} gives no list of messages: {where}: {first['msg']}") from None
+            raise MemoryRejected(f"{memory} returned no list of messages: {where}: {first['msg']}") from None
         if page.messages is None and page.items is None:
-            raise MemoryRejected(f"{memory} gives no list of messages: neither 'messages' nor 'items'")
+            raise MemoryRejected(f"{memory} returned no list of messages: neither 'messages' nor 'items'")
         return page
 
     @property
-    def said(self) -> list[Message]:
-        """The messages, in their order."""
-        found = self.messages if self.messages is not None else self.items or []
-        return [(each.message if isinstance(each, _Record) else each).as_message() for each in found]
+    def conversation(self) -> list[Message]:
+        """The messages, in order."""
+        stored = self.messages if self.messages is not None else self.items or []
+        return [(record.message if isinstance(record, _Record) else record).as_message() for record in stored]
 
 
 def with_results(messages: Iterable[Message]) -> list[Message]:
-    """The messages, such that each tool call has one result and each result has its call: else models refuse them."""
-    kept: list[Message] = []
+    """The messages with exactly one result for every tool call, and no other results: models require that."""
+    paired: list[Message] = []
     unanswered: dict[str, ToolCall] = {}
     for message in messages:
         if message.role == "tool":
             if unanswered.pop(message.tool_call_id or "", None):
-                kept.append(message)
+                paired.append(message)
             continue
-        kept += [call.result_message(NO_RESULT) for call in unanswered.values()]
-        kept.append(message)
+        paired += [call.result_message(NO_RESULT) for call in unanswered.values()]
+        paired.append(message)
         unanswered = {call.id: call for call in message.tool_calls}
-    return [*kept, *(call.result_message(NO_RESULT) for call in unanswered.values())]
+    return [*paired, *(call.result_message(NO_RESULT) for call in unanswered.values())]
 
 
-def holds(stored: Sequence[Message], wanted: Sequence[Message], first: int) -> bool:
-    """Whether messages stand in a row among those that are stored, from the place ``first`` on."""
+def contains(stored: Sequence[Message], wanted: Sequence[Message], first: int) -> bool:
+    """Whether ``stored`` contains the messages ``wanted`` as a contiguous sequence, at the index ``first`` or later."""
     keys = [*map(_key, stored)]
-    sought = [*map(_key, wanted)]
-    return any(keys[place : place + len(sought)] == sought for place in range(first, len(keys) - len(sought) + 1))
+    wanted_keys = [*map(_key, wanted)]
+    count = len(wanted_keys)
+    return any(keys[start : start + count] == wanted_keys for start in range(first, len(keys) - count + 1))
 
 
 def _key(message: Message) -> tuple[object, ...]:
     return message.role, message.content, message.tool_call_id, tuple(call.id for call in message.tool_calls)
 
 
-# The newer form has ``GET`` and ``POST /messages`` for all conversations, the older one ``GET`` and ``PUT
-# /messages/CONVERSATION``. A service that answers the newer form with 404 or 405 is asked in the older one.
+# The newer protocol has ``GET`` and ``POST /messages`` for all conversations, the older one ``GET`` and ``PUT
+# /messages/CONVERSATION``. If a service answers 404 or 405 to the newer protocol, the older one is used.
 
 PAGE_SIZE = 500
-"""Messages that are asked for at once."""
+"""Messages per request."""
 
 MAX_MESSAGES = 20_000
 MAX_PAGES = 200
-"""Messages of one conversation, and answers in which they come."""
+"""Messages of one conversation, and pages of them, at most."""
 
 MAX_OBJECTS = 100_000
-"""Opening braces and brackets of one answer: services of the older form give the whole conversation at once."""
-
-Form = str
-"""``/messages`` in the newer form, ``/messages/CONVERSATION`` in the older one."""
+"""Opening braces and brackets of one response: in the older protocol it has the whole conversation."""
 
 
 class HttpMemory:
-    """The services of all Memories. A run may only choose an address in the worker's own network if that allows it."""
+    """The clients of all Memory services."""
 
     def __init__(self) -> None:
         self._connections = SharedConnections()
@@ -172,19 +173,21 @@ class HttpMemory:
                 old = await self._page(http, memory, _old_path(conversation), {})
                 if old is None:
                     raise MemoryRejected(f"{memory.id} has neither /messages nor /messages/CONVERSATION at its address")
-                return old.said
+                return old.conversation
             return [message async for part in self._pages(http, memory, conversation, page) for message in part]
 
     async def add(
         self,
+        lease: Lease,
         memory: Memory,
         values: ValueResolver,
         conversation: ConversationPlan,
         messages: Sequence[Message],
         query: str,
     ) -> None:
-        """Adds messages to a conversation, as those of the ``query``; raises as ``read``."""
-        stored: JsonObject = {"messages": [openai_form(each) for each in messages]}
+        """Adds the messages of a ``query`` to a conversation. Raises the errors of ``read`` and ``Lease.send``."""
+        await lease.send()
+        stored: JsonObject = {"messages": [openai_form(message) for message in messages]}
         async with self._client(memory, values) as http:
             if await self._page(http, memory, "/messages", {**_named(conversation), "limit": "1"}) is not None:
                 body: JsonObject = {**_named(conversation), "query_id": query, **stored}
@@ -198,68 +201,68 @@ class HttpMemory:
 
     @asynccontextmanager
     async def _client(self, memory: Memory, values: ValueResolver) -> AsyncIterator[httpx.AsyncClient]:
-        """A client for one use, with the address and the secrets as they are now; redirects are not followed."""
-        url, headers = endpoint_of(memory, values)
-        is_own = not (memory.spec.address.is_from_run or values.is_guarded(memory))
+        """A client for one operation, with the current address and secrets. It follows no redirects."""
+        server, headers = endpoint_of(memory, values)
         outbound = Outbound(
             BodyLimits(MAX_BYTES, MAX_OBJECTS),
-            guarded=not values.secrets.allows_private_hosts,
-            trusted=Origin.of(url) if is_own else None,
+            destination=server,
+            headers=headers,
             exceeded=MemoryRejected,
             refused=MemoryRejected,
             unreachable=MemoryUnavailable,
         )
         seconds = parse_duration(memory.spec.timeout).total_seconds()
         timeout = httpx.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))
-        yield outbound.open(httpx.AsyncClient, headers, transport=self._connections, timeout=timeout, base_url=url)
+        yield outbound.open(httpx.AsyncClient, transport=self._connections, timeout=timeout, base_url=server.url)
 
     async def _pages(
         self, http: httpx.AsyncClient, memory: Memory, conversation: ConversationPlan, page: StoredPage
     ) -> AsyncIterator[list[Message]]:
-        """The messages of a page and of those after it."""
-        count = pages = 0
-        while said := page.said:
-            yield said
-            count += len(said)
+        """The messages of a page and of all pages after it."""
+        count = 0
+        pages = 0
+        while messages := page.conversation:
+            yield messages
+            count += len(messages)
             pages += 1
             if count > MAX_MESSAGES or pages > MAX_PAGES:
                 bounds = f"{MAX_MESSAGES:,} messages or {MAX_PAGES} pages"
                 raise MemoryRejected(f"{memory.id} has more than {bounds} in one conversation")
-            place = {"cursor": str(page.next_cursor)} if page.next_cursor is not None else {"offset": str(count)}
+            offset = {"cursor": str(page.next_cursor)} if page.next_cursor is not None else {"offset": str(count)}
             if not (page.has_more or (page.total or 0) > count):
                 return
-            asked = {**_named(conversation), "limit": f"{PAGE_SIZE}", **place}
-            following = await self._page(http, memory, "/messages", asked)
-            if following is None or following == page:  # a service that knows no pages gives the same again
+            parameters = {**_named(conversation), "limit": f"{PAGE_SIZE}", **offset}
+            following = await self._page(http, memory, "/messages", parameters)
+            if following is None or following == page:  # a service without paging returns the same page again
                 return
             page = following
 
     async def _page(
-        self, http: httpx.AsyncClient, memory: Memory, path: str, asked: dict[str, str]
+        self, http: httpx.AsyncClient, memory: Memory, path: str, parameters: dict[str, str]
     ) -> StoredPage | None:
-        """One answer; None if the service has no such path."""
-        response = await self._send(http, memory, http.build_request("GET", path, params=asked), optional=True)
+        """One response; None if the service has no such path."""
+        response = await self._send(http, memory, http.build_request("GET", path, params=parameters), optional=True)
         if response.status_code in (404, 405):
             return None
-        return await asyncio.to_thread(StoredPage.read, response.content, memory.id)
+        return await COMPUTING.run(StoredPage.read, response.content, memory.id)
 
     async def _send(
         self, http: httpx.AsyncClient, memory: Memory, request: httpx.Request, *, optional: bool = False
     ) -> httpx.Response:
         try:
-            async with asyncio.timeout(http.timeout.read):  # httpx bounds only the time between two pieces
+            async with asyncio.timeout(http.timeout.read):  # httpx bounds only the time between two chunks
                 response = await http.send(request)
         except TimeoutError:
-            raise MemoryUnavailable(f"{memory.id} gave no answer in {http.timeout.read:g} s") from None
-        except (MemoryRejected, MemoryUnavailable) as error:  # the client's own: they name the host alone
+            raise MemoryUnavailable(f"{memory.id} did not respond within {http.timeout.read:g} s") from None
+        except (MemoryRejected, MemoryUnavailable) as error:  # of the Outbound: they name only the host
             raise type(error)(f"{memory.id}: {error.message}") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise MemoryUnavailable(f"{memory.id} can't be reached: {error or type(error).__name__}") from None
         if response.is_success or (optional and response.status_code in (404, 405)):
             return response
         status = response.status_code
-        words = " ".join(response.text.split())[:MAX_ERROR_TEXT]
-        text = f"{memory.id} answered HTTP {status} {response.reason_phrase}".strip() + (f": {words}" if words else "")
+        body = " ".join(response.text.split())[:MAX_ERROR_TEXT]
+        text = f"{memory.id} answered HTTP {status} {response.reason_phrase}".strip() + (f": {body}" if body else "")
         if status in (401, 403):
             raise KeyRefused(text)
         if is_retryable(status):
@@ -276,15 +279,20 @@ def _old_path(conversation: ConversationPlan) -> str:
 
 
 def find_memory(catalog: Catalog, conversation: ConversationPlan) -> Memory:
-    """The Memory that keeps a conversation. Raises UnknownResource if the catalog has not got it."""
+    """The Memory that stores a conversation. Raises UnknownResource if the catalog does not have it."""
     memory_id = f"Memory/{conversation.namespace}/{conversation.memory}"
-    if isinstance(found := catalog.by_id(memory_id), Memory):
-        return found
+    if isinstance(memory := catalog.by_id(memory_id), Memory):
+        return memory
     raise UnknownResource(f"the run's catalog has no {memory_id}")
 
 
+def _attributes(conversation: ConversationPlan) -> Callable[[], Attributes]:
+    memory = f"Memory/{conversation.namespace}/{conversation.memory}"
+    return lambda: {"baton.memory": memory, "gen_ai.conversation.id": conversation.id}
+
+
 class MemoryActivities:
-    """The activities of a query's conversation, which the journal keeps or a Memory at its address."""
+    """The activities of a query's conversation, which is stored in the journal or by a Memory's service."""
 
     def __init__(self, journal: Journal, memory: HttpMemory, secrets: SecretStore) -> None:
         self._journal = journal
@@ -293,12 +301,13 @@ class MemoryActivities:
 
     @activity.defn(name="recall")
     async def recall(self, request: RecallRequest) -> RecallResult:
-        """The thread with the question in the conversation; another attempt returns the same place."""
+        """The thread with the question appended to the conversation; a retry returns the same thread."""
         thread = request.thread
         row_id = f"{idempotency_key()}/question"
         row = await self._journal.find(row_id)
         if row is None:
-            before = await self._read(request)
+            with call_span("memory_get_messages", request.conversation.memory, _attributes(request.conversation)):
+                before = await self._read(request)
             if not before.id:
                 return RecallResult(thread=thread)
             question = await self._journal.row(thread.question)
@@ -309,43 +318,45 @@ class MemoryActivities:
 
     @activity.defn(name="remember")
     async def remember(self, request: RememberRequest) -> RememberResult:
-        """Adds the items after whatever others have added meanwhile; another attempt adds nothing twice."""
+        """Adds the items after those that other queries have added; a retry adds nothing twice."""
         if request.conversation.remote:
-            await self._add_remotely(request, idempotency_key())
+            with call_span("memory_add_messages", request.conversation.memory, _attributes(request.conversation)):
+                await self._add_remotely(request, idempotency_key())
         else:
             conversations = Conversations(self._journal)
             await conversations.add(request.conversation, request.before, request.items, idempotency_key())
         return RememberResult()
 
     async def _read(self, request: RecallRequest) -> Head:
-        """The place after all that was said; what the Memory's service has is written to the journal first."""
+        """The head of the conversation, after its messages were copied from the Memory's service to the journal."""
         conversation = request.conversation
         values = await ValueResolver.of(self._journal, request.thread, self._secrets)
-        found = await self._memory.read(find_memory(values.catalog, conversation), values, conversation)
-        await self._record(Head(), idempotency_key()).write("known", f"{len(found)}")
-        said = [await self._secrets.redact_message(each) for each in with_results(found)]
-        return await self._journal.append(Head(), said, idempotency_key())
+        messages = await self._memory.read(find_memory(values.catalog, conversation), values, conversation)
+        await self._record(Head(), idempotency_key()).write("known", f"{len(messages)}")
+        redacted = [await self._secrets.redact_message(message) for message in with_results(messages)]
+        return await self._journal.append(Head(), redacted, idempotency_key())
 
     async def _add_remotely(self, request: RememberRequest, key: str) -> None:
-        """Sends the messages, unless an earlier attempt has begun to, and they are there.
+        """Sends the messages, unless an earlier attempt has sent them and the service has stored them.
 
-        Summaries are not sent: nobody said them, and whoever reads the service would take them for messages.
+        Summaries are not sent: other clients of the service would read them as messages.
         """
         conversation = request.conversation
         before = request.before
         head = await self._journal.append(before, request.items, key)
         rows = await self._journal.read(head, lambda row: row.parent == before.id)
-        said = [row.message for row in rows if row.message.summarizes is None]
+        spoken = [row.message for row in rows if row.message.summarizes is None]
         thread = Thread(catalog=request.catalog, question="", head=head)
         values = await ValueResolver.of(self._journal, thread, self._secrets)
         memory = find_memory(values.catalog, conversation)
-        record = self._record(head, key)
-        if await record.read("sent") is not None:
-            stored = await self._memory.read(memory, values, conversation)
-            if holds(stored, said, request.known):
+        async with self._journal.leases.hold(key) as lease:
+            if lease.is_answered:
                 return
-        await record.write("sent")
-        await self._memory.add(memory, values, conversation, said, workflow_id())
+            if lease.was_sent:
+                stored = await self._memory.read(memory, values, conversation)
+                if contains(stored, spoken, request.known):
+                    return
+            await self._memory.add(lease, memory, values, conversation, spoken, workflow_id())
 
     def _record(self, head: Head, key: str) -> CallRecord:
         return CallRecord(self._journal, self._secrets, head, key)

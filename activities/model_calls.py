@@ -1,4 +1,4 @@
-"""The activities ``ask_model`` and ``select``: each writes the answer of a model to the journal and returns it."""
+"""The activities ``ask_model`` and ``select``, which write a model's answer to the journal and return it."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -11,6 +11,7 @@ from ..contracts.message import Head, Message, TokenUsage
 from ..contracts.requests import AskModelRequest, AskModelResult, SelectRequest, SelectResult
 from ..contracts.text import truncate
 from ..journal.journal import Journal
+from ..journal.leases import Lease
 from ..journal.rows import Row
 from ..resources.agent import Agent
 from ..resources.base import JsonObject, Reference
@@ -20,7 +21,7 @@ from ..resources.team import SelectorSpec
 from ..temporal.activity import idempotency_key, key_of, on_text
 from .context.context_window import history_within, summarized, summary_end, unsummarized, window_end
 from .context.lookup import find, find_team
-from .context.metering import ChainedModel, Meter, estimate, model_chain, selector_model_chain
+from .context.metering import ChainedModel, Meter, model_chain, selector_model_chain
 from .context.output_schema import normalized, output_error, output_schema, with_schema
 from .context.value_resolver import ValueResolver
 from .model.provider import ModelRequest
@@ -34,7 +35,7 @@ from .tool.tools import Tools
 
 @dataclass(frozen=True)
 class _Speaker:
-    """Who answers an ``ask_model`` request, by which model, and the JSON Schema that the final answer has to fit."""
+    """The speaker of an ``ask_model`` request, its model, and the JSON Schema of the final answer."""
 
     resource: Agent | Model
     model: ChainedModel
@@ -43,7 +44,7 @@ class _Speaker:
 
 
 class ModelActivities:
-    """The activities of the role ``models`` that ask a model."""
+    """The activities that call a model."""
 
     def __init__(
         self,
@@ -62,11 +63,10 @@ class ModelActivities:
 
     @activity.defn(name="ask_model")
     async def ask_model(self, request: AskModelRequest) -> AskModelResult:
-        """Returns the answer that the journal holds for this activity; asks the model only if there is none."""
+        """Returns the answer that the journal has for this activity; calls the model only if there is none."""
         key = idempotency_key()
         speaker = await self._speaker(request)
-        meter = Meter(self._journal, request.thread, request.speaker, speaker.values.catalog, key)
-        # First attempts look too: after a restore of Temporal's database, the call may have been answered long ago.
+        # Also on the first attempt: after a restore of Temporal's database, the call may already have been answered.
         row = await self._journal.find(f"{key}/reply")
         if row:
             self._providers.note_earlier(row.message, speaker.model, speaker.values)
@@ -74,13 +74,16 @@ class ModelActivities:
             head = await self._journal.append(request.thread.head, request.pending, key)
             head = await self._summaries.make(request, head, speaker.values, speaker.model)
             model_request = await self._model_request(request, head, speaker)
-            async with meter.reserved(estimate(model_request.messages, model_request.tools, speaker.model)):
-                answer = await self._providers.ask(speaker.model, speaker.values, model_request, on_text)
-            answer = (await self._secrets.redact_message(answer)).named(speaker.resource.name)
-            row = await self._journal.append_once(head, await normalized(answer, speaker.schema), f"{key}/reply")
-        await meter.settle(row.message.usage)
+            meter = Meter(request.thread, request.speaker, speaker.values.catalog)
+            charge = await meter.model_charge(model_request.messages, model_request.tools, speaker.model)
+            async with self._journal.leases.hold(f"{key}/reply", charge, sent=True) as lease:
+                if not lease.is_answered:
+                    answer = await self._providers.ask(lease, speaker.model, speaker.values, model_request, on_text)
+                    answer = (await self._secrets.redact_message(answer)).named(speaker.resource.name)
+                    await self._journal.answer(lease, head, await normalized(answer, speaker.schema))
+            row = await self._journal.row(f"{key}/reply")
         return AskModelResult(
-            message=row.message.truncated(),
+            message=row.message.in_history,
             head=row.head,
             wrong=await output_error(row.message, speaker.schema),
             summaries=await self._summaries.cost(request),
@@ -90,7 +93,7 @@ class ModelActivities:
         values = await ValueResolver.of(self._journal, request.thread, self._secrets)
         speaker = find_speaker(values.catalog, request.speaker)
         if not isinstance(speaker, Agent | Model):
-            raise UnknownResource(f"{request.speaker} can't be asked")
+            raise UnknownResource(f"{request.speaker} is neither an agent nor a model")
         model = model_chain(speaker, values.catalog)[request.fallback]
         schema = output_schema(speaker) or panel_output_schema(values.catalog, request.brief)
         return _Speaker(speaker, model, schema, values.used_by(speaker))
@@ -111,8 +114,9 @@ class ModelActivities:
     async def select(self, request: SelectRequest) -> SelectResult:
         """Asks a team's selector who speaks next.
 
-        An answer that names no candidate is asked for once more; after a second one the first candidate speaks. A
-        second request that is refused counts as an answer that names nobody.
+        If the answer names no candidate, the selector is asked once more, unless its manifest says ``onNoChoice:
+        first``; then the first candidate speaks. A second
+        request that fails with a non-retryable error counts as an answer without a candidate.
         """
         selection = await self._selection(request)
         messages = selection.messages(await self._team_history(selection))
@@ -124,10 +128,12 @@ class ModelActivities:
             except BatonError as error:
                 if not usage.model_calls or not error.non_retryable:
                     raise
-                break  # the first answer was paid for: a failure would lose its tokens
+                break  # the first answer is charged: a failure would lose its tokens
             usage += (answer.usage or TokenUsage()) + TokenUsage(model_calls=1)
             if choice := read_choice(answer, selection.names, may_end=selection.selector.enable_terminate_tool):
                 return selection.result(choice, usage)
+            if selection.selector.on_no_choice == "first":
+                break
             correction = f"That names none of: {', '.join(selection.names)}. {instruction}"
             wrong = Message(role="assistant", content=answer.content or "(nobody)")
             messages = [*messages, wrong, Message(role="user", content=correction)]
@@ -141,12 +147,12 @@ class ModelActivities:
             team=team,
             selector=team.spec.selector or SelectorSpec(),
             model=selector_model_chain(team, values.catalog)[request.fallback],
-            names=[team.spec.members[place].name_in_team for place in request.candidates],
+            names=[team.spec.members[index].name_in_team for index in request.candidates],
             values=values.used_by(values.catalog.find(team.selector_reference())),
         )
 
     async def _team_history(self, selection: SpeakerSelection) -> list[Message]:
-        """The question, and what the team's context window keeps of the conversation, after the newest summary."""
+        """The question, the newest summary, and the part of the conversation that the team's context window selects."""
         thread = selection.request.thread
         window = selection.team.spec.context_window
         question = await self._journal.row(thread.question)
@@ -156,10 +162,9 @@ class ModelActivities:
         return [first, *summary, *spoken]
 
     async def _choice(self, selection: SpeakerSelection, messages: Sequence[Message], label: str) -> Message:
-        """The selector's answer, kept in a row outside the conversation; the model is asked only if there is none."""
+        """The selector's answer, stored in a row outside the conversation; calls the model only if there is none."""
         row_id = f"{idempotency_key()}/{label}"
         thread = selection.request.thread
-        meter = Meter(self._journal, thread, selection.team.id, selection.values.catalog, row_id)
         row = await self._journal.find(row_id)
         if row:
             self._providers.note_earlier(row.message, selection.model, selection.values, label)
@@ -167,34 +172,37 @@ class ModelActivities:
             by_tool = selection.selector.style == "tool"
             tools = selector_tools(selection.names, may_end=selection.selector.enable_terminate_tool) if by_tool else []
             request = ModelRequest(messages, tools, must_use=by_tool, label=label)
-            async with meter.reserved(estimate(messages, tools, selection.model)):
-                answer = await self._providers.ask(selection.model, selection.values, request, on_text)
-            row = await self._journal.append_once(thread.head, await self._secrets.redact_message(answer), row_id)
-        await meter.settle(row.message.usage)
+            meter = Meter(thread, selection.team.id, selection.values.catalog)
+            charge = await meter.model_charge(messages, tools, selection.model)
+            async with self._journal.leases.hold(row_id, charge, sent=True) as lease:
+                if not lease.is_answered:
+                    answer = await self._providers.ask(lease, selection.model, selection.values, request, on_text)
+                    await self._journal.answer(lease, thread.head, await self._secrets.redact_message(answer))
+            row = await self._journal.row(row_id)
         return row.message
 
 
-SUMMARY_PROMPT = """Sum up the conversation below for those who continue it without having read it. Keep names, numbers,
-decisions, open questions, what the user wants, and what tools have found. Write only the summary, in the language of
-the conversation."""
+SUMMARY_PROMPT = """Summarize the conversation below for those who continue it without having read it. Keep names,
+numbers, decisions, open questions, the user's goals, and the results of tools. Write only the summary, in the language
+of the conversation."""
 
 MAX_BYTES = 200_000
-"""Bytes of conversation in one summary request, besides the previous summary; a longer history takes several."""
+"""Bytes of conversation in one summary request, besides the previous summary; a longer history needs several."""
 
 
 @dataclass(frozen=True)
 class Summaries:
-    """Makes the summaries that a context window asks for before a model call."""
+    """Creates the summaries that a context window requires before a model call."""
 
     journal: Journal
     providers: Providers
     secrets: SecretStore
 
     async def make(self, request: AskModelRequest, head: Head, values: ValueResolver, own: ChainedModel) -> Head:
-        """The head after the summaries that the window asks for.
+        """The head after the summaries that the window requires.
 
-        A summary for the same request is reused: that of an earlier attempt, of a model whose fallback is asked now,
-        or from before a budget was raised.
+        A summary for the same request is reused: from an earlier attempt, from the model before a fallback, or from
+        before a budget was raised.
         """
         window = request.window
         if window is None or window.summarize is None or request.brief:
@@ -203,21 +211,25 @@ class Summaries:
         number = 0
         while rows := await self._rows_to_summarize(request, head, window):
             row_id = f"{_summary_key(request)}/{number}"
-            meter = Meter(self.journal, request.thread, request.speaker, values.catalog, row_id)
             label = f"summary/{number}"
             row = await self.journal.find(row_id)
             if row:
                 self.providers.note_earlier(row.message, model, values, label)
             else:
-                summary = await self._ask(rows, values, model, meter, label)
-                row = await self.journal.append_once(head, summary, row_id)
-            await meter.settle(row.message.usage)
+                summary = _summary_request(rows, label)
+                meter = Meter(request.thread, request.speaker, values.catalog)
+                charge = await meter.model_charge(summary.messages, (), model)
+                async with self.journal.leases.hold(row_id, charge, sent=True) as lease:
+                    if not lease.is_answered:
+                        answer = await self._ask(lease, summary, rows[-1].depth, values, model)
+                        await self.journal.answer(lease, head, answer)
+                row = await self.journal.row(row_id)
             head = row.head
             number += 1
         return head
 
     async def cost(self, request: AskModelRequest) -> TokenUsage | None:
-        """The usage of all summaries for a request, whichever activity has made them; None if there are none."""
+        """The usage of all summaries for a request, from any activity; None if there are none."""
         total = TokenUsage()
         while request.window and request.window.summarize:
             row = await self.journal.find(f"{_summary_key(request)}/{total.model_calls}")
@@ -227,11 +239,11 @@ class Summaries:
         return total if total.model_calls else None
 
     async def _rows_to_summarize(self, request: AskModelRequest, head: Head, window: ContextWindow) -> Sequence[Row]:
-        """The previous summary, and the rows after it that the window does not keep; empty if it keeps all."""
+        """The previous summary, and the rows after it that the window omits; empty if it omits none."""
         rows = await self.journal.read(head, summary_end())
         summary, history = summarized(rows, request.thread.question, request.begun)
-        kept = unsummarized(history, window)
-        older = _portion(history[: len(history) - len(kept)])
+        selected = unsummarized(history, window)
+        older = _portion(history[: len(history) - len(selected)])
         if not older:
             return ()
         first = (summary.message.summarizes or 0) + 1 if summary else 1
@@ -240,49 +252,52 @@ class Summaries:
         return [summary, *unread] if summary else unread
 
     async def _ask(
-        self, rows: Sequence[Row], values: ValueResolver, model: ChainedModel, meter: Meter, label: str
+        self, lease: Lease, request: ModelRequest, summarizes: int, values: ValueResolver, model: ChainedModel
     ) -> Message:
-        text = "\n\n".join(_transcript(row.message for row in rows))
-        messages = [Message(role="system", content=SUMMARY_PROMPT), Message(role="user", content=text)]
-        async with meter.reserved(estimate(messages, (), model)):
-            answer = await self.providers.ask(model, values, ModelRequest(messages, label=label), lambda _: None)
-            if not answer.content.strip():
-                raise EmptyReply(f"{model.name} has given an empty summary")
+        answer = await self.providers.ask(lease, model, values, request, lambda _: None)
+        if not answer.content.strip():
+            raise EmptyReply(f"{model.name} returned an empty summary", usage=answer.usage)
         answer = await self.secrets.redact_message(answer)
         return Message(
             role="system",
             content=answer.content,
-            summarizes=rows[-1].depth,
+            summarizes=summarizes,
             model=answer.model,
             usage=answer.usage,
         )
 
 
+def _summary_request(rows: Sequence[Row], label: str) -> ModelRequest:
+    text = "\n\n".join(_transcript(row.message for row in rows))
+    messages = [Message(role="system", content=SUMMARY_PROMPT), Message(role="user", content=text)]
+    return ModelRequest(messages, label=label)
+
+
 def _summary_key(request: AskModelRequest) -> str:
-    """The prefix of the ids of the rows that hold the summaries for a request, whichever of its models is asked."""
+    """The prefix of the row ids of a request's summaries, which is the same for a model and its fallbacks."""
     text = request.model_dump_json(exclude={"fallback"}, exclude_defaults=True)
     return key_of(f"summary/{hashlib.sha256(text.encode()).hexdigest()[:32]}")
 
 
 def _portion(older: Sequence[Row]) -> Sequence[Row]:
-    """The first rows, as many as one summary may sum up; a tool's results stay with the message that called it."""
+    """The first rows, up to MAX_BYTES. A tool's results are never separated from the message with the call."""
     size = 0
-    for place, row in enumerate(older):
+    for index, row in enumerate(older):
         size += row.message.byte_size
-        if size > MAX_BYTES and place and row.message.role != "tool":
-            return older[:place]
+        if size > MAX_BYTES and index and row.message.role != "tool":
+            return older[:index]
     return older
 
 
 def _transcript(messages: Iterable[Message]) -> Iterable[str]:
     for message in messages:
         calls = "".join(f"\n(calls {call.name} {call.arguments})" for call in message.tool_calls)
-        speaker = "summary so far" if message.summarizes is not None else message.name or message.role
+        speaker = "previous summary" if message.summarizes is not None else message.name or message.role
         yield f"{speaker}: {truncate(message.content, MAX_BYTES)}{truncate(calls, MAX_BYTES)}"
 
 
 def _summary_model(window: ContextWindow, values: ValueResolver) -> ChainedModel | None:
-    """The Model that the window names for summaries."""
+    """The Model for summaries in the window's manifest, if it names one."""
     if window.summarize is None or window.summarize.model is None:
         return None
     ref = window.summarize.model

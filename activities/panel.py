@@ -1,4 +1,4 @@
-"""What the speakers of a panel read: its transcript, their prompts, and the messages for their models."""
+"""The input of a panel's speakers: its transcript, their prompts, and the messages for their models."""
 
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -42,7 +42,7 @@ from .runtime.functions import FunctionRegistry
 
 @dataclass(frozen=True)
 class Transcript:
-    """A panel's conversation: its goal, the messages before the panel began, and the panel's own rows."""
+    """A panel's conversation: its goal, the messages before the panel, and the panel's own rows."""
 
     team: Team
     goal: str
@@ -51,44 +51,44 @@ class Transcript:
 
     @classmethod
     def of(cls, team: Team, rows: Sequence[Row], question: str, begun: int) -> "Transcript":
-        """The transcript of a panel that began after depth ``begun``; ``rows`` is the whole conversation.
+        """The transcript of a panel whose rows follow depth ``begun``; ``rows`` is the whole conversation.
 
         Raises JournalLost if the row with the id ``question`` is missing.
         """
-        asked = [row.message for row in rows if row.id == question]
-        if not asked:
-            raise JournalLost(f"the conversation does not hold its question {question}")
+        questions = [row.message for row in rows if row.id == question]
+        if not questions:
+            raise JournalLost(f"the conversation has no row {question}, its question")
         before = [row.message for row in past_rows(rows[:begun], question, begun) if row.message.role != "tool"]
-        return cls(team, asked[0].content, [each for each in before if each.content], rows[begun:])
+        return cls(team, questions[0].content, [message for message in before if message.content], rows[begun:])
 
     def part(self, name: str) -> list[Message]:
-        """The messages with such a ``part``, in their order."""
+        """The messages with this ``part``, in order."""
         return [row.message for row in self.rows if row.message.part == name]
 
     @property
     def contributions(self) -> tuple[Contribution, ...]:
         stances = {member.name_in_team: member.stance for member in self.team.spec.members}
         said = contributions_in(row.message for row in self.rows)
-        return tuple(each.with_stance(stances.get(each.agent_name)) for each in said)
+        return tuple(contribution.with_stance(stances.get(contribution.agent_name)) for contribution in said)
 
     @property
     def critiques(self) -> tuple[Critique, ...]:
-        return tuple(Critique(round=each.round or 1, critique=each.content) for each in self.part("critique"))
+        return tuple(Critique(round=message.round or 1, critique=message.content) for message in self.part("critique"))
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What people said to the panel while it ran."""
+        """The messages of people to the panel while it ran."""
         return tuple(f"{row.message.name}: {row.message.content}" for row in self.rows if row.message.role == "user")
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        return tuple(Decision.model_validate_json(each.content) for each in self.part("decision"))
+        return tuple(Decision.model_validate_json(message.content) for message in self.part("decision"))
 
     def shape(self, rounds: int) -> PanelShape | DebateShape:
-        """The result of the panel or debate so far, after ``rounds`` rounds."""
+        """The result of the panel or debate after ``rounds`` rounds."""
         if self.team.spec.strategy != "debate":
             return PanelShape(rounds=rounds, contributions=self.contributions, referee_critiques=self.critiques)
-        verdicts = [Verdict.model_validate_json(each.content) for each in self.part("verdict")]
+        verdicts = [Verdict.model_validate_json(message.content) for message in self.part("verdict")]
         return DebateShape(
             rounds=rounds,
             question=self.goal,
@@ -98,9 +98,9 @@ class Transcript:
         )
 
     def briefing(self, brief: SpeakerBrief, name: str) -> Briefing:
-        """The briefing for the speaker of that name."""
+        """The briefing for the speaker with this name."""
         members = {member.name_in_team: member for member in self.team.spec.members}
-        opened = [each for each in self.part("decision") if each.round == brief.round]
+        decisions = [message for message in self.part("decision") if message.round == brief.round]
         return Briefing(
             goal=self.goal,
             round=brief.round,
@@ -111,7 +111,7 @@ class Transcript:
             session=brief.session,
             remarks=self.remarks or None,
             stance=members[name].stance if name in members else None,
-            decision=Decision.model_validate_json(opened[-1].content) if opened else None,
+            decision=Decision.model_validate_json(decisions[-1].content) if decisions else None,
         )
 
 
@@ -120,7 +120,7 @@ Label = Callable[[Contribution], str]
 
 @dataclass(frozen=True)
 class PromptSections:
-    """One method for each role. ``window`` limits the contributions; ``seed`` fixes the order that a judge sees."""
+    """The user message of every role, by method. ``window`` limits contributions; ``seed`` seeds the judge's order."""
 
     transcript: Transcript
     briefing: Briefing
@@ -130,7 +130,7 @@ class PromptSections:
     def member(self) -> str:
         """For a panel's member."""
         said = _lines(self._contributions(), _by_name)
-        critiques = (_indented(f"[round {each.round}] {each.critique}") for each in self.transcript.critiques)
+        critiques = (_indented(f"[round {entry.round}] {entry.critique}") for entry in self.transcript.critiques)
         return self._text(
             self._now(), self._before(), ("Contributions so far", said), ("The referee's critiques", critiques)
         )
@@ -143,25 +143,27 @@ class PromptSections:
     def synthesizer(self) -> str:
         """For a panel's synthesizer."""
         said = _lines(self.transcript.contributions, _by_name)
-        critiques = (_indented(f"[round {each.round}] {each.critique}") for each in self.transcript.critiques)
-        rounds = ("Rounds that were held", [str(self.briefing.round)])
+        critiques = (_indented(f"[round {entry.round}] {entry.critique}") for entry in self.transcript.critiques)
+        rounds = ("Number of rounds", [str(self.briefing.round)])
         return self._text(rounds, self._before(), ("The contributions", said), ("The referee's critiques", critiques))
 
     def debater(self) -> str:
-        """For a debater: arguments are labelled with their stance, not with a name."""
-        opened = self.briefing.decision
+        """For a debater: arguments are labeled with their stance, not with a name."""
+        decision = self.briefing.decision
         return self._text(
             self._now(),
             self._before(),
             ("Arguments so far", _lines(self._contributions(), _by_stance)),
-            ("The moderator's briefing for this round", [opened.briefing] if opened and opened.briefing else []),
-            ("What this round looks at", [opened.new_angle] if opened and opened.new_angle else []),
+            ("The moderator's briefing for this round", [decision.briefing] if decision and decision.briefing else []),
+            ("The angle of this round", [decision.new_angle] if decision and decision.new_angle else []),
         )
 
     def moderator(self) -> str:
         """For the moderator, who opens the round."""
-        members = (f"{each.name_in_team}: {each.stance}" for each in self.transcript.team.spec.members)
-        past = (f"[round {n}] {each.model_dump_json()}" for n, each in enumerate(self.transcript.decisions, start=1))
+        members = (f"{member.name_in_team}: {member.stance}" for member in self.transcript.team.spec.members)
+        past = (
+            f"[round {n}] {decision.model_dump_json()}" for n, decision in enumerate(self.transcript.decisions, start=1)
+        )
         return self._text(
             ("The round that you open", [self._count()]),
             ("The debaters and their stances", members),
@@ -171,11 +173,11 @@ class PromptSections:
         )
 
     def judge(self) -> str:
-        """For the judge: by default without names, and each round in random order."""
+        """For the judge: by default without names, and with every round in random order."""
         spec = self.transcript.team.spec
         random_order = random.Random(self.seed)
         said: list[Contribution] = []
-        for _, entries in groupby(self.transcript.contributions, lambda each: each.round):
+        for _, entries in groupby(self.transcript.contributions, lambda contribution: contribution.round):
             this_round = [*entries]
             said += random_order.sample(this_round, len(this_round)) if spec.shuffle_for_judge else this_round
         label = _by_stance if spec.anonymize_transcript else _by_both
@@ -185,18 +187,18 @@ class PromptSections:
     def debate_synthesizer(self) -> str:
         """For a debate's synthesizer."""
         verdicts = [message.content for message in self.transcript.part("verdict")]
-        angles = (each.new_angle for each in self.transcript.decisions if each.new_angle)
+        angles = (decision.new_angle for decision in self.transcript.decisions if decision.new_angle)
         said = _lines(self.transcript.contributions, _by_stance)
         return self._text(
-            self._before(), ("The debate", said), ("What rounds looked at", angles), ("The verdict", verdicts)
+            self._before(), ("The debate", said), ("The angles of the rounds", angles), ("The verdict", verdicts)
         )
 
     def _text(self, *sections: tuple[str, Iterable[str]]) -> str:
-        """The goal and the sections that are not empty, each under its heading."""
+        """The goal and all sections that are not empty, with headings."""
         goal = "The question" if self.transcript.team.spec.strategy == "debate" else "The goal"
-        remarks = "What people have said to you all", map(_indented, self.transcript.remarks)
-        whole = ((title, "\n".join(lines)) for title, lines in ((goal, [self.briefing.goal]), *sections, remarks))
-        return "\n\n".join(f"# {title}\n{text}" for title, text in whole if text)
+        remarks = "Messages from people", map(_indented, self.transcript.remarks)
+        texts = ((title, "\n".join(lines)) for title, lines in ((goal, [self.briefing.goal]), *sections, remarks))
+        return "\n\n".join(f"# {title}\n{text}" for title, text in texts if text)
 
     def _count(self) -> str:
         last = " (the last round)" if self.briefing.round == self.briefing.max_rounds else ""
@@ -206,24 +208,24 @@ class PromptSections:
         return "This round", [self._count()]
 
     def _before(self) -> tuple[str, Iterable[str]]:
-        said = (_indented(f"{each.name or each.role}: {each.content}") for each in self.transcript.before)
-        return "What was said before", said
+        said = (_indented(f"{message.name or message.role}: {message.content}") for message in self.transcript.before)
+        return "Earlier messages", said
 
     def _contributions(self) -> Sequence[Contribution]:
-        kept = apply_window(self.transcript.rows, self.window)
-        return Transcript(self.transcript.team, self.transcript.goal, (), kept).contributions
+        rows = apply_window(self.transcript.rows, self.window)
+        return Transcript(self.transcript.team, self.transcript.goal, (), rows).contributions
 
 
 def _lines(contributions: Iterable[Contribution], label: Label) -> list[str]:
-    """The contributions, each round under a heading."""
+    """The contributions, with a heading for every round."""
     lines = []
-    for number, entries in groupby(contributions, lambda each: each.round):
-        lines += [f"## Round {number}", *(_indented(f"{label(each)}: {each.text}") for each in entries)]
+    for number, entries in groupby(contributions, lambda contribution: contribution.round):
+        lines += [f"## Round {number}", *(_indented(f"{label(entry)}: {entry.text}") for entry in entries)]
     return lines
 
 
 def _indented(text: str) -> str:
-    """An entry with its later lines indented, so that none of them looks like another entry or a heading."""
+    """An entry with its later lines indented, so that they can't look like another entry or a heading."""
     return text.replace("\n", "\n  ")
 
 
@@ -250,14 +252,14 @@ def default_agent_id(team: Team, role: str, name: str) -> str:
 
 
 def find_speaker(catalog: Catalog, speaker_id: str) -> Resource:
-    """The resource of the catalog, or the default agent of a team, that has an id. Raises UnknownResource."""
+    """The resource or the default agent with an id. Raises UnknownResource."""
     kind, namespace, *names = speaker_id.split("/")
     if kind in (MEMBER, ROLE):
         team = catalog.get("Team", namespace, names[0])
         if isinstance(team, Team):
             return default_agent(team, "member" if kind == MEMBER else names[1], names[1], catalog)
-    elif found := catalog.by_id(speaker_id):
-        return found
+    elif resource := catalog.by_id(speaker_id):
+        return resource
     raise UnknownResource(f"the run's catalog has no {speaker_id}")
 
 
@@ -287,15 +289,15 @@ def default_agent(team: Team, role: str, name: str, catalog: Catalog) -> Agent:
 
 
 def capabilities(team: Team, catalog: Catalog) -> list[Capability]:
-    """The capabilities that the team's default agents have."""
+    """The capabilities of the team's default agents."""
     refs = [catalog.get("Capability", ref.namespace or team.namespace, ref.name) for ref in team.spec.uses]
-    return [found for found in refs if isinstance(found, Capability)]
+    return [capability for capability in refs if isinstance(capability, Capability)]
 
 
 def _tools(team: Team, catalog: Catalog) -> tuple[AgentTool, ...]:
-    """The team's own tools, then those of its capabilities; of two with one name the first."""
-    given = [*team.spec.tools, *(tool for each in capabilities(team, catalog) for tool in each.spec.tools)]
-    return tuple({tool.name: tool for tool in reversed(given)}[name] for name in dict.fromkeys(t.name for t in given))
+    """The team's own tools, then those of its capabilities; of two tools with the same name the first."""
+    tools = [*team.spec.tools, *(tool for capability in capabilities(team, catalog) for tool in capability.spec.tools)]
+    return tuple({tool.name: tool for tool in reversed(tools)}[name] for name in dict.fromkeys(t.name for t in tools))
 
 
 def _schema(team: Team, role: str) -> JsonObject | None:
@@ -318,9 +320,9 @@ _SECTIONS = {
 
 
 class SpeakerContext:
-    """The panel as one speaker finds it: ``rows`` is the conversation, ``question`` the id of the question's row.
+    """The panel from one speaker's view: ``rows`` is the conversation, ``question`` the id of the question's row.
 
-    Raises UnknownResource if the catalog has not got the brief's team.
+    Raises UnknownResource if the catalog does not have the brief's team.
     """
 
     def __init__(self, brief: SpeakerBrief, values: ValueResolver, rows: Sequence[Row], question: str) -> None:
@@ -331,18 +333,18 @@ class SpeakerContext:
 
     @property
     def name(self) -> str:
-        """The speaker's name: the member's, or that of the role."""
+        """The speaker's name: that of the member or of the role."""
         if self.brief.member_index is None:
             return self.brief.part
         return self.team.spec.members[self.brief.member_index].name_in_team
 
     @property
     def briefing(self) -> Briefing:
-        """Everything that the speaker may know."""
+        """The briefing for this speaker."""
         return self.transcript.briefing(self.brief, self.name)
 
     def as_json(self) -> str:
-        """What a speaker gets that is no default agent: a synthesizer the panel's result, others their briefing."""
+        """The input of a speaker that is no default agent: the panel's result for a synthesizer, else its briefing."""
         if self.brief.part == "synthesizer":
             return self.transcript.shape(self.brief.round).model_dump_json(by_alias=True)
         return self.briefing.model_dump_json(by_alias=True)
@@ -360,16 +362,17 @@ class SpeakerContext:
         return [*system, Message(role="user", content=text)]
 
     async def _prompt(self, agent: Agent, functions: FunctionRegistry) -> str:
-        """The prompt with its names filled in. Instructions and context that it does not name follow under headings."""
-        known = await self._names(functions)
+        """The filled-in prompt, followed by the instructions and the context unless the prompt contains them."""
+        values = await self._names(functions)
         used: set[str] = set()
 
         def value(name: str) -> str:
             used.add(name)
-            return known[name]
+            return values[name]
 
         base = fill(agent.spec.prompt or "", value)
-        rest = [f"# {name}\n{known[name]}" for name in ("Instructions", "Context") if known[name] and name not in used]
+        unused = (name for name in ("Instructions", "Context") if name not in used)
+        rest = [f"# {name}\n{values[name]}" for name in unused if values[name]]
         if self.brief.part == "synthesizer":
             return "\n\n".join((*rest, base))
         return "\n\n".join((base, *rest))
@@ -391,24 +394,26 @@ class SpeakerContext:
         }
 
     async def _instructions(self, functions: FunctionRegistry) -> str:
-        given = self.team.spec.instructions
-        if not isinstance(given, FunctionRef):
-            return given or ""
-        text = await functions.invoke(given.function, self.briefing, **given.parameters)
+        instructions = self.team.spec.instructions
+        if not isinstance(instructions, FunctionRef):
+            return instructions or ""
+        text = await functions.invoke(instructions.function, self.briefing, **instructions.parameters)
         if not isinstance(text, str):
-            raise FunctionFailed(f"the function '{given.function}' gave {type(text).__name__}, not a text")
+            raise FunctionFailed(f"the function '{instructions.function}' returned {type(text).__name__}, not a text")
         return text
 
     def _context(self) -> str:
-        """The context of the team, then that of its capabilities, line by line."""
+        """The context of the team and of its capabilities, one entry a line."""
         texts: list[str] = []
         owners: list[Team | Capability] = [self.team, *capabilities(self.team, self.values.catalog)]
         for owner in owners:
-            given = owner.spec.context
-            if isinstance(given, str):
-                texts.append(given)
+            context = owner.spec.context
+            if isinstance(context, str):
+                texts.append(context)
             else:
-                texts += [f"{each.name}: {self.values.resolve(each, owner) or ''}" for each in given or ()]
+                texts += [
+                    f"{parameter.name}: {self.values.resolve(parameter, owner) or ''}" for parameter in context or ()
+                ]
         return "\n".join(texts)
 
 
@@ -434,4 +439,4 @@ async def speaker_messages(
         question = await journal.row(thread.question)
         prompt = speaker_prompt(agent, values) if agent else None
         messages = model_messages(prompt, rows, question, begun, request.window)
-    return [with_changed_arguments(fenced(values.with_secrets(each))) for each in messages]
+    return [with_changed_arguments(fenced(values.with_secrets(message))) for message in messages]

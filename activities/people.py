@@ -17,7 +17,7 @@ from .context.output_schema import schema_errors
 from .runtime.secrets import SecretStore
 
 MAX_SAID = 2_000
-"""Bytes of the last message, which a person reads below the question; ``baton transcript`` shows all."""
+"""Bytes of the last message that are shown below the question; ``baton transcript`` shows the whole message."""
 
 MAX_SCHEMA = 2_000
 """Bytes of the schema of a reply."""
@@ -32,9 +32,9 @@ class PeopleActivities:
 
     @activity.defn(name="ask_person")
     async def ask_person(self, request: AskPersonRequest) -> AskPersonResult:
-        """The member's prompt, the schema of the reply, and what was said last."""
+        """The question to a person: the member's prompt, the schema of the reply, and the last message."""
         team = find_team(await self._journal.catalog(request.thread.catalog), request.team)
-        member = next((each for each in team.spec.members if each.name_in_team == request.member), None)
+        member = next((member for member in team.spec.members if member.name_in_team == request.member), None)
         if member is None:
             raise UnknownResource(f"{team.id} has no member {request.member}")
         last = (await self._journal.row(request.thread.head.id)).message
@@ -42,7 +42,7 @@ class PeopleActivities:
 
     @activity.defn(name="check_reply")
     async def check_reply(self, request: CheckReplyRequest) -> CheckReplyResult:
-        """What is wrong with a reply: it has to be JSON, and to fit the schema."""
+        """Why a reply is invalid: if there is a schema, it must be JSON that matches it."""
         schema = await self._schema(request)
         return CheckReplyResult(wrong=await _wrong(request.text, schema) if schema is not None else None)
 
@@ -58,7 +58,7 @@ def _parts(member: Member, last: Message) -> Iterator[str]:
     if member.stance:
         yield f"You argue for: {member.stance}"
     if member.output_schema is not None:
-        yield f"Reply with JSON that fits this schema: {truncate(json.dumps(member.output_schema), MAX_SCHEMA)}"
+        yield f"Reply with JSON that matches this schema: {truncate(json.dumps(member.output_schema), MAX_SCHEMA)}"
     if last.content:
         yield f"{last.name or last.role}: {truncate(last.content, MAX_SAID)}"
 
@@ -70,4 +70,4 @@ async def _wrong(text: str, schema: JsonObject) -> str | None:
         return f"is not JSON: {error}"
     except RecursionError:
         return "is nested too deeply"
-    return truncate(f"doesn't fit its schema: {'; '.join(errors)}", MAX_ERROR_TEXT) if errors else None
+    return truncate(f"doesn't match its schema: {'; '.join(errors)}", MAX_ERROR_TEXT) if errors else None

@@ -1,12 +1,12 @@
 """The activity ``pin``: resolves the manifests that a run needs, and pins them in the journal for the whole run."""
 
-import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from temporalio import activity
 
-from ..contracts.errors import BatonError, InvalidInput, InvalidManifest, NotCarriedOut, UnknownResource
+from ..contracts.errors import BatonError, InvalidInput, InvalidManifest, NotCarriedOut, Refusal, UnknownResource
 from ..contracts.message import Head, Message
 from ..contracts.plan import AgentPlan, ConversationPlan, Plan, QueryPlan, TargetPlan, ToolTarget
 from ..contracts.requests import JournalName, Pinned, PinRequest, TaskQueues
@@ -17,7 +17,7 @@ from ..journal.rows import catalog_id
 from ..resources.agent import Agent
 from ..resources.ark_config import ArkConfig
 from ..resources.base import API_VERSION, Dialect, JsonObject, parse_duration
-from ..resources.catalog import Catalog
+from ..resources.catalog import Catalog, Resource
 from ..resources.documents import Document
 from ..resources.labels import priority_of, tenant_of
 from ..resources.loader import Loaded, load_documents
@@ -25,12 +25,16 @@ from ..resources.mcp_server import MCPServer
 from ..resources.memory import Memory
 from ..resources.model import Model
 from ..resources.problems import ManifestError, dotted_path
-from ..resources.query import TARGETS, Query
+from ..resources.provenance import Provenance
+from ..resources.query import TARGETS, Query, named_targets
+from ..resources.rights import AccountName
+from ..resources.run_catalog import RunCatalog
 from ..resources.team import Team
 from ..resources.tool import Tool
 from ..resources.validation import unknown_parameters, unsupported_fields, violations
 from ..temporal.activity import root_id, workflow_id
 from ..temporal.search_attributes import KnownAttributes
+from ..temporal.threads import COMPUTING
 from .agent.executors import Discovery
 from .context.lookup import OwnManifests, find, find_optional
 from .context.value_resolver import ValueResolver, check_overrides, with_rights
@@ -40,14 +44,14 @@ from .runtime.settings import InlineManifests
 
 
 def query_plan(query: Query, catalog: Catalog, ttl: float | None, dialect: Dialect | None = None) -> QueryPlan:
-    """The plan of a query; ``ttl`` in seconds is for one without. In ARK's dialect, a selector finds one target."""
+    """The plan of a query; ``ttl`` is the default in seconds. In ARK's dialect, a label selector picks one target."""
     targets = []
     named = any(query.targets())
     for reference in catalog.targets(query)[: 1 if dialect == "ark" and not named else None]:
-        found = find(catalog, reference)
-        kind = TARGETS[found.kind]
-        workflow = found.spec.strategy if isinstance(found, Team) else kind
-        targets.append(TargetPlan(type=kind, name=found.name, namespace=found.namespace, workflow=workflow))
+        target = find(catalog, reference)
+        kind = TARGETS[target.kind]
+        workflow = target.spec.strategy if isinstance(target, Team) else kind
+        targets.append(TargetPlan(type=kind, name=target.name, namespace=target.namespace, workflow=workflow))
     config = find_optional(catalog, query.config_reference)
     lifetime = query.spec.ttl or (config.spec.query_ttl if isinstance(config, ArkConfig) else None)
     return QueryPlan(
@@ -60,23 +64,23 @@ def query_plan(query: Query, catalog: Catalog, ttl: float | None, dialect: Diale
         budget=query.budget,
         ttl=parse_duration(lifetime).total_seconds() if lifetime else ttl,
         cancel=query.spec.cancel,
-        conversation=_conversation(query, catalog) if any(each.type != "tool" for each in targets) else None,
+        conversation=_conversation(query, catalog) if any(target.type != "tool" for target in targets) else None,
     )
 
 
 def _conversation(query: Query, catalog: Catalog) -> ConversationPlan | None:
-    """The conversation of a query that names one or a Memory, or for which there is a Memory (ARK: queries, memory)."""
+    """The conversation of a query that names one or a Memory, or has a default Memory (ARK: queries, memory)."""
     spec = query.spec
     reference = query.memory_reference()
-    found = find_optional(catalog, reference)
-    if not (found or spec.memory or spec.conversation_id or spec.session_id):
+    memory = find_optional(catalog, reference)
+    if not (memory or spec.memory or spec.conversation_id or spec.session_id):
         return None
     return ConversationPlan(
         id=spec.conversation_id or spec.session_id or workflow_id(),
         namespace=reference.namespace,
-        memory=reference.name if found or spec.memory else "",
-        remote=isinstance(found, Memory),
-        on_error=found.spec.on_error if isinstance(found, Memory) else "fail",
+        memory=reference.name if memory or spec.memory else "",
+        remote=isinstance(memory, Memory),
+        on_error=memory.spec.on_error if isinstance(memory, Memory) else "fail",
     )
 
 
@@ -91,13 +95,13 @@ def build_plan(
     query_ttl: float | None = None,
     dialect: Dialect | None = None,
 ) -> Plan:
-    """The plan of a run of ``start``. Raises InvalidInput if another workflow type than ``workflow`` runs it.
+    """The plan of a run of ``start``. Raises InvalidInput if ``workflow`` is not its workflow type.
 
-    ``query_ttl`` are the seconds after which a query that has no ``ttl`` is deleted.
+    ``query_ttl`` is the default ``ttl`` of queries, in seconds.
     """
-    right = start.spec.strategy if isinstance(start, Team) else start.kind.lower()
-    if right != workflow:
-        raise InvalidInput(f"{start.id} is run by the workflow '{right}': start that, not '{workflow}'")
+    expected = start.spec.strategy if isinstance(start, Team) else start.kind.lower()
+    if expected != workflow:
+        raise InvalidInput(f"{start.id} needs the workflow type '{expected}', not '{workflow}'")
     match start:
         case Query():
             plan = query_plan(start, catalog, query_ttl, dialect)
@@ -113,59 +117,74 @@ def build_plan(
 
 
 def _with_turn(query: QueryPlan, catalog: Catalog) -> QueryPlan:
-    """The plan of a query with a single target, and how it takes that target's turn itself; a team runs by itself."""
+    """The plan of a query that runs its single target's turn itself. A team still runs in a child workflow."""
     (target,) = query.targets
-    found = catalog.get(target.type.capitalize(), target.namespace, target.name)
-    if not isinstance(found, Agent | Model | Tool):
+    resource = catalog.get(target.type.capitalize(), target.namespace, target.name)
+    if not isinstance(resource, Agent | Model | Tool):
         return query
-    turn = build_plan(found, catalog, target.workflow)
+    turn = build_plan(resource, catalog, target.workflow)
     assert isinstance(turn, AgentPlan | ToolTarget)
     return query.taking_turn(target.with_turn(turn))
 
 
 def load_inline(request: PinRequest) -> Loaded:
-    """The manifests in the request; its ``spec`` is that of a query. Raises InvalidManifest or InvalidInput."""
-    given: list[tuple[str, JsonObject]] = [(f"resources[{n}]", each) for n, each in enumerate(request.resources)]
+    """The inline manifests of a request; its ``spec`` is that of a query. Raises InvalidManifest or InvalidInput."""
+    documents: list[tuple[str, JsonObject]] = [
+        (f"resources[{n}]", manifest) for n, manifest in enumerate(request.resources)
+    ]
     if request.spec is not None:
         metadata: JsonObject = {"name": request.name or "query", "namespace": request.namespace}
         query: JsonObject = {"apiVersion": API_VERSION, "kind": "Query", "metadata": metadata, "spec": request.spec}
-        given.append(("input", query))
+        documents.append(("input", query))
     try:
-        loaded = load_documents(Document(file, data, {}) for file, data in given)
+        loaded = load_documents(Document(file, data, {}) for file, data in documents)
     except ManifestError as error:
         raise InvalidManifest(str(error)) from None
     if loaded.secrets:
         raise InvalidInput(
-            "inline manifests can't contain Secrets or keys, because the run's history would keep them: "
+            "inline manifests can't contain Secrets or keys, as they would be stored in the run's history: "
             "store them on the worker"
         )
     return loaded
 
 
+def ineffective_fields(start: Startable, catalog: Catalog) -> Iterator[str]:
+    """What the run is told about fields of its query that have no effect, since the worker lacks what they name."""
+    if not isinstance(start, Query):
+        return
+    memory = start.memory_reference()
+    if start.spec.memory and not catalog.find(memory):
+        yield f"{start.id}: spec.memory: there is no {memory}: the journal keeps the conversation"
+    account = AccountName.of(start)
+    if start.spec.service_account and not catalog.rights:
+        what = f"the ServiceAccount {account} has no effect"
+        yield f"{start.id}: spec.serviceAccount: {what}: the worker has no Roles, so the run may use everything"
+
+
 def find_start(request: PinRequest, catalog: Catalog) -> Startable:
-    """The manifest that the request names. Raises UnknownResource."""
+    """The manifest that a request names. Raises UnknownResource."""
     kind = request.kind.capitalize()
     name = request.name or "query"
-    found = catalog.get(kind, request.namespace, name)
-    if isinstance(found, Startable):
-        return found
-    known = ", ".join(each.name for each in catalog.manifests if each.kind == kind) or "none"
+    manifest = catalog.get(kind, request.namespace, name)
+    if isinstance(manifest, Startable):
+        return manifest
+    known = ", ".join(manifest.name for manifest in catalog.manifests if manifest.kind == kind) or "none"
     raise UnknownResource(
         f"{kind} {request.namespace}/{name} is known neither to the run nor to its worker; known: {known}"
     )
 
 
 MAX_SHOWN_QUESTION = 400
-"""Bytes of the question that Temporal's UI shows: they stand in the histories of the run and its children."""
+"""Bytes of the question that Temporal's UI shows. They are stored in the histories of the run and its children."""
 
 
 class Pin:
     """The activity ``pin``.
 
-    ``own`` are the worker's manifests, ``identity`` is its name in Temporal, ``name`` the journal's, ``queues`` are for
-    a run's activities. ``attributes`` are the search attributes that the server has.
-    ``query_ttl`` are the seconds after which a query without ``ttl`` is deleted. ``dialect``: of runs that begin.
-    ``traced`` says of the run that is being pinned whether it reports its spans.
+    ``own`` are the worker's manifests, ``identity`` is its identity in Temporal, ``name`` names the journal, ``queues``
+    are the task queues of activities, ``attributes`` the search attributes of the server. ``query_ttl`` is the default
+    ``ttl`` of queries in seconds, ``dialect`` that of new runs. ``traced`` returns whether the current run reports
+    spans.
     """
 
     def __init__(
@@ -199,36 +218,48 @@ class Pin:
 
     @activity.defn(name="pin")
     async def pin(self, request: PinRequest) -> Pinned:
-        """The run's thread in the journal and its plan. A child run brings the thread that its parent has pinned."""
+        """The run's thread in the journal and its plan. A child run passes the thread that its parent has pinned."""
         if request.thread:
             return await self._find(request, request.thread)
         try:
             return await self._begin(request)
         except BatonError as error:
-            raise error.with_details({"dialect": self._dialect}) if self._dialect else error from None
+            refusal = await self._refusal(request)
+            raise error.with_details({"refusal": refusal}) if refusal else error from None
+
+    async def _refusal(self, request: PinRequest) -> JsonObject:
+        """The data for clients of a run that can't be pinned; targets in the run's own input are left out."""
+        query: Resource | None = None
+        if request.kind == "query" and not named_targets(
+            request.name, request.namespace, request.spec, request.resources
+        ):
+            with contextlib.suppress(BatonError):
+                query = (await self._own.catalog()).get("Query", request.namespace, request.name or "query")
+        targets = [target for _, target in query.spec.written_targets()] if isinstance(query, Query) else []
+        return Refusal(dialect=self._dialect, targets=tuple(targets)).model_dump(mode="json", exclude_defaults=True)
 
     async def _find(self, request: PinRequest, thread: Thread) -> Pinned:
         catalog = await self._journal.catalog(thread.catalog)
         start = find_start(request, catalog)
-        plan = await asyncio.to_thread(build_plan, start, catalog, request.workflow, dialect=thread.dialect)
+        plan = await COMPUTING.run(build_plan, start, catalog, request.workflow, dialect=thread.dialect)
         return await self._pinned(_below(start, thread), plan, self._queues)
 
     async def _begin(self, request: PinRequest) -> Pinned:
-        """Pins the catalog, and begins a conversation with the question as its first row."""
+        """Pins the catalog, and starts a conversation with the question as its first row."""
         try:
             own = await self._own.catalog()
-            catalog = await asyncio.to_thread(self._resolve, request, own)  # thousands of manifests take seconds
+            catalog = await COMPUTING.run(self._resolve, request, own)  # thousands of manifests take seconds
         except UnknownResource as unknown:
             raise UnknownResource(f"{unknown.message}. {self._hint}") from None
         values = await ValueResolver.of_catalog(self._journal, catalog, self._secrets, workflow_id())
         catalog = await self._discovery.pin(values)
-        start, plan = await asyncio.to_thread(_plan, request, catalog, self._query_ttl, self._dialect)
+        start, plan = await COMPUTING.run(_plan, request, catalog, self._query_ttl, self._dialect)
         if isinstance(start, Query):
             question = replace(values, catalog=catalog).question(start)
         else:
             question = Message(role="user", content=request.input or "")
         run = activity.info().workflow_run_id or ""
-        before = await self._place(plan)
+        before = await self._conversation_head(plan)
         row = await self._journal.begin(catalog, run, before, question)
         thread = Thread(
             catalog=catalog_id(catalog),
@@ -247,10 +278,11 @@ class Pin:
             before=row.before if row.before.id else None,
             journal=self._name,
             notices=catalog.notices,
+            ineffective=tuple(ineffective_fields(start, catalog)),
         )
 
-    async def _place(self, plan: Plan) -> Head:
-        """Where the question stands: after what was said in a query's conversation, if the journal keeps that."""
+    async def _conversation_head(self, plan: Plan) -> Head:
+        """The head that the question follows: that of the query's conversation, if it is stored in the journal."""
         if isinstance(plan, QueryPlan) and plan.conversation and not plan.conversation.remote:
             return await Conversations(self._journal).head(plan.conversation)
         return Head()
@@ -258,8 +290,8 @@ class Pin:
     @property
     def _hint(self) -> str:
         return (
-            f"The run came to the worker {self._identity}: start every worker of its task queue with the manifests "
-            "that runs name, as in: baton worker -f PATH, or store them for all: baton apply -f PATH"
+            f"The worker {self._identity} has pinned the run: start all workers of its task queue with the manifests "
+            "that runs name (baton worker -f PATH), or store them for all workers (baton apply -f PATH)"
         )
 
     async def _pinned(self, thread: Thread, plan: Plan, queues: TaskQueues) -> Pinned:
@@ -273,60 +305,66 @@ class Pin:
             shows_cost=attributes["shows_cost"],
         ).without_defaults
 
-    def _resolve(self, request: PinRequest, own: Catalog) -> Catalog:
-        """A catalog of all that the run needs, of the request or of the worker's ``own``."""
+    def _resolve(self, request: PinRequest, own: Catalog) -> RunCatalog:
+        """A catalog of all manifests that the run needs, from the request or the worker's ``own``."""
         loaded = load_inline(request)
-        known = loaded.catalog.overlaid_on(own)
-        start = find_start(request, known)
-        catalog, unknown = known.needed_by(start)
-        if unsupported := [each for manifest in catalog.manifests for each in unsupported_fields(manifest)]:
+        available = loaded.catalog.overlaid_on(own)
+        start = find_start(request, available)
+        catalog, unknown = available.needed_by(start)
+        if unsupported := [field for manifest in catalog.manifests for field in unsupported_fields(manifest)]:
             texts = (f"{manifest.id}: {dotted_path(path)}: {text}" for manifest, path, text in unsupported)
             raise NotCarriedOut("; ".join(texts))
-        if missing := [each for each in unknown if each.reference.kinds != ("Secret",)]:  # the SecretStore has those
+        if missing := [need for need in unknown if need.reference.kinds != ("Secret",)]:  # in the SecretStore
             needs = "; ".join(f"{owner.id} needs {reference}" for owner, reference in missing)
             raise UnknownResource(f"known neither to the run nor to its worker: {needs}")
-        for each in catalog.manifests:
-            if isinstance(each, MCPServer) and self._brings(each, catalog):
+        for manifest in catalog.manifests:
+            if isinstance(manifest, MCPServer) and self._has_foreign_command(manifest, catalog):
                 raise InvalidInput(
-                    f"{each.id}: spec.command: an inline manifest can't set the command of a worker: "
+                    f"{manifest.id}: spec.command: an inline manifest can't set the command of a worker: "
                     "start the worker with this MCPServer"
                 )
         if broken := [*violations(catalog), *unknown_parameters(start, catalog)]:
             raise InvalidManifest("; ".join(f"{manifest.id}: {text}" for manifest, _, text in broken))
-        catalog = self._marked(loaded.catalog, catalog, own)
-        check_overrides(catalog)
-        return with_rights(catalog, own, start).prepared()
+        run = self._with_provenance(loaded.catalog, catalog, own)
+        check_overrides(run)
+        return with_rights(run, start).prepared()
 
-    def _marked(self, inline: Catalog, catalog: Catalog, own: Catalog) -> Catalog:
-        """The run's catalog with the ids of its inline manifests. One that this process has noted counts as its own.
+    def _with_provenance(self, inline: Catalog, catalog: Catalog, own: Catalog) -> RunCatalog:
+        """The run's catalog with the provenance of its manifests. Those of a local client's files are trusted.
 
-        Raises InvalidInput if the worker accepts no inline manifests but queries.
+        Raises InvalidInput if the worker accepts no inline manifests except queries.
         """
-        if self._secrets.is_noted(inline.prepared().sha):
-            if catalog.sha == inline.sha:
-                return catalog
-            return catalog.with_manifests(catalog.manifests, made_from=inline.sha)
-        others = catalog.non_worker_manifest_ids(own) if self._inline_manifests != "all" else ()
-        refused = [each for each in others if inline.by_id(each) and not each.startswith("Query/")]
+        sha = inline.prepared().sha
+        is_local = self._secrets.is_local(sha)
+        inline_provenance = Provenance.TRUSTED if is_local or self._inline_manifests == "all" else Provenance.INLINE
+
+        def provenance(manifest: Resource) -> Provenance:
+            if self._own.folder.by_id(manifest.id) == manifest:
+                return Provenance.FILES
+            return Provenance.STORE if own.by_id(manifest.id) == manifest else inline_provenance
+
+        run = RunCatalog.of(catalog, provenance, registered_as=sha if is_local else "")
+        foreign = [manifest_id for manifest_id, provenance in run.provenance.items() if not provenance.is_own]
+        refused = [manifest_id for manifest_id in foreign if not manifest_id.startswith("Query/")]
         if refused and self._inline_manifests == "none":
             raise InvalidInput(
                 f"this worker accepts only its own manifests (BATON_INLINE_MANIFESTS=none), but the run adds or "
                 f"changes {', '.join(refused)}"
             )
-        return catalog.with_manifests(catalog.manifests, inline=others) if others else catalog
+        return run
 
-    def _brings(self, server: MCPServer, catalog: Catalog) -> bool:
-        """Whether a run brings a server with a command, or a value of it, that are not of the worker's folder.
+    def _has_foreign_command(self, server: MCPServer, catalog: Catalog) -> bool:
+        """Whether a server has a command, and it or one of its values is not from the worker's files.
 
-        A command is taken from there alone: neither from a run, nor from the store.
+        Commands are only accepted from these files: neither from a run, nor from the store.
         """
         folder = self._own.folder
         own = folder.needed_by(server)[0].manifests if server.spec.command else ()
-        return any(folder.by_id(each.id) != each or catalog.by_id(each.id) != each for each in own)
+        return any(folder.by_id(manifest.id) != manifest or catalog.by_id(manifest.id) != manifest for manifest in own)
 
 
 def _below(start: Startable, thread: Thread) -> Thread:
-    """The thread of what is done below a manifest: under its budget, if it has one."""
+    """The thread for calls of a manifest: under its budget, if it has one."""
     return thread.under(start.id) if start.budget and thread.account else thread
 
 

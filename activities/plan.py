@@ -1,4 +1,6 @@
-"""The plan of a team: its strategy's settings, and a plan for each member and for each other role."""
+"""The plan of a team: its strategy's settings, and the plans of its members and other roles."""
+
+from typing import Literal
 
 from ..contracts.decisions import QuestionsPlan
 from ..contracts.plan import (
@@ -35,7 +37,7 @@ from .panel import default_agent, default_agent_id
 
 
 def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> AgentPlan:
-    """How an agent takes its turn. Where it has no context window of its own, that of its team counts."""
+    """The plan of an agent's turns. Without a context window of its own, it uses that of its team."""
     owner = team if team and not agent.spec.context_window else agent
     window = owner.spec.context_window.used_in(owner.namespace) if owner.spec.context_window else None
     if executor := find_executor(agent, catalog):
@@ -56,9 +58,9 @@ def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> Agen
         kind="agent",
         name=agent.name,
         namespace=agent.namespace,
-        models=tuple(each.name for each in models),
+        models=tuple(model.name for model in models),
         model_timeout=longest_timeout(models),
-        tools=tuple(_tool_plan(given, reference, catalog) for given, reference in agent.tools()),
+        tools=tuple(_tool_plan(agent_tool, reference, catalog) for agent_tool, reference in agent.tools()),
         max_iterations=agent.spec.max_iterations,
         window=window,
         parallel_tool_calls=agent.spec.parallel_tool_calls,
@@ -66,34 +68,34 @@ def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> Agen
     )
 
 
-def _tool_plan(given: AgentTool, reference: Reference | None, catalog: Catalog) -> ToolPlan:
-    """How an agent uses one of its tools: the settings in its own manifest count before those of the Tool."""
+def _tool_plan(agent_tool: AgentTool, reference: Reference | None, catalog: Catalog) -> ToolPlan:
+    """The plan of an agent's tool. Settings in the agent's manifest take precedence over those of the Tool."""
     tool = find(catalog, reference) if reference else None
     if not isinstance(tool, Tool):
         return ToolPlan(
-            name=given.name,
-            on_error=given.on_error,
-            untrusted=bool(given.untrusted_content),
-            approval=_approval(strictest(given.approval), given.name),
+            name=agent_tool.name,
+            on_error=agent_tool.on_error,
+            untrusted=bool(agent_tool.untrusted_content),
+            approval=_approval(strictest(agent_tool.approval), agent_tool.name),
         ).without_defaults
     return ToolPlan(
-        name=given.name,
-        on_error=given.on_error,
+        name=agent_tool.name,
+        on_error=agent_tool.on_error,
         timeout=tool_timeout(tool, catalog),
-        untrusted=tool.is_untrusted if given.untrusted_content is None else given.untrusted_content,
+        untrusted=tool.is_untrusted if agent_tool.untrusted_content is None else agent_tool.untrusted_content,
         asks=_asks(tool, catalog),
-        approval=_approval(strictest(tool.spec.approval, given.approval), tool.id),
+        approval=_approval(strictest(tool.spec.approval, agent_tool.approval), tool.id),
         questions=_questions(mcp_server_of(tool, catalog)),
     ).without_defaults
 
 
 def _asks(tool: Tool, catalog: Catalog) -> DelegatePlan | None:
-    """Whom a tool asks, and the type of the workflow that runs it."""
-    found = find(catalog, tool.asks) if tool.asks else None
-    if isinstance(found, Team):
-        return DelegatePlan(kind="team", name=found.name, namespace=found.namespace, workflow=found.spec.strategy)
-    if isinstance(found, Agent):
-        return DelegatePlan(kind="agent", name=found.name, namespace=found.namespace, workflow="agent")
+    """The agent or team that a tool delegates to, and its workflow type."""
+    target = find(catalog, tool.asks) if tool.asks else None
+    if isinstance(target, Team):
+        return DelegatePlan(kind="team", name=target.name, namespace=target.namespace, workflow=target.spec.strategy)
+    if isinstance(target, Agent):
+        return DelegatePlan(kind="agent", name=target.name, namespace=target.namespace, workflow="agent")
     return None
 
 
@@ -105,28 +107,28 @@ def _approval(rule: Approval | None, manifest: str) -> ApprovalPlan | None:
 
 
 def _questions(server: Manifest | None) -> QuestionsPlan | None:
-    """How the questions of a server are put to people, if they are."""
-    given = server.spec.questions if isinstance(server, MCPServer | A2AServer) else None
-    if server is None or given is None:
+    """The plan of questions that a server asks people; None if it may not ask any."""
+    questions = server.spec.questions if isinstance(server, MCPServer | A2AServer) else None
+    if server is None or questions is None:
         return None
-    skips = given.on_timeout == "skip"
-    return QuestionsPlan(server=server.id, timeout=given.seconds, skips=skips).without_defaults
+    skips = questions.on_timeout == "skip"
+    return QuestionsPlan(server=server.id, timeout=questions.seconds, skips=skips).without_defaults
 
 
 def model_plan(model: Model, catalog: Catalog) -> AgentPlan:
-    """How a model answers by itself: as an agent without a prompt and without tools."""
+    """The plan of a model as a target: an agent without a prompt and without tools."""
     models = model_chain(model, catalog)
     return AgentPlan(
         kind="model",
         name=model.name,
         namespace=model.namespace,
-        models=tuple(each.name for each in models),
+        models=tuple(model.name for model in models),
         model_timeout=longest_timeout(models),
     )
 
 
 def tool_plan(tool: Tool, catalog: Catalog) -> ToolTarget:
-    """How a tool is used by itself."""
+    """The plan of a tool as a target."""
     return ToolTarget(
         kind="tool",
         name=tool.name,
@@ -139,7 +141,7 @@ def tool_plan(tool: Tool, catalog: Catalog) -> ToolTarget:
 
 
 def tool_timeout(tool: Tool, catalog: Catalog) -> float | None:
-    """The seconds that one use may take; None for the usual timeout."""
+    """The timeout of one call in seconds; None for the default."""
     if tool.mcp_server():
         server = mcp_server_of(tool, catalog)
         return server.call_timeout if server else None
@@ -147,7 +149,7 @@ def tool_timeout(tool: Tool, catalog: Catalog) -> float | None:
 
 
 def team_plan(team: Team, catalog: Catalog, dialect: Dialect | None = None) -> TeamPlan:
-    """The plan of a team, with the plans of its members. In ARK's dialect, ``maxTurns`` is a normal end by default."""
+    """The plan of a team and its members. In ARK's dialect, reaching ``maxTurns`` completes the team by default."""
     spec = team.spec
     ends_as_in_ark = dialect == "ark" and "on_max_turns" not in spec.model_fields_set
     is_unbounded = spec.max_turns is None and spec.is_endless and team in unbounded_teams(catalog)
@@ -193,30 +195,41 @@ def _panel(team: Team, roles: dict[str, MemberPlan]) -> PanelPlan:
 
 
 def _role(role: str, reference: Reference | None, team: Team, catalog: Catalog) -> MemberPlan:
-    """The speaker of a role that is no member's, such as a panel's referee; without a reference a default agent."""
-    given = getattr(team.spec, role)
-    speaker = given if isinstance(given, Speaker) else Speaker(name=role)
+    """The plan of a role that is not a member, such as a panel's referee; without a reference a default agent."""
+    holder = getattr(team.spec, role)
+    speaker = holder if isinstance(holder, Speaker) else Speaker(name=role)
     if reference is None:
         return _default(role, role, team, catalog)
     return _speaker(speaker, reference, role, team, catalog)
 
 
 def _speaker(speaker: Speaker, reference: Reference, role: str, team: Team, catalog: Catalog) -> MemberPlan:
-    """How a speaker of a team takes its turn: as an agent, a team, a person, a function, or a default agent."""
+    """The plan of a speaker's turns: as an agent, a team, a person, a function, or a default agent."""
     if speaker.type == "activity":
         name = speaker.name_in_team if isinstance(speaker, Member) else speaker.name
         return ActivityMember(kind="activity", name=name, namespace=team.namespace, function=speaker.name)
     if isinstance(speaker, Member) and speaker.is_human:
         return _human(speaker, team)
-    found = find_optional(catalog, reference)
-    if isinstance(found, Agent):
-        return agent_plan(found, catalog, team)
-    if isinstance(found, Team):
-        visible = found.spec.synthesizer_visibility
-        joins = "conversation" if not found.spec.is_panel else "result" if not visible or visible.history else "nothing"
-        strategy = found.spec.strategy
-        return TeamMember(kind="team", name=found.name, namespace=found.namespace, strategy=strategy, joins=joins)
+    resource = find_optional(catalog, reference)
+    if isinstance(resource, Agent):
+        return agent_plan(resource, catalog, team)
+    if isinstance(resource, Team):
+        return TeamMember(
+            kind="team",
+            name=resource.name,
+            namespace=resource.namespace,
+            strategy=resource.spec.strategy,
+            joins=_joined_messages(resource),
+        )
     return _default(role, speaker.name_in_team if isinstance(speaker, Member) else speaker.name, team, catalog)
+
+
+def _joined_messages(team: Team) -> Literal["conversation", "result", "nothing"]:
+    """Which messages of a nested team join its parent's conversation."""
+    if not team.spec.is_panel:
+        return "conversation"
+    visibility = team.spec.synthesizer_visibility
+    return "result" if visibility is None or visibility.history else "nothing"
 
 
 def _human(member: Member, team: Team) -> HumanMember:
@@ -236,7 +249,7 @@ def _default(role: str, name: str, team: Team, catalog: Catalog) -> AgentPlan:
 
 
 def _edges(team: Team) -> tuple[EdgePlan, ...]:
-    index = {member.name_in_team: place for place, member in enumerate(team.spec.members)}
+    index = {member.name_in_team: number for number, member in enumerate(team.spec.members)}
     edges = team.spec.graph.edges if team.spec.graph else ()
     return tuple(EdgePlan(from_=index[e.from_], to=index[e.to], conditional=e.when is not None) for e in edges)
 
@@ -245,7 +258,7 @@ def _selector(team: Team, catalog: Catalog) -> SelectorPlan:
     chain = selector_model_chain(team, catalog)
     selector = team.spec.selector
     return SelectorPlan(
-        models=tuple(each.name for each in chain),
+        models=tuple(model.name for model in chain),
         model_timeout=longest_timeout(chain),
         can_end=bool(selector and selector.enable_terminate_tool),
     )

@@ -27,10 +27,10 @@ from ..temporal.activity import idempotency_key
 from ..temporal.executions import RunExecution, run_tree
 
 MAX_DEPTH = 10
-"""How deeply nested runs are looked into."""
+"""Levels of nested runs that are described."""
 
 POLL_INTERVAL = 1.0
-"""Seconds between two looks at runs that are still closing."""
+"""Seconds between two checks of runs that are still open."""
 
 
 class RunActivities:
@@ -41,9 +41,9 @@ class RunActivities:
 
     @activity.defn(name="append")
     async def append(self, request: AppendRequest) -> Head:
-        """Adds the items after the head and returns the new head; another attempt returns the same one.
+        """Appends the items after the head and returns the new head; a retry returns the same head.
 
-        With a bookmark it is moved to the new head; without items it is set for the first time.
+        A bookmark is moved to the new head. Without items, it is set for the first time.
         """
         head = await self._journal.append(request.head, request.items, idempotency_key())
         if request.bookmark:
@@ -52,7 +52,7 @@ class RunActivities:
 
     @activity.defn(name="grant")
     async def grant(self, request: GrantRequest) -> GrantResult:
-        """Adds the amounts once, however many runs ask for the same grant."""
+        """Adds the amounts to an account once, even if several runs request the same grant."""
         more = request.more
         cost = round((more.cost or 0) * NANO)
         amount = Amount(more.tokens or 0, cost, more.model_calls or 0, more.tool_calls or 0)
@@ -61,34 +61,34 @@ class RunActivities:
 
     @activity.defn(name="last_failures")
     async def last_failures(self, request: LastFailuresRequest) -> LastFailures:
-        """The failure with the most attempts in each run, including the runs below it.
+        """The failure with the most attempts in every run and its child runs.
 
-        Only Temporal knows the failed attempts of an activity that is retried.
+        Only Temporal has the failed attempts of an activity that is being retried.
         """
         client = activity.client()
-        found = await asyncio.gather(*(_last_failure(client, run, MAX_DEPTH) for run in request.runs))
-        return LastFailures(by_run={run: cause for run, cause in zip(request.runs, found, strict=True) if cause})
+        failures = await asyncio.gather(*(_last_failure(client, run, MAX_DEPTH) for run in request.runs))
+        return LastFailures(by_run={run: cause for run, cause in zip(request.runs, failures, strict=True) if cause})
 
     @activity.defn(name="expire")
     async def expire(self, request: ExpireRequest) -> ExpireResult:
-        """Deletes the executions of a query and of the runs below it, after their rows in the journal.
+        """Deletes the rows of a query in the journal, then its executions and those of its child runs.
 
-        Rows from which others go on stay, and so do those of an execution that was reset, and what a younger run with
-        the same workflow id has. Another attempt finds what is left.
+        Rows that other runs continue from are not deleted, nor those of an execution that was reset, nor those of a
+        later run with the same workflow id. A retry deletes the rest.
         """
         client = activity.client()
         tree = await _closed_tree(client, request)
-        runs = {request.run_id, *(each.run_id for each in tree)}
-        kept = await _is_any_reset(client, tree, runs) or not await self._delete_rows(client, runs)
+        runs = {request.run_id, *(execution.run_id for execution in tree)}
+        journal_kept = await _is_any_reset(client, tree, runs) or not await self._delete_rows(client, runs)
         await self._delete_long_values(client, request.workflow_id, runs)
-        for each in reversed(tree):
-            await _delete(client, each)
-        return ExpireResult(runs=len(tree), journal_kept=kept)
+        for execution in reversed(tree):
+            await _delete(client, execution)
+        return ExpireResult(runs=len(tree), journal_kept=journal_kept)
 
     async def _delete_rows(self, client: Client, runs: set[str]) -> bool:
-        """Deletes the rows of the runs, unless another run continues from them.
+        """Deletes the rows of the runs, unless another run continues from them. Returns whether it did.
 
-        Extends ``runs`` by what is below them and unknown to Temporal by now.
+        Adds to ``runs`` the runs that continue from them and that Temporal has deleted.
         """
         engine = self._journal.database.engine
         while others := await engine.run(partial(runs_after, runs=runs)):
@@ -101,31 +101,31 @@ class RunActivities:
         return True
 
     async def _delete_long_values(self, client: Client, workflow_id: str, runs: set[str]) -> None:
-        """Deletes the long values of the query's family of workflows, unless others are of that family, too."""
+        """Deletes the externally stored payloads of the query and its children, unless other runs share them."""
         before = datetime.now(UTC)
         family = workflow_family(workflow_id)
         first = workflow_id.partition("/")[0].replace("\\", "\\\\").replace("'", "\\'")
-        async for each in client.list_workflows(f"WorkflowId STARTS_WITH '{first}'"):
-            if each.run_id not in runs and workflow_family(each.id) == family:
+        async for execution in client.list_workflows(f"WorkflowId STARTS_WITH '{first}'"):
+            if execution.run_id not in runs and workflow_family(execution.id) == family:
                 return
         await self._journal.database.engine.run(partial(delete_values, families={family}, before=before))
 
 
 async def _last_failure(client: Client, run: str, depth: int) -> Cause | None:
     try:
-        about = (await client.get_workflow_handle(run).describe()).raw_description
-    except RPCError:  # it has not begun, or is gone
+        description = (await client.get_workflow_handle(run).describe()).raw_description
+    except RPCError:  # not started yet, or deleted
         return None
-    below = about.pending_children if depth else ()
-    found = await asyncio.gather(
-        *(_cause(client, each) for each in about.pending_activities if each.HasField("last_failure")),
-        *(_last_failure(client, each.workflow_id, depth - 1) for each in below),
+    children = description.pending_children if depth else ()
+    causes = await asyncio.gather(
+        *(_cause(client, pending) for pending in description.pending_activities if pending.HasField("last_failure")),
+        *(_last_failure(client, child.workflow_id, depth - 1) for child in children),
     )
-    return max((each for each in found if each), key=lambda cause: cause.attempts or 0, default=None)
+    return max((cause for cause in causes if cause), key=lambda cause: cause.attempts or 0, default=None)
 
 
 async def _cause(client: Client, pending: PendingActivityInfo) -> Cause:
-    """The failure of the last attempt. While a call waits for its next attempt, that one is counted already."""
+    """The failure of the last attempt. While an activity waits for a retry, Temporal already counts that attempt."""
     error = await client.data_converter.decode_failure(pending.last_failure)
     waits = pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
     family = "TimeoutError"
@@ -142,25 +142,25 @@ async def _cause(client: Client, pending: PendingActivityInfo) -> Cause:
 
 
 async def _closed_tree(client: Client, request: ExpireRequest) -> list[RunExecution]:
-    """The executions of the query, but not what waits for its ttl; returns when all of them are closed."""
+    """The executions of the query once all are closed, without the workflow ``expire`` that waits for its ttl."""
     while True:
-        found = await run_tree(client, request.workflow_id, request.run_id)
-        tree = [each for each in found if each.type != "expire"]
-        if not any(each.is_open for each in tree):
+        executions = await run_tree(client, request.workflow_id, request.run_id)
+        tree = [execution for execution in executions if execution.type != "expire"]
+        if not any(execution.is_open for execution in tree):
             return tree
         await asyncio.sleep(POLL_INTERVAL)
 
 
 async def _is_any_reset(client: Client, tree: list[RunExecution], runs: set[str]) -> bool:
-    """Whether one of these executions continues in another, as it was reset: that reads rows, and may have none yet."""
-    first_runs = {each.first_run_id for each in tree}
-    for workflow_id in {each.workflow_id for each in tree}:
+    """Whether one of these executions was reset. The new execution reads the rows, even before it has its own."""
+    first_runs = {execution.first_run_id for execution in tree}
+    for workflow_id in {execution.workflow_id for execution in tree}:
         try:
             latest = await client.get_workflow_handle(workflow_id).describe()
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
-            continue  # it was deleted meanwhile
+            continue  # deleted in the meantime
         if latest.run_id not in runs and latest.raw_info.first_run_id in first_runs:
             return True
     return False

@@ -1,4 +1,4 @@
-"""What a team's selector is asked: its prompt, the tools by which it may answer, and how its answer is read."""
+"""The model call of a team's selector: its prompt, its tools, and how its answer is parsed."""
 
 import re
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from ..contracts.message import Message, TokenUsage
 from ..contracts.requests import SelectRequest, SelectResult
-from ..contracts.text import parse_json
+from ..contracts.text import parse_json, truncate
 from ..resources.agent import Agent
 from ..resources.base import JsonObject
 from ..resources.team import SelectorSpec, Team
@@ -19,19 +19,19 @@ from .tool.tool import ToolDefinition
 SELECT = "select-next-speaker"
 TERMINATE = "terminate"
 END = re.compile(r"TERMINATE\b[:\s]*", re.IGNORECASE)
-"""How a selector that answers with text ends its team. The rest of the answer are the final words."""
+"""The start of a text answer that ends the team. The rest of the answer is the final message."""
 
 
 class SpeakerChoice(NamedTuple):
-    """A valid answer: the place among the candidates, or None for the end of the team, with the final words."""
+    """A valid answer: the number of a candidate, or None to end the team, with the final message."""
 
-    place: int | None
+    candidate: int | None
     how: Literal["chosen", "matched", "terminated"]
-    words: str = ""
+    final_message: str = ""
 
 
 def read_choice(answer: Message, names: Sequence[str], *, may_end: bool) -> SpeakerChoice | None:
-    """The choice in an answer, by a tool call or by its text; None where it names no candidate."""
+    """The choice in an answer, by a tool call or by its text; None if it names no candidate."""
     for call in answer.tool_calls:
         arguments = _arguments(call.arguments)
         if call.name == TERMINATE and may_end:
@@ -53,7 +53,7 @@ def _arguments(text: str) -> JsonObject:
 
 
 def _by_name(text: str, names: Sequence[str]) -> SpeakerChoice | None:
-    """The candidate named by a text: exactly, ignoring case, or as the only candidate that the text mentions."""
+    """The candidate named by a text: exactly, ignoring case, or as the only candidate mentioned in it."""
     text = text.strip()
     if text in names:
         return SpeakerChoice(names.index(text), "chosen")
@@ -61,17 +61,17 @@ def _by_name(text: str, names: Sequence[str]) -> SpeakerChoice | None:
     if text.casefold() in folded:
         return SpeakerChoice(folded.index(text.casefold()), "matched")
     mentioned = [
-        place
-        for place, name in enumerate(folded)
+        index
+        for index, name in enumerate(folded)
         if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", text.casefold())
     ]
     return SpeakerChoice(mentioned[0], "matched") if len(mentioned) == 1 else None
 
 
 def selector_tools(names: Sequence[str], *, may_end: bool) -> list[ToolDefinition]:
-    """The tools that a selector's model is offered: to name the next speaker, and perhaps to end the team.
+    """The tools of a selector's model: one to name the next speaker, and with ``may_end`` one to end the team.
 
-    They are never used: the model's call is the answer itself.
+    They are never executed: the tool call itself is the answer.
     """
     select = ToolDefinition(
         SELECT,
@@ -113,7 +113,7 @@ TERMINATE_INSTRUCTION = {
 
 @dataclass(frozen=True)
 class SpeakerSelection:
-    """What a ``select`` request refers to. ``names`` are those of the candidates, in the order of the request."""
+    """The resolved ``select`` request. ``names`` are those of the candidates, in the order of the request."""
 
     request: SelectRequest
     team: Team
@@ -123,11 +123,16 @@ class SpeakerSelection:
     values: ValueResolver
 
     def messages(self, history: Sequence[Message]) -> list[Message]:
-        """The prompt of the selector's agent and of the selector, and the instruction how to answer."""
+        """The prompts of the selector's agent and of the selector, and the instruction how to answer.
+
+        As in ARK, a prompt of style ``text`` lists all members, also the last speaker, who can't be chosen.
+        """
         selector = self.selector
+        members = [member.name_in_team for member in self.team.spec.members]
+        shown = members if selector.style == "text" and not self.team.spec.graph else self.names
         names = {
-            "Participants": ", ".join(self.names),
-            "Roles": self._roles(),
+            "Participants": ", ".join(shown),
+            "Roles": self._roles(shown),
             "History": _spoken(history),
         }
         prompt = fill(selector.selector_prompt or DEFAULT_PROMPT, names.__getitem__)
@@ -142,34 +147,40 @@ class SpeakerSelection:
 
     def result(self, choice: SpeakerChoice, usage: TokenUsage) -> SelectResult:
         """The result for a valid answer."""
-        words = Message(role="assistant", content=choice.words, name=self.team.name) if choice.words else None
-        if choice.place is None:
-            return SelectResult(member_index=None, member=None, how=choice.how, usage=usage, said=words)
+        said = None
+        if choice.final_message:
+            said = Message(role="assistant", content=truncate(choice.final_message), name=self.team.name)
+        if choice.candidate is None:
+            return SelectResult(member_index=None, member=None, how=choice.how, usage=usage, said=said)
         return SelectResult(
-            member_index=self.request.candidates[choice.place],
-            member=self.names[choice.place],
+            member_index=self.request.candidates[choice.candidate],
+            member=self.names[choice.candidate],
             how=choice.how,
             usage=usage,
-            said=words,
+            said=said,
         )
 
     def fallback(self, usage: TokenUsage) -> SelectResult:
-        """The result where no answer names a candidate: the first one."""
-        return SelectResult(member_index=self.request.candidates[0], member=self.names[0], how="fallback", usage=usage)
+        """The result if no answer names a candidate: the first one or, as in ARK, the first member if any may speak."""
+        index = self.request.candidates[0]
+        if self.selector.on_no_choice == "first" and not self.team.spec.graph:
+            index = 0
+        member = self.team.spec.members[index].name_in_team
+        return SelectResult(member_index=index, member=member, how="fallback", usage=usage)
 
-    def _roles(self) -> str:
-        """The candidates with their descriptions (ARK: team strategies, template variables)."""
+    def _roles(self, names: Sequence[str]) -> str:
+        """These members with their descriptions (ARK: team strategies, template variables)."""
         roles = []
         for member, reference in zip(self.team.spec.members, self.team.members(), strict=True):
             speaker = self.values.catalog.find(reference)
             described = speaker.spec.description if isinstance(speaker, Agent | Team) else None
             description = described or ("a person" if member.is_human else None)
-            if member.name_in_team in self.names:
+            if member.name_in_team in names:
                 roles.append(f"{member.name_in_team}: {description}" if description else member.name_in_team)
         return ", ".join(roles)
 
 
 def _spoken(messages: Sequence[Message]) -> str:
-    """The messages under their speakers' names, without the results of tools."""
+    """The spoken messages under their speakers' names, without tool results."""
     spoken = [message for message in messages if message.role in ("user", "assistant") and message.content]
     return "\n".join(f"# {message.name or message.role}:\n{message.content}\n" for message in spoken)

@@ -1,6 +1,5 @@
 """The activities of teams: ``evaluate``, and those of panels: ``brief``, ``perform`` and ``conclude``."""
 
-import asyncio
 import importlib
 import sys
 from collections.abc import Callable, Sequence
@@ -25,23 +24,24 @@ from ..contracts.text import MAX_MESSAGE, byte_size
 from ..contracts.turn import Thread
 from ..journal.journal import Journal
 from ..journal.rows import Row
-from ..observability.spans import call_span, found_call
+from ..observability.spans import call_span, recorded_call
 from ..resources.base import JsonObject
 from ..resources.conditions import Facts, evaluate, is_quick
 from ..resources.panel import FunctionRef
 from ..resources.team import Team
 from ..temporal.activity import idempotency_key
+from ..temporal.threads import COMPUTING
 from .context.lookup import find_team
 from .context.output_schema import output_error
 from .context.value_resolver import ValueResolver
 from .panel import SpeakerContext, Transcript, panel_output_schema
-from .runtime.bounded_process import BoundedFunction, LimitExceeded
+from .runtime.bounded_process import BoundedFunction, EvaluationFailed
 from .runtime.functions import FunctionRegistry
 from .runtime.secrets import SecretStore
 
 
 class TeamActivities:
-    """The activities of teams that ask no model."""
+    """The activities of teams that do not call a model."""
 
     def __init__(self, journal: Journal, functions: FunctionRegistry, secrets: SecretStore) -> None:
         self._journal = journal
@@ -50,7 +50,7 @@ class TeamActivities:
 
     @activity.defn(name="evaluate")
     async def evaluate(self, request: EvaluateRequest) -> EvaluateResult:
-        """Whether ``terminateWhen`` is true; if not, the first edge of the last speaker with a true or no ``when``."""
+        """Whether ``terminateWhen`` is true; if not, the first edge of the last speaker whose ``when`` holds."""
         catalog = await self._journal.catalog(request.thread.catalog)
         team = find_team(catalog, request.team)
         rows = await self._journal.read(request.thread.head, None if request.brief else _is_spoken(request.thread))
@@ -61,34 +61,38 @@ class TeamActivities:
 
     @activity.defn(name="brief")
     async def brief(self, request: BriefRequest) -> Thread:
-        """The new conversation in which a member that is a team takes its turn, with its briefing as the question."""
+        """A new conversation for the turn of a member that is a team, with its briefing as the question."""
         speaker = await self._speaker(request)
         briefing = await self._secrets.redact_message(Message(role="user", content=speaker.as_json()))
         return request.thread.asking(await self._journal.append(Head(), [briefing], idempotency_key()))
 
     @activity.defn(name="perform")
     async def perform(self, request: PerformRequest) -> PerformResult:
-        """Returns what the journal holds for this activity; calls the function only if there is nothing."""
+        """Returns the result that the journal has for this activity; calls the function only if there is none."""
         brief = request.brief
         row_id = f"{idempotency_key()}/reply"
         attributes = partial(_attributes, request.function)
         if row := await self._journal.find(row_id):
-            found_call("execute_tool", request.function, attributes, kind="internal")
+            recorded_call("execute_tool", request.function, attributes, kind="internal")
             return PerformResult(message=row.message.truncated(), head=row.head)
         speaker = await self._speaker(request)
         argument = speaker.transcript.shape(brief.round) if brief.part == "synthesizer" else speaker.briefing
-        with call_span("execute_tool", request.function, attributes, kind="internal"):
-            value = await self._functions.invoke(request.function, argument)
-        text, coerced = as_text(value) if brief.part == "member" else as_answer(value)
-        message = await self._secrets.redact_message(Message(role="assistant", content=text, name=request.name))
-        if wrong := await output_error(message, panel_output_schema(speaker.values.catalog, brief)):
-            raise OutputRejected(f"what the function '{request.function}' gives {wrong}")
-        row = await self._journal.append_once(request.thread.head, message, row_id)
+        async with self._journal.leases.hold(row_id) as lease:
+            coerced = False
+            if not lease.is_answered:
+                with call_span("execute_tool", request.function, attributes, kind="internal"):
+                    value = await self._functions.invoke(request.function, argument)
+                text, coerced = as_text(value) if brief.part == "member" else as_answer(value)
+                message = await self._secrets.redact_message(Message(role="assistant", content=text, name=request.name))
+                if wrong := await output_error(message, panel_output_schema(speaker.values.catalog, brief)):
+                    raise OutputRejected(f"the result of the function '{request.function}' {wrong}")
+                await self._journal.answer(lease, request.thread.head, message)
+        row = await self._journal.row(row_id)
         return PerformResult(message=row.message.truncated(), head=row.head, coerced=coerced)
 
     @activity.defn(name="conclude")
     async def conclude(self, request: ConcludeRequest) -> AskModelResult:
-        """Writes the panel's result, and returns it with shorter texts where it would be too long for a history."""
+        """Writes the panel's result, and returns it, with shortened texts if it is too long for a history."""
         speaker = await self._speaker(request)
         shape = speaker.transcript.shape(request.brief.round)
         message = Message(
@@ -110,60 +114,60 @@ class TeamActivities:
         ends = team.spec.terminate_when
         if not isinstance(ends, FunctionRef):
             return ends is not None and await _holds(team, ("terminateWhen", ends), facts)
-        given: object = facts
+        argument: object = facts
         if request.brief:
             transcript = Transcript.of(team, rows, request.thread.question, request.brief.begun)
-            given = transcript.briefing(request.brief, team.name)
+            argument = transcript.briefing(request.brief, team.name)
         try:
-            value = await self._functions.invoke(ends.function, given, **ends.parameters)
+            value = await self._functions.invoke(ends.function, argument, **ends.parameters)
         except BatonError as error:
             raise ConditionFailed(f"{team.id}: terminateWhen can't be evaluated: {error.message}") from None
         if not isinstance(value, bool):
-            problem = f"the function '{ends.function}' gives {type(value).__name__}, not True or False"
+            problem = f"the function '{ends.function}' returned {type(value).__name__}, not True or False"
             raise ConditionFailed(f"{team.id}: terminateWhen can't be evaluated: {problem}")
         return value
 
 
 SECONDS = 2.0
-"""The time of one evaluation."""
+"""The time limit of one evaluation."""
 
-_evaluate = BoundedFunction(f"{__package__}.context.condition_process:evaluate_given", seconds=SECONDS)
+_evaluate = BoundedFunction(f"{__package__}.context.condition_process:evaluate_request", seconds=SECONDS)
 
 
 async def holds(expression: str, facts: Facts) -> bool:
-    """Whether a condition is true of these facts; raises ValueError if it can't be evaluated within its limits."""
+    """Whether a condition is true of these facts. Raises ValueError if it can't be evaluated within its limits."""
     if "cel" not in sys.modules:
-        await asyncio.to_thread(importlib.import_module, "cel")  # which takes 0.1 s
+        await COMPUTING.run(importlib.import_module, "cel")  # takes 0.1 s
     try:
         quick = is_quick(expression, facts)
-    except Exception:  # the library raises many kinds of errors, and `evaluate` says which
+    except Exception:  # the library raises errors of many types, and `evaluate` reports them
         quick = True
     if quick:
         return evaluate(expression, facts)
     try:
         return await _evaluate.call([expression, dict(facts)]) is True
-    except LimitExceeded as exceeded:
-        raise ValueError(str(exceeded)) from None
+    except EvaluationFailed as failed:
+        raise ValueError(str(failed)) from None
 
 
 def _is_spoken(thread: Thread) -> Callable[[Row], bool]:
-    """Whether a row is a spoken message: conditions need only the last one, so the journal is read back to that."""
+    """A predicate for spoken messages. Conditions need only the last one, so the journal is read back to it."""
     return lambda row: row.id != thread.question and last_spoken([row.message]) is not None
 
 
 async def _edge(request: EvaluateRequest, team: Team, facts: Facts) -> int | None:
-    for place, edge in enumerate(team.spec.graph.edges if team.spec.graph else ()):
-        field = f"graph.edges[{place}].when"
+    for index, edge in enumerate(team.spec.graph.edges if team.spec.graph else ()):
+        field = f"graph.edges[{index}].when"
         if edge.from_ == facts["speaker"] and (edge.when is None or await _holds(team, (field, edge.when), facts)):
-            return place
+            return index
     return None
 
 
 def _facts(request: EvaluateRequest, team: Team, rows: Sequence[Row]) -> Facts:
-    word = last_spoken([row.message for row in rows if row.id != request.thread.question])
+    spoken = last_spoken([row.message for row in rows if row.id != request.thread.question])
     members = team.spec.members
     facts: JsonObject = {
-        "message": word.content if word and not request.silent else "",
+        "message": spoken.content if spoken and not request.silent else "",
         "speaker": "" if request.member_index is None else members[request.member_index].name_in_team,
         "turn": request.turn,
         "round": -(-request.turn // len(members)),
@@ -176,8 +180,8 @@ def _facts(request: EvaluateRequest, team: Team, rows: Sequence[Row]) -> Facts:
     return facts | {
         "goal": transcript.goal,
         "round": request.brief.round,
-        "critiques": [each.model_dump(by_alias=True) for each in transcript.critiques],
-        "contributions": [each.model_dump(by_alias=True) for each in transcript.contributions],
+        "critiques": [critique.model_dump(by_alias=True) for critique in transcript.critiques],
+        "contributions": [contribution.model_dump(by_alias=True) for contribution in transcript.contributions],
         "session": request.brief.session,
     }
 
@@ -195,7 +199,7 @@ def _attributes(function: str) -> JsonObject:
 
 
 def as_text(value: object) -> tuple[str, bool]:
-    """A member's contribution from what its function returned, and whether it had to be converted to a text.
+    """A member's contribution from its function's result, and whether it had to be converted to a text.
 
     (Round-robin pattern: customizing members)
     """
@@ -209,7 +213,7 @@ def as_text(value: object) -> tuple[str, bool]:
 
 
 def as_answer(value: object) -> tuple[str, bool]:
-    """The answer of a role that is no member: a text, an object ``{text}``, or any other value as JSON."""
+    """The answer of a role that is not a member: a text, an object ``{text}``, or any other value as JSON."""
     if isinstance(value, BaseModel | dict | list) and not (isinstance(value, dict) and value.keys() == {"text"}):
         return to_json(value, by_alias=True, exclude_none=True, fallback=str).decode(), False
     return as_text(value)
@@ -220,7 +224,7 @@ def _json(shape: PanelShape | DebateShape) -> str:
 
 
 def shortened(shape: PanelShape | DebateShape) -> PanelShape | DebateShape:
-    """The result with its texts cut to one length that fits into a history: to cut the JSON itself would break it."""
+    """The result, with all texts truncated to one length so that its JSON fits into a history."""
     limit = MAX_MESSAGE
     while byte_size(_json(shape)) > MAX_MESSAGE and limit > 1:
         limit //= 2

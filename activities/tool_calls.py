@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from functools import partial
 
 from temporalio import activity
 
@@ -12,9 +11,10 @@ from ..contracts.message import Head, Message, PersonDecision, ToolCall
 from ..contracts.requests import ReviewResult, UseToolRequest, UseToolResult
 from ..contracts.text import parse_json, repair_surrogates, truncate
 from ..contracts.turn import Thread
-from ..journal.accounts import Amount
+from ..journal.accounts import Amount, Charge
 from ..journal.journal import Journal
-from ..observability.spans import call_span, found_call, note_call, note_content
+from ..journal.leases import Lease
+from ..observability.spans import call_span, note_call, note_content, recorded_call
 from ..resources import tool as resources
 from ..resources.agent import Agent
 from ..resources.base import JsonModel, JsonObject
@@ -33,7 +33,7 @@ MAX_QUESTION = 8_000
 
 
 class QuestionNote(JsonModel):
-    """A tool's question. ``state`` is what the tool needs to continue, ``decision`` the one that allowed the call."""
+    """A tool's question. ``state`` is what the tool needs to continue, ``decision`` the approval of the call."""
 
     text: str
     reply_schema: JsonObject | None = None
@@ -42,7 +42,7 @@ class QuestionNote(JsonModel):
 
 
 class ToolActivities:
-    """The activities of tool calls: a call is read from the journal, as the history may hold only a part of it."""
+    """The activities of tool calls. Calls are read from the journal, as the history may have them truncated."""
 
     def __init__(self, journal: Journal, tools: Tools, secrets: SecretStore) -> None:
         self._journal = journal
@@ -51,37 +51,41 @@ class ToolActivities:
 
     @activity.defn(name="use_tool")
     async def use_tool(self, request: UseToolRequest) -> UseToolResult:
-        """Returns the result that the journal holds for this activity; uses the tool only if there is none."""
+        """Returns the result that the journal has for this activity; calls the tool only if there is none."""
         key = idempotency_key()
         earlier: QuestionNote | None = None
         if request.answered:
-            # The call was allowed when it began, before it asked its question.
+            # The call was approved when it started, before it asked its question.
             earlier = await self._earlier_question(request, request.answered.record)
             request = request.allowed_by(earlier.decision)
-        call, tool = await self._approved(request, key, earlier)
+        call, tool = await self._approved(request, earlier)
         row = await self._journal.find(f"{key}/reply")
         if row and request.answer is None:
-            found_call("execute_tool", tool.definition.name, lambda: _attributes(tool, call), kind="internal")
+            recorded_call("execute_tool", tool.definition.name, lambda: _attributes(tool, call), kind="internal")
         if row is None:
             if note := await self._question(request, key):
                 return _question_result(request, note, key)
-            try:
-                if request.answer is None:
-                    answer = await self._use(request, key, call, tool)
-                else:
-                    answer = request.answer
-            except AsksPerson as asks:
-                return _question_result(request, await self._note_question(request, key, asks), key)
-            reply = _reply(request, call, tool, await tool.finish(answer))
-            clean = await self._secrets.redact_message(reply)
-            row = await self._journal.append_once(request.thread.head, clean, f"{key}/reply")
-        shown = row.message.truncated().without_fence  # only the model needs the fence
-        return UseToolResult(message=shown, head=row.head, ends=tool.ends)
+            async with self._journal.leases.hold(f"{key}/reply", await self._charge(request)) as lease:
+                try:
+                    if not lease.is_answered:
+                        answer = await self._use(lease, call, tool) if request.answer is None else request.answer
+                        reply = _reply(request, call, tool, await tool.finish(answer))
+                        await self._journal.answer(
+                            lease, request.thread.head, await self._secrets.redact_message(reply)
+                        )
+                except AsksPerson as asks:
+                    await self._note_question(request, key, asks)
+            if note := await self._question(request, key):
+                return _question_result(request, note, key)
+            row = await self._journal.row(f"{key}/reply")
+        # A tool that ends the turn gives its answer. Only the model needs the fence.
+        message = row.message.truncated() if tool.ends else row.message.in_history
+        return UseToolResult(message=message.without_fence, head=row.head, ends=tool.ends)
 
     @activity.defn(name="review")
     async def review(self, request: UseToolRequest) -> ReviewResult:
-        """Whether a call needs approval. Raises what the call itself would raise: UnknownTool and BadArguments."""
-        call, tool = await self._find(request, idempotency_key())
+        """Whether a call requires approval. Raises the same errors as the call: UnknownTool and BadArguments."""
+        call, tool = await self._find(request)
         arguments = await checked_arguments(tool.definition, call.arguments)
         if tool.approval is None or not tool.approval.is_needed(arguments):
             return ReviewResult(needed=False)
@@ -90,77 +94,77 @@ class ToolActivities:
 
     @activity.defn(name="delegate")
     async def delegate(self, request: UseToolRequest) -> Thread:
-        """The new conversation in which the agent or the team behind a tool takes its turn."""
+        """A new conversation for the agent or team that a tool delegates to."""
         key = idempotency_key()
-        question = Message(role="user", content=await use(*await self._approved(request, key)))
-        await self._charge(request, key)
-        head = await self._journal.append(Head(), [await self._secrets.redact_message(question)], key)
+        call, tool = await self._approved(request)
+        row = await self._journal.find(f"{key}/0")
+        if row is None:
+            async with self._journal.leases.hold(f"{key}/0", await self._charge(request)) as lease:
+                if not lease.is_answered:
+                    question = Message(role="user", content=await use(lease, call, tool))
+                    await self._journal.answer(lease, Head(), await self._secrets.redact_message(question))
+            row = await self._journal.row(f"{key}/0")
         thread = request.thread.under(request.speaker) if request.thread.account else request.thread
-        return thread.asking(head)
+        return thread.asking(row.head)
 
-    async def _use(self, request: UseToolRequest, key: str, call: ToolCall, tool: CallableTool) -> str:
-        """The tool's answer; a use that continues after a question is charged to no budget again."""
-        if not request.answered:
-            await self._charge(request, key)
+    async def _use(self, lease: Lease, call: ToolCall, tool: CallableTool) -> str:
+        """The tool's answer."""
         with call_span("execute_tool", tool.definition.name, lambda: _attributes(tool, call), kind="internal"):
             try:
-                return await use(call, tool)
+                return await use(lease, call, tool)
             except AsksPerson as question:
                 note_call(lambda: {"baton.tool.asks": True})
-                asks = question  # raised after the span: a use that ends with a question has not failed
+                asks = question  # raised after the span: a call that ends with a question has not failed
         raise asks
 
     async def _approved(
-        self, request: UseToolRequest, key: str, earlier: QuestionNote | None = None
+        self, request: UseToolRequest, earlier: QuestionNote | None = None
     ) -> tuple[ToolCall, CallableTool]:
         """The call and its tool. Raises NotApproved for a call that requires human approval and has none."""
-        call, tool = await self._find(request, key, earlier)
+        call, tool = await self._find(request, earlier)
         approved = request.decision is not None and request.decision.approved
         if tool.approval and not approved and tool.approval.is_needed(_parsed(call.arguments)):
-            raise NotApproved(f"{call.name} needs the approval of a person")
+            raise NotApproved(f"{call.name} requires human approval")
         return call, tool
 
     async def _find(
-        self, request: UseToolRequest, key: str, earlier: QuestionNote | None = None
+        self, request: UseToolRequest, earlier: QuestionNote | None = None
     ) -> tuple[ToolCall, CallableTool]:
-        """The call, with the arguments that a person has changed, and its tool. ``earlier`` is what it has asked."""
+        """The call, with any arguments that a person changed, and its tool. ``earlier`` is its answered question."""
         values = await ValueResolver.of(self._journal, request.thread, self._secrets)
         answered = Answered(earlier.state, request.answered.decision) if earlier and request.answered else None
-        record = self._record(request, key)
         speaker = find_speaker(values.catalog, request.speaker)
         if isinstance(speaker, resources.Tool):
             question = values.with_secrets((await self._journal.row(request.thread.question)).message)
-            begin_once = partial(record.begin_once, speaker.name)
-            tool = await self._tools.of_manifest(speaker, values, begin_once, answered)
+            tool = await self._tools.of_manifest(speaker, values, answered)
             built_in = speaker.spec.type in resources.BUILT_IN_TYPES
             arguments = _as_arguments(question.content, _only_argument(tool.definition) if built_in else "input")
             call = ToolCall(id="", name=speaker.name, arguments=arguments)
         elif isinstance(speaker, Agent):
             call = (await self._journal.row(request.reply or "")).message.tool_calls[request.call]
-            begin_once = partial(record.begin_once, call.name)
-            tools = await self._tools.of_agent(speaker, values, begin_once, answered)
-            tool = _named(call.name, tools)
+            tool = _named(call.name, await self._tools.of_agent(speaker, values, answered))
         else:
-            raise UnknownResource(f"{request.speaker} uses no tools")
+            raise UnknownResource(f"{request.speaker} can't use tools")
         changed = request.decision.arguments if request.decision else None
         return (call if changed is None else call.with_arguments(changed)), tool
 
-    async def _charge(self, request: UseToolRequest, key: str) -> None:
-        """Charges a use of a tool, also of one that fails, to the budgets above it. Raises BudgetExceeded."""
-        if request.thread.account:
-            catalog = await self._journal.catalog(request.thread.catalog)
-            await Meter(self._journal, request.thread, request.speaker, catalog, key).charge(Amount(tool_calls=1))
+    async def _charge(self, request: UseToolRequest) -> Charge | None:
+        """The charge of a tool call: once, also if it fails, is retried, or continues after a question."""
+        if request.answered or request.answer is not None or not request.thread.account:
+            return None
+        catalog = await self._journal.catalog(request.thread.catalog)
+        return Meter(request.thread, request.speaker, catalog).charge(Amount(tool_calls=1), per_sending=False)
 
     async def _question(self, request: UseToolRequest, key: str) -> QuestionNote | None:
-        """The question with which an earlier attempt of the use ``key`` has ended."""
+        """The question with which an earlier attempt of the call ``key`` has ended."""
         text = await self._record(request, key).read("asked")
         return QuestionNote.model_validate_json(text) if text else None
 
     async def _earlier_question(self, request: UseToolRequest, key: str) -> QuestionNote:
-        """The question of the earlier use ``key``, which this one continues."""
+        """The question of the earlier call ``key``, which this one continues."""
         if note := await self._question(request, key):
             return note
-        raise JournalLost(f"the journal does not hold what was asked by {key}")
+        raise JournalLost(f"the journal has no question of the call {key}")
 
     async def _note_question(self, request: UseToolRequest, key: str, asks: AsksPerson) -> QuestionNote:
         text = truncate(await self._secrets.redact_long(asks.text), MAX_QUESTION)
@@ -187,7 +191,7 @@ def _question_result(request: UseToolRequest, note: QuestionNote, key: str) -> U
 
 
 def _reply(request: UseToolRequest, call: ToolCall, tool: CallableTool, text: str) -> Message:
-    """A tool's result: the answer to a model's call, or, for a query that is put to the tool, its own message."""
+    """A tool's result: a tool message for a model's call, or an assistant message if the tool is a query's target."""
     decision = request.decision
     if decision is None and request.answered:
         decision = request.answered.decision.to_remember()
@@ -203,21 +207,22 @@ def _reply(request: UseToolRequest, call: ToolCall, tool: CallableTool, text: st
     )
 
 
-async def use(call: ToolCall, tool: CallableTool) -> str:
-    """The tool's answer. Raises BadArguments, and whatever the tool raises."""
+async def use(lease: Lease, call: ToolCall, tool: CallableTool) -> str:
+    """Calls the tool and returns its answer. Raises BadArguments and the tool's errors."""
     arguments = await checked_arguments(tool.definition, call.arguments)
     try:
         note_content(lambda: {"gen_ai.tool.call.arguments": json.dumps(arguments, ensure_ascii=False)})
-        answer = await tool.use(arguments)
+        answer = await tool.use(arguments, lease)
         note_content(lambda: {"gen_ai.tool.call.result": answer})
         return answer
     except ToolFailed as failed:
         retryable = tool.retries or not failed.non_retryable
-        raise ToolFailed(failed.message, retryable=retryable, retry_after=failed.next_retry_delay) from None
+        wait = failed.next_retry_delay
+        raise ToolFailed(failed.message, retryable=retryable, retry_after=wait, unsent=failed.unsent) from None
 
 
 def _as_arguments(text: str, name: str) -> str:
-    """A question's text as a tool's arguments: a JSON object as it is, any other text as the argument ``name``."""
+    """A question's text as a tool's arguments: a JSON object unchanged, any other text as the argument ``name``."""
     try:
         value = parse_json(text)
     except ValueError:
@@ -233,7 +238,7 @@ def _only_argument(tool: ToolDefinition) -> str:
 
 
 def _parsed(text: str) -> JsonObject:
-    """The arguments of a call; none where they can't be read, with which it is not carried out."""
+    """The arguments of a call; empty if they are invalid, as the call fails then."""
     try:
         value = parse_json(text or "{}")
     except ValueError:
@@ -242,7 +247,7 @@ def _parsed(text: str) -> JsonObject:
 
 
 async def checked_arguments(tool: ToolDefinition, text: str) -> JsonObject:
-    """The arguments of a call, checked against the tool's schema, with its defaults; an empty text means none."""
+    """The validated arguments of a call, with the defaults of the tool's schema. An empty text means no arguments."""
     try:
         value = parse_json(repair_surrogates(json.dumps(parse_json(text or "{}"), ensure_ascii=False)))
     except ValueError as error:
@@ -250,14 +255,14 @@ async def checked_arguments(tool: ToolDefinition, text: str) -> JsonObject:
     if not isinstance(value, dict):
         raise BadArguments(f"the arguments of {tool.name} must be a JSON object")
     if wrong := await schema_errors(value, tool.parameters):
-        raise BadArguments(f"the arguments of {tool.name} don't fit its schema: {'; '.join(wrong)}")
-    return value | {name: each for name, each in _defaults(tool.parameters).items() if name not in value}
+        raise BadArguments(f"the arguments of {tool.name} don't match its schema: {'; '.join(wrong)}")
+    return value | {name: default for name, default in _defaults(tool.parameters).items() if name not in value}
 
 
 def _defaults(schema: JsonObject) -> JsonObject:
     properties = schema.get("properties")
-    given = properties.items() if isinstance(properties, dict) else ()
-    return {name: each["default"] for name, each in given if isinstance(each, dict) and "default" in each}
+    named = properties.items() if isinstance(properties, dict) else ()
+    return {name: schema["default"] for name, schema in named if isinstance(schema, dict) and "default" in schema}
 
 
 def _attributes(tool: CallableTool, call: ToolCall) -> JsonObject:

@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from baton.activities.runtime.outbound import Destination
 from baton.activities.tool.mcp.connection import McpConnections
 from baton.activities.tool.mcp.endpoint import McpEndpoint
 from baton.activities.tool.mcp.input import Elicitation
@@ -25,6 +26,7 @@ from baton.activities.tool.tool import Answered, AsksPerson
 from baton.contracts.errors import BatonError
 from baton.contracts.message import PersonDecision
 from baton.resources.base import JsonObject
+from baton.resources.provenance import Provenance
 from baton.temporal.activity import Heartbeat, run_with
 
 SECONDS = 20.0
@@ -97,7 +99,8 @@ async def use_all(endpoint: McpEndpoint) -> dict[str, str]:
 def endpoint_of(given: list[str]) -> McpEndpoint:
     """The endpoint that the command line names."""
     if given[0].startswith("http"):
-        return McpEndpoint("it", given[0], "sse" if given[0].endswith("/sse") else "http", asks=True)
+        server = Destination(url=given[0], provenance=Provenance.FILES, private_hosts=False)
+        return McpEndpoint("it", server, "sse" if given[0].endswith("/sse") else "http", asks=True)
     return McpEndpoint("it", command=tuple(given), asks=True)
 
 

@@ -23,7 +23,7 @@ from tests.harness.tool_answers import plain_answer
 
 SECONDS = 4
 FILES = "files"
-UNKNOWN = "whether it was carried out is unknown"
+UNKNOWN = "whether it was executed is unknown"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The status of a query with the words of ARK as it is today (ARK: today's dialect)."""
+"""The status of a query in ARK's current dialect (ARK: today's dialect)."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from .message import Message, latest_within, openai_form
 from .status import ARK_PHASES, ArkPhase, Status
 
 MAX_RAW = 60_000
-"""Bytes of messages in ``raw``, which says a second time what Baton's own fields say."""
+"""Bytes of messages in ``raw``, which duplicates Baton's own fields."""
 
 _COMPLETED: dict[ArkPhase, tuple[Literal["True", "False"], str, str]] = {
     "running": ("False", "QueryRunning", "Query is running"),
@@ -22,6 +22,10 @@ _COMPLETED: dict[ArkPhase, tuple[Literal["True", "False"], str, str]] = {
     "canceled": ("True", "QueryCanceled", "Query canceled"),
 }
 """The condition ``Completed`` in each phase: its status, its reason and its message."""
+
+
+_ENDED: dict[str, ArkPhase] = {"Success": "done", "Failed": "error", "Canceled": "canceled"}
+"""The phases of ended responses."""
 
 
 class ArkTarget(JsonModel):
@@ -68,7 +72,7 @@ class ArkTokenUsage(JsonModel):
 
 
 class ArkStatus(JsonModel):
-    """ARK's ``status`` of a Query; ``responses`` stands in place of ``response`` if there are several targets."""
+    """ARK's ``status`` of a Query: ``responses`` of all targets, and ``response`` if there is only one."""
 
     phase: ArkPhase
     conditions: tuple[Condition, ...]
@@ -80,7 +84,7 @@ class ArkStatus(JsonModel):
 
 
 def ark_status(status: Status, target: ArkTarget | None = None) -> ArkStatus:
-    """A status with ARK's words; ``target`` is that of a run whose status has no ``responses``, as of a team."""
+    """A status in ARK's format; ``target`` is that of a run whose status has no ``responses``, such as a team."""
     phase = ARK_PHASES[status.phase]
     usage = status.token_usage
     answers = [*_answers(status, target)]
@@ -89,7 +93,7 @@ def ark_status(status: Status, target: ArkTarget | None = None) -> ArkStatus:
         phase=phase,
         conditions=(_completed(status, phase),),
         response=only if only and (only.content or not status.is_open) else None,
-        responses=None if only else tuple(answers),
+        responses=tuple(answers) if status.responses else None,
         token_usage=ArkTokenUsage(
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
@@ -102,7 +106,7 @@ def ark_status(status: Status, target: ArkTarget | None = None) -> ArkStatus:
 
 
 def in_dialect(status: Status, dialect: Dialect | None, target: ArkTarget | None = None) -> Status | JsonObject:
-    """A status as plain clients read it: in ARK's dialect its words, and beside them all other fields of Baton."""
+    """A status for plain Temporal clients: in ARK's dialect, ARK's fields and all other fields of Baton."""
     if dialect != "ark":
         return status
     ark = ark_status(status, target).model_dump(mode="json")
@@ -114,25 +118,24 @@ def in_dialect(status: Status, dialect: Dialect | None, target: ArkTarget | None
 
 
 def _answers(status: Status, target: ArkTarget | None) -> Iterator[ArkResponse]:
-    """The answer of each target; of a run without targets, or that has failed before any was asked, its own."""
+    """The answer of every target, or the run's own if it has no targets or failed before any was started."""
     room = MAX_RAW // max(1, len(status.responses))
     if not status.responses:
         yield _answer(target, ARK_PHASES[status.phase], status.message, status.error, status.messages, room)
-    for each in status.responses:
-        ended: ArkPhase = "canceled" if each.stop_reason == "canceled" else "error" if each.error else "done"
-        phase = ARK_PHASES[status.phase] if each.status == "Running" else ended
-        asked = ArkTarget(type=each.target.type, name=each.target.name)
-        yield _answer(asked, phase, each.message, each.error, each.messages, room)
+    for response in status.responses:
+        phase = ARK_PHASES[status.phase] if response.status == "Running" else _ENDED[response.status]
+        ark_target = ArkTarget(type=response.target.type, name=response.target.name)
+        yield _answer(ark_target, phase, response.message, response.error, response.messages, room)
 
 
 def _answer(
     target: ArkTarget | None, phase: ArkPhase, text: str, error: str | None, messages: Sequence[Message], room: int
 ) -> ArkResponse:
-    raw = [openai_form(each) for each in latest_within(messages, room)] if messages else []
+    raw = [openai_form(message) for message in latest_within(messages, room)] if messages else []
     if error and phase == "error":
         text = error
         raw.append({"error": "target_execution_error", "message": error})
-    remote = next((each.remote for each in reversed(messages) if each.remote), None)
+    remote = next((message.remote for message in reversed(messages) if message.remote), None)
     a2a = ArkRemote(context_id=remote.context, task_id=remote.task) if remote else None
     return ArkResponse(target=target, content=text, raw=json.dumps(raw, ensure_ascii=False), phase=phase, a2a=a2a)
 
@@ -145,7 +148,7 @@ def _completed(status: Status, phase: ArkPhase) -> Condition:
 
 
 def _duration(status: Status) -> str | None:
-    """How long a run took that is over, in whole seconds, as Go writes durations: ``1m5s``."""
+    """The duration of a closed run in whole seconds, in Go's format: ``1m5s``."""
     if not status.completion_time:
         return None
     taken = datetime.fromisoformat(status.completion_time) - datetime.fromisoformat(status.start_time)

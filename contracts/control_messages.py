@@ -4,6 +4,7 @@ from pydantic import JsonValue, ValidationError
 
 from ..resources.base import JsonModel
 from .errors import MAX_ERROR_TEXT
+from .message import Message
 from .text import MAX_MESSAGE, byte_size, truncate
 
 
@@ -15,15 +16,29 @@ class TerminateRequest(JsonModel):
 
 
 class SteerRequest(JsonModel):
-    """The update ``steer``: a message from a person to the next speaker, and the person's name."""
+    """The update ``steer``: a message from a person to the next speaker, and the person's name.
+
+    The ``id`` is given by the run that receives the message: by it, the runs above and below know that they have it.
+    """
 
     text: str
     name: str = "user"
+    id: str = ""
+
+    def identified(self, id_: str) -> "SteerRequest":
+        """The message with that id."""
+        return SteerRequest(text=self.text, name=self.name, id=id_)
+
+    @property
+    def message(self) -> Message:
+        """The message as it joins a conversation."""
+        return Message(role="user", content=self.text, name=self.name)
 
     @property
     def is_acceptable(self) -> bool:
-        """Whether there is a text, and text and name are short enough for a history."""
-        return bool(self.text.strip()) and byte_size(self.text) <= MAX_MESSAGE and len(self.name) <= 64
+        """Whether there is a text, and text, name and id are short enough for a history."""
+        lengths = len(self.name) <= 64 and len(self.id) <= 64
+        return bool(self.text.strip()) and byte_size(self.text) <= MAX_MESSAGE and lengths
 
 
 class SteerResult(JsonModel):
@@ -33,14 +48,14 @@ class SteerResult(JsonModel):
 
 
 class Pause(JsonModel):
-    """Since when a run is paused, as in ``2025-09-03T10:00:15Z``, and by whom, if the signal ``pause`` has said it."""
+    """Since when a run is paused, as in ``2025-09-03T10:00:15Z``, and by whom, if ``pause`` named a person."""
 
     since: str
     by: str | None = None
 
 
 def read_person(value: JsonValue) -> str | None:
-    """Who sends a signal: ``{"name": …}`` or a text of at most 64 characters; None for anything else."""
+    """The sender of a signal: ``{"name": …}`` or a text of at most 64 characters; None for anything else."""
     name = value.get("name") if isinstance(value, dict) else value
     return name if isinstance(name, str) and 0 < len(name) <= 64 else None
 
@@ -48,16 +63,16 @@ def read_person(value: JsonValue) -> str | None:
 def read_steer_request(value: JsonValue) -> SteerRequest | None:
     """The payload of a signal ``steer``; None if it is not acceptable."""
     try:
-        said = SteerRequest.model_validate(value)
+        request = SteerRequest.model_validate(value)
     except ValidationError:
         return None
-    return said if said.is_acceptable else None
+    return request if request.is_acceptable else None
 
 
 def read_terminate_request(value: JsonValue) -> TerminateRequest:
-    """The payload of the signal: an object, or a text as the reason; any other value asks for a graceful end."""
-    given = value if isinstance(value, dict) else {"reason": value}
-    reason = given.get("reason")
+    """The payload of the signal: an object, or a text as the reason; any other value requests a graceful end."""
+    payload = value if isinstance(value, dict) else {"reason": value}
+    reason = payload.get("reason")
     return TerminateRequest(
-        reason=truncate(reason, MAX_ERROR_TEXT) if isinstance(reason, str) else "", now=given.get("now") is True
+        reason=truncate(reason, MAX_ERROR_TEXT) if isinstance(reason, str) else "", now=payload.get("now") is True
     )

@@ -1,4 +1,4 @@
-"""Human decisions: what a run waits for, the updates ``approve`` and ``reply``, and what a continued run is given."""
+"""Human decisions: what a run waits for, the updates ``approve`` and ``reply``, and the state for continue-as-new."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ MAX_REASON = 2_000
 """Bytes of a reason."""
 
 MAX_ARGUMENTS = 16_000
-"""Bytes of arguments that a person has changed; of a call's arguments, what is shown to people."""
+"""Bytes of arguments changed by a person, and of a call's arguments as shown to people."""
 
 MAX_SHOWN = 100_000
 """Bytes of the arguments of all pending calls in a status."""
@@ -26,22 +26,23 @@ MAX_NAME = 256
 """Bytes of a person's name."""
 
 DECISION = "decision "
-"""The beginning of the summary of a timer that limits how long a decision is waited for, before its id."""
+"""The prefix, before the decision's id, of the summary of a timer that limits the wait for a decision."""
 
 DecisionKind = Literal["approval", "question", "budget"]
 
 
 class PendingDecision(JsonModel):
-    """What a run waits for: the decision of a person.
+    """A decision that a run waits for a person to make.
 
-    ``id`` is unique among all runs below one root; ``run`` is the id of the run that waits, and ``speaker`` the name of
-    whom it waits for. It waits from ``since`` until ``until``, or without a limit. ``kind`` ``approval``: whether the
-    ``tool`` may be called with ``arguments`` (JSON text); ``question``: what ``speaker``, a person, replies to it;
-    ``budget``: whether the budget of ``speaker`` is raised by ``arguments``. ``rule`` is the id of the manifest that
-    asks for it, for which a decision may be remembered. ``decision`` is the decision, until the run continues.
+    ``id`` is unique among all runs below one root; ``run`` is the id of the waiting run, and ``speaker`` the name of
+    the member that waits, or of the person it waits for. It waits from ``since`` until ``until``, or without a limit.
+    ``kind`` is ``approval``: may the ``tool`` be called with ``arguments`` (JSON text)? ``question``: what does
+    ``speaker``, a person, reply? ``budget``: is the budget of ``speaker`` raised by ``arguments``? ``rule`` is the id
+    of the manifest that requires the decision; a decision may be remembered for it. ``decision`` is set once a person
+    has decided, until the run continues.
 
-    A server (``asked_by``, such as ``MCPServer/default/shop``) may also ask a question, in a call of ``speaker``. That
-    can be declined; an answer has to fit ``reply_schema``, and ``record`` is that of the ``Question``.
+    A server (``asked_by``, such as ``MCPServer/default/shop``) may also ask a question, in a call of ``speaker``. Such
+    a question can be declined; an answer has to fit ``reply_schema``, and ``record`` is that of the ``Question``.
     """
 
     id: str
@@ -60,12 +61,14 @@ class PendingDecision(JsonModel):
     decision: PersonDecision | None = None
 
     def decided(self, decision: PersonDecision) -> "PendingDecision":
-        """The same with what was decided."""
+        """The same with its decision."""
         return self.model_copy(update={"decision": decision})
 
 
 class ApproveRequest(JsonModel):
-    """The update ``approve``: yes or no to the ``call`` with that id, by whom, with other arguments, or for all calls.
+    """The update ``approve``: approves or rejects the ``call`` with that id, optionally with changed ``arguments``.
+
+    ``remember`` applies the decision to all calls of the tool; ``by`` is the person's name.
 
     A rejection has no arguments; the model receives its ``reason``.
     """
@@ -78,7 +81,7 @@ class ApproveRequest(JsonModel):
     by: str | None = None
 
     def decision(self, at: datetime) -> PersonDecision:
-        """The decision that is taken at that time."""
+        """The decision, taken at that time."""
         arguments = None if self.arguments is None else json.dumps(self.arguments, ensure_ascii=False)
         return PersonDecision(
             approved=self.approved,
@@ -91,13 +94,13 @@ class ApproveRequest(JsonModel):
 
     @property
     def problem(self) -> str | None:
-        """What makes it unacceptable for a history; None if nothing does."""
+        """Why the update is rejected; None if it is acceptable."""
         if byte_size(self.reason) > MAX_REASON:
             return f"a reason may have at most {MAX_REASON:,} bytes"
         if self.by is not None and not 0 < byte_size(self.by) <= MAX_NAME:
-            return f"the name of who decides needs 1 to {MAX_NAME} bytes"
+            return f"the name in 'by' must have 1 to {MAX_NAME} bytes"
         if self.arguments is not None and not self.approved:
-            return "a call that is rejected has no arguments"
+            return "a rejection takes no arguments"
         if self.arguments is not None and byte_size(json.dumps(self.arguments)) > MAX_ARGUMENTS:
             return f"the arguments may have at most {MAX_ARGUMENTS:,} bytes"
         return None
@@ -118,7 +121,7 @@ class RememberedDecision(JsonModel):
 
 
 class DecisionsState(JsonModel):
-    """What a continued run needs: what waits, what holds for rules, and who decided what lately, by id."""
+    """Decisions at continue-as-new: the pending ones, those remembered by rule, and recent ones by id."""
 
     pending: tuple[PendingDecision, ...] = ()
     remembered: dict[str, PersonDecision] = {}
@@ -126,23 +129,25 @@ class DecisionsState(JsonModel):
 
 
 def shown(pending: Sequence[PendingDecision]) -> tuple[PendingDecision, ...]:
-    """What waits, as a status shows it: with arguments that are truncated to equal shares of MAX_SHOWN."""
+    """Pending decisions as a status shows them: with arguments truncated to equal shares of MAX_SHOWN."""
     share = max(200, MAX_SHOWN // max(1, len(pending)))
     return tuple(
-        each.model_copy(update={"arguments": truncate(each.arguments, share)}) if each.arguments else each
-        for each in pending
+        decision.model_copy(update={"arguments": truncate(decision.arguments, share)})
+        if decision.arguments
+        else decision
+        for decision in pending
     )
 
 
 def decision_id(*place: str) -> str:
-    """The id of a decision at a place, such as a message of the journal and the number of its call; always the same."""
+    """The deterministic id of a decision, derived from its place, such as a journal row and the number of a call."""
     return hashlib.sha256("/".join(place).encode()).hexdigest()[:10]
 
 
 class QuestionsPlan(JsonModel):
-    """A ``server`` (an id) may ask a person, who has ``timeout`` seconds to answer, or all the time.
+    """A ``server`` (an id) may ask a person, who has ``timeout`` seconds to answer, or no limit.
 
-    Without an answer in time the call fails, or continues without one if it ``skips``.
+    Without an answer in time the call fails, or with ``skips`` continues without one.
     """
 
     server: str
@@ -151,10 +156,10 @@ class QuestionsPlan(JsonModel):
 
 
 class Question(JsonModel):
-    """What a server asks: the ``id`` under which the run waits for the answer, and what a person gets to read.
+    """A server's question: the ``id`` under which the run waits for the answer, and the text for the person.
 
-    The answer has to fit ``reply_schema``, if there is one. ``record`` is the idempotency key of the call that notes
-    in the journal what the server needs to go on; None if it needs nothing but the conversation.
+    The answer has to fit ``reply_schema``, if there is one. ``record`` is the idempotency key of the call that stores
+    in the journal what the server needs to continue; None if it needs nothing but the conversation.
     """
 
     id: str
@@ -164,7 +169,7 @@ class Question(JsonModel):
 
 
 class Answer(JsonModel):
-    """What became of a question: a reply, a refusal to reply, or nothing in time. ``number`` counts those of one call.
+    """The outcome of a question: a reply, a refusal, or a timeout. ``number`` counts the questions of one call.
 
     ``record`` is that of the question.
     """
@@ -175,11 +180,11 @@ class Answer(JsonModel):
 
 
 BUDGET_RULE = "budget/"
-"""The beginning of the rule by which a decision about a budget holds for all runs that wait for it."""
+"""The prefix of the rules of budget decisions, which apply to all runs that wait for the same budget."""
 
 
 class GrantRequest(JsonModel):
-    """``grant``: adds ``more`` to an account, whose grant of that ``number`` it is."""
+    """``grant``: adds ``more`` to an account, as its grant of that ``number``."""
 
     account: str
     number: int
@@ -187,14 +192,14 @@ class GrantRequest(JsonModel):
 
 
 class GrantResult(JsonModel):
-    """The result of ``grant``, which has none."""
+    """The empty result of ``grant``."""
 
 
 class ReplyRequest(JsonModel):
-    """The update ``reply``: the ``text`` of a person, ``by`` whom, to the question with the id ``to``.
+    """The update ``reply``: a person's ``text`` in reply to the question with the id ``to``; ``by`` is their name.
 
-    Without ``to`` it is the only question that waits in the run. ``declines``: the person refuses to answer a server's
-    question, perhaps with a text that says why.
+    Without ``to`` it answers the only pending question of the run. ``declines``: the person refuses to answer a
+    server's question; the text may give a reason.
     """
 
     text: str
@@ -204,16 +209,16 @@ class ReplyRequest(JsonModel):
 
     @property
     def problem(self) -> str | None:
-        """What makes it unacceptable for a history; None if nothing does."""
+        """Why the update is rejected; None if it is acceptable."""
         if not (self.text.strip() or self.declines) or byte_size(self.text) > MAX_MESSAGE:
             return f"a reply needs a text of 1 to {MAX_MESSAGE:,} bytes"
         if self.by is not None and not 0 < byte_size(self.by) <= MAX_NAME:
-            return f"the name of who replies needs 1 to {MAX_NAME} bytes"
+            return f"the name in 'by' must have 1 to {MAX_NAME} bytes"
         return None
 
 
 class AskPersonRequest(JsonModel):
-    """``ask_person``: what the ``member`` of a ``team`` (an id), a person, gets to read in turn ``turn``."""
+    """``ask_person``: compose the question for the ``member`` of a ``team`` (an id), a person, in turn ``turn``."""
 
     thread: Thread
     team: str
@@ -222,7 +227,7 @@ class AskPersonRequest(JsonModel):
     brief: SpeakerBrief | None = None
 
     def decision_id(self, run: str) -> str:
-        """The id under which the run with the id ``run`` waits for the reply."""
+        """The id of the decision for which the run ``run`` waits."""
         return decision_id(run, self.thread.head.id, self.member, str(self.turn))
 
 
@@ -233,7 +238,7 @@ class AskPersonResult(JsonModel):
 
 
 class CheckReplyRequest(JsonModel):
-    """``check_reply``: does a reply fit the schema of a ``member`` of a ``team`` (an id), or ``reply_schema``?"""
+    """``check_reply``: check a reply against the schema of a ``member`` of a ``team`` (an id), or ``reply_schema``."""
 
     thread: Thread
     text: Text

@@ -1,13 +1,13 @@
 """The errors of a run, by family (ARK: queries, common error types).
 
     BatonError
-    ├── ValidationError      InvalidInput · InvalidManifest · UnknownResource · NotCarriedOut
-    │                        ConditionFailed · FunctionFailed* · WrongPart
+    ├── ValidationError      InvalidInput · InvalidManifest · UnknownResource · NotCarriedOut · UnknownDecision
+    │                        ConditionFailed · FunctionFailed* · WrongPart · SchemaNotChecked
     ├── AuthenticationError  KeyMissing · KeyRefused · RightMissing · AuthorizationRequired
     ├── ModelError           ModelUnavailable* · ModelRejected · QuotaSpent · ContextTooLong · ContentFiltered
     │                        EmptyReply* · BrokenReply* · AnswerTooLong · OutputRejected · CircuitOpen
     │                        AgentUnavailable* · AgentRejected · AgentFailed
-    ├── ToolError            UnknownTool · BadArguments · ToolFailed · OutcomeUnknown · FilterFailed
+    ├── ToolError            UnknownTool · BadArguments · ToolFailed · OutcomeUnknown · FilterFailed · LeaseLost*
     ├── TimeoutError     MaxTurnsReached · MaxIterationsReached · QueryTimeout · ReplyOverdue · CallTimeout* · RunClosed
     ├── BudgetError          BudgetExceeded
     └── MemoryError          JournalLost · JournalUnavailable* · MemoryUnavailable* · MemoryRejected
@@ -21,6 +21,8 @@ from temporalio.exceptions import ApplicationError
 
 from ..resources.base import Dialect, JsonModel, JsonObject
 from ..resources.budget import Budget, OnExceeded
+from ..resources.query import Target
+from .message import TokenUsage
 from .text import truncate
 
 MAX_ERROR_TEXT = 2_000
@@ -36,7 +38,7 @@ class Cause(JsonModel):
 
 
 class BudgetReached(JsonModel):
-    """A budget that lets no further call begin: the id of its owner, the limit such as ``tokens``, what follows.
+    """A budget that is used up: the id of its owner, the limit that was reached, such as ``tokens``, and the action.
 
     With ``onExceeded: ask``: the ``account`` to which an approval grants ``more``, and its ``grants`` so far.
     """
@@ -54,12 +56,19 @@ class BudgetReached(JsonModel):
         return bool(self.on_exceeded == "ask" and self.account and self.more)
 
 
-class Failure(Cause):
-    """An error in a status: where it happened and, for a query's timeout, what went wrong before.
+class Refusal(JsonModel):
+    """A run that could not be pinned: its dialect, if it is not Baton's own, and the targets of its query."""
 
-    ``budget`` is the one that was reached, if it is an enclosing budget, whose owner fails as well. ``wait`` are the
-    seconds after which the call is tried, which has not begun because a circuit breaker is open.
-    ``dialect`` is that of a run that could not be pinned.
+    dialect: Dialect | None = None
+    targets: tuple[Target, ...] = ()
+
+
+class Failure(Cause):
+    """An error in a status: where it happened and, for a query's timeout, its probable cause.
+
+    ``budget`` is the reached budget, if it is an enclosing one, whose owner fails as well. ``wait`` is the number of
+    seconds after which a call is retried that an open circuit breaker has prevented. ``refusal`` describes a run that
+    could not be pinned.
     """
 
     target: str | None = None
@@ -68,7 +77,7 @@ class Failure(Cause):
     cause: Cause | None = None
     budget: BudgetReached | None = None
     wait: float | None = None
-    dialect: Dialect | None = None
+    refusal: Refusal | None = None
 
     def in_turn(self, member: str, turn: int) -> "Failure":
         """The failure with the member of a team, and its turn, in which it happened."""
@@ -83,15 +92,15 @@ class Failure(Cause):
         return self.model_copy(update={"target": target})
 
     def caused_by(self, cause: Cause) -> "Failure":
-        """The failure of a query at its timeout, with what went wrong before."""
+        """The failure of a query at its timeout, with its probable cause."""
         return self.model_copy(update={"cause": cause})
 
     def without_wait(self) -> "Failure":
-        """The failure of a call that is not tried again."""
+        """The failure of a call that is not retried."""
         return self.model_copy(update={"wait": None})
 
     def declined(self, reason: str) -> "Failure":
-        """The failure of a call after a person has refused to raise the budget that asks."""
+        """The failure of a call after a person has refused to raise its budget."""
         text = f"{self.message}; the budget was not raised. {reason}".rstrip()
         stopped = self.budget.model_copy(update={"on_exceeded": "stop"}) if self.budget else None
         return self.model_copy(update={"budget": stopped, "message": text})
@@ -103,7 +112,11 @@ class BatonError(ApplicationError):
     family: ClassVar[str] = "BatonError"
     retryable: ClassVar[bool] = False
     outage: bool = False
-    """Whether the other side has failed: it can't be reached, gives no answer in time, or says that it has failed."""
+    """Whether the server failed: it is unreachable, gave no answer in time, or reported a failure of its own."""
+    unsent: bool = False
+    """Whether the request did not reach the server, or was refused there: it had no effect and costs nothing."""
+    usage: TokenUsage | None
+    """The usage of the failed call, if the server reports it."""
 
     def __init__(
         self,
@@ -112,8 +125,12 @@ class BatonError(ApplicationError):
         retryable: bool | None = None,
         retry_after: timedelta | None = None,
         outage: bool | None = None,
+        unsent: bool | None = None,
+        usage: TokenUsage | None = None,
     ) -> None:
         self.outage = type(self).outage if outage is None else outage
+        self.unsent = type(self).unsent if unsent is None else unsent
+        self.usage = usage
         super().__init__(
             truncate(message, 10 * MAX_ERROR_TEXT),  # truncated further when it is stored, after secrets are removed
             self.family,
@@ -143,12 +160,14 @@ class ValidationFault(BatonError):
     """The input or a manifest is wrong."""
 
     family = "ValidationError"
+    unsent = True
 
 
 class AuthenticationFault(BatonError):
     """A key is missing or was rejected."""
 
     family = "AuthenticationError"
+    unsent = True
 
 
 class ModelFault(BatonError):
@@ -173,6 +192,7 @@ class BudgetFault(BatonError):
     """A budget is used up."""
 
     family = "BudgetError"
+    unsent = True
 
 
 class MemoryFault(BatonError):
@@ -182,7 +202,7 @@ class MemoryFault(BatonError):
 
 
 class InvalidInput(ValidationFault):
-    """The input of a run is not what its workflow takes."""
+    """The input of a run does not match its workflow's input type."""
 
 
 class InvalidManifest(ValidationFault):
@@ -193,20 +213,30 @@ class UnknownResource(ValidationFault):
     """A run needs a resource that is neither in its input nor among the worker's manifests."""
 
 
+class UnknownDecision(ValidationFault):
+    """No decision with that id is or was pending in the run."""
+
+
 class NotCarriedOut(ValidationFault):
     """A manifest uses a field that is valid but not supported yet."""
 
 
 class ConditionFailed(ValidationFault):
-    """A condition can't be evaluated, or gives neither true nor false."""
+    """A condition can't be evaluated, or its result is no boolean."""
 
 
 class FunctionFailed(ValidationFault):
     """A registered function failed, or returned a wrong value."""
 
+    unsent = False
+
 
 class WrongPart(ValidationFault):
     """The output of a referee, a moderator or a judge does not have the required form."""
+
+
+class SchemaNotChecked(ValidationFault):
+    """The worker can't run the process that validates values against schemas, or it has crashed."""
 
 
 class KeyMissing(AuthenticationFault):
@@ -218,15 +248,19 @@ class KeyRefused(AuthenticationFault):
 
 
 class RightMissing(AuthenticationFault):
-    """The ServiceAccount of a run has no right to what it needs."""
+    """The ServiceAccount of a run lacks a right that the run needs."""
 
 
 class AuthorizationRequired(AuthenticationFault):
     """An agent of an A2AServer waits for an authorization."""
 
+    unsent = False
+
 
 class ModelRejected(ModelFault):
     """The model's server rejected the request."""
+
+    unsent = True
 
 
 class ModelUnavailable(ModelFault):
@@ -238,21 +272,29 @@ class ModelUnavailable(ModelFault):
 class QuotaSpent(ModelFault):
     """The quota of the key's account is used up."""
 
+    unsent = True
+
 
 class ContextTooLong(ModelFault):
     """The conversation doesn't fit into the model's context."""
+
+    unsent = True
 
 
 class ContentFiltered(ModelFault):
     """The model, or a content filter of its server, refused to answer."""
 
+    unsent = True
+
 
 class AnswerTooLong(ModelFault):
-    """The model's answer was cut at its limit of tokens, and what is there is of no use; or it never ends."""
+    """The model's answer was cut off at its token limit and is unusable, or it is endless."""
 
 
 class CircuitOpen(ModelFault):
-    """A call did not begin, because the circuit breaker of a model or a server is open."""
+    """A call was not started because the circuit breaker of a model or a server is open."""
+
+    unsent = True
 
 
 class EmptyReply(ModelFault):
@@ -272,17 +314,19 @@ class OutputRejected(ModelFault):
 
 
 class AgentUnavailable(ModelFault):
-    """What executes an agent elsewhere can't be reached, or is overloaded."""
+    """The server that executes an agent is unreachable or overloaded."""
 
     retryable = outage = True
 
 
 class AgentRejected(ModelFault):
-    """What executes an agent elsewhere refuses the request."""
+    """The server that executes an agent rejected the request."""
+
+    unsent = True
 
 
 class AgentFailed(ModelFault):
-    """An agent that is executed elsewhere has failed, was canceled there, or gave what can't be read."""
+    """An agent that is executed elsewhere has failed, was canceled there, or returned an unreadable answer."""
 
 
 class ToolFailed(ToolFault):
@@ -306,11 +350,17 @@ class NotApproved(ToolFault):
 
 
 class FilterFailed(ToolFault):
-    """A tool has answered, and one of its functions can't be applied to the answer."""
+    """A tool answered, but one of its functions can't be applied to the answer."""
 
 
 class OutcomeUnknown(ToolFault):
-    """A call that must not be repeated was interrupted, as by the end of a worker; it may have been carried out."""
+    """A call that must not be repeated was interrupted, such as by a worker crash; it may have been executed."""
+
+
+class LeaseLost(ToolFault):
+    """A request was not sent because another worker has taken over the call: this one did not renew its lease."""
+
+    retryable = True
 
 
 class MaxTurnsReached(TimeoutFault):
@@ -340,23 +390,25 @@ class CallTimeout(TimeoutFault):
 
 
 class BudgetExceeded(BudgetFault):
-    """A call was not begun, because it could exceed a budget."""
+    """A call was not started because it could exceed a budget."""
 
 
 class JournalUnavailable(MemoryFault):
-    """The journal can't be reached; or, without a retry, its database refuses a statement."""
+    """The journal is unreachable; or, without a retry, its database rejects a statement."""
 
     retryable = True
 
 
 class MemoryUnavailable(MemoryFault):
-    """The service of a Memory can't be reached, is overloaded or failed."""
+    """The service of a Memory is unreachable, overloaded or failed."""
 
     retryable = True
 
 
 class MemoryRejected(MemoryFault):
-    """The service of a Memory refuses a request, or gives what is no conversation."""
+    """The service of a Memory rejected a request, or returned something other than a conversation."""
+
+    unsent = True
 
 
 class JournalLost(MemoryFault):

@@ -1,4 +1,4 @@
-"""The inputs of the workflows, and the state that a run hands to the run that continues it."""
+"""The inputs of the workflows, and the state that a run passes to its successor at continue-as-new."""
 
 from datetime import datetime
 from typing import Annotated, Literal, Self
@@ -7,10 +7,11 @@ from pydantic import Field, model_validator
 
 from ..resources.base import JsonModel, JsonObject
 from ..resources.query import TargetType
-from .control_messages import Pause
+from .control_messages import Pause, SteerRequest
 from .decisions import DecisionsState
 from .errors import Failure
 from .message import Head, Message, RowRange, TokenUsage
+from .panel import SpeakerRole
 from .requests import AskModelResult, ConversationItem, EvaluateResult, Pinned, RecallResult
 from .trace import OpenSpan
 from .turn import StopReason, Thread, TurnResult
@@ -27,14 +28,14 @@ class StopRequest(JsonModel):
 
 
 class InboxState(JsonModel):
-    """Messages from people that are not in the conversation yet, and since when and by whom the run is paused."""
+    """Messages from people that are not in the conversation yet, and the pause of the run, if any."""
 
     pause: Pause | None = None
-    waiting: tuple[Message, ...] = ()
+    waiting: tuple[SteerRequest, ...] = ()
 
 
 class CallOutcome(JsonModel):
-    """The result of a tool call, in the rows after ``after`` up to ``head``; without ``head`` it is not written yet."""
+    """The result of a tool call, stored in the rows after ``after`` up to ``head``; without ``head`` not stored yet."""
 
     message: Message
     after: Head
@@ -43,7 +44,7 @@ class CallOutcome(JsonModel):
 
     @property
     def item(self) -> ConversationItem:
-        """What joins the conversation."""
+        """The item to append to the conversation."""
         return RowRange(after=self.after, to=self.head) if self.head else self.message
 
 
@@ -51,10 +52,11 @@ class AgentState(JsonModel):
     """An agent in the middle of its turn.
 
     ``model_calls`` counts its model calls and ``rejected`` its answers that did not fit the output schema. ``reply`` is
-    the last reply if some of its tool calls are not done yet; ``done`` counts those that are. All messages of the turn
-    are in the conversation up to ``head``; ``messages`` are the latest of them; with ``cut`` there are earlier ones.
-    ``outcomes`` are those of calls, by their number, that are done while others of the same message wait for a person.
-    ``span`` is that of the turn, where traces are reported.
+    the last reply if some of its tool calls are not finished; ``done`` counts those that are. The messages of the turn
+    are in the conversation up to ``head``, without those that are ``pending``; ``messages`` are the latest of them;
+    ``cut`` means there are earlier ones.
+    ``outcomes`` are those of finished calls, by call number, while other calls of the same message wait for a person.
+    ``span`` is the span of the turn, if the run is traced.
     """
 
     kind: Literal["agent"]
@@ -64,12 +66,19 @@ class AgentState(JsonModel):
     reply: AskModelResult | None = None
     done: int = 0
     ends: bool = False
+    pending: tuple[ConversationItem, ...] = ()
     messages: tuple[Message, ...] = ()
     cut: bool = False
     usage: TokenUsage = TokenUsage()
     answer: str | None = None
     outcomes: dict[int, CallOutcome] = {}
     span: OpenSpan | None = None
+
+
+class ToolState(JsonModel):
+    """A tool that is used by itself, while the call waits for a person."""
+
+    kind: Literal["tool"]
 
 
 class TeamState(JsonModel):
@@ -95,8 +104,9 @@ class PanelProgress(JsonModel):
     """The state of a panel whose own messages begin after ``begun``.
 
     ``waiting`` are the indexes of the members that have yet to speak in ``round``; ``criticized`` is the last round
-    with a critique; ``done`` tells that the moderator has ended the debate; ``warned`` are the members for which a
-    warning was logged that they return no text.
+    with a critique; ``done``: the moderator has ended the debate; ``warned`` are the members for which the log has the
+    warning that they return no text. ``judged``: the judge has spoken. ``speaking`` is the role of the speaker during
+    whose turn the run has continued as new; a member is the first one in ``waiting``.
     """
 
     begun: Head
@@ -105,12 +115,18 @@ class PanelProgress(JsonModel):
     criticized: int = 0
     done: bool = False
     warned: tuple[str, ...] = ()
+    judged: bool = False
+    speaking: SpeakerRole | None = None
 
 
 class ParallelState(JsonModel):
-    """The state of a parallel team of which some members have yet to finish; all of them began after ``before``."""
+    """The state of a parallel team of which some members have yet to finish; all of them began after ``before``.
+
+    ``spoken`` are the indexes of those that have finished.
+    """
 
     before: Head
+    spoken: tuple[int, ...] = ()
     answer: str = ""
     failed: int = 0
     failure: Failure | None = None
@@ -119,8 +135,8 @@ class ParallelState(JsonModel):
 class QueryState(JsonModel):
     """A query with the results of its targets so far, by their index; ``until`` is its deadline.
 
-    ``recalled`` is its place in the conversation that it goes on with, and ``turn`` the state of the turn that it takes
-    itself.
+    ``recalled`` is its place in the conversation that it continues, and ``turn`` the state of an agent's turn that it
+    takes itself.
     """
 
     kind: Literal["query"]
@@ -130,11 +146,11 @@ class QueryState(JsonModel):
     turn: AgentState | None = None
 
 
-State = Annotated[AgentState | TeamState | QueryState, Field(discriminator="kind")]
+State = Annotated[AgentState | ToolState | TeamState | QueryState, Field(discriminator="kind")]
 
 
 class Continuation(JsonModel):
-    """All that the next run needs.
+    """The whole state of a run at continue-as-new.
 
     ``since`` is the start of the first run. The names of these fields are stored in histories.
     """
@@ -151,8 +167,8 @@ class Continuation(JsonModel):
 class QueryInput(JsonModel):
     """The input of the workflow ``query``: ``{"spec": {...}}`` or ``{"name": "..."}``.
 
-    ``resources`` are manifests that come with the query, ``session`` the first values of the session. After
-    continue-as-new, ``carried`` stands in place of them.
+    ``resources`` are inline manifests, ``session`` the initial values of the session. After continue-as-new,
+    ``carried`` replaces them.
     """
 
     name: str | None = None
@@ -163,7 +179,7 @@ class QueryInput(JsonModel):
     carried: Continuation | None = None
 
     @model_validator(mode="after")
-    def _something_to_ask(self) -> Self:
+    def _spec_or_name(self) -> Self:
         if self.name is None and self.spec is None:
             raise ValueError('a query needs {"spec": {...}} or {"name": "..."}')
         return self
@@ -176,11 +192,12 @@ class QueryInput(JsonModel):
 class TurnInput(JsonModel):
     """The input of the workflows ``agent``, ``model`` and ``tool``, and of every strategy.
 
-    A client gives ``{"team": "name", "input": "text"}`` (or ``agent``, ``model``, ``tool``), and may add ``resources``
-    (manifests) and ``session`` (values). A parent workflow gives the name and the ``thread`` of the turn, and the
-    beginning of the ``question``, to be shown; ``stop`` and ``pause`` where it was asked for them before. It reads the
-    result of a turn that failed from the failure of the run. After continue-as-new, ``carried`` stands in place of the
-    input.
+    A client passes ``{"team": "name", "input": "text"}`` (or ``agent``, ``model``, ``tool``), optionally with
+    ``resources`` (inline manifests) and ``session`` (values). A parent workflow passes the name, the ``thread`` of the
+    turn, the beginning of the ``question`` for display, and ``stop`` and ``pause`` if it has received such requests.
+    To an agent that is a member of a team it passes what is ``pinned`` for it, the number of the ``turn``, and the
+    limit of ``turns``. It reads the result of a failed turn from the failure of the run. After continue-as-new,
+    ``carried`` replaces the input.
     """
 
     team: str | None = None
@@ -195,11 +212,14 @@ class TurnInput(JsonModel):
     question: str | None = None
     stop: StopRequest | None = None
     pause: Pause | None = None
+    pinned: Pinned | None = None
+    turn: int | None = None
+    turns: int | None = None
     carried: Continuation | None = None
 
     @model_validator(mode="after")
-    def _somebody_and_something(self) -> Self:
-        if sum(each is not None for each in self._named().values()) != 1:
+    def _one_target_and_an_input(self) -> Self:
+        if sum(name is not None for name in self._named().values()) != 1:
             raise ValueError('a turn needs one of {"team": "name"}, {"agent": …}, {"model": …} and {"tool": …}')
         if self.carried is None and (self.input is None) == (self.thread is None):
             raise ValueError('a turn needs {"input": "text"}')
@@ -215,13 +235,15 @@ class TurnInput(JsonModel):
             namespace=self.namespace,
             thread=self.thread,
             question=self.question,
+            turn=self.turn,
+            turns=self.turns,
             carried=carried,
         ).without_defaults
 
     def for_child(
         self, session: JsonObject, stop: StopRequest | None, pause: Pause | None, question: str
     ) -> "TurnInput":
-        """The input of a child workflow, with what its parent was asked for until now."""
+        """The input of a child workflow, with the requests that its parent has received until now."""
         own = {"session": session, "stop": stop, "pause": pause, "question": question or None}
         return self.model_copy(update=own).without_defaults
 
@@ -230,7 +252,7 @@ class TurnInput(JsonModel):
 
     @property
     def kind(self) -> TargetType:
-        """Which of the four is given."""
+        """The kind of the target."""
         return next(kind for kind, name in self._named().items() if name is not None)
 
     @property

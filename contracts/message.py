@@ -1,4 +1,4 @@
-"""Messages of a conversation: text, tool calls, token usage; places in a conversation; the last of many messages."""
+"""Messages of a conversation: text, tool calls, token usage; places in a conversation; the latest messages."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -13,8 +13,8 @@ from .text import MAX_MESSAGE, Count, Text, byte_size, truncate
 class CallExtra(JsonModel):
     """The field ``extra_content`` of a tool call, such as Gemini's thought signature.
 
-    ``model`` is the model that has added it, with its server: no other model gets it. ``content`` is a JSON object as
-    text, as the server wrote it.
+    ``model`` is the model that added it, with its server: it is sent to no other model. ``content`` is a JSON object as
+    text, exactly as the server sent it.
     """
 
     model: Text
@@ -22,11 +22,11 @@ class CallExtra(JsonModel):
 
 
 class PersonDecision(JsonModel):
-    """A decision: whether a call is carried out, or what a person has replied to a question, by whom and when.
+    """A decision: whether a call is executed, or what a person replied to a question, by whom and when.
 
-    ``how``: by a ``person``, by a ``timeout``, or as ``remembered`` from an earlier decision of ``by``. ``arguments``
-    is JSON text, where the person has changed the arguments. ``remember``: it holds for all calls of that tool in the
-    run from then on. ``text`` is a reply; a question that nobody has replied to in time is not ``approved``.
+    ``how``: by a ``person``, by a ``timeout``, or ``remembered`` from an earlier decision of ``by``. ``arguments`` is
+    JSON text, set if the person changed the arguments. ``remember``: the decision applies to all later calls of that
+    tool in the run. ``text`` is a reply; a question without a reply in time is not ``approved``.
     """
 
     approved: bool
@@ -39,16 +39,16 @@ class PersonDecision(JsonModel):
     text: Text | None = None
 
     def to_remember(self) -> "PersonDecision":
-        """Who has decided what and when, without what may be long; the text of a reply stands in its message."""
+        """Who decided what and when, without long fields; the text of a reply is stored in its message."""
         text = None if self.text is None else ""
         return self.model_copy(update={"arguments": None, "text": text})
 
     def for_others(self) -> "PersonDecision":
-        """The same decision about other calls, whose arguments nobody has changed."""
+        """The same decision for other calls, with their own arguments."""
         return self.model_copy(update={"how": "remembered", "arguments": None})
 
     def taken_at(self, at: datetime) -> "PersonDecision":
-        """The same decision, which is applied again at that time."""
+        """The same decision, applied again at that time."""
         return self.model_copy(update={"at": at})
 
     def with_arguments(self, arguments: str) -> "PersonDecision":
@@ -61,18 +61,25 @@ class PersonDecision(JsonModel):
 
 
 MAX_RECENT = 16_000
-"""Bytes of older messages, from before a team's latest turn, in its status and its result.
+"""Bytes of messages from before a team's latest turn in its status and its result.
 
-At continue-as-new they are copied twice more into the input of the next run. 4,000 would save 108 bytes of history a
+At continue-as-new they are copied twice more into the input of the next run. 4,000 would save 108 bytes of history per
 turn, but clients read the conversation of a short team in its result.
 """
+
+
+MAX_PREVIEW = 500
+"""Bytes of a tool's result, and of the arguments of a call, that a workflow's history holds."""
+
+MAX_STEP = 2_000
+"""Bytes of the text of an answer that calls tools, and of the arguments of all its calls, that a history holds."""
 
 
 class TokenUsage(JsonModel):
     """Tokens as counted by the model's server, and calls of models and tools (ARK: queries, token usage metrics).
 
     ``cached_tokens`` are prompt tokens served from the provider's cache; ``prompt_tokens`` includes them.
-    ``cost`` is in US dollars, of those models whose price is known.
+    ``cost`` is in US dollars, for models whose price is known.
     """
 
     prompt_tokens: Count = 0
@@ -85,11 +92,16 @@ class TokenUsage(JsonModel):
 
     def __add__(self, other: "TokenUsage") -> "TokenUsage":
         total = {name: getattr(self, name) + getattr(other, name) for name in _COUNTED}
-        costs = [each for each in (self.cost, other.cost) if each is not None]
+        costs = [cost for cost in (self.cost, other.cost) if cost is not None]
         return TokenUsage(**total, **({"cost": round(sum(costs), 9)} if costs else {}))
 
+    @property
+    def whole(self) -> JsonObject:
+        """All counts as JSON, also those that are 0; the cost, if the price of a model is known."""
+        return (TokenUsage() + self).model_dump(mode="json")
+
     def with_cost(self, cost: float) -> "TokenUsage":
-        """The same counts with what they have cost, in US dollars."""
+        """The same counts with their cost in US dollars."""
         return self.model_copy(update={"cost": cost})
 
 
@@ -97,7 +109,7 @@ _COUNTED = tuple(name for name in TokenUsage.model_fields if name != "cost")
 
 
 class ToolCall(JsonModel):
-    """A tool call. ``arguments`` is JSON text as the model wrote it, maybe invalid; ``extra`` is for its model only."""
+    """A tool call. ``arguments`` is the model's JSON text, possibly invalid; ``extra`` is sent to its model only."""
 
     id: Text
     name: Text
@@ -105,18 +117,22 @@ class ToolCall(JsonModel):
     extra: CallExtra | None = None
 
     def with_arguments(self, arguments: str) -> "ToolCall":
-        """The call with other arguments, such as those that a person has changed."""
+        """The call with other arguments, such as those changed by a person."""
         return self.model_copy(update={"arguments": arguments})
 
+    def preview(self, limit: int) -> "ToolCall":
+        """The call without its extra, and with at most ``limit`` bytes of its arguments."""
+        return self.model_copy(update={"arguments": truncate(self.arguments, limit), "extra": None})
+
     def result_message(self, text: str, decision: PersonDecision | None = None, fence: str | None = None) -> "Message":
-        """A tool message with a result that was not made by a tool, such as an error."""
+        """A tool message with a result that no tool has returned, such as an error."""
         return Message(
             role="tool", content=text, name=self.name, tool_call_id=self.id, decision=decision, fence=fence
         ).without_defaults
 
 
 class SecretPlaceholder(JsonModel):
-    """A place in a text for a secret parameter; the worker inserts its value just before the text is used."""
+    """A placeholder for a secret parameter in a text; the worker inserts the value just before the text is used."""
 
     at: int
     length: int
@@ -124,7 +140,7 @@ class SecretPlaceholder(JsonModel):
 
 
 class RemoteTask(JsonModel):
-    """What a server of agents calls the place of a message: for the next message of ``agent`` (the id of an Agent).
+    """An agent server's ids for the place of a message, needed for the next message to ``agent`` (the id of an Agent).
 
     ``context`` is A2A's contextId, ``task`` its taskId, if there is a task, and ``state`` the state of that task, such
     as ``completed`` or ``input-required``.
@@ -147,13 +163,13 @@ PanelMessageKind = Literal["contribution", "critique", "decision", "verdict", "d
 class Message(JsonModel):
     """One message of a conversation, with the roles of OpenAI's chat completions.
 
-    ``name`` is the agent (role ``assistant``) or the tool (role ``tool``) that the message is from; ``model`` is what
-    the server called the model. ``blanks`` are the places in ``content`` for secrets. ``part`` tells what the
-    message is in a panel or a debate, and ``round``, from 1, in which round. ``remote`` is for agents of A2AServers.
-    ``fence`` marks a tool's answer that is untrusted: a model reads it between two lines with this mark; people read
-    ``content`` as it is. ``decision`` is what was decided about the tool call that it answers. ``summarizes`` marks a
-    summary of the conversation from its beginning up to that depth: it is read in place of those messages by those
-    whose context window says so, and by nobody else.
+    ``name`` is the agent (role ``assistant``) or the tool (role ``tool``) that the message is from; ``model`` is the
+    model's name as reported by the server. ``blanks`` are the placeholders for secrets in ``content``. ``part`` is the
+    message's kind in a panel or a debate, and ``round`` its round, from 1. ``remote`` is for agents of A2AServers.
+    ``fence`` marks an untrusted tool result: a model reads it between two lines with this mark; people read ``content``
+    unchanged. ``decision`` is the decision about the tool call that it answers. ``summarizes`` marks a summary of the
+    conversation from its beginning up to that depth: only agents whose context window uses summaries read it, in place
+    of those messages.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -188,16 +204,16 @@ class Message(JsonModel):
 
     @property
     def without_placeholders(self) -> "Message":
-        """The message as people read it: with the names of secrets, which nobody fills in any more."""
+        """The message as people read it: with the names of secrets, whose values are never inserted."""
         return self.model_copy(update={"blanks": ()}) if self.blanks else self
 
     @property
     def without_fence(self) -> "Message":
-        """The message for anybody but a model."""
+        """The message for any reader but a model."""
         return self.model_copy(update={"fence": None})
 
     def named(self, name: str) -> "Message":
-        """The message as that of an agent or a tool with this name."""
+        """The message under the name of an agent or a tool."""
         return self.model_copy(update={"name": name})
 
     def with_usage(self, usage: TokenUsage | None) -> "Message":
@@ -208,6 +224,21 @@ class Message(JsonModel):
         """The message with another text."""
         return self.model_copy(update={"content": content})
 
+    @property
+    def in_history(self) -> "Message":
+        """The message as the history of a workflow holds it; the journal has all of it.
+
+        An answer is truncated to ``MAX_MESSAGE`` bytes: people read it there, and it is the last one of its turn. Of
+        what a turn has any number of, tools' results and answers that call tools, there is a preview.
+        """
+        if self.role == "tool":
+            return self.truncated(MAX_PREVIEW)
+        if not self.tool_calls:
+            return self.truncated()
+        share = min(MAX_PREVIEW, MAX_STEP // len(self.tool_calls))
+        calls = tuple(call.preview(share) for call in self.tool_calls)
+        return self.model_copy(update={"content": truncate(self.content, MAX_STEP), "tool_calls": calls})
+
     def truncated(self, limit: int = MAX_MESSAGE) -> "Message":
         """The message without extras of calls, its texts truncated to equal shares of ``limit`` bytes if larger."""
         if any(call.extra for call in self.tool_calls):
@@ -216,9 +247,7 @@ class Message(JsonModel):
         if self.length <= limit and self.byte_size <= limit:
             return self
         share = limit // (1 + len(self.tool_calls))
-        calls = tuple(
-            call.model_copy(update={"arguments": truncate(call.arguments, share)}) for call in self.tool_calls
-        )
+        calls = tuple(call.preview(share) for call in self.tool_calls)
         return self.model_copy(update={"content": truncate(self.content, share), "tool_calls": calls})
 
 
@@ -256,13 +285,13 @@ MESSAGE_OVERHEAD = 300
 
 def latest_within(messages: Iterable[Message], limit: int = MAX_MESSAGE) -> tuple[Message, ...]:
     """The last messages, as many as fit into ``limit`` bytes; at least the last one, truncated to fit."""
-    kept: list[Message] = []
+    fitting: list[Message] = []
     for message in reversed(tuple(messages)):
-        if kept and limit < message.byte_size:
+        if fitting and limit < message.byte_size:
             break
-        kept.append(message.truncated(limit))
+        fitting.append(message.truncated(limit))
         limit -= message.byte_size + MESSAGE_OVERHEAD
-    return tuple(reversed(kept))
+    return tuple(reversed(fitting))
 
 
 def recent_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -271,7 +300,7 @@ def recent_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def last_spoken(messages: Iterable[Message]) -> Message | None:
-    """The message that counts as the answer: the last one with a text from an assistant, not from a tool."""
+    """The answer among the messages: the last one with a text from an assistant, not from a tool."""
     spoken = [message for message in messages if message.role == "assistant" and message.content]
     return spoken[-1] if spoken else None
 

@@ -37,15 +37,15 @@ class Contribution(JsonModel):
 def contributions_in(messages: Iterable[Message]) -> tuple[Contribution, ...]:
     """The contributions among the messages, without stances."""
     return tuple(
-        Contribution(round=each.round or 1, agent_name=each.name or "", text=each.content)
-        for each in messages
-        if each.part == "contribution"
+        Contribution(round=message.round or 1, agent_name=message.name or "", text=message.content)
+        for message in messages
+        if message.part == "contribution"
     )
 
 
 def format_transcript(entries: Iterable[Contribution]) -> str:
     """Contributions as text, one line ``[round N] name: text`` each."""
-    return "\n".join(f"[round {each.round}] {each.agent_name}: {each.text}" for each in entries)
+    return "\n".join(f"[round {entry.round}] {entry.agent_name}: {entry.text}" for entry in entries)
 
 
 class RefereeOutput(JsonModel):
@@ -62,7 +62,7 @@ class Critique(JsonModel):
 
 
 class Decision(JsonModel):
-    """A moderator's decision at the start of a round: who speaks, on what, and whether the debate ends after it."""
+    """A moderator's decision at the start of a round: the speakers, the topic, and whether the debate ends after it."""
 
     next_speakers: tuple[str, ...]
     briefing: str | None = None
@@ -144,10 +144,9 @@ SpeakerRole = Literal["member", "referee", "moderator", "judge", "synthesizer"]
 class SpeakerBrief(JsonModel):
     """A speaker's place in a panel.
 
-    From it the worker writes the prompt that the speaker reads in place of the conversation.
-    ``team`` is the id of the panel's manifest, ``part`` the role of the speaker, ``member_index`` the index of
-    a member. The panel's own messages begin after depth ``begun``. ``hidden`` keeps the speaker's words from those
-    who watch the run.
+    From it the worker composes the prompt that the speaker reads instead of the conversation. ``team`` is the id of the
+    panel's manifest, ``part`` the role of the speaker, ``member_index`` the index of a member. The panel's own messages
+    begin after depth ``begun``. ``hidden`` hides the speaker's live text from clients that watch the run.
     """
 
     team: str
@@ -160,7 +159,7 @@ class SpeakerBrief(JsonModel):
 
 
 class BriefRequest(JsonModel):
-    """``brief``: write the prompt of a team that is a member of a panel, as the question of a new conversation."""
+    """``brief``: compose the prompt of a team that is a member of a panel, as the question of a new conversation."""
 
     thread: Thread
     brief: SpeakerBrief

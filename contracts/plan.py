@@ -1,5 +1,6 @@
 """Plans: what a workflow needs to know of the manifests, without prompts, schemas and addresses."""
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -18,7 +19,7 @@ from .decisions import QuestionsPlan
 class TeamMember(JsonModel):
     """A member that is a team; ``strategy`` is its workflow type.
 
-    ``joins`` tells which of its messages the parent's members read.
+    ``joins`` selects which of its messages the parent's members read.
     """
 
     kind: Literal["team"]
@@ -38,10 +39,10 @@ class ActivityMember(JsonModel):
 
 
 class HumanMember(JsonModel):
-    """A member that is a person, who has ``timeout`` seconds to reply, or all the time.
+    """A member that is a person, who has ``timeout`` seconds to reply, or no limit.
 
-    Without a reply in time, the turn is skipped if it ``skips``, and else fails. A reply that is ``checked`` has to fit
-    the schema in the manifest.
+    Without a reply in time, the turn is skipped (``skips``) or fails. With ``checked``, a reply has to fit the schema
+    in the manifest.
     """
 
     kind: Literal["human"]
@@ -55,9 +56,9 @@ class HumanMember(JsonModel):
 class ConversationPlan(JsonModel):
     """The conversation that a query continues.
 
-    Without an ``id`` it is named like the run. ``memory`` is the name of the Memory in ``namespace`` that keeps it, and
-    empty where none is named. If there is such a manifest (``remote``), the conversation is kept at its address, and
-    ``on_error`` says what becomes of the query if it can't be read; otherwise the journal keeps it.
+    Without an ``id`` it is named like the run. ``memory`` is the name of the Memory in ``namespace`` that stores it, or
+    empty. If there is such a manifest (``remote``), the conversation is stored at its address, and ``on_error`` says
+    whether the query fails if it can't be read; otherwise the journal stores it.
     """
 
     id: str
@@ -68,12 +69,12 @@ class ConversationPlan(JsonModel):
 
     @property
     def key(self) -> dict[str, str]:
-        """The names under which the journal keeps it."""
+        """The key under which the journal stores it."""
         return {"namespace": self.namespace, "memory": self.memory, "id": self.id}
 
 
 class DelegatePlan(JsonModel):
-    """Whom a tool asks: an agent or a team, which the workflow type ``workflow`` runs."""
+    """The agent or team that a tool delegates to, run by the workflow type ``workflow``."""
 
     kind: Literal["agent", "team"]
     name: str
@@ -84,8 +85,8 @@ class DelegatePlan(JsonModel):
 class ApprovalPlan(JsonModel):
     """Calls of a tool may need human approval, for which they wait ``timeout`` seconds, or without a limit.
 
-    ``rule`` is the id of the tool's manifest, or the name of a built-in tool. After the timeout a call ``proceeds``, or
-    is rejected.
+    ``rule`` is the id of the tool's manifest, or the name of a built-in tool. After the timeout a call is executed
+    (``proceeds``) or rejected.
     """
 
     rule: str
@@ -94,10 +95,10 @@ class ApprovalPlan(JsonModel):
 
 
 class ToolPlan(JsonModel):
-    """A tool of an agent: what to do if it fails, its timeout in seconds, and whether what it answers is untrusted.
+    """A tool of an agent: its error handling, its timeout in seconds, and whether its results are untrusted.
 
-    ``asks`` is whom it asks, if it does so in a child run; with ``approval``, its calls may need human approval;
-    with ``questions``, its server may ask a person.
+    ``asks`` is the agent or team that it delegates to in a child run; with ``approval``, its calls may need human
+    approval; with ``questions``, its server may ask a person.
     """
 
     name: str
@@ -112,9 +113,9 @@ class ToolPlan(JsonModel):
 class AgentPlan(JsonModel):
     """An agent, or a model that is called directly: that is an agent without prompt and tools.
 
-    ``models`` are the names of its model and of the fallback models, in order; ``model_timeout`` are the seconds that
-    the slowest of them may take for an answer, if one has a timeout. ``default_agent`` is the id of a default
-    agent, which has no manifest. ``engine`` is the name of what executes it elsewhere, within ``timeout`` seconds;
+    ``models`` are the names of its model and of the fallback models, in order; ``model_timeout`` is the longest of
+    their timeouts in seconds, if any has one. ``default_agent`` is the id of a default agent, which has no manifest.
+    ``engine`` is the name of the manifest that executes it elsewhere, within ``timeout`` seconds;
     then there are no models, and with ``questions`` it may ask a person.
     """
 
@@ -134,11 +135,11 @@ class AgentPlan(JsonModel):
     questions: QuestionsPlan | None = None
 
     def tool(self, name: str) -> ToolPlan:
-        """Its tool of that name; one that a model has made up has the usual settings."""
+        """Its tool of that name; a name invented by a model gets the default settings."""
         return next((tool for tool in self.tools if tool.name == name), ToolPlan(name=name))
 
     def of_default_agent(self, agent_id: str) -> "AgentPlan":
-        """The plan as that of a default agent with this id."""
+        """The plan for a default agent with this id."""
         return self.model_copy(update={"default_agent": agent_id})
 
     @property
@@ -171,7 +172,7 @@ class EdgePlan(JsonModel):
 
 
 class SelectorPlan(JsonModel):
-    """The models of a selector, with its fallbacks in order, and whether it can end the team."""
+    """The model and fallback models of a selector, in order, and whether it can end the team."""
 
     models: tuple[str, ...]
     model_timeout: float | None = None
@@ -194,8 +195,8 @@ class PanelPlan(JsonModel):
 class TeamPlan(JsonModel):
     """A team: its strategy, members and limits. What ``max_turns`` counts depends on the strategy.
 
-    It is ``bounded_by_default`` if ``max_turns`` is not from its manifest, but because nothing else bounds the run. In
-    the ``dialect`` of ARK it ends there as in ARK.
+    ``bounded_by_default``: ``max_turns`` is not from its manifest but a default, because nothing else bounds the run.
+    In ARK's ``dialect``, reaching it ends the team as in ARK.
     """
 
     kind: Literal["discussion"]
@@ -227,7 +228,7 @@ class TeamPlan(JsonModel):
 class TargetPlan(JsonModel):
     """A target of a query, and the type of the workflow that runs it.
 
-    With ``turn`` there is no other target, and the query itself takes that turn, in no child run.
+    With ``turn`` it is the only target, and the query takes that turn in its own run.
     """
 
     type: TargetType
@@ -243,8 +244,8 @@ class TargetPlan(JsonModel):
 
 class QueryPlan(JsonModel):
     """The targets of a query, its timeout, and the conversation that it continues, if there is one.
-    ``ttl`` are the seconds after its end until everything that it has left is deleted. The timeout is in seconds, too.
-    With ``cancel`` it is canceled before any target is asked.
+    The timeout is in seconds. ``ttl`` is the number of seconds after its end until all its data is deleted. With
+    ``cancel`` it is canceled before any target starts.
     """
 
     kind: Literal["query"]
@@ -261,6 +262,10 @@ class QueryPlan(JsonModel):
     def taking_turn(self, target: TargetPlan) -> "QueryPlan":
         """The plan of a query that takes the turn of its only target."""
         return self.model_copy(update={"targets": (target,)})
+
+    def with_targets(self, targets: Iterable[TargetPlan]) -> "QueryPlan":
+        """The plan of a query that was refused, with the targets that it names."""
+        return self.model_copy(update={"targets": tuple(targets)})
 
     def under(self, budget: Budget | None) -> "QueryPlan":
         """The plan with a budget that people have raised."""

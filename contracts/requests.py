@@ -10,13 +10,13 @@ from .decisions import Answer, Question, decision_id
 from .errors import Cause
 from .message import Head, Message, PersonDecision, Quote, RowRange, TokenUsage
 from .panel import SpeakerBrief
-from .plan import ConversationPlan, Plan
+from .plan import AgentPlan, ConversationPlan, Plan
 from .text import Text
 from .turn import Thread
 
 
 class JournalName(JsonModel):
-    """A journal: its random id, and its address, without a password, as a worker knows it."""
+    """A journal: its random id, and its address in the worker's settings, without a password."""
 
     id: str
     place: str
@@ -30,7 +30,7 @@ class PinRequest(JsonModel):
     """``pin``: store the manifests that a run needs, and return its plan and its place in a conversation.
 
     A run that a client has started has a ``spec`` or an ``input``; a child workflow has a ``thread``. ``workflow`` is
-    the type of the run, which must fit the resource.
+    the workflow type, which must fit the resource.
     """
 
     kind: Literal["query", "team", "agent", "model", "tool"]
@@ -44,7 +44,7 @@ class PinRequest(JsonModel):
 
 
 class TaskQueues(JsonModel):
-    """The task queues of a run's activities, if not the run's own, and their priority. Child workflows inherit it.
+    """The task queues of a run's activities, if not the run's own, and their priority, which child workflows inherit.
 
     ``limited``: for models with a rate limit, by name. ``priority``: 1 (first) to 5. ``tenant``: the fairness key.
     """
@@ -56,7 +56,7 @@ class TaskQueues(JsonModel):
     tenant: str | None = None
 
     def ordered(self, priority: int | None, tenant: str | None) -> "TaskQueues":
-        """The same queues with the priority and the fairness key of a run, where it has them."""
+        """The same queues with the priority and the fairness key of a run, if it has them."""
         order = {"priority": priority, "tenant": tenant}
         return self.model_copy(update={name: value for name, value in order.items() if value})
 
@@ -66,9 +66,12 @@ class TaskQueues(JsonModel):
 
 
 class Pinned(JsonModel):
-    """The result of ``pin``; ``searchable``: the server has Baton's attributes, ``shows_cost``: also the cost.
-    For a root run: the beginning of its ``question``, for Temporal's UI, the place ``before`` it, its ``journal``, and
-    as ``notices`` what it goes on without. ``traced``: the run hands its spans to its worker.
+    """The result of ``pin``.
+
+    ``searchable``: the server has Baton's search attributes; ``shows_cost``: also that of the cost. For a root run: the
+    beginning of its ``question`` for Temporal's UI, the place ``before`` it, its ``journal``, ``notices`` about
+    missing tools, and ``ineffective``: sentences about fields of the query without effect on this worker. ``traced``:
+    the run passes its spans to its worker.
     """
 
     thread: Thread
@@ -80,22 +83,45 @@ class Pinned(JsonModel):
     before: Head | None = None
     journal: JournalName | None = None
     notices: tuple[str, ...] = ()
+    ineffective: tuple[str, ...] = ()
     traced: bool = False
 
     def of_root_run(
-        self, question: str, before: Head | None, journal: JournalName, notices: tuple[str, ...]
+        self,
+        question: str,
+        before: Head | None,
+        journal: JournalName,
+        notices: tuple[str, ...],
+        ineffective: tuple[str, ...],
     ) -> "Pinned":
         """The result for a run that a client has started."""
-        root = {"question": question, "before": before, "journal": journal, "notices": notices}
+        root = {
+            "question": question,
+            "before": before,
+            "journal": journal,
+            "notices": notices,
+            "ineffective": ineffective,
+        }
         return self.model_copy(update=root).without_defaults
+
+    def for_member(self, plan: AgentPlan, thread: Thread) -> "Pinned":
+        """What is pinned for the run of a member that takes its turn at a place in the conversation."""
+        return Pinned(
+            thread=thread,
+            plan=plan,
+            searchable=self.searchable,
+            shows_cost=self.shows_cost,
+            route=self.route,
+            traced=self.traced,
+        )
 
 
 class AskModelRequest(JsonModel):
-    """``ask_model``: ask the model of a speaker, and append its reply after the head of a thread.
+    """``ask_model``: call the model of a speaker, and append its reply after the head of a thread.
 
     ``execute_agent`` takes the same for an agent that is executed elsewhere. ``speaker`` is the id of an Agent, or of a
-    Model that is asked directly. The turn's own messages begin after depth ``begun``. ``pending`` comes before it.
-    ``fallback`` is an index into the speaker's models. ``turn`` and ``turns``, the limit, are shown to watchers.
+    Model that is called directly. The turn's own messages begin after depth ``begun``. ``pending`` items are appended
+    first. ``fallback`` is an index into the speaker's models. ``turn`` and its limit ``turns`` are shown to clients.
     """
 
     thread: Thread
@@ -114,11 +140,11 @@ class AskModelRequest(JsonModel):
 
 
 class AskModelResult(JsonModel):
-    """The result of ``ask_model``: the model's message, truncated if it is very long, and the head after it.
+    """The result of ``ask_model``: the model's message as a history holds it, and the head after it.
 
     ``wrong`` says why a final answer does not fit the output schema, as in ``is not JSON: …``. ``earlier`` are the
-    messages before it that one execution of an agent elsewhere gave. ``summaries`` is the usage of the summaries that
-    were made before the model was asked. With a ``question`` the agent waits for the answer of a person.
+    earlier messages returned by the same execution of an agent elsewhere. ``summaries`` is the usage of the summaries
+    made before the model call. With a ``question`` the agent waits for the answer of a person.
     """
 
     message: Message
@@ -159,7 +185,7 @@ class SelectResult(JsonModel):
 class EvaluateRequest(JsonModel):
     """``evaluate``: evaluate a team's conditions after a turn of member ``member_index``; ``elapsed`` is in seconds.
 
-    ``silent``: the turn has added nothing to the conversation, so the last message there is another member's.
+    ``silent``: the turn has added nothing to the conversation, so its last message is another member's.
     """
 
     thread: Thread
@@ -180,7 +206,7 @@ class EvaluateResult(JsonModel):
 
 
 class Bookmark(JsonModel):
-    """A transcript under a key of a session, for others to read; if several runs use a key, the latest has it."""
+    """A transcript that is shared under a key of a session; if several runs use one key, the latest owns it."""
 
     session: str
     key: str
@@ -199,10 +225,10 @@ class AppendRequest(JsonModel):
 class UseToolRequest(JsonModel):
     """``use_tool``: execute one tool call, number ``call`` of the message with the id ``reply`` in the journal.
 
-    ``speaker`` is the id of the Agent that calls, or of a Tool that is a query's target (then there is no ``reply``).
-    ``answer`` is what the agent or the team that the tool asks has answered. ``delegate`` takes the same: begin the
-    conversation in which they answer. ``decision`` is the one that allows the call, where one is needed. ``review``
-    takes the same, to find out whether it is. ``answered`` is the answer to what the tool has asked before.
+    ``speaker`` is the id of the calling Agent, or of a Tool that is a query's target (then there is no ``reply``).
+    ``answer`` is the answer of the agent or team that the tool delegates to. ``decision`` is the approval of the call,
+    if it needs one. ``answered`` is the answer to the tool's previous question. Two more activities take this request:
+    ``delegate`` begins the conversation for the agent or team; ``review`` determines whether approval is needed.
     """
 
     thread: Thread
@@ -214,15 +240,15 @@ class UseToolRequest(JsonModel):
     answered: Answer | None = None
 
     def with_answer(self, answer: str) -> "UseToolRequest":
-        """The request with the answer of whom the tool asks."""
+        """The request with the answer of the agent or team that the tool delegates to."""
         return self.model_copy(update={"answer": answer})
 
     def after_question(self, answered: Answer) -> "UseToolRequest":
-        """The request with the answer to what the tool has asked."""
+        """The request with the answer to the tool's question."""
         return self.model_copy(update={"answered": answered})
 
     def allowed_by(self, decision: PersonDecision | None) -> "UseToolRequest":
-        """The request with the decision that allowed the call."""
+        """The request with the decision that approved the call."""
         return self.model_copy(update={"decision": decision})
 
     @property
@@ -236,7 +262,8 @@ class UseToolRequest(JsonModel):
 
 
 class UseToolResult(JsonModel):
-    """The result of ``use_tool``: the tool's message, the head after it, and whether the tool ends the turn.
+    """The result of ``use_tool``: the tool's message as a history holds it, the head after it, and whether the tool
+    ends the turn.
 
     With a ``question`` there is no message yet: the call continues with the answer.
     """
@@ -248,14 +275,14 @@ class UseToolResult(JsonModel):
 
 
 class ReviewResult(JsonModel):
-    """The result of ``review``: whether the call needs human approval, and its arguments as JSON text to be shown."""
+    """The result of ``review``: whether the call needs human approval, and its arguments as JSON text for display."""
 
     needed: bool
     arguments: Text = "{}"
 
 
 class RecallRequest(JsonModel):
-    """``recall``: put a query's question after what a Memory's service has of its conversation."""
+    """``recall``: read a query's conversation from a Memory's service, and append the query's question to it."""
 
     thread: Thread
     conversation: ConversationPlan
@@ -264,7 +291,7 @@ class RecallRequest(JsonModel):
 class RecallResult(JsonModel):
     """The result of ``recall``: the thread of the query, and the place ``before`` the question.
 
-    ``known`` is how many messages a Memory's server has given. ``notice`` says why there are none.
+    ``known`` is the number of messages that the Memory's server returned. ``notice`` says why there are none.
     """
 
     thread: Thread
@@ -274,9 +301,9 @@ class RecallResult(JsonModel):
 
 
 class RememberRequest(JsonModel):
-    """``remember``: add to a conversation what a query has added, which stands in the journal after ``before``.
+    """``remember``: add a query's messages, which are in the journal after ``before``, to its conversation.
 
-    ``catalog`` is the id of the query's catalog, and ``known`` how many messages the Memory's server has given.
+    ``catalog`` is the id of the query's catalog, and ``known`` the number of messages that its server returned.
     """
 
     conversation: ConversationPlan
@@ -291,7 +318,7 @@ class RememberResult(JsonModel):
 
 
 class CancelAgentRequest(JsonModel):
-    """``cancel_agent``: cancel at its server what a canceled ``execute_agent`` with the id ``activity`` has left open.
+    """``cancel_agent``: cancel the remote task that a canceled ``execute_agent`` with the id ``activity`` left open.
 
     ``thread`` and ``speaker`` are those of its request.
     """
@@ -308,23 +335,23 @@ class CancelAgentResult(JsonModel):
 
 
 class LastFailuresRequest(JsonModel):
-    """``last_failures``: what has failed last in runs, given by their workflow ids."""
+    """``last_failures``: find the latest failures in the runs with these workflow ids."""
 
     runs: tuple[str, ...]
 
 
 class LastFailures(JsonModel):
-    """The result of ``last_failures``: the runs in which a call has failed and is being tried again."""
+    """The result of ``last_failures``: the runs in which a failed call is being retried, by workflow id."""
 
     by_run: dict[str, Cause] = {}
 
 
 MAX_SECONDS = 3650 * 86_400.0
-"""The longest duration that manifests and settings take: ten years."""
+"""The longest duration that manifests and settings accept: ten years."""
 
 
 class ExpireInput(JsonModel):
-    """``expire``: what the run above has left is deleted after so many seconds."""
+    """``expire``: the data of the parent run is deleted after so many seconds."""
 
     seconds: float = Field(ge=0, le=MAX_SECONDS)
 
@@ -337,14 +364,14 @@ class ExpireRequest(JsonModel):
 
 
 class ExpireResult(JsonModel):
-    """How many executions were deleted, and whether the journal keeps their rows because other runs use them."""
+    """The number of deleted executions, and whether the journal keeps their rows because other runs use them."""
 
     runs: int
     journal_kept: bool = False
 
 
 MISSED_HEARTBEATS = 20
-"""Extra attempts of a call of a model, a tool or an agent: in them only a missed heartbeat is retried."""
+"""Extra attempts of a model, tool or agent call, for retries after a missed heartbeat only."""
 
 
 class LiveText(JsonModel):

@@ -1,13 +1,31 @@
-"""Settings of the process that clients and workers share: the state folder, private files, and ``SettingsError``."""
+"""What the processes of clients and workers share: ``SettingsError``, the state folder, private files, and signals."""
 
+import asyncio
+import importlib.metadata
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
 
 class SettingsError(Exception):
     """A setting is missing or wrong. The message names the setting, and never contains a key."""
+
+
+def check_private_names(library: str, owner: object, names: Iterable[str]) -> None:
+    """Raises SettingsError unless ``owner``, a class, an object or a module of ``library``, has all these names.
+
+    Code that uses or overrides private names of a library has them checked when a worker starts. Without the check, a
+    name that a newer version has renamed would fail in the middle of a run, or silently have no effect.
+    """
+    missing = [name for name in names if not hasattr(owner, name)]
+    if missing:
+        version = importlib.metadata.version(library)
+        raise SettingsError(
+            f"Baton can't be used with {library} {version}, which has no {' and no '.join(missing)}: "
+            f"install the version of {library} that Baton's requirements.lock names"
+        )
 
 
 TASK_QUEUE = "baton"
@@ -18,20 +36,20 @@ STATE_DIR = Path(".baton")
 
 
 OWN = ("*.db", "*.db-*", "*.lock", "*.log", "*.log.1", "dev.json", "dev.json.new", "sources", "spans")
-"""The names of Baton's files in its folder."""
+"""Name patterns of Baton's files in its folder."""
 
 
 def private_folder(folder: Path) -> Path:
-    """The folder, which exists afterwards; what is Baton's in it can be read and written by its owner alone.
+    """Creates the folder if needed; Baton's files in it become readable and writable by their owner only.
 
-    A folder that was there before, and in which other files are too, keeps its own mode.
+    An existing folder that also has other files keeps its mode.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     foreign = False
     for entry in folder.iterdir():
         if any(fnmatch(entry.name, name) for name in OWN):
-            for each in _with_content(entry):
-                _restrict(each)
+            for owned in _with_content(entry):
+                _restrict(owned)
         else:
             foreign = True
     if not foreign:
@@ -40,7 +58,7 @@ def private_folder(folder: Path) -> Path:
 
 
 def private_file(path: str | Path, flags: int) -> int:
-    """An opener for ``open``: a file that it creates can be read and written by its owner alone."""
+    """An opener for ``open``: a file that it creates is readable and writable by its owner only."""
     return os.open(path, flags, 0o600)
 
 
@@ -51,10 +69,24 @@ def _with_content(entry: Path) -> Iterator[Path]:
 
 
 def _restrict(path: Path) -> None:
-    """Takes the rights of all but the owner away; of a file that is another user's, or gone, nothing."""
+    """Removes the permissions of everyone but the owner; skips files that belong to another user or are gone."""
     try:
-        found = path.lstat()
-        if hasattr(os, "getuid") and found.st_uid == os.getuid() and found.st_mode & 0o077 and not path.is_symlink():
-            path.chmod(found.st_mode & 0o700)
+        status = path.lstat()
+        if hasattr(os, "getuid") and status.st_uid == os.getuid() and status.st_mode & 0o077 and not path.is_symlink():
+            path.chmod(status.st_mode & 0o700)
     except OSError:
         return
+
+
+def on_signal(number: signal.Signals, handler: Callable[[], object]) -> Callable[[], object]:
+    """Installs ``handler`` for an OS signal in the running event loop; returns a function that removes it.
+
+    Only for the main thread.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        loop.add_signal_handler(number, handler)
+    except NotImplementedError:  # on Windows
+        earlier = signal.signal(number, lambda *_: loop.call_soon_threadsafe(handler))
+        return lambda: signal.signal(number, earlier)
+    return lambda: loop.remove_signal_handler(number)

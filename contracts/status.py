@@ -5,18 +5,21 @@ from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, PlainSerializer
 
 from ..resources.base import JsonModel, JsonObject
 from ..resources.budget import Budget
 from ..resources.query import TargetType
-from .control_messages import Pause
+from .control_messages import Pause, SteerRequest
 from .decisions import PendingDecision
 from .errors import Failure
-from .message import Head, Message, TokenUsage, latest_within
+from .message import Head, Message, TokenUsage, last_spoken, latest_within
 from .plan import QueryPlan, TargetPlan
 from .text import truncate
 from .turn import MAX_MEMBER_FAILURES, StopReason, TurnResult
+
+WholeUsage = Annotated[TokenUsage, PlainSerializer(lambda usage: usage.whole)]
+"""A token usage whose counts are all part of its JSON, also those that are 0."""
 
 
 class StatusTarget(JsonModel):
@@ -30,13 +33,14 @@ class StatusTarget(JsonModel):
 class Response(JsonModel):
     """The result of one target. ``messages`` are the latest messages; ``head`` leads to all of them in the journal.
 
-    ``run`` is the id of the run that answers: while it is open, its own status has the messages so far.
-    ``member_failures`` are the failures of members without whom a team has gone on.
+    ``run`` is the id of the run that answers: while it is open, its own status has the messages so far. ``status`` is
+    ``Canceled`` for a target that was canceled, or that was not started because the query was stopped before.
+    ``member_failures`` are the failures of members that did not fail their team.
     """
 
     target: StatusTarget
     message: str = ""
-    status: Literal["Running", "Success", "Failed"]
+    status: Literal["Running", "Success", "Failed", "Canceled"]
     stop_reason: StopReason | None = None
     error: str | None = None
     failure: Failure | None = None
@@ -44,11 +48,11 @@ class Response(JsonModel):
     head: Head | None = None
     run: str | None = None
     turns: int | None = None
-    token_usage: TokenUsage | None = None
+    token_usage: WholeUsage
     member_failures: tuple[Failure, ...] | None = None
 
     def so_far(self, turn: TurnResult) -> "Response":
-        """The response of the target whose turn the query itself takes, until now."""
+        """The response so far of the target whose turn the query itself takes."""
         return self.model_copy(
             update={
                 "message": turn.message,
@@ -59,7 +63,7 @@ class Response(JsonModel):
         )
 
     def with_progress(self, progress: "Status") -> "Response":
-        """The response of a target that is still running, with what its own run has produced so far."""
+        """The response of a running target, with the result of its own run so far."""
         return self.model_copy(
             update={
                 "message": progress.message,
@@ -72,18 +76,18 @@ class Response(JsonModel):
 
 
 def response_of(target: TargetPlan, run: str | None, turn: TurnResult | None) -> Response:
-    """The answer of a target, or without a ``turn`` that it is still asked."""
+    """The response of a target; without a ``turn`` the target is still running."""
     target_status = StatusTarget(type=target.type, name=target.name, namespace=target.namespace)
     if turn is None:
-        return Response(target=target_status, status="Running", run=run)
+        return Response(target=target_status, status="Running", run=run, token_usage=TokenUsage())
     failure = turn.failure.of_target(f"{target.type}/{target.name}") if turn.failure else None
-    error = failure.message if failure else "canceled" if turn.stop_reason == "canceled" else None
+    is_canceled = turn.stop_reason == "canceled" and not failure
     return Response(
         target=target_status,
         message=turn.message,
-        status="Failed" if error else "Success",
+        status="Failed" if failure else "Canceled" if is_canceled else "Success",
         stop_reason=turn.stop_reason,
-        error=error,
+        error=failure.message if failure else "canceled" if is_canceled else None,
         failure=failure,
         messages=turn.messages,
         head=turn.head,
@@ -94,18 +98,33 @@ def response_of(target: TargetPlan, run: str | None, turn: TurnResult | None) ->
     )
 
 
+def unasked_response(target: TargetPlan, reason: StopReason | None, failure: Failure | None) -> Response:
+    """The response of a target that its query did not start, because of a failure or a stop request."""
+    return Response(
+        target=StatusTarget(type=target.type, name=target.name, namespace=target.namespace),
+        status="Failed" if failure else "Canceled",
+        stop_reason="failed" if failure and reason != "timeout" else reason,
+        error=failure.message if failure else "canceled" if reason == "canceled" else None,
+        failure=failure,
+        turns=0,
+        token_usage=TokenUsage(),
+    )
+
+
 def joined_message(responses: tuple[Response, ...]) -> str:
-    """The messages of all targets, each under its name where there are several."""
+    """The messages of all targets, with the names of the targets if there are several."""
     if len(responses) == 1:
         return responses[0].message
-    return "\n\n".join(f"{each.target.name}:\n{each.message}" for each in responses if each.message)
+    return "\n\n".join(f"{response.target.name}:\n{response.message}" for response in responses if response.message)
 
 
 def joined_error(responses: tuple[Response, ...]) -> str | None:
     """The error of a query; None if no target has failed."""
-    errors = [f"{each.target.name}: {each.error}" for each in responses if each.error]
+    errors = [f"{response.target.name}: {response.error}" for response in responses if response.error]
     if len(responses) == 1:
         return responses[0].error
+    if errors and all(response.status == "Canceled" for response in responses if response.error):
+        return "canceled"
     return f"{len(errors)} of {len(responses)} targets failed: {'; '.join(errors)}" if errors else None
 
 
@@ -113,14 +132,14 @@ def joined_reason(responses: tuple[Response, ...], reason: StopReason | None, er
     """The stop reason of a query: that of a stop request, unless its targets have failed before."""
     if reason in ("canceled", "timeout") or (reason and not error):
         return reason
-    reasons = {each.stop_reason for each in responses if each.stop_reason}
+    reasons = {response.stop_reason for response in responses if response.stop_reason}
     if len(reasons) == 1:
         return reasons.pop()
     return "failed" if error else "completed"
 
 
 class BudgetLeft(JsonModel):
-    """What is left, of those amounts that are limited; ``cost`` in US dollars."""
+    """What is left of every limited amount; ``cost`` in US dollars."""
 
     tokens: int | None = None
     cost: float | None = None
@@ -129,14 +148,14 @@ class BudgetLeft(JsonModel):
 
 
 class BudgetStatus(JsonModel):
-    """The budget of a run, and what is ``left`` of it; what was used is the run's token usage."""
+    """The budget of a run, and what is ``left`` of it. The run's token usage is what was used."""
 
     limits: Budget
     left: BudgetLeft
 
     @classmethod
     def of(cls, limits: Budget | None, used: TokenUsage) -> "BudgetStatus | None":
-        """The state of a budget after that much was used; None where there is no budget."""
+        """The state of a budget after that usage; None without a budget."""
         if limits is None:
             return None
         pairs = {
@@ -155,8 +174,14 @@ MAX_STATUS_MESSAGES = 150_000
 So the whole status stays below the threshold of external storage, and any Temporal client can read it.
 """
 
+MAX_UNREAD = 20
+"""Messages that came too late, of which a status tells."""
+
+MAX_UNREAD_BYTES = 500
+"""Bytes of such a message in a status."""
+
 Phase = Literal["Running", "InputRequired", "Completed", "Failed", "Canceled"]
-"""The phase of a run; ``InputRequired``: it is open, and waits for a person's decision."""
+"""The phase of a run; ``InputRequired``: it is open and waits for a person's decision."""
 
 ArkPhase = Literal["running", "input-required", "done", "error", "canceled"]
 
@@ -167,24 +192,24 @@ ARK_PHASES: dict[Phase, ArkPhase] = {
     "Failed": "error",
     "Canceled": "canceled",
 }
-"""The phases in ARK's dialect, in which a status may come to those who read it."""
+"""The phases in ARK's dialect, which a status may use as well."""
 
 _OWN_PHASES = {ark: own for own, ark in ARK_PHASES.items()}
 
 
-def _own_phase(given: object) -> object:
-    return _OWN_PHASES.get(given, given) if isinstance(given, str) else given  # type: ignore[call-overload]  # any text
+def _own_phase(value: object) -> object:
+    return _OWN_PHASES.get(value, value) if isinstance(value, str) else value  # type: ignore[call-overload]  # any text
 
 
 class Status(JsonModel):
     """The status of a query, or of a team or an agent that was started directly (then without ``responses``).
 
     While the run is open: ``paused``, the values of its ``session``, and the messages of people that are ``waiting``
-    for the next model call. What was handed on to a child run stands in the child's status; ``runs`` are the ids of the
-    child runs that go on. ``pending_decisions`` are what the run itself waits for, and ``waiting_runs`` the ids of its
-    child runs that wait for a person, or have runs below them that do. ``conversation_id`` is the conversation that a
-    query goes on with, and ``notices`` say what went wrong without failing the query. ``budget`` is that of the query,
-    the team or the agent itself.
+    for the next model call. Messages passed on to a child run are in the child's status; ``runs`` are the ids of the
+    open child runs. ``pending_decisions`` are those of the run itself, and ``waiting_runs`` the ids of its child runs
+    that wait for a person, directly or in a run below. ``conversation_id`` is the conversation that a query continues,
+    and ``notices`` are problems that did not fail the query. ``budget`` is that of the query, the team or the agent
+    itself. ``message`` is the answer or, of a failed query, the error; the messages are in ``responses``.
     """
 
     phase: Annotated[Phase, BeforeValidator(_own_phase)]
@@ -194,7 +219,7 @@ class Status(JsonModel):
     note: str | None = None
     error: str | None = None
     failure: Failure | None = None
-    token_usage: TokenUsage = TokenUsage()
+    token_usage: WholeUsage
     turns: int | None = None
     messages: tuple[Message, ...] = ()
     head: Head | None = None
@@ -216,8 +241,22 @@ class Status(JsonModel):
         """Whether the run is open."""
         return self.phase in ("Running", "InputRequired")
 
+    @property
+    def all_member_failures(self) -> tuple[Failure, ...]:
+        """The failures of members that did not fail their team, of the run or of all its targets."""
+        of_targets = (failure for response in self.responses for failure in response.member_failures or ())
+        return (*(self.member_failures or ()), *of_targets)
+
+    @property
+    def said(self) -> str:
+        """The answers of the run's targets, even if it failed; if there are none, its message."""
+        if self.phase != "Failed":
+            return self.message
+        word = last_spoken(self.messages)
+        return joined_message(self.responses) or (word.content if word else "") or self.message
+
     def in_turn(self, turn: TurnResult) -> "Status":
-        """The status of a query that takes the turn of its only target, with what was said in it so far."""
+        """The status of a query that takes the turn of its only target, with the turn's result so far."""
         responses = (self.responses[0].so_far(turn),)
         return self.model_copy(update={"responses": responses, "message": turn.message, "token_usage": turn.usage})
 
@@ -226,8 +265,17 @@ class Status(JsonModel):
         return self.model_copy(update={"runs": runs or None})
 
     def with_notices(self, notices: tuple[str, ...]) -> "Status":
-        """The status with what went wrong without failing the query."""
+        """The status with problems that did not fail the query."""
         return self.model_copy(update={"notices": notices or None})
+
+    def with_unread(self, unread: Sequence[SteerRequest]) -> "Status":
+        """The status with the messages of people that nobody has read, as they came when the run had ended its work."""
+        shown = (
+            f"a message of {each.name} came too late to be read: {truncate(each.text, MAX_UNREAD_BYTES)}"
+            for each in unread[:MAX_UNREAD]
+        )
+        more = (f"{len(unread) - MAX_UNREAD} more messages came too late",) if len(unread) > MAX_UNREAD else ()
+        return self.with_notices((*(self.notices or ()), *shown, *more)) if unread else self
 
     def in_conversation(self, id_: str) -> "Status":
         """The status of a query that continues a conversation."""
@@ -241,7 +289,7 @@ class Status(JsonModel):
         pending: tuple[PendingDecision, ...],
         waiting_runs: tuple[str, ...],
     ) -> "Status":
-        """The status of an open run with what people have asked for, and with what it and its child runs wait for."""
+        """The status of an open run with people's requests and the decisions that it and its child runs wait for."""
         return self.model_copy(
             update={
                 "phase": "InputRequired" if pending or waiting_runs else self.phase,
@@ -254,7 +302,7 @@ class Status(JsonModel):
         )
 
     def failed_with(self, failure: Failure) -> "Status":
-        """The status of a run that Temporal closed, whatever its workflow says."""
+        """The status of a run that Temporal closed, regardless of its workflow's own status."""
         end = {"phase": "Failed", "stop_reason": "failed", "error": failure.message, "failure": failure}
         return self.model_copy(update=end)
 
@@ -301,21 +349,27 @@ def query_status(
 ) -> Status:
     """The status of a query, from the results of its targets by index; ``times`` are its start and, if any, its end.
 
-    ``reason`` is why the whole query was stopped, ``failure`` what failed before any target, ``runs`` the runs below.
+    ``reason`` is why the whole query was stopped, ``failure`` a failure before any target, ``runs`` the child runs.
     """
     start, end = times
     usage = sum((turn.usage for turn in answers.values()), TokenUsage())
-    asked = zip_longest(plan.targets, runs)
-    responses = tuple(response_of(target, run, answers.get(index)) for index, (target, run) in enumerate(asked))
+    runs_of_targets = zip_longest(plan.targets, runs)
+    responses = tuple(
+        unasked_response(target, reason, failure)
+        if end and index not in answers
+        else response_of(target, run, answers.get(index))
+        for index, (target, run) in enumerate(runs_of_targets)
+    )
     error = failure.message if failure else joined_error(responses)
+    phase = phase_of(reason, error) if end else "Running"
     return Status(
-        phase=phase_of(reason, error) if end else "Running",
-        message=truncate(joined_message(responses), MAX_STATUS_MESSAGES) or (f"Error: {error}" if error else ""),
+        phase=phase,
+        message=_message(phase, joined_message(responses), error),
         responses=responses,
         stop_reason=joined_reason(responses, reason, error) if end else None,
         note=note,
         error=error if end else None,
-        failure=failure or next((each.failure for each in responses if each.failure), None),
+        failure=failure or next((response.failure for response in responses if response.failure), None),
         token_usage=usage,
         budget=BudgetStatus.of(plan.budget, usage),
         start_time=format_time(start),
@@ -323,14 +377,23 @@ def query_status(
     )
 
 
+def _message(phase: Phase, said: str, error: str | None) -> str:
+    """The message of a status: the answer or, if the run failed or has no answer, the error."""
+    if error and (phase == "Failed" or not said):
+        return truncate(f"Error: {error}", MAX_STATUS_MESSAGES)
+    return truncate(said, MAX_STATUS_MESSAGES)
+
+
 def turn_status(turn: TurnResult, start: datetime, end: datetime | None, budget: Budget | None = None) -> Status:
     """The status of a team or an agent that was started directly; without an ``end`` it is running."""
+    phase = phase_of(turn.stop_reason, turn.failure) if end else "Running"
+    error = turn.failure.message if turn.failure else None
     return Status(
-        phase=phase_of(turn.stop_reason, turn.failure) if end else "Running",
-        message=turn.message,
+        phase=phase,
+        message=_message(phase, turn.message, error),
         stop_reason=turn.stop_reason if end else None,
         note=turn.note,
-        error=turn.failure.message if turn.failure else None,
+        error=error,
         failure=turn.failure,
         token_usage=turn.usage,
         budget=BudgetStatus.of(budget, turn.usage),

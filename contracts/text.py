@@ -1,4 +1,4 @@
-"""Texts of a conversation: the type `Text`, reading a text as JSON, its bytes as JSON, and truncating it."""
+"""Texts of a conversation: the type `Text`, parsing as JSON, size in bytes, and truncation."""
 
 import json
 from typing import Annotated
@@ -7,20 +7,20 @@ from pydantic import AfterValidator, JsonValue
 from pydantic_core import to_json
 
 MAX_MESSAGE = 64_000
-"""Bytes of one message, as JSON, that a workflow's history holds; the journal holds the whole message."""
+"""Bytes of one message, as JSON, in a workflow's history; the journal has the whole message."""
 
 
 BYTES_PER_TOKEN = 4
-"""Bytes of text that count as one token before a server has counted them: only that knows how the model counts.
+"""Bytes of text that are estimated as one token, until the server reports the real count.
 
-Bytes, not characters: a Chinese character has three of them, and is about one token.
+Bytes, not characters: a Chinese character has three bytes and is about one token.
 """
 
 
 def repair_surrogates(text: str) -> str:
-    """The text with pairs of surrogates joined to one character; a surrogate without its partner becomes U+FFFD.
+    """The text with surrogate pairs joined into one character; a lone surrogate becomes U+FFFD.
 
-    JSON can hold lone surrogates, but no database can.
+    JSON can contain lone surrogates, but databases can't store them.
     """
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
@@ -30,13 +30,13 @@ Text = Annotated[str, AfterValidator(repair_surrogates)]
 
 
 MAX_JSON = 4_000_000
-"""Characters of a text that is read as JSON: reading more would hold up all that waits."""
+"""Characters of a text that is parsed as JSON: parsing more would block the event loop."""
 
 
 def parse_json(text: str, *, constants: bool = True) -> JsonValue:
-    """The JSON value of an untrusted text; ``constants``: it may say NaN or Infinity.
+    """The JSON value of an untrusted text; ``constants``: NaN and Infinity are accepted.
 
-    Raises ValueError, also where it is too long, or nested too deeply.
+    Raises ValueError, also if the text is too long or nested too deeply.
     """
     if len(text) > MAX_JSON:
         raise ValueError(f"it is longer than {MAX_JSON:,} characters")
@@ -57,14 +57,14 @@ def byte_size(text: str) -> int:
 
 
 def truncate(text: str, limit: int = MAX_MESSAGE) -> str:
-    """The text if it fits into ``limit`` bytes; else its beginning and a marker with its full length."""
-    kept = text[: limit + 2]  # each character is a byte at least
-    while (size := byte_size(kept)) > limit + 2:
-        kept = kept[: len(kept) * limit // size]
-    return text if kept == text else f"{kept}… [cut here: {len(text):,} characters in all]"
+    """The text if it fits into ``limit`` bytes; otherwise its beginning and a marker with its full length."""
+    prefix = text[: limit + 2]  # each character is a byte at least
+    while (size := byte_size(prefix)) > limit + 2:
+        prefix = prefix[: len(prefix) * limit // size]
+    return text if prefix == text else f"{prefix}… [cut here: {len(text):,} characters in all]"
 
 
 MAX_COUNT = 10**12
-"""The largest count that is believed: counts are stored in columns of 64 bits, and summed up there."""
+"""The largest accepted count: counts are stored and summed in 64-bit columns."""
 
 Count = Annotated[int, AfterValidator(lambda count: min(max(count, 0), MAX_COUNT))]

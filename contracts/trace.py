@@ -1,4 +1,4 @@
-"""The place of a run or a call in a trace: read from Temporal's headers, and handed on in them."""
+"""The trace context of a run or a call: read from Temporal's headers, and propagated in them."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from temporalio.api.common.v1 import Payload
 from ..resources.base import JsonModel
 
 HEADER = "_tracer-data"
-"""The header in which Temporal's SDKs hand a trace on: a JSON object with ``traceparent``."""
+"""The header in which Temporal's SDKs propagate a trace: a JSON object with ``traceparent``."""
 
 MAX_HEADER = 4_000
 """Bytes of a header that is read; a ``tracestate`` has 512 at most (W3C Trace Context)."""
@@ -26,7 +26,7 @@ _STATE = re.compile(r"[\x20-\x7e]{0,512}")
 
 @dataclass(frozen=True)
 class TraceContext:
-    """A place in a trace: below ``span``, or at its root where there is none. What is not ``sampled`` is not reported.
+    """A place in a trace: below ``span``, or at the root without one. What is not ``sampled`` is not reported.
 
     ``conversation`` is the id of the conversation to which everything below belongs.
     """
@@ -43,18 +43,18 @@ class TraceContext:
 
     @property
     def traceparent(self) -> str:
-        """The place as W3C Trace Context writes it. A root that is not reported has a span that nobody sees."""
+        """The place in the format of W3C Trace Context. A root gets the id of a parent span that is never reported."""
         return f"00-{self.trace}-{self.span or derived_id(self.trace, size=8)}-{'01' if self.sampled else '00'}"
 
     def header(self) -> Payload:
         """The place as a header's value."""
-        given = {"traceparent": self.traceparent, "tracestate": self.state, _CONVERSATION: self.conversation}
-        data = json.dumps({name: text for name, text in given.items() if text}).encode()
+        headers = {"traceparent": self.traceparent, "tracestate": self.state, _CONVERSATION: self.conversation}
+        data = json.dumps({name: text for name, text in headers.items() if text}).encode()
         return Payload(metadata={"encoding": b"json/plain"}, data=data)
 
     @classmethod
     def in_headers(cls, headers: Mapping[str, Payload]) -> "TraceContext | None":
-        """The place that headers name. None where they name none, or nothing that can be read: anybody can send one."""
+        """The place in untrusted headers; None if there is none, or it is malformed."""
         data = headers[HEADER].data if HEADER in headers else b""
         try:
             carrier = json.loads(data) if len(data) <= MAX_HEADER else None
@@ -64,36 +64,36 @@ class TraceContext:
 
     @classmethod
     def in_carrier(cls, carrier: Mapping[str, object]) -> "TraceContext | None":
-        """The place that ``traceparent`` and ``tracestate`` name."""
-        found = _PARENT.fullmatch(f"{carrier.get('traceparent', '')}")
-        if found is None:
+        """The place in ``traceparent`` and ``tracestate``; None if it is malformed."""
+        match = _PARENT.fullmatch(f"{carrier.get('traceparent', '')}")
+        if match is None:
             return None
         state, conversation = (f"{carrier.get(name) or ''}" for name in ("tracestate", _CONVERSATION))
-        sampled = bool(int(found[3], 16) & 1)
-        return cls(found[1], found[2], sampled, state if _STATE.fullmatch(state) else "", conversation[:200])
+        sampled = bool(int(match[3], 16) & 1)
+        return cls(match[1], match[2], sampled, state if _STATE.fullmatch(state) else "", conversation[:200])
 
 
 def root_of(run: str) -> TraceContext:
-    """The root of the trace of a run that was started outside of any trace; ``run`` is the id of its first run."""
+    """The root of the trace of a run that was started without a trace; ``run`` is the id of its first run."""
     return TraceContext(derived_id("trace", run, size=16))
 
 
 def derived_id(*parts: object, size: int = 8) -> str:
-    """An id of ``size`` bytes in hexadecimal digits: the same for the same parts, so that a repeated span is known."""
+    """A deterministic id of ``size`` bytes in hexadecimal digits, so that a repeated span has the same id."""
     text = "\0".join(map(str, parts))
     return hashlib.sha256(text.encode()).hexdigest()[: 2 * size]
 
 
 def call_span_id(key: str, label: str = "call") -> str:
-    """The id of the span of a call, by the idempotency key of its activity; ``label`` tells several calls apart."""
+    """The id of the span of a call, from the idempotency key of its activity; ``label`` distinguishes several calls."""
     return derived_id(key, label)
 
 
 class SpanData(JsonModel):
-    """One span that has ended. ``trace``, ``id`` and ``parent`` are hexadecimal, as in a ``traceparent``.
+    """An ended span. ``trace``, ``id`` and ``parent`` are hexadecimal, as in a ``traceparent``.
 
-    ``error`` is its ``error.type``, if it has failed, and ``message`` says why. ``kind``: ``client`` for a call of
-    something outside of Baton.
+    ``error`` is its ``error.type``, if it has failed, and ``message`` says why. ``kind``: ``client`` for a call to a
+    system outside Baton.
     """
 
     trace: str
@@ -109,7 +109,7 @@ class SpanData(JsonModel):
     attributes: dict[str, JsonValue] = {}
 
     def with_texts(self, change: Callable[[str], str]) -> "SpanData":
-        """The span with every text in it changed, also those of lists."""
+        """The span with ``change`` applied to all its texts, including those in lists."""
 
         def changed(value: JsonValue) -> JsonValue:
             if isinstance(value, list):
@@ -132,7 +132,7 @@ class SpanData(JsonModel):
 
 
 class OpenSpan(JsonModel):
-    """A span that a run has begun and its next run ends: its id, and when it began."""
+    """A span that a run begins and its successor ends: its id and its start time."""
 
     id: str
     start: datetime

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ..resources.base import Dialect, JsonModel
+from .control_messages import SteerRequest
 from .errors import BudgetReached, Failure
 from .message import Head, Message, TokenUsage, last_spoken, latest_within, recent_messages
 
@@ -13,15 +14,15 @@ StopReason = Literal[
 
 
 MAX_MEMBER_FAILURES = 20
-"""Failures of members that a result holds, and a status, where the targets of a query share them."""
+"""Failures of members in a result, and in a status, where the targets of a query share the limit."""
 
 
 class Thread(JsonModel):
     """A place in a conversation, and the id of the pinned catalog. ``question`` is the id of the question's row.
 
     ``run`` is the workflow id of the run that a client has started, if there is a slash in it; child runs inherit it.
-    Where a manifest has a budget, ``account`` is the run id of that run, and ``budgets`` are the ids of the manifests
-    above with a budget. ``dialect`` is the one in which the run counts turns and tells its status, if that is not
+    If a manifest has a budget, ``account`` is the run id of that run, and ``budgets`` are the ids of the enclosing
+    manifests with a budget. ``dialect`` is the one in which the run counts turns and reports its status, if it is not
     Baton's own.
     """
 
@@ -42,13 +43,13 @@ class Thread(JsonModel):
         return self.model_copy(update={"budgets": tuple(dict.fromkeys((*(self.budgets or ()), owner)))})
 
     def asking(self, question: Head) -> "Thread":
-        """The thread of a conversation that consists of a question so far."""
+        """The thread of a new conversation that has only a question."""
         return self.model_copy(update={"question": question.id, "head": question})
 
     def session(self, workflow_id: str) -> str:
-        """The session of the run with that id, unless its manifests name one: the id of the run at the root.
+        """The session of the run with that id, unless its manifests name one: the id of the root run.
 
-        Where that has no slash, it is what stands before the first slash.
+        If that has no slash, it is the part before the first slash of ``workflow_id``.
         """
         return self.run or workflow_id.partition("/")[0]
 
@@ -56,11 +57,11 @@ class Thread(JsonModel):
 class TurnResult(JsonModel):
     """The result of a turn of a member, or of a whole team or agent.
 
-    ``messages`` are the latest messages, without a gap; ``cut`` tells that earlier ones were left out. ``ended`` tells
-    that an agent has ended its team. ``failure`` is set exactly when ``stop_reason`` is ``failed``, ``timeout``, or
-    ``max_turns`` or ``budget`` if those are to fail. ``answer`` is set if the answer is not the last message: after
-    ``terminate``, or from a parallel team. ``unread`` are messages of people that came too late for a child workflow:
-    its parent takes them back. ``member_failures`` are those of members without whom a team has gone on.
+    ``messages`` are the latest messages, without a gap; ``cut``: earlier ones were omitted. ``ended``: an agent has
+    ended its team. ``failure`` is set exactly when ``stop_reason`` is ``failed`` or ``timeout``, or ``max_turns`` or
+    ``budget`` where those fail the run. ``answer`` is set if the answer is not the last message: after ``terminate``,
+    or from a parallel team. ``unread`` are messages of people that a child workflow received too late: it returns them
+    to its parent. ``member_failures`` are the failures of members that did not fail their team.
     ``outer_budget`` is an enclosing budget, if it has ended the turn.
     """
 
@@ -74,7 +75,7 @@ class TurnResult(JsonModel):
     failure: Failure | None = None
     usage: TokenUsage = TokenUsage()
     answer: str | None = None
-    unread: tuple[Message, ...] = ()
+    unread: tuple[SteerRequest, ...] = ()
     member_failures: tuple[Failure, ...] = ()
     outer_budget: BudgetReached | None = None
 
@@ -97,25 +98,25 @@ class TurnResult(JsonModel):
         return self.model_copy(update={"head": head, "messages": messages, "cut": cut})
 
     def with_usage(self, usage: TokenUsage) -> "TurnResult":
-        """The turn with what it has cost."""
+        """The turn with its token usage."""
         return self.model_copy(update={"usage": usage})
 
     def with_answer(self, text: str) -> "TurnResult":
-        """The turn with a text as its answer, in place of the last message."""
+        """The turn with a text as its answer, instead of the last message."""
         return self.model_copy(update={"answer": text})
 
     def with_message(self, message: Message) -> "TurnResult":
-        """The turn with one more message, which was no turn."""
+        """The turn with one more message, which does not count as a turn."""
         messages = latest_within((*self.messages, message))
         cut = self.cut or len(messages) <= len(self.messages)
         return self.model_copy(update={"messages": messages, "cut": cut})
 
     def with_member_failures(self, failures: Sequence[Failure]) -> "TurnResult":
-        """The turn with failures of members that are not the team's; only the first ones are kept."""
+        """The turn with failures of members that did not fail the team; only the first ones are stored."""
         return self.model_copy(update={"member_failures": (*self.member_failures, *failures)[:MAX_MEMBER_FAILURES]})
 
     def followed_by(self, *turns: "TurnResult") -> "TurnResult":
-        """The discussion so far with more turns. All at once: one by one would take longer the more there are."""
+        """The discussion so far with more turns. Adding them one by one would take quadratic time."""
         messages, cut = latest_messages((self, *turns))
         sums = {"turns": self.turns + len(turns), "usage": sum((turn.usage for turn in turns), self.usage)}
         ended = self.ended or any(turn.ended for turn in turns)
@@ -126,8 +127,8 @@ class TurnResult(JsonModel):
         """The discussion, ended by a member or by its selector."""
         return self.model_copy(update={"ended": True})
 
-    def with_unread(self, messages: Sequence[Message]) -> "TurnResult":
-        """The turn with the messages of people that its parent takes back."""
+    def with_unread(self, messages: Sequence[SteerRequest]) -> "TurnResult":
+        """The turn with the messages of people that it returns to its parent."""
         return self.model_copy(update={"unread": tuple(messages)})
 
     def because_of(self, failure: Failure | None) -> "TurnResult":
@@ -139,8 +140,12 @@ class TurnResult(JsonModel):
         return self.model_copy(update={"stop_reason": reason, "note": note or self.note})
 
     def of_run(self, note: str | None) -> "TurnResult":
-        """The turn as the result of a run: no team is above that it could end. A ``note`` of a stop request counts."""
+        """The turn as the result of a run, which has no team to end; ``note`` is that of a stop request."""
         return self.model_copy(update={"ended": False, "note": note or self.note})
+
+    def of_member(self, note: str | None) -> "TurnResult":
+        """The turn as the result of a run of a team's member, who may have ended the team."""
+        return self.model_copy(update={"note": note or self.note})
 
     def stopped(self, reason: StopReason, note: str | None = None, *, ended: bool = False) -> "TurnResult":
         """The turn with the reason why it stopped, which is no failure."""
@@ -170,9 +175,9 @@ class TurnResult(JsonModel):
 
 
 def latest_messages(turns: Sequence[TurnResult]) -> tuple[tuple[Message, ...], bool]:
-    """The latest messages of turns that followed each other, without a gap, and whether earlier ones were left out.
+    """The latest messages of consecutive turns, without a gap, and whether earlier ones were omitted.
 
-    Of the last turn as many as there are, and ``MAX_RECENT`` bytes of those before it.
+    All messages of the last turn, and ``MAX_RECENT`` bytes of those before it.
     """
     whole_since = max((index for index, turn in enumerate(turns) if turn.cut), default=0)
     *before, last = turns[whole_since:]

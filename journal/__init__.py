@@ -1,1 +1,1 @@
-"""The journal: the database of all messages, whose rows are written once and each point to the row before them."""
+"""The journal: the database of all messages, in immutable rows that point to their predecessors."""

@@ -1,16 +1,19 @@
-"""The accounts of budgets: what was used under each, with what is reserved for calls under way.
+"""The accounts of budgets: the amounts used, including those reserved for calls in progress.
 
-A call is charged to all accounts at once, under its id, in one transaction. So what runs at the same time can't spend
-the same twice, and an attempt that is tried again is not charged again.
+A call is charged to all its accounts, under its id, in the transaction in which its lease is acquired. So concurrent
+calls can't spend the same amount twice, and a call that was sent stays charged, regardless of its outcome.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Any
 
 from sqlalchemy import Connection, Table, delete, select, update
 
+from ..contracts.errors import BatonError
+from ..contracts.message import TokenUsage
+from ..resources.budget import NANO
 from . import schema
 from .database import Database
 from .rows import insert_missing
@@ -18,7 +21,7 @@ from .rows import insert_missing
 
 @dataclass(frozen=True)
 class Amount:
-    """What a call uses; ``cost`` in billionths of a US dollar."""
+    """The amounts that a call uses; ``cost`` in billionths of a US dollar."""
 
     tokens: int = 0
     cost: int = 0
@@ -34,7 +37,7 @@ AMOUNTS = tuple(field.name for field in fields(Amount))
 
 @dataclass(frozen=True)
 class Account:
-    """An account and its limits: of amounts by their names, and in seconds after its first call."""
+    """An account and its limits: amounts by name, and seconds after its first call."""
 
     id: str
     limits: tuple[tuple[str, int], ...]
@@ -43,9 +46,9 @@ class Account:
 
 @dataclass(frozen=True)
 class ReachedLimit:
-    """Why a call may not begin: the account, its limit that the call would exceed, and what was used until now.
+    """Why a call is refused: the account, the limit that the call would exceed, and the amount used so far.
 
-    ``grants`` is how often more was granted; ``most`` is the limit with that.
+    ``grants`` is the number of grants, and ``most`` the limit including them.
     """
 
     account: Account
@@ -55,28 +58,36 @@ class ReachedLimit:
     most: int
 
 
+@dataclass(frozen=True)
+class Charge:
+    """The amount that a call reserves on accounts; ``refusal`` creates the error if a limit would be exceeded.
+
+    ``per_sending``: the call is charged for every request that is sent. Otherwise it is charged once.
+    """
+
+    accounts: tuple[Account, ...]
+    amount: Amount
+    refusal: Callable[[ReachedLimit], BatonError]
+    per_sending: bool
+
+    def id_of(self, call: str, epoch: int) -> str:
+        """The id of the charge for the holder of a call's lease."""
+        return f"{call}/{epoch}" if self.per_sending else call
+
+
+def amount_of(usage: TokenUsage) -> Amount:
+    """The amounts that a model call has used."""
+    return Amount(tokens=usage.total_tokens, cost=round((usage.cost or 0) * NANO), model_calls=1)
+
+
 class Accounts:
     """The accounts in the journal's database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def reserve(self, call: str, accounts: Sequence[Account], amount: Amount) -> ReachedLimit | None:
-        """Charges an estimate of a call to all accounts; if one would exceed a limit, to none, and says which.
-
-        A call that is charged already is neither charged again nor refused.
-        """
-        return await self._database.transact(lambda connection: _reserve(connection, call, accounts, amount))
-
-    async def settle(self, call: str, accounts: Sequence[Account], amount: Amount | None) -> None:
-        """Replaces the estimate by what the call has used; None if it has used nothing, and may be charged again.
-
-        What is used is charged once, also if another attempt has settled the call with None meanwhile.
-        """
-        await self._database.transact(lambda connection: _settle(connection, call, accounts, amount))
-
     async def grant(self, account: str, number: int, amount: Amount, seconds: float | None) -> None:
-        """Grants more to an account, for a time from now; the grant of a ``number`` counts once."""
+        """Grants an additional amount and time to an account; a grant with the same ``number`` counts once."""
         row = {"account": account, "number": number, "until": int(time.time() + (seconds or 0)), **vars(amount)}
 
         def insert(connection: Connection) -> None:
@@ -85,9 +96,16 @@ class Accounts:
         await self._database.transact(insert)
 
 
-def _reserve(connection: Connection, call: str, accounts: Sequence[Account], amount: Amount) -> ReachedLimit | None:
+def reserve(connection: Connection, call: str, accounts: Sequence[Account], amount: Amount) -> ReachedLimit | None:
+    """Charges the estimate of a call to all accounts, or to none if it would exceed a limit, which is returned.
+
+    A call that is already charged is neither charged again nor refused.
+    """
     now = time.time()
-    new = [{"id": each.id, "began": int(now), **vars(Amount())} for each in sorted(accounts, key=lambda each: each.id)]
+    new = [
+        {"id": account.id, "began": int(now), **vars(Amount())}
+        for account in sorted(accounts, key=lambda account: account.id)
+    ]
     connection.execute(insert_missing(connection.dialect.name, schema.accounts), new)
     used = _locked(connection, accounts)
     if _charges(connection, call):
@@ -99,6 +117,22 @@ def _reserve(connection: Connection, call: str, accounts: Sequence[Account], amo
     _charge(connection, call, accounts, amount, settled=False)
     _add(connection, accounts, amount)
     return None
+
+
+def settle(connection: Connection, call: str, accounts: Sequence[Account], amount: Amount | None) -> None:
+    """Replaces the estimate by the amount used; None if the call was not sent and may be charged again.
+
+    The amount is charged once, even if the call was settled with None meanwhile.
+    """
+    locked = _locked(connection, accounts)
+    charges = _charges(connection, call)
+    if charges and charges[0].settled:
+        return
+    estimate = Amount(*(getattr(charges[0], name) for name in AMOUNTS)) if charges else Amount()
+    connection.execute(delete(schema.charges).where(schema.charges.c.call == call))
+    if amount is not None:
+        _charge(connection, call, [account for account in accounts if account.id in locked], amount, settled=True)
+    _add(connection, accounts, (amount or Amount()) - estimate)
 
 
 def _refused(account: Account, used: Any, grants: Sequence[Any], amount: Amount, now: float) -> ReachedLimit | None:
@@ -121,7 +155,7 @@ def _refused(account: Account, used: Any, grants: Sequence[Any], amount: Amount,
 
 
 def _granted(connection: Connection, accounts: Sequence[Account]) -> dict[str, list[Any]]:
-    """The rows of what people have granted to accounts, by the accounts' ids."""
+    """The rows of people's grants to accounts, by account id."""
     grants: dict[str, list[Any]] = {}
     ids = [account.id for account in accounts]
     for row in connection.execute(select(schema.grants).where(schema.grants.c.account.in_(ids))):
@@ -129,28 +163,16 @@ def _granted(connection: Connection, accounts: Sequence[Account]) -> dict[str, l
     return grants
 
 
-def _settle(connection: Connection, call: str, accounts: Sequence[Account], amount: Amount | None) -> None:
-    kept = _locked(connection, accounts)
-    charges = _charges(connection, call)
-    if charges and charges[0].settled:
-        return
-    estimate = Amount(*(getattr(charges[0], name) for name in AMOUNTS)) if charges else Amount()
-    connection.execute(delete(schema.charges).where(schema.charges.c.call == call))
-    if amount is not None:  # also if there is no charge: another attempt, which has failed, has taken it back
-        _charge(connection, call, [each for each in accounts if each.id in kept], amount, settled=True)
-    _add(connection, accounts, (amount or Amount()) - estimate)
-
-
 def _charge(connection: Connection, call: str, accounts: Sequence[Account], amount: Amount, *, settled: bool) -> None:
-    charges = [{"call": call, "account": each.id, "settled": settled, **vars(amount)} for each in accounts]
+    charges = [{"call": call, "account": account.id, "settled": settled, **vars(amount)} for account in accounts]
     if charges:
         connection.execute(schema.charges.insert(), charges)
 
 
 def _locked(connection: Connection, accounts: Sequence[Account]) -> dict[str, Any]:
-    """The rows of accounts, which no other transaction can change meanwhile; locked in one order by all."""
+    """The locked rows of accounts. All transactions lock in the same order, which avoids deadlocks."""
     table = schema.accounts
-    wanted = select(table).where(table.c.id.in_([each.id for each in accounts])).order_by(table.c.id)
+    wanted = select(table).where(table.c.id.in_([account.id for account in accounts])).order_by(table.c.id)
     return {row.id: row for row in connection.execute(wanted.with_for_update())}
 
 
@@ -162,4 +184,4 @@ def _add(connection: Connection, accounts: Sequence[Account], amount: Amount) ->
     table: Table = schema.accounts
     more = {name: table.c[name] + value for name, value in vars(amount).items() if value}
     if more:
-        connection.execute(update(table).where(table.c.id.in_([each.id for each in accounts])).values(**more))
+        connection.execute(update(table).where(table.c.id.in_([account.id for account in accounts])).values(**more))

@@ -1,4 +1,4 @@
-"""The journal's database: runs statements, retries while it can't be reached, and has an identity of its own."""
+"""The journal's database: executes statements, with retries while it is unreachable, and stores its identity."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ class Database:
 
     @classmethod
     async def connect(cls, url: str, *, upgrade: bool) -> Self:
-        """Connects to the database, whose tables it creates or, if ``upgrade``, migrates; raises JournalUnavailable."""
+        """Connects to the database, and creates or (``upgrade``) migrates its tables; raises JournalUnavailable."""
         database = cls(connect(url))
         try:
             await migrate(database.engine, upgrade=upgrade)
@@ -50,7 +50,7 @@ class Database:
     @classmethod
     @contextlib.asynccontextmanager
     async def open(cls, url: str) -> AsyncIterator[Self]:
-        """The database for a client, which never migrates older tables, while the block runs."""
+        """A context manager that opens the database for a client, which never migrates existing tables."""
         database = await cls.connect(url, upgrade=False)
         try:
             yield database
@@ -58,37 +58,47 @@ class Database:
             await database.close()
 
     async def close(self) -> None:
-        """Closes the connections when the running statements have ended."""
+        """Closes the connections once all running statements have ended."""
         await asyncio.gather(*self._running, return_exceptions=True)
         await self.engine.dispose()
 
-    async def insert(self, *inserts: Rows) -> Sequence[Record[Any]]:
+    async def insert(
+        self, *inserts: Rows, then: Work[None] | None = None, atomic: bool = False
+    ) -> Sequence[Record[Any]]:
         """Inserts the rows whose primary keys are not in their tables yet, table by table, in one write.
 
-        Returns the keys of the rows that it has inserted into the last table.
+        ``then`` is called with the same connection, with ``atomic`` in the same transaction. Returns the keys of the
+        rows that were inserted into the last table.
         """
 
         def execute(connection: Connection) -> Sequence[Record[Any]]:
             keys: Sequence[Record[Any]] = ()
             for table, rows in inserts:
                 keys = _execute(connection, insert_missing(self.engine.dialect, table), rows)
+            if then:
+                then(connection)
             return keys
 
-        return await self._insist(lambda: self.engine.write(execute))
+        return await self.write(execute, atomic=atomic)
 
     async def run(self, statement: Executable, *parameters: Mapping[str, Any]) -> Sequence[Record[Any]]:
-        """Runs one statement, and retries without end while the database can't be reached.
+        """Executes one statement, with unlimited retries while the database is unreachable.
 
-        It does not give up, because the statement may hold a model's reply that was paid for. Raises JournalUnavailable
-        if the database refuses the statement itself.
+        It never gives up, because the statement may contain a model's reply that was paid for. Raises
+        JournalUnavailable if the database rejects the statement itself.
         """
-        return await self._insist(lambda: self._execute(statement, *parameters))
+        return await self._with_retries(lambda: self._execute(statement, *parameters))
 
     async def transact(self, work: Work[T]) -> T:
-        """Calls a function that runs several statements in one transaction, and retries as ``run`` does."""
-        return await self._insist(lambda: self.engine.run_in_transaction(work))
+        """Calls a function that executes several statements in one transaction, with the retries of ``run``."""
+        return await self.write(work, atomic=True)
 
-    async def _insist(self, attempt: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def write(self, work: Work[T], *, atomic: bool) -> T:
+        """Calls a function that executes statements; unless ``atomic``, every statement may commit by itself."""
+        use = self.engine.run_in_transaction if atomic else self.engine.write
+        return await self._with_retries(lambda: use(work))
+
+    async def _with_retries(self, attempt: Callable[[], Coroutine[Any, Any, T]]) -> T:
         while True:
             try:
                 return await self._shielded(attempt())
@@ -99,7 +109,7 @@ class Database:
                 await asyncio.sleep(RETRY_INTERVAL)
 
     async def _shielded(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a statement to its end even if the caller is cancelled: an aborted one could leave its lock behind."""
+        """Executes a statement to its end even if the caller is canceled: an aborted one might not release its lock."""
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._ended)
@@ -111,8 +121,8 @@ class Database:
             task.exception()  # marks it as retrieved: asyncio would log it if the caller was cancelled
 
     async def _execute(self, statement: Executable, *parameters: Mapping[str, Any]) -> Sequence[Record[Any]]:
-        use = self.engine.run if statement.is_select else self.engine.write
-        return await use(lambda connection: _execute(connection, statement, parameters))
+        run = self.engine.run if statement.is_select else self.engine.write
+        return await run(lambda connection: _execute(connection, statement, parameters))
 
     async def put_blob(self, blob: bytes, family: str) -> str:
         """Stores bytes under their SHA-256 for a family of workflows, and returns the SHA-256."""
@@ -122,11 +132,11 @@ class Database:
         return sha
 
     async def get_blob(self, sha: str) -> bytes:
-        """The bytes that are stored under ``sha``; raises JournalLost if there are none."""
-        found = await self.run(select(schema.blobs.c.blob).where(schema.blobs.c.sha == sha))
-        if not found:
+        """The bytes stored under ``sha``; raises JournalLost if there are none."""
+        rows = await self.run(select(schema.blobs.c.blob).where(schema.blobs.c.sha == sha))
+        if not rows:
             raise journal_lost(f"the value {sha}")
-        blob: bytes = found[0][0]
+        blob: bytes = rows[0][0]
         return blob
 
 
@@ -138,16 +148,16 @@ def _execute(
 
 
 def journal_lost(what: str) -> JournalLost:
-    """The error for something that must be in the journal and is not."""
+    """The error for data that must be in the journal and is missing."""
     return JournalLost(
-        f"the journal does not hold {what}: restore the journal's database from the backup that belongs to Temporal's"
+        f"the journal does not hold {what}: restore the journal's database from the backup that matches Temporal's"
     )
 
 
 _ID = "id"
 _SERVES = "serves/"
 _REPLACES = "replaces/"
-"""The names of what is noted in the table, before its value."""
+"""The name of the id, and the prefixes of other names in the identity table, which precede the value."""
 
 
 @dataclass(frozen=True)
@@ -170,19 +180,19 @@ class JournalIdentity:
         )
 
     async def check_unchanged(self, engine: Engine) -> None:
-        """Raises JournalUnavailable if there is another journal now where this one was."""
+        """Raises JournalUnavailable if the database has become another journal."""
         now = await JournalIdentity.read(engine)
         if now.name.id != self.name.id:
             raise JournalUnavailable(f"the journal at {engine.place} was replaced by {now.name.id} under this worker")
 
 
 async def note_namespace(engine: Engine, namespace: str) -> None:
-    """Notes the id of a namespace that the journal serves; raises JournalUnavailable."""
+    """Records the id of a namespace that the journal serves; raises JournalUnavailable."""
     await _note(engine, _SERVES, [namespace])
 
 
 async def note_replaced(engine: Engine, ids: Collection[str]) -> None:
-    """Notes the ids of journals whose place this one takes; raises JournalUnavailable."""
+    """Records the ids of journals that this one replaces; raises JournalUnavailable."""
     await _note(engine, _REPLACES, ids)
 
 

@@ -1,4 +1,4 @@
-"""Connects to the journal's database: SQLite on a thread of its own, PostgreSQL on asyncio."""
+"""Connects to the journal's database: SQLite on a dedicated thread, PostgreSQL on asyncio."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ class _Connection(Protocol):
 
 
 def set_pragmas(connection: _Connection, _record: object) -> None:
-    """Sets the pragmas: a listener of SQLAlchemy's event ``connect``."""
+    """Sets SQLite's pragmas, as a listener of SQLAlchemy's event ``connect``."""
     cursor = connection.cursor()
     for pragma in _PRAGMAS:
         cursor.execute(f"PRAGMA {pragma}")
@@ -43,7 +43,7 @@ def set_pragmas(connection: _Connection, _record: object) -> None:
 
 
 async def timed(operation: str, work: Awaitable[T]) -> T:
-    """The result of a statement, whose duration and outcome are recorded."""
+    """The result of a statement; records its duration and outcome as a metric."""
     began = time.monotonic()
     outcome = "ok"
     try:
@@ -59,13 +59,13 @@ Work = Callable[[Connection], T]
 """A function that uses a connection."""
 
 MAX_GROUP = 200
-"""How many writes are committed together at most."""
+"""Writes that are committed together at most."""
 
 
 class GroupCommit:
-    """Commits writes together on a thread; each succeeds or fails by itself, and returns when it is on the disk.
+    """Commits writes in groups on a thread; every write succeeds or fails by itself, and returns when it is durable.
 
-    ``begin`` opens a transaction beside which no other process can write, and commits or rolls back at its end.
+    ``begin`` opens an exclusive write transaction, and commits it or rolls it back at its end.
     """
 
     def __init__(self, thread: Executor, begin: Callable[[], AbstractContextManager[Connection]]) -> None:
@@ -74,14 +74,14 @@ class GroupCommit:
         self._waiting = deque[tuple[Work[Any], Future[Any]]]()
 
     async def run(self, work: Work[T]) -> T:
-        """Calls a function with a connection; all that waits when the thread is free is committed together."""
+        """Calls a function with a connection; all writes that wait when the thread is free are committed together."""
         future = Future[T]()
         self._waiting.append((work, future))
         self._thread.submit(self._commit)
         return await asyncio.wrap_future(future)
 
     def _commit(self) -> None:
-        """Commits the next group, on the thread; an earlier call may have taken all writes."""
+        """Commits the next group, on the thread; an earlier call may have committed all writes."""
         group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
         group = [(work, future) for work, future in group if future.set_running_or_notify_cancel()]
         if not group:
@@ -89,7 +89,7 @@ class GroupCommit:
         try:
             with self._begin() as connection:
                 ended = [(future, *_attempt(connection, work, alone=len(group) == 1)) for work, future in group]
-        except BaseException as failure:  # none is written: the error is that of them all
+        except BaseException as failure:  # nothing is written: all writes get this error
             for _, future in group:
                 future.set_exception(failure)
             return
@@ -98,7 +98,7 @@ class GroupCommit:
 
 
 def _attempt(connection: Connection, work: Work[T], *, alone: bool) -> tuple[T | None, Exception | None]:
-    """The result of a write, or its error, which takes back that write and no other of the transaction."""
+    """The result of a write, or its error, which rolls back only that write of the transaction."""
     if alone:
         return work(connection), None
     result: T | None = None
@@ -108,7 +108,7 @@ def _attempt(connection: Connection, work: Work[T], *, alone: bool) -> tuple[T |
         result = work(connection)
     except Exception as error:
         if _is_rolled_back(connection):
-            raise  # and with it the other writes: all fail with this error
+            raise  # the other writes are rolled back too, and fail with this error
         connection.exec_driver_sql("ROLLBACK TO one")
         failed = error
     connection.exec_driver_sql("RELEASE one")
@@ -116,7 +116,7 @@ def _attempt(connection: Connection, work: Work[T], *, alone: bool) -> tuple[T |
 
 
 def _is_rolled_back(connection: Connection) -> bool:
-    """Whether SQLite has ended the whole transaction by itself, as it does on a full disk and after an I/O error."""
+    """Whether SQLite has rolled back the whole transaction by itself, as on a full disk or after an I/O error."""
     raw: Any = connection.connection.dbapi_connection
     return not raw.in_transaction
 
@@ -133,21 +133,21 @@ REFUSED_CODES = frozenset(
         sqlite3.SQLITE_RANGE,
     }
 )
-"""The same of SQLite."""
+"""The corresponding error codes of SQLite."""
 
 
 async def translated(result: Awaitable[T]) -> T:
-    """The same result; raises JournalUnavailable for a database's error, not retryable if it refuses the statement."""
+    """The same result; raises JournalUnavailable for database errors, not retryable if the statement is rejected."""
     try:
         return await result
     except (SQLAlchemyError, OSError) as error:
         if _is_refused(error):
-            raise JournalUnavailable(f"the journal refuses a statement: {_reason(error)}", retryable=False) from None
+            raise JournalUnavailable(f"the journal rejects a statement: {_reason(error)}", retryable=False) from None
         raise JournalUnavailable(f"the journal can't be reached: {_reason(error)}") from None
 
 
 def _is_refused(error: Exception) -> bool:
-    """Whether the statement or a value in it is wrong. All else may pass: a lost connection, a lock, a full disk."""
+    """Whether the statement or a value is invalid. Others, such as a lost connection, may be transient."""
     if not isinstance(error, StatementError) or (isinstance(error, DBAPIError) and error.connection_invalidated):
         return False
     reason = error.orig
@@ -169,10 +169,10 @@ def _reason(error: Exception) -> str:
 
 CONNECT_TIMEOUT = 10.0
 STATEMENT_TIMEOUT = 30.0
-"""Seconds after which a PostgreSQL server that does not answer counts as unavailable."""
+"""Seconds after which an unresponsive PostgreSQL server counts as unavailable."""
 
 _MIGRATION_LOCK = int.from_bytes(b"baton")
-"""The key of PostgreSQL's advisory lock that one migration at a time holds."""
+"""The key of the advisory lock in PostgreSQL that serializes migrations."""
 
 _USAGE = "use sqlite:///PATH or postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 
@@ -184,34 +184,37 @@ class _Options(TypedDict):
 
 
 _AUTOCOMMIT = _Options(isolation_level="AUTOCOMMIT", pool_reset_on_return=None, max_overflow=0)
-"""Each statement commits by itself: only those of ``run_in_transaction`` have to succeed together."""
+"""Every statement commits by itself: only those of ``run_in_transaction`` have to be atomic."""
 
 
 class Engine(ABC):
     """The connections to a database; ``dialect`` is ``sqlite`` or ``postgresql``.
 
-    Every error of the database is a JournalUnavailable, without values of the statement. It is not retryable where the
-    database refuses the statement itself.
+    Every error of the database is a JournalUnavailable without the statement's values. It is not retryable if the
+    database rejects the statement itself.
     """
 
     dialect: str
     place: str
     """The database's address, without a password."""
 
+    file: Path | None = None
+    """The file of a database that all its users share on one machine."""
+
     async def run(self, work: Work[T]) -> T:
-        """Calls a function with a connection on which each statement commits by itself, and returns its result."""
+        """Calls a function with a connection in autocommit mode, and returns its result."""
         return await timed("read", translated(self._run(work)))
 
     async def write(self, work: Work[T]) -> T:
-        """Calls a function with a connection for one statement that writes, and returns when that is committed."""
+        """Calls a function with a connection for a single write, and returns when it is committed."""
         return await timed("write", translated(self._write(work)))
 
     async def run_exclusively(self, work: Work[T]) -> T:
-        """Calls a function in one transaction, at most one at a time in all processes: others wait."""
+        """Calls a function in one transaction, at most one at a time across all processes."""
         return await timed("exclusive", translated(self._run_exclusively(work)))
 
     async def run_in_transaction(self, work: Work[T]) -> T:
-        """Calls a function with a connection in one transaction, beside those of others."""
+        """Calls a function with a connection in one transaction, concurrently with others."""
         return await timed("transaction", translated(self._run_in_transaction(work)))
 
     @abstractmethod
@@ -232,14 +235,14 @@ class Engine(ABC):
 
 
 class _SQLite(Engine):
-    """One connection on one thread: a call switches threads once. Concurrent writes are committed together."""
+    """One connection on one thread, so that a call switches threads once. Concurrent writes are committed together."""
 
     dialect = "sqlite"
 
     def __init__(self, url: URL) -> None:
         self._engine = create_engine(url.set(drivername="sqlite"), poolclass=QueuePool, pool_size=1, **_AUTOCOMMIT)
         event.listen(self._engine, "connect", set_pragmas)
-        self._file = Path(url.database or "")
+        self._file = self.file = Path(url.database or "")
         self._opened: tuple[int, int] | None = None
         self._thread = ThreadPoolExecutor(1, "journal")
         self._group = GroupCommit(self._thread, self._begin_immediate)
@@ -261,7 +264,7 @@ class _SQLite(Engine):
             return work(connection)
 
     def _check_place(self) -> None:
-        """Raises JournalUnavailable while the file is not where it was opened: what is written would be lost."""
+        """Raises JournalUnavailable while the file was moved or replaced: writes would be lost."""
         try:
             file = self._file.stat()
         except FileNotFoundError:
@@ -271,14 +274,14 @@ class _SQLite(Engine):
         self._opened = self._opened or inode
         if inode is None or inode != self._opened:
             raise JournalUnavailable(
-                f"the journal {self._file} was moved away or replaced while it is open: put it back, or end the worker"
+                f"the journal {self._file} was moved or replaced while it is open: restore it, or stop the worker"
             )
 
     @contextlib.contextmanager
     def _begin_immediate(self) -> Iterator[Connection]:
         with self._engine.begin() as connection:  # which commits or rolls back at its end
             self._check_place()
-            connection.exec_driver_sql("BEGIN IMMEDIATE")  # sqlite3 begins none by itself in autocommit mode
+            connection.exec_driver_sql("BEGIN IMMEDIATE")  # sqlite3 begins no transaction itself in autocommit mode
             yield connection
 
     async def dispose(self) -> None:
@@ -287,7 +290,7 @@ class _SQLite(Engine):
 
 
 class _PostgreSQL(Engine):
-    """asyncpg reads the URL itself, because it knows libpq's parameters, such as ``sslmode``."""
+    """asyncpg parses the URL itself, because it supports libpq's parameters, such as ``sslmode``."""
 
     dialect = "postgresql"
 
@@ -309,12 +312,12 @@ class _PostgreSQL(Engine):
     _write = _run  # each statement commits by itself, without BEGIN and COMMIT
 
     async def _run_exclusively(self, work: Work[T]) -> T:
-        """On a connection of its own without a timeout for statements: a migration of a large table takes long."""
+        """Uses a separate connection without a statement timeout: migrating a large table takes long."""
         engine = create_async_engine(
             "postgresql+asyncpg://",
             connect_args=self._address,
             poolclass=NullPool,
-            isolation_level="READ COMMITTED",  # to see, once it has the lock, what others have committed meanwhile
+            isolation_level="READ COMMITTED",  # to see what others have committed before it got the lock
         )
         async with engine.begin() as connection:
             await connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
@@ -334,13 +337,13 @@ _ENGINES: dict[str, Callable[[URL], Engine]] = {"sqlite": _SQLite, "postgresql":
 
 
 def connect(url: str) -> Engine:
-    """Returns an engine for a journal URL such as ``sqlite:///.baton/journal.db``; it connects when it is first used.
+    """Returns an engine for a journal URL such as ``sqlite:///.baton/journal.db``; it connects on first use.
 
-    Raises JournalUnavailable if the URL is none, or names a kind of database that is not supported.
+    Raises JournalUnavailable if the URL is invalid or its database is not supported.
     """
     try:
         parsed = make_url(url)
-    except (ArgumentError, ValueError):  # whose texts may quote a part of the password
+    except (ArgumentError, ValueError):  # their texts may quote a part of the password
         raise JournalUnavailable(f"BATON_JOURNAL_URL is not the address of a database: {_USAGE}") from None
     backend = parsed.get_backend_name()
     if backend not in _ENGINES:

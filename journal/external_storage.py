@@ -1,4 +1,4 @@
-"""The storage drivers for values that are too long for a history: the journal, and an S3 bucket if one is set."""
+"""The storage drivers for values that are too large for a history: the journal, and an S3 bucket if one is set."""
 
 import hashlib
 import importlib
@@ -27,9 +27,9 @@ _Result = TypeVar("_Result")
 
 
 def storage_drivers(environment: Mapping[str, str], *journal: StorageDriver) -> Sequence[StorageDriver]:
-    """The drivers to use: new values go to the first, and each value is read by the driver that has stored it.
+    """The storage drivers: the first stores new values, and every value is read by the driver that stored it.
 
-    Raises SettingsError if the environment names a bucket that can't be used.
+    Raises SettingsError if the environment names an unusable bucket.
     """
     url = environment.get(EXTERNAL_STORAGE_URL)
     return (_BucketDriver(_S3Client(), _bucket(url)), *journal) if url else journal
@@ -41,7 +41,7 @@ def _bucket(url: str) -> str:
     except ValueError:
         parts = urlsplit("")
     if parts.scheme != "s3" or not parts.netloc or "@" in parts.netloc or any((parts.path.strip("/"), *parts[3:])):
-        raise SettingsError(f"{EXTERNAL_STORAGE_URL}: write s3://BUCKET; region and keys are read as boto3 reads them")
+        raise SettingsError(f"{EXTERNAL_STORAGE_URL}: must be s3://BUCKET; region and keys come from boto3's settings")
     try:
         importlib.import_module("aioboto3")
     except ImportError:
@@ -52,7 +52,7 @@ def _bucket(url: str) -> str:
 
 
 class _S3Client(S3StorageDriverClient):
-    """Uses S3 with boto3's own settings. It connects for each value, because long values are few."""
+    """Uses S3 with boto3's own settings. It connects once per value, because large values are rare."""
 
     async def put_object(self, *, bucket: str, key: str, data: bytes) -> None:
         await _connected(lambda s3: s3.put_object(bucket=bucket, key=key, data=data))
@@ -65,18 +65,18 @@ class _S3Client(S3StorageDriverClient):
 
 
 class _BucketDriver(S3StorageDriver):
-    """Reads each value by itself: one that is missing does not keep the others."""
+    """Reads values one by one, so that a missing one does not affect the others."""
 
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
     ) -> list[Payload]:
-        return [await self._read(context, each) for each in claims]
+        return [await self._read(context, claim) for claim in claims]
 
     async def _read(self, context: StorageDriverRetrieveContext, claim: StorageDriverClaim) -> Payload:
         try:
             return (await super().retrieve(context, [claim]))[0]
-        except (KeyError, ValueError):  # the claim names no object, or another one stands there
-            return missing_value("what refers to a value in the bucket does not fit to one")
+        except (KeyError, ValueError):  # the claim names no object, or the object has other content
+            return missing_value("a reference to a value in the bucket matches no object")
         except RuntimeError as error:
             if not _is_missing(error.__cause__, of_another=claim.claim_data.get("bucket") != self._bucket):
                 raise
@@ -84,9 +84,9 @@ class _BucketDriver(S3StorageDriver):
 
 
 def _is_missing(error: BaseException | None, *, of_another: bool) -> bool:
-    """Whether S3 says that there is no such object, to somebody who may list the bucket; or never will give it.
+    """Whether S3 reports that there is no such object, or will never return it.
 
-    A reference is whatever a client has written: its names may be none, and its bucket ``of_another`` may be closed.
+    A reference is untrusted input of a client: its names may be invalid, and the bucket ``of_another`` inaccessible.
     """
     code = getattr(error, "response", {}).get("Error", {}).get("Code")
     closed = of_another and code in ("AccessDenied", "403", "AllAccessDisabled", "PermanentRedirect")
@@ -110,7 +110,7 @@ _SHA = re.compile(r"[0-9a-f]{64}")
 
 
 class JournalStorageDriver(StorageDriver):
-    """Stores long values in a journal's database, which ``open_database`` opens for each use."""
+    """Stores large values in a journal's database, which ``open_database`` opens for every operation."""
 
     def __init__(self, open_database: "Callable[[], AbstractAsyncContextManager[Database]]") -> None:
         self._open_database = open_database
@@ -120,7 +120,7 @@ class JournalStorageDriver(StorageDriver):
         return "baton-journal"
 
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
-        """Stores values; the same value again, as in a replay, is stored once."""
+        """Stores values; an identical value, as during replay, is stored once."""
         target = context.target
         family = workflow_family(target.id or "") if isinstance(target, StorageDriverWorkflowInfo) else ""
         blobs = [payload.SerializeToString(deterministic=True) for payload in payloads]
@@ -130,7 +130,7 @@ class JournalStorageDriver(StorageDriver):
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
     ) -> list[Payload]:
-        """Reads values; see ``missing_value`` for those that are not there."""
+        """Reads values; missing ones are returned as ``missing_value``."""
         shas = [claim.claim_data.get("sha", "") for claim in claims]
         async with self._open_database() as database:
             return [await _read(database, sha) for sha in shas]
@@ -148,8 +148,8 @@ async def _read(database: "Database", sha: str) -> Payload:
 def workflow_family(workflow_id: str) -> str:
     """The group of workflows whose values are deleted together, as a SHA-256.
 
-    It is a workflow and all its descendants, whose ids begin with its own and a slash. A run that was reset or
-    continued as new refers to values of the run before it, which has the same id. Runs to which clients have given ids
-    that begin alike up to the first slash are one group: their values stay until none of these runs needs any.
+    A family is a workflow and all its descendants, whose ids begin with its own and a slash. A run that was reset or
+    continued as new refers to values of the previous run, which has the same id. Runs whose ids, chosen by clients,
+    share the part before the first slash are one family: their values stay until none of these runs needs any.
     """
     return hashlib.sha256(workflow_id.partition("/")[0].encode()).hexdigest()

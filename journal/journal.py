@@ -1,7 +1,8 @@
-"""The journal of all conversations: appends messages, reads them back from a head, and keeps pinned catalogs.
+"""The journal of all conversations: appends messages, reads conversations back from a head, stores pinned catalogs.
 
-Rows are only ever added. A row's id comes from the idempotency key of the activity that wrote it, so that an activity
-that is retried writes nothing new."""
+Rows are only ever added. A row's id is derived from the idempotency key of the activity that wrote it, so that a
+retried activity writes nothing new.
+"""
 
 import asyncio
 import hashlib
@@ -16,18 +17,21 @@ from ..contracts.message import Head, Message, Quote, RowRange
 from ..contracts.plan import ConversationPlan
 from ..contracts.requests import Bookmark, ConversationItem
 from ..contracts.settings import SettingsError
-from ..resources.catalog import Catalog
+from ..resources.run_catalog import RunCatalog
 from ..temporal.activity import in_thread_if_long
 from ..temporal.encryption import Keys
+from ..temporal.threads import COMPUTING
 from . import schema
 from .database import Database, Rows, journal_lost
+from .engine import Work
+from .leases import LEASE_SECONDS, Lease, Leases
 from .rows import Row, RowEncryption, catalog_id, chain, key_ids, move_conversation, select_back, upsert_bookmark
 
 CACHE_SIZE = 64_000_000
-"""Characters of rows that a worker keeps in memory."""
+"""Characters of rows in a worker's cache."""
 
 PAGE_SIZE = 100
-"""Rows that are read at once, from the last one back."""
+"""Rows that are read at once, backwards from the last one."""
 
 NO_KEYS = Keys()
 
@@ -37,18 +41,21 @@ _ROW = select(schema.messages).where(schema.messages.c.id == bindparam("id"))
 class Journal:
     """The journal of all runs, in a ``database``."""
 
-    def __init__(self, database: Database, encryption: RowEncryption) -> None:
+    def __init__(self, database: Database, encryption: RowEncryption, leases: Leases) -> None:
         self.database = database
+        self.leases = leases
         self.encryption = encryption
         self._rows: LRUCache[str, Row] = LRUCache(CACHE_SIZE, getsizeof=lambda row: row.size)
-        self._catalogs: LRUCache[str, Catalog] = LRUCache(100)
+        self._catalogs: LRUCache[str, RunCatalog] = LRUCache(100)
         self._reading = asyncio.Lock()
 
     @classmethod
-    async def open(cls, url: str, keys: Keys = NO_KEYS, *, upgrade: bool = True) -> "Journal":
+    async def open(
+        cls, url: str, keys: Keys = NO_KEYS, *, upgrade: bool = True, lease_seconds: float = LEASE_SECONDS
+    ) -> "Journal":
         """Opens the journal at ``url``, and migrates its tables if ``upgrade``; ``keys`` encrypt what is written.
 
-        Raises JournalUnavailable if the database can't be used, and SettingsError if a key of others is missing here.
+        Raises JournalUnavailable if the database can't be used, and SettingsError if a key of the journal is missing.
         """
         database = await Database.connect(url, upgrade=upgrade)
         encryption = RowEncryption(keys)
@@ -57,50 +64,52 @@ class Journal:
         except (JournalUnavailable, SettingsError):
             await database.close()
             raise
-        return cls(database, encryption)
+        return cls(database, encryption, Leases(database, lease_seconds))
 
     async def close(self) -> None:
-        """Closes the connections when the running statements have ended."""
+        """Closes the connections once all running statements have ended."""
+        await self.leases.close()
         await self.database.close()
 
     async def key_ids(self) -> Sequence[str]:
-        """The ids of all keys with which anything was ever written to this journal."""
+        """The ids of all keys with which this journal was ever written."""
         return await self.database.engine.run(key_ids)
 
-    async def begin(self, catalog: Catalog, run: str, head: Head, question: Message) -> Row:
+    async def begin(self, catalog: RunCatalog, run: str, head: Head, question: Message) -> Row:
         """Stores a ``prepared`` catalog until ``run`` is pruned, and appends a question after a head.
 
-        The question is the row ``run/1``, whichever activity writes it; if that row exists, returns it unchanged.
+        The question is the row ``run/1``, regardless of the activity that writes it; an existing row is returned
+        unchanged.
         """
         columns = await in_thread_if_long(len(catalog.canonical), lambda: self.encryption.encrypt_catalog(catalog))
         rows = chain(head, [(f"{run}/1", question)])
-        # In this order, a prune that runs at the same time deletes nothing that is needed.
+        # In this order, a concurrent prune deletes nothing that is needed.
         use: Rows = (schema.uses, [{"run": run, "sha": columns["sha"]}])
         pinned: Rows = (schema.catalogs, [columns])
         is_new = await self._write(rows, use, pinned)
         self._catalogs[catalog_id(catalog)] = catalog
         return self._cache(rows[0]) if is_new else await self.row(rows[0].id)
 
-    async def catalog(self, pinned: str) -> Catalog:
+    async def catalog(self, pinned: str) -> RunCatalog:
         """The catalog with the id ``pinned``; raises JournalLost if there is none."""
         if catalog := self._catalogs.get(pinned):
             return catalog
-        async with self._reading:  # activities that begin at once read the same catalog only once
+        async with self._reading:  # concurrent activities read the same catalog only once
             self._catalogs[pinned] = self._catalogs.get(pinned) or await self._read_catalog(pinned)
             return self._catalogs[pinned]
 
-    async def _read_catalog(self, pinned: str) -> Catalog:
+    async def _read_catalog(self, pinned: str) -> RunCatalog:
         names = self.encryption.catalog_names(pinned)
-        found = await self.database.run(select(schema.catalogs).where(schema.catalogs.c.sha.in_(names)))
-        if not found:
+        rows = await self.database.run(select(schema.catalogs).where(schema.catalogs.c.sha.in_(names)))
+        if not rows:
             raise journal_lost(f"the catalog {pinned}")
-        return await asyncio.to_thread(lambda: self.encryption.decrypt_catalog(found[0]).prepared())
+        return await COMPUTING.run(lambda: self.encryption.decrypt_catalog(rows[0]).prepared())
 
     async def append(self, head: Head, items: Iterable[ConversationItem], key: str) -> Head:
         """Appends items after a head, as the rows ``key/0``, ``key/1`` and so on, and returns the new head.
 
-        The rows of a span are copied (grafted), but a span that begins at the head becomes the conversation itself.
-        Raises JournalLost if rows that it needs are missing.
+        Rows of another branch are copied, but a range that begins at the head is adopted without a copy. Raises
+        JournalLost if required rows are missing.
         """
         messages: list[Message] = []
         for item in items:
@@ -118,50 +127,59 @@ class Journal:
             self._cache(row)
         return rows[-1].head if rows else head
 
-    async def append_once(self, head: Head, message: Message, row_id: str, earlier: Sequence[Message] = ()) -> Row:
-        """Appends a message as the row ``row_id``, and returns the row; if that row exists, returns it unchanged.
+    async def append_once(self, head: Head, message: Message, row_id: str) -> Row:
+        """Appends a message as the row ``row_id``, and returns the row; an existing row is returned unchanged."""
+        rows = chain(head, [(row_id, message)])
+        return self._cache(rows[0]) if await self._write(rows) else await self.row(row_id)
 
-        ``earlier`` messages stand before it, and are written with it at once: see ``earlier_rows``.
+    async def answer(self, lease: Lease, head: Head, message: Message, earlier: Sequence[Message] = ()) -> None:
+        """Appends the answer of a call as its row; the same write marks the call as answered and charges its usage.
+
+        ``earlier`` messages precede it: see ``earlier_rows``. If another attempt has answered the call meanwhile, its
+        answer remains.
         """
-        numbered = ((f"{row_id}/{number}", each) for number, each in enumerate(earlier))
-        rows = chain(head, [*numbered, (row_id, message)])
-        is_new = await self._write(rows) and not earlier  # of several rows, another attempt may have written some
-        return self._cache(rows[-1]) if is_new else await self.row(row_id)
+        numbered = ((f"{lease.call}/{number}", earlier_message) for number, earlier_message in enumerate(earlier))
+        rows = chain(head, [*numbered, (lease.call, message)])
+        answered = lease.answered(message.usage)
+        is_new = await self._write(rows, then=answered, atomic=lease.is_charged)
+        lease.is_answered = True
+        if is_new and not earlier:  # of several rows, another attempt may have written some
+            self._cache(rows[-1])
 
     async def earlier_rows(self, row: Row) -> list[Row]:
-        """The rows of the messages that were written before a row and with it."""
+        """The rows of the ``earlier`` messages that were written together with a row."""
         own = f"{row.id}/"
-        return (await self.read(row.head, lambda each: not each.parent.startswith(own)))[:-1]
+        return (await self.read(row.head, lambda row: not row.parent.startswith(own)))[:-1]
 
     async def find(self, row_id: str) -> Row | None:
-        """The row of that id, or None."""
+        """The row with that id, or None."""
         if row := self._rows.get(row_id):
             return row
-        found = await self.database.run(_ROW, {"id": row_id})
-        return self._cache((await self.encryption.decrypt_rows(found))[0]) if found else None
+        rows = await self.database.run(_ROW, {"id": row_id})
+        return self._cache((await self.encryption.decrypt_rows(rows))[0]) if rows else None
 
     async def row(self, row_id: str) -> Row:
-        """The row of that id; raises JournalLost if there is none."""
+        """The row with that id; raises JournalLost if there is none."""
         if row := await self.find(row_id):
             return row
         raise journal_lost(f"the row {row_id}")
 
     async def set_bookmark(self, mark: Bookmark, head: Head, *, new: bool) -> None:
-        """Moves a bookmark to a head, unless another run has set a ``new`` one under its key meanwhile."""
+        """Moves a bookmark to a head, unless another run has replaced it by a ``new`` one under the same key."""
         await self.database.run(upsert_bookmark(self.database.engine.dialect, mark, head, new=new))
 
     async def read_bookmark(self, session: str, key: str) -> Sequence[Row]:
-        """The rows of the transcript that a session keeps under a key; none if there is no such bookmark."""
+        """The rows of the transcript under a key of a session; empty if there is no such bookmark."""
         marks = schema.bookmarks
-        found = await self.database.run(select(marks).where(marks.c.session == session, marks.c.key == key))
-        if not found:
+        bookmarks = await self.database.run(select(marks).where(marks.c.session == session, marks.c.key == key))
+        if not bookmarks:
             return ()
-        first = found[0].begun + 1
-        rows = await self.read(Head(id=found[0].head, depth=found[0].depth), lambda row: row.depth == first)
+        first = bookmarks[0].begun + 1
+        rows = await self.read(Head(id=bookmarks[0].head, depth=bookmarks[0].depth), lambda row: row.depth == first)
         return rows if rows and rows[0].depth == first else ()
 
     async def read(self, head: Head, is_first: Callable[[Row], bool] | None = None) -> list[Row]:
-        """The conversation up to a head, in its order, from the last row that ``is_first`` or from its beginning.
+        """The conversation up to a head, in order, from the last row for which ``is_first`` is true, or from its start.
 
         Raises JournalLost if a part of it is missing.
         """
@@ -172,7 +190,7 @@ class Journal:
         while wanted:
             row = self._rows.get(wanted) or page.get(wanted)
             if row is None:
-                page = {each.id: each for each in await self._page(wanted, depth - PAGE_SIZE)}
+                page = {row.id: row for row in await self._page(wanted, depth - PAGE_SIZE)}
                 row = page.get(wanted)
             if row is None or row.depth != depth:
                 raise journal_lost(f"the conversation up to {head.id}")
@@ -183,24 +201,28 @@ class Journal:
             depth -= 1
         return rows[::-1]
 
-    async def _between(self, span: RowRange) -> list[Row]:
-        """Without summaries of rows in the span: they would stand at another depth than they say."""
-        rows = [] if span.to == span.after else await self.read(span.to, lambda row: row.parent == span.after.id)
-        return [row for row in rows if (row.message.summarizes or 0) <= span.after.depth]
+    async def _between(self, rows_range: RowRange) -> list[Row]:
+        """The rows of a range, without summaries of rows in it, whose depths would no longer be right."""
+        after = rows_range.after
+        rows = [] if rows_range.to == after else await self.read(rows_range.to, lambda row: row.parent == after.id)
+        return [row for row in rows if (row.message.summarizes or 0) <= after.depth]
 
-    async def _write(self, rows: list[Row], *before: Rows) -> bool:
-        """Writes the rows that are missing, after those of other tables, and returns whether there were any."""
+    async def _write(
+        self, rows: list[Row], *before: Rows, then: Work[None] | None = None, atomic: bool = False
+    ) -> bool:
+        """Writes missing rows, after those of other tables, and returns whether there were any."""
         if not rows:
             return False
         parent = rows[0].parent
         if parent and await self.find(parent) is None:
             raise journal_lost(f"the row {parent}")
-        return bool(await self.database.insert(*before, (schema.messages, await self.encryption.encrypt_rows(rows))))
+        written: Rows = (schema.messages, await self.encryption.encrypt_rows(rows))
+        return bool(await self.database.insert(*before, written, then=then, atomic=atomic))
 
     async def _page(self, last: str, after: int) -> list[Row]:
         """The rows from ``last`` back to the first after a depth."""
-        found = await self.database.run(select_back(last, after))
-        return [self._cache(row) for row in await self.encryption.decrypt_rows(found)]
+        rows = await self.database.run(select_back(last, after))
+        return [self._cache(row) for row in await self.encryption.decrypt_rows(rows)]
 
     def _cache(self, row: Row) -> Row:
         if row.size <= CACHE_SIZE:  # the cache refuses larger ones
@@ -208,8 +230,8 @@ class Journal:
         return row
 
 
-# What a query adds is written first; then the pointer is moved, by a statement that changes nothing if another query
-# has moved it meanwhile. In that case the query's rows are copied after the other's, and it tries again.
+# A query's rows are written first. Then the conversation's head is moved with a compare-and-set. If another query has
+# moved it meanwhile, the rows are copied after the other query's rows, and the move is tried again.
 
 
 class ConversationRecord(NamedTuple):
@@ -231,43 +253,43 @@ class Conversations:
         self._journal = journal
 
     async def head(self, conversation: ConversationPlan) -> Head:
-        """The head of a conversation; the empty one if it does not exist yet."""
+        """The head of a conversation; an empty head if it does not exist yet."""
         table = schema.conversations
         here = (table.c[name] == value for name, value in conversation.key.items())
-        found = await self._journal.database.run(select(table.c.head, table.c.depth).where(*here))
-        return Head(id=found[0].head, depth=found[0].depth) if found else Head()
+        rows = await self._journal.database.run(select(table.c.head, table.c.depth).where(*here))
+        return Head(id=rows[0].head, depth=rows[0].depth) if rows else Head()
 
     async def add(
         self, conversation: ConversationPlan, before: Head, items: Sequence[ConversationItem], key: str
     ) -> None:
-        """Adds items to a conversation, after whatever others have added since it was at ``before``.
+        """Appends items to a conversation, after all rows that others have added since it was at ``before``.
 
-        ``key`` is the idempotency key: what an earlier attempt has added is not added again.
+        ``key`` is the idempotency key: items added by an earlier attempt are not added again.
         """
         database = self._journal.database
         while True:
             current = await self.head(conversation)
             if await self._is_added(current, before, items, key):
                 return
-            place = hashlib.sha256(current.id.encode()).hexdigest()[:12]  # rows for another place have other ids
+            place = hashlib.sha256(current.id.encode()).hexdigest()[:12]  # rows after another head have other ids
             head = await self._journal.append(current, items, f"{key}/{place}")
             if await database.run(move_conversation(database.engine.dialect, conversation.key, current, head)):
                 return
 
     async def delete(self, conversation: ConversationPlan) -> bool:
-        """Deletes a conversation, and says whether there was one; its messages go when the journal is pruned."""
+        """Deletes a conversation; returns whether it existed. Its messages are deleted when the journal is pruned."""
         table = schema.conversations
         here = (table.c[name] == value for name, value in conversation.key.items())
         return bool(await self._journal.database.run(delete(table).where(*here).returning(table.c.id)))
 
     async def latest(self, limit: int) -> list[ConversationRecord]:
-        """The conversations that were used last, the latest first."""
+        """The most recently changed conversations, latest first."""
         latest = schema.conversations.c.changed.desc()
-        found = await self._journal.database.run(select(schema.conversations).order_by(latest).limit(limit))
-        return [ConversationRecord(**each._mapping) for each in found]
+        rows = await self._journal.database.run(select(schema.conversations).order_by(latest).limit(limit))
+        return [ConversationRecord(**row._mapping) for row in rows]
 
     async def _is_added(self, current: Head, before: Head, items: Sequence[ConversationItem], key: str) -> bool:
-        """Whether the conversation holds, in what was added since ``before``, the last of the items or a copy of it."""
+        """Whether the rows added since ``before`` contain the last of the items or a copy of it."""
         if current in (before, Head()):
             return False
         last = items[-1].to.id if isinstance(items[-1], RowRange) else ""

@@ -1,7 +1,7 @@
-"""The store of manifests in the journal's database: every version of a resource, sealed with the journal's keys.
+"""The store of manifests in the journal's database: versioned, and encrypted with the journal's keys.
 
-Each change of the store has a revision, one higher than the one before it. The versions of a resource are counted from
-1, also after it was deleted and made again; the last ``MAX_VERSIONS`` of each are kept.
+Every change of the store increments its revision. The versions of a resource are counted from 1, and continue after it
+was deleted and created again; the last ``MAX_VERSIONS`` are retained.
 """
 
 import time
@@ -20,13 +20,13 @@ from .journal import Journal
 MAX_MANIFEST_BYTES = 2_000_000
 MAX_MANIFESTS = 10_000
 MAX_STORE_BYTES = 50_000_000
-"""The size of one stored manifest as JSON, their number, and the size of all: every worker keeps them in memory."""
+"""Limits on the JSON size of one manifest, their number, and their total size: every worker holds them in memory."""
 
 MAX_VERSIONS = 20
-"""The number of versions that are kept of each resource."""
+"""The number of versions that are retained of every resource."""
 
 _MAX_SEALED = MAX_MANIFEST_BYTES * 4 // 3 + 1_000
-"""Characters of a sealed manifest: nothing that is longer is read."""
+"""Characters of an encrypted manifest: longer ones are not read."""
 
 _table = schema.manifests
 _KEY = (_table.c.kind, _table.c.namespace, _table.c.name)
@@ -47,21 +47,21 @@ class ManifestStore:
         return (await self._database.run(_REVISION))[0][0] or 0
 
     async def changed_since(self, revision: int) -> list[StoredManifest]:
-        """The newest version of each resource that was changed after a revision, sorted by kind, namespace and name."""
+        """The newest versions of all resources changed after a revision, sorted by kind, namespace and name."""
         newest = select(*_KEY, func.max(_table.c.version).label("version")).group_by(*_KEY).subquery()
         same = (_table.c[name] == newest.c[name] for name in ("kind", "namespace", "name", "version"))
-        found = _ALL.join(newest, and_(*same)).where(_table.c.revision > revision).order_by(*_KEY)
-        return await self._read(found)
+        matching = _ALL.join(newest, and_(*same)).where(_table.c.revision > revision).order_by(*_KEY)
+        return await self._read(matching)
 
     async def versions(self, key: Key) -> list[StoredManifest]:
-        """The versions of a resource that are kept, the newest first."""
+        """The retained versions of a resource, newest first."""
         here = (column == value for column, value in zip(_KEY, key, strict=True))
         return await self._read(_ALL.where(*here).order_by(_table.c.version.desc()))
 
     async def write(self, changes: Sequence[tuple[Key, str]], expected: int) -> bool:
-        """Writes a new version of each resource, in one transaction; an empty text says that it is deleted.
+        """Writes a new version of every resource in one transaction; an empty text marks a deletion.
 
-        Writes nothing, and returns False, if the store is not at the ``expected`` revision any more.
+        Writes nothing, and returns False, if the store is no longer at the ``expected`` revision.
         """
 
         def execute(connection: Connection) -> bool:
@@ -83,15 +83,15 @@ class ManifestStore:
         connection.execute(delete(_table).where(here, _table.c.version <= version - MAX_VERSIONS))
 
     async def _read(self, statement: Select[Any]) -> list[StoredManifest]:
-        found = await self._database.run(statement)
-        size = sum(len(each.manifest or "") for each in found)
-        return await in_thread_if_long(size, lambda: [self._decrypted(each) for each in found])
+        rows = await self._database.run(statement)
+        size = sum(len(row.manifest or "") for row in rows)
+        return await in_thread_if_long(size, lambda: [self._decrypted(row) for row in rows])
 
     def _decrypted(self, record: Record[Any]) -> StoredManifest:
-        """Raises JournalUnavailable without its key: another worker may have that."""
+        """Decrypts a record. Raises JournalUnavailable if its key is missing: another worker may have it."""
         stored = StoredManifest(**record._mapping)
         if record.manifest is None:
-            return stored._replace(manifest="", problem="is longer than a manifest may be")
+            return stored._replace(manifest="", problem="exceeds the maximum length of a manifest")
         try:
             return stored._replace(manifest=self._encryption.decrypt_manifest(stored.manifest, stored.place))
         except JournalLost as lost:

@@ -1,6 +1,6 @@
-"""Migrates the journal's tables to the version that this Baton needs, when a worker starts.
+"""Migrates the journal's tables to the version that this release needs, when a worker starts.
 
-The table ``baton_schema`` has a row for each version that the tables were migrated to. Alembic's own version table is
+The table ``baton_schema`` has a row for every version that the tables were migrated to. Alembic's own version table is
 not used: reading it would import Alembic on every start, although most workers have nothing to migrate.
 """
 
@@ -17,18 +17,18 @@ from .engine import Engine
 MIGRATIONS = Path(__file__).parent / "migrations"
 
 RETRY_DELAYS = (0.1, 0.2, 0.4, 0.8)
-"""Seconds between attempts: the database may be busy for a moment."""
+"""Seconds between attempts: the database may be busy."""
 
 _log = logging.getLogger(__name__)
 
 
 def newest(migrations: Path) -> int:
-    """The highest version in a folder of migrations, by the files' names: Alembic takes long to import."""
+    """The highest version in a folder of migrations, from the file names, because importing Alembic is slow."""
     return max(int(file.stem.removeprefix("version_")) for file in migrations.glob("version_*.py"))
 
 
 VERSION = newest(MIGRATIONS)
-"""The version of the tables that this Baton reads and writes."""
+"""The version of the tables that this release reads and writes."""
 
 
 async def migrate(engine: Engine, migrations: Path = MIGRATIONS, *, upgrade: bool = True) -> None:
@@ -37,7 +37,7 @@ async def migrate(engine: Engine, migrations: Path = MIGRATIONS, *, upgrade: boo
     Workers upgrade. Clients do not: a client that is newer than the workers would make the journal too new for them.
 
     Raises:
-        JournalUnavailable: the database can't be reached or used, or a newer Baton has migrated the tables.
+        JournalUnavailable: the database is unreachable or unusable, or a newer release has migrated the tables.
     """
     needed = newest(migrations)
     for delay in (*RETRY_DELAYS, None):
@@ -58,25 +58,25 @@ async def migrate(engine: Engine, migrations: Path = MIGRATIONS, *, upgrade: boo
 
 
 def version(connection: Connection) -> int:
-    """The version of the tables; 0 where there are none."""
+    """The version of the tables; 0 if there are none."""
     if not inspect(connection).has_table(schema.versions.name):
         return 0
     return connection.execute(select(func.max(schema.versions.c.version))).scalar() or 0
 
 
 def _inspect(connection: Connection) -> int:
-    """The version of the tables; fails where the database can't hold every character."""
+    """The version of the tables; fails if the database can't store all Unicode characters."""
     connection.execute(select(literal("🎼"))).all()
     return version(connection)
 
 
 def _upgrade(connection: Connection, migrations: Path) -> int:
-    """Runs the migrations that are missing, in one transaction, and returns the version of the tables after it."""
-    from alembic.migration import MigrationContext  # noqa: PLC0415  # takes long, and most workers find all done
+    """Runs the missing migrations in one transaction, and returns the new version of the tables."""
+    from alembic.migration import MigrationContext  # noqa: PLC0415  # slow, and most workers have nothing to migrate
     from alembic.operations import Operations  # noqa: PLC0415
     from alembic.script import ScriptDirectory  # noqa: PLC0415
 
-    current = version(connection)  # again: another worker may have migrated while this one waited for the lock
+    current = version(connection)  # again: another worker may have migrated meanwhile
     if current >= newest(migrations):
         return current
     operations = Operations(MigrationContext.configure(connection))

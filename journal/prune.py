@@ -1,7 +1,7 @@
-"""Deletes conversations from the journal, with the catalogs, bookmarks and long values that only they use.
+"""Deletes conversations from the journal, with the catalogs, bookmarks and large values that only they use.
 
-A row belongs to the run that wrote it: its id begins with the run's. Runs whose rows follow each other, such as those
-of a team, its nested teams, and the runs that it was continued in, are one conversation, which is deleted as a whole.
+A row belongs to the run that wrote it: its id begins with the run's id. Runs whose rows are linked, such as those of a
+team, its nested teams and its continue-as-new chain, are one conversation, which is deleted as a whole.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -19,13 +19,14 @@ RUN_COLUMNS = (
     schema.uses.c.run,
     schema.bookmarks.c.head,
     schema.accounts.c.id,
+    schema.calls.c.id,
     schema.charges.c.call,
     schema.grants.c.account,
 )
 """Columns that begin with the id of a run; their rows are deleted with it. Add those of new tables here."""
 
 SHARED_COLUMNS = (schema.catalogs.c.sha,)
-"""Columns of rows that several runs use; such a row is deleted with the last of them."""
+"""Columns of rows that several runs share; such a row is deleted with the last of them."""
 
 BATCH_SIZE = 500
 """Ids in one statement."""
@@ -53,7 +54,7 @@ def live_runs(connection: Connection) -> set[str]:
 
 
 def runs_after(connection: Connection, runs: Collection[str]) -> set[str]:
-    """Other runs whose messages follow those of these runs."""
+    """Other runs whose messages continue those of these runs."""
     row = _run(schema.messages.c.id)
     below = _run(schema.messages.c.parent)
     following = set[str]()
@@ -69,13 +70,13 @@ def _connected(runs: Iterable[str], pairs: Iterable[tuple[str, str]]) -> Iterato
         neighbours.setdefault(one, []).append(other)
         neighbours.setdefault(other, []).append(one)
     while neighbours:
-        found = set[str]()
+        reachable = set[str]()
         pending = [next(iter(neighbours))]
         while pending:
             if (run := pending.pop()) in neighbours:
-                found.add(run)
+                reachable.add(run)
                 pending.extend(neighbours.pop(run))
-        yield frozenset(found)
+        yield frozenset(reachable)
 
 
 def count_messages(connection: Connection, runs: Collection[str]) -> int:
@@ -86,9 +87,9 @@ def count_messages(connection: Connection, runs: Collection[str]) -> int:
 
 
 def delete_runs(connection: Connection, runs: Collection[str]) -> None:
-    """Deletes what belongs to runs, and then the catalogs that no other run uses.
+    """Deletes the rows of runs, and then the catalogs that no other run uses.
 
-    A catalog that a run begins to use meanwhile stays: a run writes its use first, and each statement checks the uses.
+    A catalog that a run begins to use meanwhile stays: a run records its use first, and the statements check the uses.
     """
     used = set[str]()
     for some in _batches(runs):
@@ -110,7 +111,7 @@ def find_idle_families(connection: Connection, before: datetime) -> set[str]:
 
 
 def delete_values(connection: Connection, families: Collection[str], before: datetime) -> None:
-    """Deletes the long values that only these families have stored, all of them before ``before``.
+    """Deletes the large values that only these families have stored, all of them before ``before``.
 
     A value that is stored meanwhile stays, as in ``delete_runs``.
     """

@@ -1,4 +1,4 @@
-"""The rows of the journal: their chain, their encryption, and the statements that write them."""
+"""The rows of the journal: their links, their encryption, and the statements that write them."""
 
 import base64
 import time
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Executable, Table, select, update
+from sqlalchemy import Connection, Executable, Table, case, select, update
 from sqlalchemy import Row as Record
 from sqlalchemy.dialects import postgresql, sqlite
 
@@ -15,7 +15,7 @@ from ..contracts.errors import JournalLost, JournalUnavailable
 from ..contracts.message import Head, Message
 from ..contracts.requests import Bookmark
 from ..contracts.settings import SettingsError
-from ..resources.catalog import Catalog
+from ..resources.run_catalog import RunCatalog
 from ..temporal.activity import in_thread_if_long
 from ..temporal.encryption import Keys, UnknownKeyError, WrongKeyError
 from . import schema
@@ -24,7 +24,7 @@ from .engine import Engine
 
 @dataclass(frozen=True)
 class Row:
-    """A message at its place: ``parent`` is the id of the row before it, empty for the first; ``depth`` is from 1."""
+    """A message in a conversation: ``parent`` is the id of the previous row, or empty; ``depth`` counts from 1."""
 
     id: str
     parent: str
@@ -43,12 +43,12 @@ class Row:
 
     @property
     def size(self) -> int:
-        """The approximate length in characters."""
+        """The approximate size in memory, in characters."""
         return 500 + self.message.length
 
 
 def chain(head: Head, messages: Iterable[tuple[str, Message]]) -> list[Row]:
-    """The rows of messages, each with its id, one after the other after a head."""
+    """Links messages, with the ids of their rows, to rows after a head."""
     rows: list[Row] = []
     for row_id, message in messages:
         rows.append(Row(row_id, head.id, head.depth + 1, message))
@@ -64,7 +64,7 @@ _INSERTS: dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]] = {
 
 @cache
 def insert_missing(dialect: str, table: Table) -> Executable:
-    """Inserts the rows whose primary keys are not in the table yet, and returns the keys of those."""
+    """Inserts the rows whose primary keys are not in the table yet, and returns the inserted keys."""
     return _INSERTS[dialect](table).on_conflict_do_nothing().returning(*table.primary_key)
 
 
@@ -87,9 +87,9 @@ def upsert_bookmark(dialect: str, mark: Bookmark, head: Head, *, new: bool) -> E
 
 
 def move_conversation(dialect: str, names: Mapping[str, str], expected: Head, head: Head) -> Executable:
-    """Moves a conversation from the ``expected`` head to another, and returns its id; nothing if it is elsewhere.
+    """Moves a conversation from the ``expected`` head to another and returns its id, or nothing if its head differs.
 
-    A conversation that does not exist yet is at the empty head.
+    A conversation that does not exist yet has an empty head.
     """
     table = schema.conversations
     now = int(time.time())
@@ -102,21 +102,29 @@ def move_conversation(dialect: str, names: Mapping[str, str], expected: Head, he
 
 
 def upsert_hold(dialect: str, family: str, sha: str) -> Executable:
-    """Notes that workflows of a family need a value, and when they last stored it."""
+    """Records that a family of workflows needs a value, and when it was last stored."""
     now = int(time.time())
     insert = _INSERTS[dialect](schema.holds).values(family=family, sha=sha, at=now)
     return insert.on_conflict_do_update(index_elements=["family", "sha"], set_={"at": now})
 
 
+def upsert_worker(dialect: str, worker: str, renewed: int) -> Executable:
+    """Renews the leases of a worker with an increasing value, even if its clock was set back."""
+    table = schema.workers
+    insert = _INSERTS[dialect](table).values(id=worker, renewed=renewed)
+    larger = case((table.c.renewed < renewed, renewed), else_=table.c.renewed + 1)
+    return insert.on_conflict_do_update(index_elements=["id"], set_={"renewed": larger})
+
+
 _BYTES = 24
 
 
-def catalog_id(catalog: Catalog) -> str:
+def catalog_id(catalog: RunCatalog) -> str:
     """The first 192 bits of the catalog's SHA-256, in 32 characters of base64."""
     return base64.urlsafe_b64encode(bytes.fromhex(catalog.sha)[:_BYTES]).decode()
 
 
-# An encrypted text is ``sealed:KEY-ID:BASE64``. Its place in the journal is authenticated with it, so that it can't be
+# An encrypted text is ``sealed:KEY-ID:BASE64``. Its place in the journal is authenticated (AEAD), so that it can't be
 # moved to another place. A text without that prefix is plain JSON, written by a worker without a key.
 
 _PREFIX = "sealed"
@@ -133,7 +141,7 @@ class RowEncryption:
         return await in_thread_if_long(sum(row.size for row in rows), lambda: [self._encrypt_row(row) for row in rows])
 
     async def decrypt_rows(self, records: Sequence[Record[Any]]) -> list[Row]:
-        """Rows that were read; raises JournalUnavailable without their key, and JournalLost if one was changed."""
+        """Decrypts records; raises JournalUnavailable if a key is missing, and JournalLost if a record was modified."""
         size = sum(len(record.message) for record in records)
         return await in_thread_if_long(size, lambda: [self._decrypt_row(record) for record in records])
 
@@ -145,34 +153,34 @@ class RowEncryption:
         message = Message.model_validate_json(self._decrypt(record.message, _place(record)))
         return Row(record.id, record.parent, record.depth, message)
 
-    def encrypt_catalog(self, catalog: Catalog) -> dict[str, object]:
+    def encrypt_catalog(self, catalog: RunCatalog) -> dict[str, object]:
         """The columns of a catalog to write.
 
-        With a key its name is not the plain id, by which anybody could test guesses of what a catalog holds.
+        With a key its name is a keyed hash: the plain id would let anybody verify a guess of the catalog's content.
         """
         name = self.catalog_names(catalog_id(catalog))[0]
         return {"sha": name, "catalog": self._encrypt(catalog.canonical, f"catalog {name}")}
 
-    def decrypt_catalog(self, record: Record[Any]) -> Catalog:
-        """A catalog that was read; raises the same errors as ``decrypt_rows``."""
-        return Catalog.model_validate_json(self._decrypt(record.catalog, f"catalog {record.sha}"))
+    def decrypt_catalog(self, record: Record[Any]) -> RunCatalog:
+        """Decrypts a catalog; raises the errors of ``decrypt_rows``."""
+        return RunCatalog.model_validate_json(self._decrypt(record.catalog, f"catalog {record.sha}"))
 
     def catalog_names(self, pinned: str) -> list[str]:
-        """The names under which a catalog may have been written, with any key or with none; the first is used now."""
+        """The names under which a catalog may be stored, with any key or none; new ones use the first name."""
         return [*(key.keyed_hash(pinned) for key in self._keys.all), pinned]
 
     def encrypt_manifest(self, text: str, place: str) -> str:
-        """The text of a stored manifest to write; ``place`` is its id and version."""
+        """Encrypts the text of a stored manifest; ``place`` is its id and version."""
         return self._encrypt(text, f"manifest {place}")
 
     def decrypt_manifest(self, text: str, place: str) -> str:
-        """The text of a stored manifest that was read; raises the same errors as ``decrypt_rows``."""
+        """Decrypts the text of a stored manifest; raises the errors of ``decrypt_rows``."""
         return self._decrypt(text, f"manifest {place}")
 
     async def register(self, engine: Engine) -> None:
-        """Writes the id of the first key to the journal.
+        """Registers the first key in the journal.
 
-        Raises SettingsError if a key is missing or differs with which others have written to the journal.
+        Raises SettingsError if a key with which the journal was written is missing or differs.
         """
         await self._check_keys(engine)
         if self._keys.all:
@@ -180,13 +188,13 @@ class RowEncryption:
             row = {"id": first, "proof": self._encrypt("", f"key {first}")}
             insert = insert_missing(engine.dialect, schema.keys)
             await engine.run(lambda connection: connection.execute(insert, row).all())
-            await self._check_keys(engine)  # again: another worker may have registered a key of that id meanwhile
+            await self._check_keys(engine)  # again: another worker may have registered a key with that id meanwhile
 
     async def _check_keys(self, engine: Engine) -> None:
         registered = await engine.run(lambda connection: connection.execute(select(schema.keys)).all())
         try:
-            for each in registered:
-                self._decrypt_with_key(each.proof, f"key {each.id}")
+            for key in registered:
+                self._decrypt_with_key(key.proof, f"key {key.id}")
         except SettingsError as error:
             raise SettingsError(f"the journal can't be read: {error}") from None
 
@@ -213,7 +221,7 @@ class RowEncryption:
 
 
 def key_ids(connection: Connection) -> Sequence[str]:
-    """The ids of all keys with which anything was ever written to this journal."""
+    """The ids of all keys with which this journal was ever written."""
     return connection.execute(select(schema.keys.c.id).order_by(schema.keys.c.id)).scalars().all()
 
 

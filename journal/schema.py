@@ -12,7 +12,7 @@ messages = Table(
     Column("depth", Integer, nullable=False),
     Column("message", Text, nullable=False),
 )
-"""A row of a conversation. ``parent`` is the id of the row before it, empty for the first; ``depth`` counts from 1."""
+"""A row of a conversation. ``parent`` is the id of the previous row, or empty; ``depth`` counts from 1."""
 
 catalogs = Table(
     "baton_catalogs",
@@ -20,7 +20,7 @@ catalogs = Table(
     Column("sha", String(64), primary_key=True),
     Column("catalog", Text, nullable=False),
 )
-"""The catalogs of manifests that runs are pinned to, each under its id, or with a key under a keyed hash of that."""
+"""The catalogs of manifests that runs are pinned to, under their ids, or with a key under keyed hashes of them."""
 
 uses = Table(
     "baton_uses",
@@ -28,7 +28,7 @@ uses = Table(
     Column("run", String(255), primary_key=True),
     Column("sha", String(64), primary_key=True),
 )
-"""Which run has pinned which catalog; a catalog is deleted with the last of its runs."""
+"""The catalogs that runs have pinned; a catalog is deleted with the last of its runs."""
 
 bookmarks = Table(
     "baton_bookmarks",
@@ -40,7 +40,7 @@ bookmarks = Table(
     Column("head", String(255), nullable=False),
     Column("depth", Integer, nullable=False),
 )
-"""The transcript that a session keeps under a key: the rows after the depth ``begun`` up to a head."""
+"""The transcript under a key of a session: the rows after the depth ``begun`` up to a head."""
 
 conversations = Table(
     "baton_conversations",
@@ -53,7 +53,7 @@ conversations = Table(
     Column("created", BigInteger, nullable=False),
     Column("changed", BigInteger, nullable=False),
 )
-"""The head of each conversation that queries continue; ``memory`` is the name of a Memory without a manifest, or
+"""The heads of conversations that queries continue; ``memory`` is the name of a Memory without a manifest, or
 empty. The times are in seconds since 1970."""
 
 blobs = Table(
@@ -62,7 +62,7 @@ blobs = Table(
     Column("sha", String(64), primary_key=True),
     Column("blob", LargeBinary, nullable=False),
 )
-"""Values that are too long for a history, under the SHA-256 of their bytes."""
+"""Values that are too large for a history, under the SHA-256 of their bytes."""
 
 holds = Table(
     "baton_holds",
@@ -71,7 +71,7 @@ holds = Table(
     Column("sha", String(64), primary_key=True),
     Column("at", BigInteger, nullable=False),
 )
-"""Which family of workflows has stored which value, and when it last did, in seconds since 1970."""
+"""The values that families of workflows have stored, with the time of the last store in seconds since 1970."""
 
 accounts = Table(
     "baton_accounts",
@@ -83,10 +83,33 @@ accounts = Table(
     Column("model_calls", BigInteger, nullable=False),
     Column("tool_calls", BigInteger, nullable=False),
 )
-"""What was used under a budget in a run, with what is reserved for calls under way; ``cost`` in billionths of a dollar.
+"""The amounts used under a budget in a run, including reservations for calls in progress.
+
+``cost`` is in billionths of a US dollar.
 
 ``began`` is the time of its first call, in seconds since 1970.
 """
+
+calls = Table(
+    "baton_calls",
+    metadata,
+    Column("id", String(255), primary_key=True),
+    Column("owner", String(64), nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("state", String(16), nullable=False),
+)
+"""The calls that cost money or have effects, by the ids of their rows. ``owner`` is the holder of the call's lease: the
+id of a worker and a number, or empty; ``epoch`` counts the holders. ``state``: ``reserved``, ``sent`` or ``answered``.
+"""
+
+workers = Table(
+    "baton_workers",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("renewed", BigInteger, nullable=False),
+)
+"""The workers that hold leases. ``renewed`` changes about every second: a worker whose value does not change is frozen,
+disconnected or dead. It is the worker's own clock in milliseconds since 1970, and never compared with another clock."""
 
 charges = Table(
     "baton_charges",
@@ -99,7 +122,8 @@ charges = Table(
     Column("model_calls", BigInteger, nullable=False),
     Column("tool_calls", BigInteger, nullable=False),
 )
-"""What a call is charged to an account: an estimate until it is ``settled``."""
+"""The charge of a call to an account: an estimate until it is ``settled``. ``call`` is its id, with the epoch of its
+lease if the call may be sent several times, as every request costs."""
 
 grants = Table(
     "baton_grants",
@@ -112,8 +136,8 @@ grants = Table(
     Column("model_calls", BigInteger, nullable=False),
     Column("tool_calls", BigInteger, nullable=False),
 )
-"""What people have granted to an account in addition, numbered from 0; calls may begin ``until`` then, if that is later
-than the duration of the budget allows."""
+"""People's grants to an account, numbered from 0; calls may begin ``until`` that time, if it is later than the budget's
+duration allows."""
 
 manifests = Table(
     "baton_manifests",
@@ -127,8 +151,8 @@ manifests = Table(
     Column("manifest", Text, nullable=False),
     Index("baton_manifests_revision", "revision"),
 )
-"""The manifests of the store: a row for each version of a resource, counted from 1; an empty ``manifest`` says that it
-was deleted. ``revision`` counts the changes of the whole store, ``changed`` is in seconds since 1970."""
+"""The manifests of the store: a row per version of a resource, counted from 1; an empty ``manifest`` marks a deletion.
+``revision`` counts the changes of the whole store, ``changed`` is in seconds since 1970."""
 
 tokens = Table(
     "baton_tokens",
@@ -138,12 +162,12 @@ tokens = Table(
     Column("leased_until", BigInteger, nullable=False),
     Column("changed", BigInteger, nullable=False),
 )
-"""The OAuth tokens that workers have refreshed, sealed with the token of the Secret whose place they take; empty until
-the first one is there. Until ``leased_until``, in milliseconds since 1970, one worker alone refreshes it; ``changed``
-is in seconds since 1970."""
+"""The OAuth tokens that workers have refreshed, encrypted with the token of the Secret that they replace; empty until
+the first refresh. Until ``leased_until``, in milliseconds since 1970, only one worker refreshes it; ``changed`` is in
+seconds since 1970."""
 
 versions = Table("baton_schema", metadata, Column("version", Integer, primary_key=True))
-"""One row for each version that the tables have been migrated to; the highest is that of today."""
+"""One row per version that the tables have been migrated to; the highest is the current one."""
 
 identity = Table(
     "baton_identity",
@@ -151,7 +175,7 @@ identity = Table(
     Column("name", String(100), primary_key=True),
     Column("value", String(255), nullable=False),
 )
-"""The journal's ``id``; ``replaces/ID`` for each journal whose place it takes; ``serves/ID`` for each namespace."""
+"""The journal's ``id``; ``replaces/ID`` for every journal that it replaces; ``serves/ID`` for every namespace."""
 
 keys = Table(
     "baton_keys",
@@ -159,4 +183,4 @@ keys = Table(
     Column("id", String(64), primary_key=True),
     Column("proof", Text, nullable=False),
 )
-"""The ids of the keys that have encrypted anything here; who can decrypt ``proof`` has the same key of that id."""
+"""The ids of the keys that have encrypted data here; ``proof`` verifies that a worker has the same key."""

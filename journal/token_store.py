@@ -1,4 +1,4 @@
-"""The OAuth tokens that workers have refreshed, in the journal's database: sealed, and refreshed by one at a time."""
+"""The OAuth tokens that workers have refreshed, in the journal's database: encrypted, and refreshed under a lease."""
 
 import time
 
@@ -12,20 +12,20 @@ _table = schema.tokens
 
 
 class TokenStore:
-    """The sealed tokens, by their ids. It can't open them."""
+    """The encrypted tokens, by their ids; the store can't decrypt them."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def read(self, token_id: str) -> str:
-        """The newest token of an id; empty if none was written."""
-        found = await self._database.run(select(_table.c.token).where(_table.c.id == token_id))
-        return found[0].token if found else ""
+        """The current token with that id; empty if none was written."""
+        rows = await self._database.run(select(_table.c.token).where(_table.c.id == token_id))
+        return rows[0].token if rows else ""
 
     async def lease(self, token_id: str, known: str, seconds: float) -> int:
-        """Lets the caller alone refresh a token for so many seconds, if it is still the ``known`` one.
+        """Leases the refresh of a token to the caller for so many seconds, if it is still the ``known`` one.
 
-        The lease, which is 0 where another one has it, or the token is another one.
+        Returns the lease, or 0 if another worker holds it or the token has changed.
         """
         now = int(time.time() * 1_000)
         row = {"id": token_id, "token": "", "leased_until": 0, "changed": now // 1_000}
@@ -40,12 +40,12 @@ class TokenStore:
         return await self._database.transact(execute)
 
     async def write(self, token_id: str, known: str, token: str) -> None:
-        """Replaces the ``known`` token, and ends its lease; nothing if somebody else has replaced it."""
+        """Replaces the ``known`` token and ends its lease; does nothing if another worker has replaced it."""
         here = update(_table).where(_table.c.id == token_id, _table.c.token == known)
         new = {"token": token, "leased_until": 0, "changed": int(time.time())}
         await self._database.run(here.values(new).returning(_table.c.id))
 
     async def release(self, token_id: str, lease: int) -> None:
-        """Ends a lease, and nobody else's."""
+        """Ends a lease, if the caller still holds it."""
         here = update(_table).where(_table.c.id == token_id, _table.c.leased_until == lease)
         await self._database.run(here.values(leased_until=0).returning(_table.c.id))

@@ -1,4 +1,4 @@
-"""The log of a worker: lines on stderr, as text or as JSON, and never with a secret."""
+"""The log of a worker: lines on stderr, as text or as JSON, without secrets."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ _speaker = ContextVar[Mapping[str, object]]("speaker", default={})  # noqa: B039
 
 
 def note_request(arguments: Sequence[object]) -> None:
-    """Notes for the log the member and the turn of the running activity, as far as its first argument has them."""
+    """Sets the member and the turn of the running activity, if its first argument has them, for the log."""
     request = arguments[0] if arguments else None
     speaker = getattr(request, "speaker", None)
     fields = {
@@ -31,7 +31,7 @@ class LogContext(logging.Filter):
     """Adds ``run`` (the workflow id), ``run_id``, ``member``, ``turn``, ``trace_id`` and ``span_id``, where known."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Changes the record, and lets every one pass."""
+        """Adds the fields; always returns True."""
         fields: dict[str, object] = {}
         if workflow.in_workflow():
             run = workflow.info()
@@ -50,9 +50,9 @@ LogFormat = Literal["text", "json"]
 
 
 class FailedAttempts(logging.Filter):
-    """Makes one line of what the SDK logs about a failed attempt of an activity; nothing of one that was cancelled.
+    """Shortens the SDK's log of a failed activity attempt to one line, and drops that of a canceled one.
 
-    Temporal shows the rest, and a bug's traceback is logged separately.
+    Temporal's UI shows the details, and a bug's traceback is logged separately.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -65,7 +65,7 @@ class FailedAttempts(logging.Filter):
 
 
 class RedactingFormatter(logging.Formatter):
-    """Removes secrets from what another formatter makes of a record, tracebacks included."""
+    """Removes secrets from the output of another formatter, including tracebacks."""
 
     def __init__(self, formatter: logging.Formatter, redact: Callable[[str], str]) -> None:
         super().__init__()
@@ -81,8 +81,8 @@ _FAILED_ATTEMPTS = FailedAttempts()
 
 
 def shorten_sdk_log() -> None:
-    """Lets the SDK log no traceback where an activity has failed, in whatever program the worker runs."""
-    # One filter for all workers of a process: a logger keeps the same one once only.
+    """Keeps the SDK from logging tracebacks of failed activities, also if the worker is embedded in a program."""
+    # One filter for all workers of a process: a logger adds the same filter only once.
     logging.getLogger("temporalio.activity").addFilter(_FAILED_ATTEMPTS)
 
 
@@ -94,7 +94,7 @@ def log_to_stderr(redact: Callable[[str], str], form: LogFormat) -> None:
 
 
 def handler_of(redact: Callable[[str], str], form: LogFormat, stream: TextIO) -> logging.Handler:
-    """Writes log records to a stream, without secrets; as JSON with what they are about in fields of their own."""
+    """Writes log records to a stream, without secrets; JSON records have their context in separate fields."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(RedactingFormatter(_json() if form == "json" else _text(), redact))
     if form == "json":
@@ -103,14 +103,14 @@ def handler_of(redact: Callable[[str], str], form: LogFormat, stream: TextIO) ->
 
 
 class EscapingFormatter(logging.Formatter):
-    """One line for each record: what a message quotes may hold line ends, and escapes that terminals carry out."""
+    """One line per record: text quoted in a message may contain line breaks and terminal escape sequences."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the name of the base class
         """The line of a record."""
         return _escaped(super().formatMessage(record), _UNSHOWN)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  # the name of the base class
-        """A traceback, on lines of its own."""
+        """The escaped traceback, on separate lines."""
         return _escaped(super().formatException(ei), _UNSHOWN_IN_LINES)
 
 
@@ -127,7 +127,7 @@ def _text() -> logging.Formatter:
 
 
 def _json() -> logging.Formatter:
-    """With what the SDK knows of the run or the activity in fields of their own, so no longer in the message."""
+    """The SDK's context of a run or an activity goes into separate fields instead of the message."""
     activity.logger.activity_info_on_message = workflow.logger.workflow_info_on_message = False
     return JsonFormatter(
         "%(levelname)s %(name)s %(message)s",

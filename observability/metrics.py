@@ -1,4 +1,4 @@
-"""Every metric of Baton: its name, unit, labels, and what it tells. It is recorded with OpenTelemetry.
+"""All metrics of Baton: names, units, labels and descriptions. They are recorded with OpenTelemetry.
 
 Labels have few values: never the id of a run, or a text of a manifest, client or server unknown to the worker at start.
 """
@@ -16,20 +16,20 @@ from opentelemetry.metrics import get_meter
 from ..contracts.errors import BatonError
 
 OTHER = "(other)"
-"""The name of whatever is not among the worker's own manifests."""
+"""The name label of everything that is not among the worker's own manifests."""
 
 SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
-"""Upper bounds of the buckets of durations of calls and statements, and of those that Temporal's SDK measures."""
+"""Upper bounds of the buckets of call and statement durations, and of the durations in the SDK's metrics."""
 
 WAIT_SECONDS = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600)
-"""The same of waits, for people above all."""
+"""Upper bounds of the buckets of waits, mostly for people."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric as OpenTelemetry has it; Prometheus reads ``baton.call.duration`` as ``baton_call_duration_seconds``.
+    """An OpenTelemetry metric; in Prometheus ``baton.call.duration`` is named ``baton_call_duration_seconds``.
 
-    ``up_down`` is a number that is added to and taken from; ``gauge`` is set. ``buckets`` are a histogram's.
+    ``up_down`` is an up-down counter. ``buckets`` are those of a histogram.
     """
 
     name: str
@@ -40,9 +40,10 @@ class Metric:
     buckets: tuple[float, ...] = ()
 
     def record(self, value: float = 1, /, **labels: str) -> None:
-        """Adds to a counter, sets a gauge, or records a value; ``labels`` are exactly those of the metric.
+        """Adds to a counter, sets a gauge, or records a value; ``labels`` must be exactly those of the metric.
 
-        Nothing happens in a process that has no provider of metrics. Workflow code uses ``workflows/state/metrics.py``.
+        Does nothing in a process without a meter provider. Workflow code calls ``record`` of
+        ``workflows/state/decisions.py`` instead, which records nothing during replay.
         """
         _recorder(self)(value, labels)
 
@@ -66,33 +67,33 @@ RUNS_BEGUN = Metric("baton.runs.begun", "counter", "Runs that have begun, child 
 RUNS_ENDED = Metric(
     "baton.runs.ended",
     "counter",
-    "Runs that have ended, child runs included, by their phase and why they have ended.",
+    "Runs that have ended, child runs included, by phase and stop reason.",
     ("workflow_type", "phase", "reason"),
 )
 RUNS_WAITING = Metric(
     "baton.runs.waiting",
     "gauge",
-    "Runs without a parent that wait now, for a person (InputRequired) or to be resumed (Paused), in the whole task "
-    "queue: every worker reports the same number. Asked for every 30 seconds.",
+    "Root runs that wait now, for a person (InputRequired) or to be resumed (Paused), in the whole task queue: every "
+    "worker reports the same number. Refreshed every 30 seconds.",
     ("phase",),
 )
 TURNS = Metric(
     "baton.turns",
     "counter",
-    "Turns that members of teams have taken, by the kind of member and why the turn has ended.",
+    "Turns that members of teams have taken, by the kind of member and the turn's stop reason.",
     ("workflow_type", "kind", "outcome"),
 )
 WAITS_BEGUN = Metric(
     "baton.waits.begun",
     "counter",
-    "Waits of runs that have begun: for an approval, a budget, the answer to a question, to be resumed after a pause, "
-    "or for a circuit breaker.",
+    "Waits that runs have begun: for an approval, a budget, the answer to a question, the end of a pause, or a "
+    "circuit breaker.",
     ("workflow_type", "kind"),
 )
 WAIT_DURATION = Metric(
     "baton.wait.duration",
     "histogram",
-    "How long runs have waited, by what for and how it has ended.",
+    "How long runs have waited, by what they waited for and how the wait ended.",
     ("workflow_type", "kind", "outcome"),
     "s",
     WAIT_SECONDS,
@@ -119,14 +120,14 @@ CACHED_TOKENS = Metric(
 COST = Metric(
     "baton.cost",
     "counter",
-    "What the answers of models have cost, where their Models have prices.",
+    "Cost of the answers of models whose Models have prices.",
     ("kind", "name"),
     "usd",
 )
 CIRCUITS_OPENED = Metric(
     "baton.circuit_breaker.openings",
     "counter",
-    "How often circuit breakers of this worker have opened; again after a failed try counts, too.",
+    "How often circuit breakers of this worker have opened; opening again after a failed probe counts, too.",
     ("kind", "name"),
 )
 CIRCUITS_OPEN = Metric(
@@ -144,7 +145,7 @@ JOURNAL_DURATION = Metric(
 EVENT_LOOP_LAG = Metric(
     "baton.event_loop.lag",
     "histogram",
-    "How long the worker's event loop was held from what waited for it, measured 20 times a second.",
+    "How long the worker's event loop was blocked, measured 20 times a second.",
     (),
     "s",
     SECONDS,
@@ -152,23 +153,23 @@ EVENT_LOOP_LAG = Metric(
 REDACTIONS = Metric(
     "baton.redactions",
     "counter",
-    "Secrets that were replaced by [secret] in messages, errors, and lines of the log.",
+    "Secrets that were replaced by [secret] in messages, errors, and log lines.",
 )
 
 ALL = tuple(value for value in vars().copy().values() if isinstance(value, Metric))
-"""All of them, in the order of this file."""
+"""All metrics, in the order of this file."""
 
 
 CallKind = Literal["model", "tool", "agent", "function"]
 
 
 class InputRequired(Exception):
-    """A call ends without an answer and without an error: with a question to a person."""
+    """A call ends with a question to a person instead of an answer or an error."""
 
 
 @contextlib.contextmanager
 def metered(kind: CallKind, name: str) -> Iterator[None]:
-    """Records the call that is made in the block: its outcome and its duration."""
+    """A context manager that records the outcome and the duration of a call."""
     began = time.monotonic()
     outcome = "ok"
     try:
@@ -182,7 +183,7 @@ def metered(kind: CallKind, name: str) -> Iterator[None]:
 
 
 def _outcome(error: BaseException) -> str:
-    """The type of one of Baton's errors; all others, which are bugs, count as one."""
+    """The type of Baton's errors; all other errors are bugs and share one value."""
     if isinstance(error, BatonError):
         return type(error).__name__
     if isinstance(error, asyncio.CancelledError):

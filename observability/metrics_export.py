@@ -39,13 +39,14 @@ from temporalio.service import RPCError
 
 from ..contracts.settings import SettingsError
 from ..temporal.search_attributes import HEARTBEAT_INTERVAL, PHASE, registered
+from ..temporal.threads import COMPUTING
 from .metrics import RUNS_WAITING, SECONDS
 
 
 def set_worker_runtime(metrics: MetricBuffer | None = None) -> None:
     """Sets the SDK's default runtime, for all clients and workers that this process creates from now on.
 
-    Its metrics go to the buffer ``metrics``, which has to be drained.
+    Its metrics go to the buffer ``metrics``, which must be drained.
     """
     forwarding = LogForwardingConfig(logger=logging.getLogger("temporalio.core"), prepend_target_on_message=False)
     log = LoggingConfig(filter=TelemetryFilter(core_level="WARN", other_level="ERROR"), forwarding=forwarding)
@@ -55,29 +56,29 @@ def set_worker_runtime(metrics: MetricBuffer | None = None) -> None:
 
 
 MetricsText = Callable[[str], Awaitable[tuple[bytes, str]]]
-"""Takes the header ``accept`` of a request; returns all metrics as text, and the media type of that."""
+"""Takes the header ``accept`` of a request; returns all metrics as text, and its media type."""
 
 DRAIN_INTERVAL = 1.0
 """Seconds between two transfers of the SDK's metrics."""
 
 BUFFERED = 100_000
-"""Updates that the SDK buffers until then; further ones are lost. An activity causes about ten."""
+"""Updates that the SDK buffers between two transfers; further ones are lost. An activity causes about ten."""
 
 LAST_EXPORT = 2.0
-"""Seconds that a collector has to take the last metrics of a worker that ends."""
+"""Seconds for the final export of metrics when a worker shuts down."""
 
 PROTOCOL = "http/protobuf"
 
 _REPEATED = ("service_name",)
-"""Labels of the SDK that say what the resource says."""
+"""Labels of the SDK that duplicate resource attributes."""
 
 
 @contextlib.asynccontextmanager
 async def exporting_metrics(served: bool, environment: Mapping[str, str]) -> AsyncIterator[MetricsText | None]:
-    """Keeps the metrics of this process while the block runs, if they are ``served`` or sent to a collector.
+    """A context manager that collects the metrics of this process, if they are ``served`` or exported with OTLP.
 
-    To be entered before any client is created, as it sets the SDK's default runtime. Raises SettingsError for a
-    collector's protocol that is not supported.
+    Enter it before any client is created, as it sets the SDK's default runtime. Raises SettingsError for an unsupported
+    OTLP protocol.
     """
     collectors = _collectors(environment)
     if not (served or collectors):
@@ -104,21 +105,21 @@ class MetricsExport:
         self._bridge = _Bridge(self.buffer, self.provider)
 
     async def text(self, accept: str) -> tuple[bytes, str]:
-        """All metrics in the format of Prometheus that the header ``accept`` asks for, and its media type.
+        """All metrics in the Prometheus format that the header ``accept`` requests, and its media type.
 
-        In a thread: there may be some thousand values.
+        Runs in a thread: there may be several thousand values.
         """
-        return await asyncio.to_thread(self._text, accept)
+        return await COMPUTING.run(self._text, accept)
 
     def _text(self, accept: str) -> tuple[bytes, str]:
-        with self._scraping:  # the reader mixes up what two scrapes at once collect
+        with self._scraping:  # the reader does not support concurrent scrapes
             self._bridge.drain()
             encode, media_type = choose_encoder(accept)
             return encode(self._registry), media_type
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Takes over the SDK's metrics while the block runs; at its end collectors get the last ones."""
+        """A context manager that transfers the SDK's metrics, and at its end exports the last ones."""
         task = asyncio.create_task(self._drain())
         try:
             yield
@@ -126,14 +127,14 @@ class MetricsExport:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-            last = threading.Thread(target=self._close, name="last metrics", daemon=True)  # which no process waits for
+            last = threading.Thread(target=self._close, name="last metrics", daemon=True)  # doesn't block the exit
             last.start()
-            await asyncio.to_thread(last.join, LAST_EXPORT)
+            await COMPUTING.run(last.join, LAST_EXPORT)
 
     async def _drain(self) -> None:
         while True:
             await asyncio.sleep(DRAIN_INTERVAL)
-            await asyncio.to_thread(self._bridge.drain)
+            await COMPUTING.run(self._bridge.drain)
 
     def _close(self) -> None:
         self._bridge.drain()
@@ -145,10 +146,10 @@ Recorder = Callable[[float, Mapping[str, str | int | float | bool]], None]
 
 
 class _Bridge:
-    """Records in OpenTelemetry what the SDK has recorded.
+    """Records the SDK's metrics in OpenTelemetry.
 
-    The SDK's own class for it (``contrib.opentelemetry.MetricsExporter``, 1.35) mixes up the labels of different
-    series: it caches them by the address of an object that may be gone.
+    The SDK's own class for this (``contrib.opentelemetry.MetricsExporter``, 1.35) mixes up the labels of different
+    series: it caches them by the address of an object that may have been freed.
     """
 
     def __init__(self, buffer: MetricBuffer, provider: MeterProvider) -> None:
@@ -158,7 +159,7 @@ class _Bridge:
         self._recorders: dict[str, Recorder] = {}
 
     def drain(self) -> None:
-        """Takes over what was recorded since the last time."""
+        """Transfers the updates since the last call."""
         with self._draining:
             for update in self._buffer.retrieve_updates():
                 labels = {name: value for name, value in update.attributes.items() if name not in _REPEATED}
@@ -180,7 +181,7 @@ class _Bridge:
 
 
 def _collectors(environment: Mapping[str, str]) -> list[MetricReader]:
-    """What sends metrics to a collector, if the environment names one."""
+    """The OTLP exporter, if the environment configures one."""
     variables = {name: value for name, value in environment.items() if value}
     endpoints = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     default = "otlp" if any(name in variables for name in endpoints) else "none"
@@ -190,14 +191,14 @@ def _collectors(environment: Mapping[str, str]) -> list[MetricReader]:
     for name in ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
         protocol = variables.get(name, PROTOCOL)
         if protocol != PROTOCOL:
-            raise SettingsError(f"{name}: a worker speaks {PROTOCOL}, not {protocol}; collectors take it on port 4318")
-        if name in variables:  # the more specific one counts alone
+            raise SettingsError(f"{name}: {protocol} is not supported, use {PROTOCOL} (port 4318 of a collector)")
+        if name in variables:  # the more specific one has precedence
             break
     return [PeriodicExportingMetricReader(OTLPMetricExporter())]
 
 
 def _resource() -> Resource:
-    """What this process is: the service ``baton-worker``, unless OTEL_SERVICE_NAME or the attributes name another."""
+    """The resource of this process; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have precedence."""
     own = {SERVICE_NAME: "baton-worker", SERVICE_VERSION: version("baton"), SERVICE_INSTANCE_ID: str(uuid.uuid4())}
     return Resource(own).merge(OTELResourceDetector().detect())
 
@@ -210,7 +211,7 @@ PHASES = ("InputRequired", "Paused")
 
 @contextlib.asynccontextmanager
 async def watch_waiting_runs(client: Client, task_queue: str) -> AsyncIterator[None]:
-    """Records RUNS_WAITING while the block runs, as soon as the server has Baton's search attributes."""
+    """A context manager that records RUNS_WAITING, as soon as the server has Baton's search attributes."""
     task = asyncio.create_task(_watch(client, task_queue))
     try:
         yield
@@ -223,12 +224,12 @@ async def watch_waiting_runs(client: Client, task_queue: str) -> AsyncIterator[N
 async def _watch(client: Client, task_queue: str) -> None:
     while True:
         for phase in PHASES if await registered(client) else ():
-            with contextlib.suppress(RPCError):  # the last value stays until Temporal is back
+            with contextlib.suppress(RPCError):  # the last value stays until Temporal is reachable again
                 RUNS_WAITING.record(await _count(client, task_queue, phase), phase=phase)
         await asyncio.sleep(INTERVAL)
 
 
 async def _count(client: Client, task_queue: str, phase: str) -> int:
-    """The runs in a phase that have no parent: a run whose child waits is in that phase, too."""
+    """The number of root runs in a phase: a run whose child waits is in that phase, too."""
     here = f"TaskQueue = '{task_queue}' AND ExecutionStatus = 'Running' AND ParentWorkflowId IS NULL"
     return (await client.count_workflows(f"{here} AND {PHASE.name} = '{phase}'")).count

@@ -1,4 +1,4 @@
-"""Exports spans with OpenTelemetry's SDK in the background: no call waits for a collector."""
+"""Exports spans with OpenTelemetry's SDK in the background, so that no call waits for a collector."""
 
 import asyncio
 import contextlib
@@ -30,10 +30,11 @@ from opentelemetry.trace import (
 )
 from pydantic import JsonValue
 
-from ..contracts.settings import SettingsError
+from ..contracts.settings import SettingsError, check_private_names
 from ..contracts.trace import SpanData, TraceContext
 from ..temporal.activity import in_thread_if_long
 from ..temporal.encryption import Keys
+from ..temporal.threads import COMPUTING
 from .span_queue import SpanQueue
 
 _PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc", "http/json": "otlp_json_http"}
@@ -41,12 +42,13 @@ _KINDS = {"client": SpanKind.CLIENT, "internal": SpanKind.INTERNAL}
 
 
 class SpanExporter:
-    """Exports spans with OpenTelemetry's exporters; samples runs, and hands their places in a trace on.
+    """Exports spans with OpenTelemetry's exporters; samples runs, and propagates trace contexts.
 
-    Raises SettingsError for an exporter that is not installed.
+    Raises SettingsError for an exporter that is not installed, and for a version of the SDK that can't be used.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
+        check_private_names("opentelemetry-api", otel_context, ["_SUPPRESS_INSTRUMENTATION_KEY"])
         self._sampler = TracerProvider(shutdown_on_exit=False).sampler  # the SDK has no other way to the configured one
         self._resource = Resource.create({} if _is_named(environment) else {SERVICE_NAME: "baton"})
         self._scope = InstrumentationScope("baton", importlib.metadata.version("baton"))
@@ -55,13 +57,13 @@ class SpanExporter:
         self._exporters = [_exporter(name.strip(), environment) for name in names]
 
     def samples(self, place: TraceContext) -> bool:
-        """Whether the sampler takes what begins at this place (OTEL_TRACES_SAMPLER)."""
+        """Whether a trace at this place is sampled (OTEL_TRACES_SAMPLER)."""
         result = self._sampler.should_sample(_context(place), int(place.trace, 16), "invoke_workflow")
         return result.decision is sampling.Decision.RECORD_AND_SAMPLE
 
     @contextlib.contextmanager
     def attached(self, place: TraceContext) -> Iterator[None]:
-        """Makes it OpenTelemetry's current place in the block, for whatever libraries do there."""
+        """A context manager that makes the place OpenTelemetry's current context, for instrumented libraries."""
         token = otel_context.attach(_context(place) or otel_context.Context())
         try:
             yield
@@ -69,15 +71,15 @@ class SpanExporter:
             otel_context.detach(token)
 
     def headers(self, place: TraceContext) -> dict[str, str]:
-        """The headers that hand the place on in a request (OTEL_PROPAGATORS)."""
+        """The headers that propagate the place in a request (OTEL_PROPAGATORS)."""
         carrier = dict[str, str]()
         propagate.inject(carrier, _context(place))
         return carrier
 
     def export(self, spans: Sequence[SpanData]) -> bool:
-        """Exports spans, and waits for that; whether an exporter has taken them. For one thread at a time."""
+        """Exports spans synchronously; whether an exporter has accepted them. Not thread-safe."""
         ended = [self._readable(span) for span in spans]
-        # a program that traces its requests, and in which a worker runs, is not to trace these
+        # Instrumentation of the embedding program must not trace these requests.
         token = otel_context.attach(otel_context.set_value(otel_context._SUPPRESS_INSTRUMENTATION_KEY, True))
         try:
             return SpanExportResult.SUCCESS in [exporter.export(ended) for exporter in self._exporters]
@@ -85,7 +87,7 @@ class SpanExporter:
             otel_context.detach(token)
 
     def _readable(self, span: SpanData) -> ReadableSpan:
-        """The span as the SDK has it. It is not made by a tracer, which would choose the ids."""
+        """The span as an object of the SDK. It is not created by a tracer, which would choose its own ids."""
         attributes = {name: _value(value) for name, value in span.attributes.items() if value is not None}
         status = Status()
         if span.error:
@@ -108,7 +110,7 @@ class SpanExporter:
         )
 
     def close(self) -> None:
-        """Ends an export that is under way, and the exporters."""
+        """Ends the running export, and shuts the exporters down."""
         for exporter in self._exporters:
             exporter.shutdown()
 
@@ -127,7 +129,7 @@ def _exporter(name: str, environment: Mapping[str, str]) -> SdkExporter:
 
 
 def _is_named(environment: Mapping[str, str]) -> bool:
-    """Whether the environment gives the service a name."""
+    """Whether the environment names the service."""
     resource = environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
     return bool(environment.get("OTEL_SERVICE_NAME")) or f"{SERVICE_NAME}=" in resource
 
@@ -140,7 +142,7 @@ def _context(place: TraceContext) -> otel_context.Context | None:
 
 
 def _span_context(place: TraceContext, *, is_remote: bool) -> SpanContext:
-    """The span of a place as OpenTelemetry's API has it."""
+    """The place as a span context of OpenTelemetry's API."""
     return SpanContext(
         trace_id=int(place.trace, 16),
         span_id=int(place.span or "0", 16),
@@ -163,13 +165,13 @@ def _nanoseconds(time: datetime) -> int:
 _CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 CLOSE_SECONDS = 5.0
-"""For how long a worker that ends exports what is left; another one takes the rest over."""
+"""Seconds for which a worker that shuts down exports remaining spans; another worker takes over the rest."""
 
 LONGEST_PAUSE = 30.0
-"""Seconds between two tries to export, where the collector takes nothing."""
+"""Maximum seconds between two export attempts while the collector rejects everything."""
 
 DEFAULTS = {"OTEL_BSP_SCHEDULE_DELAY": 1_000, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": 512, "OTEL_BSP_MAX_QUEUE_SIZE": 2_048}
-"""Milliseconds between two exports, and spans: in one export, and that wait at most."""
+"""Milliseconds between two exports; maximum spans per export, and maximum queued spans."""
 
 log = logging.getLogger("baton")
 
@@ -177,16 +179,16 @@ log = logging.getLogger("baton")
 class SpanProcessor:
     """Queues the spans of a worker and exports them in the background, as OpenTelemetry's batch processor does.
 
-    That one loses what it holds with its process; the spans of this one are also in files below ``folder``. No call and
-    no run fails because of it. ``redact`` removes secrets from every text. Raises SettingsError.
+    That processor loses its spans if the process crashes; this one also stores them in files in ``folder``. Failures
+    never affect calls or runs. ``redact`` removes secrets from every text. Raises SettingsError.
     """
 
     def __init__(self, environment: Mapping[str, str], folder: Path, redact: Callable[[str], str]) -> None:
         most = _number(environment, "OTEL_BSP_MAX_QUEUE_SIZE")
         self._batch = min(_number(environment, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"), most)
-        self._size = self._batch  # smaller while the collector refuses spans
+        self._size = self._batch  # smaller while the collector rejects spans
         self._interval = _number(environment, "OTEL_BSP_SCHEDULE_DELAY") / 1_000
-        self._pause = self._interval  # longer while the collector takes nothing
+        self._pause = self._interval  # longer while the collector rejects everything
         self.exporter = SpanExporter(environment)
         self.captures_content = environment.get(_CAPTURE, "").lower() in ("true", "1", "span_only", "span_and_event")
         self._queue = SpanQueue(folder, Keys.from_environment(environment), most)
@@ -198,33 +200,33 @@ class SpanProcessor:
         self._task = asyncio.create_task(self._run())
 
     async def add(self, spans: Sequence[SpanData]) -> None:
-        """Takes spans over: when it returns, they will be exported, by this process or by another one."""
+        """Queues spans: once it returns, they will be exported by this process or by another one."""
         size = sum(len(value) for span in spans for value in span.attributes.values() if isinstance(value, str))
         await in_thread_if_long(size, self.take, spans)
 
     def take(self, spans: Sequence[SpanData]) -> None:
-        """The same in any thread, such as that of a workflow."""
+        """Queues spans; callable from any thread, such as a workflow thread."""
         try:
             self._queue.add([self._redacted(span) for span in spans])
             if len(self._queue) >= self._batch == self._size:
                 self._loop.call_soon_threadsafe(self._is_due.set)
-        except Exception:  # whatever it is, calls and runs go on
+        except Exception:  # tracing must not affect calls and runs
             log.exception("spans are lost")
 
     def _redacted(self, span: SpanData) -> SpanData:
         whole = json.dumps([span.name, span.message, span.attributes], ensure_ascii=False)
-        if self._redact(whole) == whole:  # which is nearly always so, and quicker than each text by itself
+        if self._redact(whole) == whole:  # nearly always true, and faster than redacting text by text
             return span
         return span.with_texts(self._redact)
 
     async def close(self) -> None:
-        """Exports what is left, in CLOSE_SECONDS at most."""
+        """Exports the remaining spans, within CLOSE_SECONDS."""
         self._is_closing = True
         self._is_due.set()
         await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
         self._task.cancel()
         self.exporter.close()
-        await asyncio.to_thread(self._queue.close)
+        await COMPUTING.run(self._queue.close)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self) -> None:
@@ -237,14 +239,14 @@ class SpanProcessor:
             ends = self._is_closing
             try:
                 await self._loop.run_in_executor(self._thread, self._export_waiting)
-            except Exception:  # whatever it is, the next spans are exported
+            except Exception:  # the next spans are exported regardless
                 log.exception("spans could not be exported")
 
     def _export_waiting(self) -> None:
-        """Exports the spans that wait now, and those that processes have left which live no more.
+        """Exports the queued spans, and those left behind by processes that have ended.
 
-        After spans that are not taken, fewer are tried at once. One that is refused by itself, while others are taken,
-        is dropped.
+        After a rejected batch, smaller batches are tried. A span that is rejected alone, while others are accepted, is
+        dropped.
         """
         self._queue.take_over()
         if self._size == self._batch:
@@ -270,13 +272,13 @@ class SpanProcessor:
 
     def _drop(self, refused: Sequence[SpanData]) -> None:
         for span in refused:
-            log.warning("a span was dropped, as the collector of traces refuses it: %s", span.name)
+            log.warning("a span was dropped because the trace collector rejects it: %s", span.name)
         self._queue.remove(refused)
 
     def _is_taken(self, spans: Sequence[SpanData]) -> bool:
         try:
             return self.exporter.export(spans)
-        except Exception:  # whatever it is, the next spans are exported
+        except Exception:  # the next spans are exported regardless
             log.exception("spans could not be exported")
             return False
 
@@ -284,5 +286,5 @@ class SpanProcessor:
 def _number(environment: Mapping[str, str], name: str) -> int:
     text = environment.get(name) or str(DEFAULTS[name])
     if not text.isdecimal() or not 0 < int(text) <= 10_000_000:
-        raise SettingsError(f"{name} is '{text}', and not a number from 1 to 10,000,000")
+        raise SettingsError(f"{name} is '{text}', but must be a number from 1 to 10,000,000")
     return int(text)

@@ -1,9 +1,8 @@
-"""Spans that wait for their export: in memory, and in files from which other processes take them if this one dies."""
+"""Queued spans: in memory, and in files from which other processes take them over if this one crashes."""
 
 import base64
 import contextlib
 import errno
-import fcntl
 import logging
 import os
 import secrets
@@ -16,10 +15,10 @@ from ..contracts.settings import private_file
 from ..contracts.trace import SpanData
 from ..temporal.encryption import Keys, UnknownKeyError, WrongKeyError
 
-# Whoever has a lock on a file writes it. A lock ends with its process, however it ends.
+# A process writes only files that it has locked. The lock is released when the process ends or crashes.
 
 MAX_FILE = 1_000_000
-"""Bytes after which a file is not written any further. It is deleted when all of its spans were exported."""
+"""Bytes after which a new file is begun. A file is deleted once all its spans are exported."""
 
 
 class SpanFile:
@@ -33,12 +32,12 @@ class SpanFile:
 
     @classmethod
     def new(cls, folder: Path) -> "SpanFile":
-        """A new file, which has its name when it is locked."""
+        """A new file, which gets its name once it is locked."""
         path = folder / f"{secrets.token_hex(8)}.spans"
-        unnamed = path.with_suffix(".new")  # until it is locked: another process would take it over
+        unnamed = path.with_suffix(".new")  # until it is locked, or another process would take it over
         descriptor = private_file(unnamed, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(descriptor)
             unnamed.rename(path)
         except OSError:
             os.close(descriptor)
@@ -48,22 +47,22 @@ class SpanFile:
 
     @classmethod
     def abandoned(cls, path: Path) -> "SpanFile | None":
-        """A file of a process that has ended; None if the process lives, or another one was quicker."""
+        """A file of a process that has ended; None if that process is alive, or another one has locked the file."""
         try:
             descriptor = os.open(path, os.O_RDWR)
         except OSError:
             return None
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(descriptor)
         except OSError:
             os.close(descriptor)
             return None
         file = cls(path, descriptor)
-        file._needed = 1  # keeps it until its spans are in a file of this process
+        file._needed = 1  # the file is needed until its spans are in a file of this process
         return file
 
     def write(self, line: bytes) -> None:
-        """Adds a line. Raises OSError, and then it has added nothing."""
+        """Appends a line atomically. Raises OSError."""
         data = line + b"\n"
         if os.write(self._descriptor, data) < len(data):
             os.ftruncate(self._descriptor, self.size)
@@ -77,28 +76,37 @@ class SpanFile:
             return file.read().splitlines()
 
     def is_done(self) -> bool:
-        """Notes that one of its spans is needed no more. When that was the last one, the file is cleared."""
+        """Releases one of its spans; clears the file after the last one, and returns whether it was the last."""
         self._needed -= 1
         if self._needed == 0:
             self.clear()
         return self._needed == 0
 
     def clear(self) -> None:
-        """Notes that nothing in it is needed."""
+        """Releases all its spans."""
         os.ftruncate(self._descriptor, 0)
         self.size = 0
         self._needed = 0
 
     def close(self) -> None:
-        """Lets other processes have it, or deletes it if it holds nothing that is needed."""
+        """Unlocks the file for other processes, or deletes it if none of its spans is needed."""
         if self._needed == 0:
             with contextlib.suppress(OSError):
                 self._path.unlink()
         os.close(self._descriptor)
 
 
+def _lock(descriptor: int) -> None:
+    """Raises OSError if another process has the file, or the system has no such locks."""
+    try:
+        import fcntl  # noqa: PLC0415  # not on Windows
+    except ImportError:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK)) from None
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 MAX_WAITING = 64_000_000
-"""Bytes of the spans that wait."""
+"""Bytes of queued spans."""
 
 _PLACE = b"baton span"
 """The associated data of an encrypted span."""
@@ -107,9 +115,9 @@ log = logging.getLogger("baton")
 
 
 class SpanQueue:
-    """Threads may use it at the same time.
+    """A thread-safe queue of spans.
 
-    ``most`` spans wait at once, of MAX_WAITING bytes; then the oldest are dropped. With ``keys`` the files are
+    It holds ``most`` spans and MAX_WAITING bytes; beyond that the oldest spans are dropped. With ``keys`` the files are
     encrypted.
     """
 
@@ -122,21 +130,21 @@ class SpanQueue:
         self._file: SpanFile | None = None
         self._unreadable = set[Path]()
         self._is_safe = True  # whether new spans are in files
-        self._drops = False  # whether the log says that spans are dropped
+        self._drops = False  # whether the warning about dropped spans was logged
         self._changing = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def add(self, spans: Sequence[SpanData]) -> None:
-        """Adds spans; when it returns, the death of this process does not lose them."""
+        """Adds spans; once it returns, a crash of this process does not lose them."""
         lines = [self._encoded(span) for span in spans]
         with self._changing:
             for span, line in zip(spans, lines, strict=True):
                 self._put(span, line)
             while len(self._waiting) > self._most or self._size > MAX_WAITING:
                 if not self._drops:
-                    log.warning("spans are dropped, as more come than the collector of traces takes")
+                    log.warning("spans are dropped because the trace collector is too slow or unreachable")
                 self._drops = True
                 self._remove(next(iter(self._waiting)))
 
@@ -149,12 +157,12 @@ class SpanQueue:
         """Removes spans that were exported."""
         with self._changing:
             for span in spans:
-                if self._waiting.get(span.id, (None,))[0] is span:  # and not what a later attempt says of the same call
+                if self._waiting.get(span.id, (None,))[0] is span:  # not the same call's span of a later attempt
                     self._remove(span.id)
             self._drops = self._drops and len(self._waiting) > self._most // 2
 
     def put_last(self, spans: Iterable[SpanData]) -> None:
-        """Lets spans wait behind all others, also in the files, of which an old one is then deleted."""
+        """Moves spans to the end of the queue, and into the newest file, so that old files can be deleted."""
         with self._changing:
             for span in spans:
                 if span.id in self._waiting:
@@ -162,13 +170,13 @@ class SpanQueue:
                     self._put(waiting, line)
 
     def begin_file(self) -> None:
-        """Writes later spans to another file, so that this one is deleted when what is in it was exported."""
+        """Begins a new file, so that the current one can be deleted once its spans are exported."""
         with self._changing:
             if self._file and self._file.size:
                 self._file = None
 
     def take_over(self) -> None:
-        """Adds the spans of processes that have ended, in so far as there is room for them."""
+        """Adds the spans of processes that have ended, as far as there is room."""
         for path in sorted({*self._folder.glob("*.spans")} - self._unreadable):
             if len(self._waiting) > self._most // 2:
                 break
@@ -180,12 +188,12 @@ class SpanQueue:
                 file.clear()
             except (OSError, UnknownKeyError) as error:  # another worker may read it
                 self._unreadable.add(path)
-                log.warning("spans that a process has left can't be read: %s", error)
+                log.warning("the spans of an ended process can't be read: %s", error)
             finally:
                 file.close()
 
     def close(self) -> None:
-        """Ends the use of the files; another process takes the spans that still wait, this one knows them no more."""
+        """Closes the files and empties the queue; another process takes over the remaining spans."""
         with self._changing:
             for file in {self._file, *(file for _, _, file in self._waiting.values())}:
                 if file:
@@ -206,7 +214,7 @@ class SpanQueue:
             file.close()
 
     def _written(self, line: bytes) -> "SpanFile | None":
-        """The file to which a span is written; None, with a warning, where that is not possible."""
+        """Writes a span and returns its file; None, with a warning, if that fails."""
         try:
             if self._file is None or self._file.size >= MAX_FILE:
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -214,7 +222,7 @@ class SpanQueue:
             self._file.write(line)
         except OSError as error:
             if self._is_safe:
-                log.warning("if this process dies, its last spans are lost: %s: %s", self._folder, error.strerror)
+                log.warning("a crash of this process would lose its last spans: %s: %s", self._folder, error.strerror)
             self._is_safe = False
             return None
         self._is_safe = True
@@ -231,8 +239,8 @@ class SpanQueue:
         for line in file.lines():
             try:
                 yield SpanData.model_validate_json(self._decoded(line))
-            except (ValueError, WrongKeyError):  # it was not written to its end
-                log.warning("a span that a process has left in %s can't be read", self._folder)
+            except (ValueError, WrongKeyError):  # the line is incomplete
+                log.warning("a span of an ended process in %s can't be read", self._folder)
 
     def _decoded(self, line: bytes) -> bytes:
         key, colon, sealed = line.partition(b":")

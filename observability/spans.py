@@ -1,4 +1,4 @@
-"""The spans of the calls that an activity makes: of a model, a tool or a remote agent."""
+"""The spans of an activity's calls to models, tools and remote agents."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ Attributes = Mapping[str, JsonValue]
 
 @dataclass
 class CallSpan:
-    """A call. ``error`` is why it has failed; ``is_call`` is false where nothing was sent."""
+    """A call. ``error`` is set if it failed; ``is_call`` is False if nothing was sent."""
 
     name: str
     kind: Kind
@@ -41,7 +41,7 @@ class CallSpan:
 class CallSpans:
     """The calls of one attempt of an activity, below ``parent``.
 
-    A span is a call with all its attempts (OpenTelemetry: GenAI spans), and has the same id whichever attempt ends it.
+    A span covers a call with all its attempts (OpenTelemetry: GenAI spans); its id is the same for every attempt.
     """
 
     parent: TraceContext
@@ -49,7 +49,7 @@ class CallSpans:
     calls: list[CallSpan] = field(default_factory=lambda: list[CallSpan]())
 
     def spans(self, *, final: bool) -> list[SpanData]:
-        """The spans to be reported: of the calls, or of this attempt alone where another one will follow."""
+        """The spans to be reported: those of the calls, or of this attempt only if another one follows."""
         for call in self.calls:
             for content in call.content:
                 call.attributes |= content()
@@ -62,7 +62,7 @@ _call: ContextVar[CallSpan | None] = ContextVar("call_span", default=None)
 
 @contextlib.contextmanager
 def collecting(spans: CallSpans) -> Iterator[None]:
-    """Adds the calls that are made in the block to ``spans``."""
+    """A context manager that adds calls to ``spans``."""
     token = _spans.set(spans)
     try:
         yield
@@ -74,9 +74,9 @@ def collecting(spans: CallSpans) -> Iterator[None]:
 def call_span(
     operation: str, subject: str, attributes: Callable[[], Attributes], *, label: str = "call", kind: Kind = "client"
 ) -> Iterator[None]:
-    """Makes a call in the block. ``label`` tells the calls of one activity apart.
+    """A context manager that reports a call. ``label`` distinguishes the calls of one activity.
 
-    Where no trace is reported, nothing is done. A call that a circuit breaker has refused was none.
+    It does nothing in an untraced run, or if an open circuit breaker prevents the call.
     """
     if (spans := _spans.get()) is None:
         yield
@@ -99,10 +99,10 @@ def call_span(
             spans.calls.append(call)
 
 
-def found_call(
+def recorded_call(
     operation: str, subject: str, attributes: Callable[[], Attributes], *, label: str = "call", kind: Kind = "client"
 ) -> None:
-    """Adds a call whose result an earlier attempt has written down; it may have died before it reported the span."""
+    """Adds a call whose result an earlier attempt stored, in case that attempt crashed before it reported the span."""
     if spans := _spans.get():
         call = _new(spans, operation, subject, attributes(), label, kind)
         call.end = datetime.now(UTC)
@@ -110,22 +110,22 @@ def found_call(
 
 
 def note_call(attributes: Callable[[], Attributes]) -> None:
-    """Adds attributes to the call that is being made."""
+    """Adds attributes to the current call."""
     if call := _call.get():
         call.attributes |= attributes()
 
 
 def note_content(attributes: Callable[[], Attributes]) -> None:
-    """Adds what is said in the call that is being made, where the worker is asked to report that.
+    """Adds message contents to the current call, if the worker is configured to capture them.
 
-    ``attributes`` is called in a thread after the call, as what is said may be long.
+    ``attributes`` is called in a thread after the call, as contents may be long.
     """
     if (call := _call.get()) and (spans := _spans.get()) and spans.processor.captures_content:
         call.content.append(attributes)
 
 
 def trace_headers() -> dict[str, str]:
-    """The headers that hand the call that is being made on to a server."""
+    """The headers that propagate the trace context of the current call to a server."""
     call = _call.get()
     spans = _spans.get()
     return spans.processor.exporter.headers(call.place) if call and spans else {}
@@ -166,7 +166,7 @@ def _span(call: CallSpan, parent: TraceContext) -> SpanData:
 
 
 def _attempt(call: CallSpan, parent: TraceContext) -> SpanData:
-    """The span of an attempt after which another one follows, below the span of the call."""
+    """The span of an attempt that is followed by another one, below the span of the call."""
     info = activity.info()
     assert call.end
     error, message = _error_of(call.error)

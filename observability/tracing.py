@@ -1,4 +1,4 @@
-"""Tracing of a worker: which spans it exports, and the interceptors that trace its activities."""
+"""Tracing of a worker: whether it exports spans, and the interceptors that trace its activities."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -15,26 +15,27 @@ from ..contracts.errors import BatonError
 from ..contracts.requests import PinRequest
 from ..contracts.trace import SpanData, TraceContext, derived_id, root_of
 from ..temporal.activity import is_last_attempt, is_withdrawn
+from ..temporal.threads import COMPUTING
 from .spans import CallSpans, collecting
 
 if TYPE_CHECKING:
     from .span_export import SpanProcessor
 
 _ENABLING = ("OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-"""Variables of which one turns traces on."""
+"""Environment variables, any of which enables traces."""
 
 
 def span_processor(
     environment: Mapping[str, str], folder: Path, redact: Callable[[str], str]
 ) -> "SpanProcessor | None":
-    """What exports the spans of a worker; None where OpenTelemetry's variables turn traces off. Raises SettingsError.
+    """The span processor of a worker; None if OpenTelemetry's variables disable traces. Raises SettingsError.
 
-    ``folder`` has what is not exported yet. ``redact`` removes secrets from every text.
+    ``folder`` stores spans that are not exported yet. ``redact`` removes secrets from every text.
     """
     is_disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
     if is_disabled or environment.get("OTEL_TRACES_EXPORTER") == "none" or not any(map(environment.get, _ENABLING)):
         return None
-    from .span_export import SpanProcessor  # noqa: PLC0415  # it loads much, which most workers do not need
+    from .span_export import SpanProcessor  # noqa: PLC0415  # slow to import, and most workers don't need it
 
     return SpanProcessor(environment, folder, redact)
 
@@ -43,8 +44,11 @@ _place: ContextVar[TraceContext | None] = ContextVar("place", default=None)
 
 
 class TracedActivities(Interceptor):
-    """Reports a call before its result can be lost with the worker: an attempt that dies before that is followed by
-    another one, which finds the result in the journal and reports the span itself, with the same id."""
+    """Reports the spans of calls before the activity completes.
+
+    If the worker crashes before that, the next attempt finds the result in the journal and reports the span itself,
+    with the same id.
+    """
 
     def __init__(self, processor: "SpanProcessor") -> None:
         self._processor = processor
@@ -76,18 +80,27 @@ class _TracedCalls(ActivityInboundInterceptor):
         return result
 
     async def _pin(self, input: ExecuteActivityInput) -> object:  # noqa: A002  # the SDK's name
-        """Pins a run; one that can't be pinned has no other span than this one, which says why."""
-        try:
+        """Pins a run, with the spans of what it calls; if that fails, the run has a span with the error."""
+        request = input.args[0]
+        if not isinstance(request, PinRequest) or request.thread or not run_is_sampled(self._processor):
             return await super().execute_activity(input)
-        except BatonError as error:
-            request = input.args[0]
-            if error.non_retryable and isinstance(request, PinRequest) and run_is_sampled(self._processor):
+        place = _place_of_run()
+        query = derived_id(activity.info().workflow_run_id, request.kind)
+        calls = CallSpans(place.below(query) if request.kind == "query" else place, self._processor)
+        try:
+            with collecting(calls):
+                result = await super().execute_activity(input)
+        except (Exception, asyncio.CancelledError) as error:
+            await self._report(calls, final=_is_final(error))
+            if isinstance(error, BatonError) and error.non_retryable:
                 await self._processor.add([_refused(request, error)])
             raise
+        await self._report(calls, final=True)
+        return result
 
     async def _report(self, calls: CallSpans, *, final: bool) -> None:
-        if any(call.content for call in calls.calls):  # which may be long
-            spans = await asyncio.to_thread(calls.spans, final=final)
+        if any(call.content for call in calls.calls):  # contents may be long
+            spans = await COMPUTING.run(calls.spans, final=final)
         else:
             spans = calls.spans(final=final)
         if spans:
@@ -95,7 +108,7 @@ class _TracedCalls(ActivityInboundInterceptor):
 
 
 def run_is_sampled(processor: "SpanProcessor | None") -> bool:
-    """Whether the run that the running activity pins is to report its spans (OTEL_TRACES_SAMPLER)."""
+    """Whether the run that the current activity pins is sampled (OTEL_TRACES_SAMPLER)."""
     return processor is not None and processor.exporter.samples(_place_of_run())
 
 
@@ -104,7 +117,7 @@ def _place_of_run() -> TraceContext:
 
 
 def _refused(request: PinRequest, error: BatonError) -> SpanData:
-    """The span of a run that did not begin."""
+    """The span of a run that could not be pinned."""
     info, place = activity.info(), _place_of_run()
     operation = "invoke_agent" if request.kind in ("agent", "model") else "invoke_workflow"
     return SpanData(
@@ -122,7 +135,7 @@ def _refused(request: PinRequest, error: BatonError) -> SpanData:
 
 
 def _is_final(error: BaseException) -> bool:
-    """Whether no attempt follows."""
+    """Whether no further attempt follows."""
     if isinstance(error, asyncio.CancelledError):
         return is_withdrawn()
     info = activity.info()

@@ -1,1 +1,1 @@
-"""Manifests as strict pydantic models, and the catalog that holds them."""
+"""Manifests as strict pydantic models, and the catalog that contains them."""

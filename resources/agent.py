@@ -25,7 +25,7 @@ OnError = Literal["feed", "fail", "retry"]
 
 
 class AgentTool(JsonModel):
-    """A tool of an agent. Without ``type`` it is the built-in tool of that name, else a custom tool."""
+    """A tool of an agent. Without ``type`` it is the built-in tool of that name, otherwise a custom tool."""
 
     name: str = Field(min_length=1, description="the tool's name")
     type: ToolKind | None = Field(None, description="'built-in', 'custom' for a Tool, or the type of that Tool")
@@ -49,13 +49,13 @@ class AgentTool(JsonModel):
         return self
 
     def generated(self, name: str) -> "AgentTool":
-        """The same settings for a Tool called ``name``, one of several that this tool stands for."""
+        """The same settings for the Tool ``name``, one of several that this entry expands to."""
         partial = self.partial.model_copy(update={"name": None}) if self.partial else None
         return self.model_copy(update={"name": name, "type": None, "description": None, "partial": partial})
 
     @property
     def own_name(self) -> str:
-        """The name of the built-in tool or of the manifest; ``name`` is what the agent calls it."""
+        """The name of the built-in tool or of the manifest; ``name`` is the name that the agent uses."""
         return (self.partial and self.partial.name) or self.name
 
     @property
@@ -69,14 +69,14 @@ class AgentTool(JsonModel):
 
 A2A_NAME = ("a2a.server/name", "ark.mckinsey.com/a2a-server-name")
 A2A_ADDRESS = ("a2a.server/address", "ark.mckinsey.com/a2a-server-address")
-"""Annotations of an agent that an A2AServer executes: in ARK v0.1.31, and in ARK's versions of 2026."""
+"""Annotations of an agent that an A2AServer executes: those of ARK v0.1.31, and those of ARK's releases of 2026."""
 
 
 class InlineModel(JsonModel):
-    """The Model of that name; without a manifest the server of the environment, with that model id."""
+    """The Model of that name; without a manifest, the model with that id on the server in the environment variables."""
 
     name: str = Field(min_length=1, description="the model's name")
-    type: Literal["openai"] = Field("openai", description="the protocol of the server of the environment")
+    type: Literal["openai"] = Field("openai", description="the protocol of the environment's server")
 
 
 class AgentSpec(JsonModel):
@@ -108,7 +108,7 @@ class AgentSpec(JsonModel):
         None,
         description="if its MCP server is unavailable when the run starts: 'continue' without its tools, or 'fail'",
     )
-    parallel_tool_calls: bool = Field(False, description="true to execute the tool calls of a message at the same time")
+    parallel_tool_calls: bool = Field(False, description="true to carry out the tool calls of a message concurrently")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -167,12 +167,12 @@ class Agent(Manifest):
 
     @property
     def a2a_address(self) -> str | None:
-        """The address of its server, where its annotations say it."""
+        """The address of its server, if its annotations contain it."""
         return self._annotation(A2A_ADDRESS)[1]
 
     @property
     def without_prompt(self) -> "Agent":
-        """The agent without its prompt, for what executes it elsewhere and gets the prompt by itself."""
+        """The agent without its prompt, for an executor that receives the prompt separately."""
         return self.model_copy(update={"spec": self.spec.model_copy(update={"prompt": None})})
 
     def described(self, description: str) -> "Agent":
@@ -192,7 +192,7 @@ class Agent(Manifest):
         return Reference(path, ("A2AServer",), self.namespace, name, optional) if name else None
 
     def _annotation(self, names: tuple[str, ...]) -> tuple[Path, str | None]:
-        """The first of these annotations that it has, and the path."""
+        """The first of these annotations that the manifest has, and its path."""
         annotations = self.metadata.annotations
         name = next((name for name in names if annotations.get(name)), names[0])
         return ("metadata", "annotations", name), annotations.get(name) or None
@@ -217,13 +217,13 @@ class Agent(Manifest):
             yield executor
 
     def tools(self) -> Iterator[tuple[AgentTool, Reference | None]]:
-        """Its tools, each with the reference to its manifest; None for a built-in tool."""
+        """Its tools with the references to their manifests; None for a built-in tool."""
         for index, tool in enumerate(self.spec.tools):
             path: Path = ("spec", "tools", index, *(("partial",) if tool.partial and tool.partial.name else ()), "name")
             yield tool, None if tool.built_in else Reference(path, ("Tool",), self.namespace, tool.own_name)
 
     def model_reference(self) -> Reference:
-        """The Model of this agent; optional if the server of the environment can be used instead."""
+        """The Model of this agent; optional if the server in the environment variables can be used instead."""
         if self.spec.model_ref:
             return self._refer(("spec", "modelRef", "name"), ("Model",), self.spec.model_ref)
         name = self.spec.model.name if self.spec.model else DEFAULT_MODEL

@@ -13,7 +13,7 @@ OnTimeout = Literal["reject", "proceed"]
 
 
 class ArgumentMatch(JsonModel):
-    """An argument, and a regular expression that is searched in its text."""
+    """An argument, and a regular expression that must match somewhere in its text."""
 
     argument: Text = Field(description="the argument's name")
     pattern: str = Field(
@@ -30,15 +30,15 @@ class ArgumentMatch(JsonModel):
         return pattern
 
     def holds(self, arguments: JsonObject) -> bool:
-        """Whether the pattern is found in the argument; never where there is no such argument."""
-        return self.argument in arguments and _found(self.pattern, arguments[self.argument])
+        """Whether the pattern matches the argument; False without such an argument."""
+        return self.argument in arguments and _matches(self.pattern, arguments[self.argument])
 
 
 class Approval(JsonModel):
     """A tool's calls require human approval: all of them, or those with an argument that matches."""
 
     required: bool = Field(True, description="false for calls that need no approval")
-    timeout: Duration | None = Field(None, description="how long a call waits, such as '1h'; by default without end")
+    timeout: Duration | None = Field(None, description="how long a call waits, such as '1h'; by default without limit")
     on_timeout: OnTimeout = Field("reject", description="after that time: 'reject' the call, or 'proceed' with it")
     argument_matches: tuple[ArgumentMatch, ...] = Field(
         (), description="{argument, pattern}: only calls that match one of them require approval"
@@ -52,12 +52,12 @@ class Approval(JsonModel):
     def is_needed(self, arguments: JsonObject) -> bool:
         """Whether a call with these arguments requires approval."""
         return self.required and (
-            not self.argument_matches or any(each.holds(arguments) for each in self.argument_matches)
+            not self.argument_matches or any(match.holds(arguments) for match in self.argument_matches)
         )
 
 
 def strictest(*rules: Approval | None) -> Approval | None:
-    """The rule that satisfies all: an agent's rule can't loosen its tool's. None if no call requires approval."""
+    """The strictest combination: an agent's rule can't loosen its tool's. None if no call requires approval."""
     required = [rule for rule in rules if rule and rule.required]
     if len(required) < 2:
         return required[0] if required else None
@@ -65,22 +65,22 @@ def strictest(*rules: Approval | None) -> Approval | None:
     limited = sorted((rule for rule in required if rule.seconds is not None), key=lambda rule: rule.seconds or 0)
     timeout: Duration | None = None
     if on_timeout == "reject" and limited:
-        timeout = limited[0].timeout  # a call is rejected as early as any rule says
+        timeout = limited[0].timeout  # a call is rejected at the earliest timeout
     elif on_timeout == "proceed" and len(limited) == len(required):
-        timeout = limited[-1].timeout  # and proceeds only when all rules let it
+        timeout = limited[-1].timeout  # and proceeds only after the latest timeout
     matches: tuple[ArgumentMatch, ...] = ()
-    if all(rule.argument_matches for rule in required):  # a rule without any holds for all calls
+    if all(rule.argument_matches for rule in required):  # a rule without matches applies to all calls
         matches = tuple(match for rule in required for match in rule.argument_matches)
     return Approval(timeout=timeout, on_timeout=on_timeout, argument_matches=matches)
 
 
 @lru_cache(1_000)
 def _searcher(pattern: str) -> SchemaValidator:
-    """The pattern in a library that searches in linear time, whatever the pattern and the text are."""
+    """The compiled pattern of a library that always searches in linear time."""
     return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
 
 
-def _found(pattern: str, value: JsonValue) -> bool:
+def _matches(pattern: str, value: JsonValue) -> bool:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     try:
         _searcher(pattern).validate_python(text)

@@ -17,7 +17,7 @@ class ArkConfigSpec(JsonModel):
 
 
 class ArkConfig(Manifest):
-    """Defaults for the queries of all namespaces. ARK gives it no namespace, so it stands in ``default``."""
+    """Defaults for the queries of all namespaces. In ARK it is cluster-scoped; here its namespace is ``default``."""
 
     kind: Literal["ArkConfig"] = "ArkConfig"
     spec: ArkConfigSpec = Field(ArkConfigSpec(), description="the defaults")

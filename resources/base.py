@@ -1,4 +1,4 @@
-"""The base of all manifests: the model class, names, durations, marks of fields, and references between resources."""
+"""The base of all manifests: the model class, names, durations, field marks, and references between resources."""
 
 import re
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ JsonObject = dict[str, JsonValue]
 
 
 class FieldError(ValueError):
-    """An error of one field, found by a validator of the whole mapping."""
+    """An error of one field, reported by a validator of the whole mapping."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
@@ -64,7 +64,9 @@ class JsonModel(BaseModel):
         """The same value with default-valued fields unset: they take no space in a payload."""
         bare = self.model_copy()
         fields = type(self).model_fields.items()
-        bare.model_fields_set.difference_update([name for name, each in fields if getattr(self, name) == each.default])
+        bare.model_fields_set.difference_update(
+            [name for name, field in fields if getattr(self, name) == field.default]
+        )
         return bare
 
     @model_serializer(mode="wrap")
@@ -98,7 +100,7 @@ class NoEffect:
 
 @dataclass(frozen=True)
 class Deprecated:
-    """Marks values of older versions of ARK, and what to write ``instead``."""
+    """Marks values of older releases of ARK; ``instead`` is the replacement."""
 
     values: frozenset[str]
     instead: str
@@ -108,7 +110,7 @@ class Deprecated:
 
 
 Mark = NotSupportedYet | NoEffect | Deprecated
-"""The marks of fields that commands report."""
+"""The field marks that commands report."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ SECRET = IsSecret()
 
 @dataclass(frozen=True)
 class Pattern:
-    """Marks text that must match a pattern as a whole; pattern and error message are also in the JSON Schema."""
+    """Marks text that must fully match a pattern; pattern and error message are also in the JSON Schema."""
 
     pattern: str
     wrong: str
@@ -171,7 +173,7 @@ NameOrRef = Annotated[Ref, BeforeValidator(_as_ref, json_schema_input_type=Name 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """One use of another resource: its path in the manifest, and the kinds, the namespace and the name it refers to."""
+    """A reference to another resource: its path in the manifest, and the possible kinds, the namespace and the name."""
 
     path: Path
     kinds: tuple[str, ...]
@@ -184,7 +186,7 @@ class Reference:
 
 
 def walk(model: JsonModel, path: Path = ()) -> Iterator[tuple[Path, JsonModel]]:
-    """A value and all values in it, each with its path."""
+    """A value and all values in it, with their paths."""
     yield path, model
     fields = type(model).__pydantic_fields__
     for name, value in vars(model).items():
@@ -213,7 +215,7 @@ def _shape(value: object) -> str:
 
 
 BY_SHAPE = Discriminator(_shape)
-"""Selects the type of a union by shape, so that an error is about the type that was meant."""
+"""Selects the type of a union by shape, so that an error refers to the intended type."""
 
 
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
@@ -245,4 +247,4 @@ Duration = Annotated[str, _SPELLED, AfterValidator(_check)]
 
 
 Dialect = Literal["baton", "ark"]
-"""``ark`` is ARK as it is today (ARK: today's dialect)."""
+"""``ark`` is ARK's current dialect (ARK: today's dialect)."""

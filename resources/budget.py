@@ -1,4 +1,4 @@
-"""Budgets of queries, teams and agents: how much all that is done below them may use."""
+"""Budgets of queries, teams and agents: limits on the usage of everything below them."""
 
 from typing import Literal, Self, TypeVar
 
@@ -10,14 +10,14 @@ OnExceeded = Literal["stop", "fail", "ask"]
 
 MAX_COUNT = 10**15
 MAX_DOLLARS = 10**6
-"""The highest limits of tokens and calls, and of costs."""
+"""The highest limits for tokens and calls, and for costs."""
 
 NANO = 1_000_000_000
-"""Costs are whole numbers of billionths of a US dollar."""
+"""Costs are integers in billionths of a US dollar."""
 
 
 class Budget(JsonModel):
-    """How much may be used, for all that is done below its owner in one run."""
+    """Limits on the usage of everything below its owner in one run."""
 
     tokens: int | None = Field(None, ge=1, le=MAX_COUNT, description="tokens of prompts and answers")
     cost: float | None = Field(None, gt=0, le=MAX_DOLLARS, description="US dollars, by the prices of the models")
@@ -25,7 +25,7 @@ class Budget(JsonModel):
     tool_calls: int | None = Field(None, ge=1, le=MAX_COUNT, description="tool calls")
     duration: Duration | None = Field(None, description="the time after its first call in which calls may begin")
     on_exceeded: OnExceeded = Field(
-        "stop", description="'stop' ends what it bounds normally, 'fail' fails it, 'ask' waits for a person's decision"
+        "stop", description="'stop' ends its owner normally, 'fail' fails it, 'ask' waits for a person's decision"
     )
 
     @model_validator(mode="after")
@@ -36,11 +36,11 @@ class Budget(JsonModel):
 
     @property
     def ends_runs(self) -> bool:
-        """Whether it ends any run that keeps calling models."""
-        return any(each is not None for each in (self.tokens, self.cost, self.model_calls, self.duration))
+        """Whether it bounds a run that would otherwise keep calling models."""
+        return any(limit is not None for limit in (self.tokens, self.cost, self.model_calls, self.duration))
 
     def raised_by(self, more: "Budget") -> "Budget":
-        """The same budget with more of what both limit; not of the ``duration``, which counts anew from an approval."""
+        """The same budget with its limits raised by ``more``, except ``duration``, which restarts at an approval."""
         return Budget(
             tokens=_raised(self.tokens, more.tokens, MAX_COUNT),
             cost=_raised(self.cost, more.cost, MAX_DOLLARS),
@@ -60,12 +60,12 @@ Number = TypeVar("Number", int, float)
 
 
 def _raised(limit: Number | None, more: Number | None, most: Number) -> Number | None:
-    """A limit and what was granted in addition, at most what a budget may say."""
+    """A limit raised by a grant, up to the highest valid limit."""
     return None if limit is None else min(limit + (more or 0), most)
 
 
 class Pricing(JsonModel):
-    """What a million tokens of a model cost, in US dollars."""
+    """The price of a million tokens of a model, in US dollars."""
 
     input: float = Field(ge=0, le=10**6, description="US dollars for a million tokens of a prompt")
     output: float = Field(ge=0, le=10**6, description="US dollars for a million tokens of an answer")

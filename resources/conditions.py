@@ -1,4 +1,4 @@
-"""Conditions: expressions in CEL over some facts of a run, which give true or false."""
+"""Conditions: boolean CEL expressions over facts of a run."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -11,7 +11,7 @@ MAX_LENGTH = 1_000
 """The maximum number of characters of an expression."""
 
 QUICK_LENGTH = 10_000
-"""Characters in the facts up to which an expression without a loop takes less than 20 ms."""
+"""Characters of the facts up to which an expression without a loop takes less than 20 ms."""
 
 _MACROS = ("all", "exists", "exists_one", "existsOne", "map", "filter")
 _TOKEN = re.compile(
@@ -24,34 +24,34 @@ _TOKEN = re.compile(
 
 
 def loops_in(expression: str) -> list[str]:
-    """The variable of each loop over a list, in order; a comment or a line end between two tokens changes nothing."""
-    tokens = [each for each in _TOKEN.findall(expression) if not each.startswith("//")]
+    """The variables of all loops over lists, in order. Comments and line breaks between tokens are ignored."""
+    tokens = [token for token in _TOKEN.findall(expression) if not token.startswith("//")]
     calls = zip(tokens, tokens[1:], tokens[2:], [*tokens[3:], ""], strict=False)
     return [variable for dot, name, opened, variable in calls if dot == "." and name in _MACROS and opened == "("]
 
 
 def names_in(expression: str) -> list[str]:
-    """The names of all variables, those of loops included. Raises an error of the library where it can't be parsed."""
-    import cel  # noqa: PLC0415  # slow to load (0.1 s), and most manifests need none
+    """The names of all variables, including those of loops. Raises the library's error if it can't be parsed."""
+    import cel  # noqa: PLC0415  # slow to import (0.1 s), and most manifests don't need it
 
     return cel.compile(expression).variables()
 
 
 def is_quick(expression: str, facts: Collection[Any] | Mapping[str, Any]) -> bool:
-    """Whether it is evaluated at once, as the parser sees it: it has no loop and no pattern, and the facts are short.
+    """Whether an expression is fast enough for the event loop: no loop, no regular expression, and short facts.
 
-    Without these each part of an expression is evaluated once at most. It may say False for one that is quick.
+    Then every part of the expression is evaluated at most once. It may return False for a fast expression.
     """
     import cel  # noqa: PLC0415
 
     functions = {*cel.compile(expression).functions()}
-    named = any(each in expression for each in ("all", "exists", "map", "filter"))
-    may_loop = named and bool(functions & {"@not_strictly_false", "_+_"})  # what each of the macros becomes
+    named = any(macro in expression for macro in ("all", "exists", "map", "filter"))
+    may_loop = named and bool(functions & {"@not_strictly_false", "_+_"})  # what macros expand to
     return not may_loop and "matches" not in functions and _length(facts) <= QUICK_LENGTH
 
 
 def _length(value: Any) -> int:
-    """The characters of all texts in a value, and one for each other value."""
+    """The characters of all texts in a value, plus one for every other value."""
     if isinstance(value, str):
         return len(value)
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
@@ -67,12 +67,12 @@ def evaluate(expression: str, facts: Mapping[str, Any]) -> bool:
 
 
 def truth(expression: str, facts: Mapping[str, Any]) -> bool:
-    """The same, with the errors of the library."""
+    """Whether an expression is true of these facts; raises the library's errors."""
     import cel  # noqa: PLC0415
 
     value = cel.evaluate(expression, dict(facts))
     if not isinstance(value, bool):
-        raise ValueError(f"gives {type(value).__name__}, not true or false")
+        raise ValueError(f"returns {type(value).__name__}, not true or false")
     return value
 
 
@@ -91,13 +91,13 @@ SAMPLE_PANEL_FACTS: Facts = {**SAMPLE_FACTS, "goal": "text", "critiques": [], "c
 """The facts of a panel: also its goal, ``[{round, critique}]``, ``[{round, agentName, text}]``, and the session."""
 
 MAX_LOOPS = 2
-"""The maximum number of loops over lists: nested loops take time that grows with each level."""
+"""The maximum number of loops over lists: nested loops multiply the time."""
 
 
 def check_condition(expression: str, sample: Facts = SAMPLE_FACTS) -> str:
     """The expression itself; raises ValueError if it is no condition over facts such as those of the sample.
 
-    It is evaluated with the sample only if that is quick: an inline manifest is not trusted.
+    It is evaluated with the sample only if that is fast: an inline manifest is not trusted.
     """
     if len(expression) > MAX_LENGTH:
         raise ValueError(f"is longer than {MAX_LENGTH:,} characters")
@@ -112,8 +112,8 @@ def check_condition(expression: str, sample: Facts = SAMPLE_FACTS) -> str:
         if unknown:
             raise ValueError(f"'{min(unknown)}' is not known in a condition; known: {', '.join(sorted(sample))}")
         if "session" not in names and is_quick(expression, sample):  # the session's values are only known in a run
-            said = {"critiques", "contributions"} & {*names}  # so is the length of these lists
-            with suppress(IndexError) if said else nullcontext():
+            lists = {"critiques", "contributions"} & {*names}  # so is the length of these lists
+            with suppress(IndexError) if lists else nullcontext():
                 truth(expression, sample)
     except Exception as error:
         raise ValueError(f"is not a condition: {str(error).splitlines()[0][:300]}") from None

@@ -1,4 +1,4 @@
-"""Reads YAML and JSON files: plain values with their line numbers, within limits of size and depth."""
+"""Reads YAML and JSON files as plain values with line numbers, within limits of size and depth."""
 
 import math
 import os
@@ -21,7 +21,7 @@ _HELM = re.compile(
     r"\{\{-|-\}\}|\{\{\s*(?:\$|\.(?:Values|Release|Chart|Capabilities|Files|Template)\b"
     r"|(?:include|template|define|if|with|range|toYaml|tpl|default|required)\s+[^\s}])"
 )
-"""What only charts have. A plain ``{{.name}}`` is a placeholder of a manifest's own templates (ARK: queries)."""
+"""Expressions of Helm charts. A plain ``{{.name}}`` is a placeholder of a manifest's own templates (ARK: queries)."""
 
 FREE_TEXT = frozenset(
     {
@@ -41,13 +41,13 @@ FREE_TEXT = frozenset(
         "files",
     }
 )
-"""Fields whose texts may contain such signs themselves, because they are about them."""
+"""Fields with free text, which may legitimately contain such expressions."""
 
-RENDER_CHART = "looks like a template of Helm that was not rendered: run 'helm template CHART > FILE' first"
+RENDER_CHART = "looks like an unrendered Helm template: run 'helm template CHART > FILE' first"
 
 
 def unrendered(data: JsonValue) -> Iterator[tuple[Path, str]]:
-    """The places in a manifest with something that was not replaced, outside of free text, each with a sentence."""
+    """The unrendered variables and Helm expressions outside free text, as paths and error texts."""
     for path, text in _texts(data):
         if FREE_TEXT.isdisjoint(path):
             if variable := _VARIABLE.search(text):
@@ -58,14 +58,14 @@ def unrendered(data: JsonValue) -> Iterator[tuple[Path, str]]:
 
 
 def variables_in_free_text(data: JsonValue) -> Iterator[tuple[Path, str]]:
-    """The places in free text with what looks like a variable, each with a sentence."""
+    """The places in free text that look like a variable, as paths and warning texts."""
     for path, text in _texts(data):
         if not FREE_TEXT.isdisjoint(path) and (variable := _VARIABLE.search(text)):
             yield path, f"'{variable[0]}' is read literally; if it is a variable, run 'envsubst' first"
 
 
 def _texts(value: JsonValue, path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """All texts in a value, each with its path."""
+    """All texts in a value, with their paths."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, dict | list):
@@ -74,7 +74,7 @@ def _texts(value: JsonValue, path: Path = ()) -> Iterator[tuple[Path, str]]:
 
 
 def not_yaml(problem: str | None, text: str) -> str:
-    """The sentence about a text that is not YAML."""
+    """The error text for a text that is not YAML."""
     return RENDER_CHART if _HELM.search(text) else f"is not YAML: {problem}"
 
 
@@ -86,14 +86,14 @@ MAX_DEPTH = 64
 
 @dataclass(frozen=True)
 class Document:
-    """One YAML document, with the line of every value in it."""
+    """A YAML document, with the lines of all its values."""
 
     file: str
     data: JsonValue = field(repr=False)
     lines: dict[Path, int] = field(repr=False)
 
     def line(self, path: Path) -> int:
-        """The line of the value at ``path``, or of the nearest value above it; 0 if there are no lines."""
+        """The line of the value at ``path``, or of its nearest parent; 0 if there are no lines."""
         while path not in self.lines and path:
             path = path[:-1]
         return self.lines.get(path, 0)
@@ -120,12 +120,12 @@ for _tag, _pattern, _first in (
 
 
 def read_documents(file: FilePath) -> list[Document]:
-    """Reads all documents of a YAML or JSON file, with at most the values and levels above. Raises ManifestError."""
+    """Reads all documents of a YAML or JSON file, within the limits above. Raises ManifestError."""
     return parse_documents(_PAIR.sub(_character, _text(file)) if file.suffix == ".json" else _text(file), file)
 
 
 def parse_documents(text: str, file: FilePath) -> list[Document]:
-    """The documents of a text, which errors name by ``file``. Raises ManifestError."""
+    """Parses the documents in a text; errors name ``file``. Raises ManifestError."""
     documents = list[Document]()
     try:
         _check_shape(text)
@@ -148,16 +148,16 @@ def manifest_files(path: FilePath, *, recursive: bool) -> list[FilePath]:
 
     With ``recursive`` also those in its subfolders. A folder that can't be listed is in the list: reading it raises.
     """
-    found: list[FilePath] = []
-    for folder, folders, files in os.walk(path, onerror=lambda error: found.append(FilePath(error.filename))):
+    manifest_paths: list[FilePath] = []
+    for folder, folders, files in os.walk(path, onerror=lambda error: manifest_paths.append(FilePath(error.filename))):
         folders[:] = [name for name in folders if recursive and not name.startswith(".")]
         names = (FilePath(name) for name in files if not name.startswith("."))
-        found.extend(folder / name for name in names if name.suffix in (".yaml", ".yml", ".json"))
-    return sorted(found)
+        manifest_paths.extend(folder / name for name in names if name.suffix in (".yaml", ".yml", ".json"))
+    return sorted(manifest_paths)
 
 
 _PAIR = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
-"""A character that is a pair of UTF-16 surrogates in JSON; YAML doesn't know such pairs."""
+"""A character that is a pair of UTF-16 surrogates in JSON; YAML doesn't support such pairs."""
 
 
 def _character(pair: re.Match[str]) -> str:
@@ -169,7 +169,7 @@ def _text(file: FilePath) -> str:
         with _opened(file) as opened:
             data = opened.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
-            raise _refusal(file, f"is larger than {MAX_BYTES // 1_000_000} MB: no manifest is")
+            raise _refusal(file, f"is larger than {MAX_BYTES // 1_000_000} MB, the limit for a file of manifests")
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise _refusal(file, "is not UTF-8 text") from None
@@ -186,7 +186,7 @@ def _opened(file: FilePath) -> BinaryIO:
 
 
 def _check_shape(text: str) -> None:
-    """Raises if the text has too many levels, which would overflow the stack, or far too many values."""
+    """Raises if the text is nested too deeply, which would overflow the stack, or has far too many values."""
     depth = 0
     for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -206,7 +206,7 @@ def _wrong(problem: str, place: yaml.Node | yaml.Event) -> yaml.MarkedYAMLError:
 
 @dataclass
 class _Reader:
-    """Converts the YAML nodes of a file to plain values and records their lines; counts values, aliases expanded."""
+    """Converts the YAML nodes of a file to plain values and records their lines. Aliases count as expanded."""
 
     loader: yaml.CSafeLoader
     lines: dict[Path, int] = field(default_factory=dict)

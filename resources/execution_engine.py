@@ -6,10 +6,10 @@ from pydantic import Field, model_validator
 
 from .base import PREALPHA, Duration, FieldError, JsonModel, Text
 from .manifest import CircuitBreaker, Manifest
-from .values import Address, Headers
+from .values import Address, Headers, ValueSource
 
 A2A = "a2a"
-"""The engine of the agents of an A2AServer; it has no manifest, and its name is reserved."""
+"""The engine name of agents of A2AServers; it is reserved and has no manifest."""
 
 
 class ExecutionEngineSpec(JsonModel):
@@ -41,3 +41,8 @@ class ExecutionEngine(Manifest):
                 ("metadata", "name"), f"'{A2A}' is reserved for the agents of A2AServers: choose another name"
             )
         return self
+
+    @property
+    def address(self) -> ValueSource:
+        """The server's address."""
+        return self.spec.address

@@ -1,4 +1,4 @@
-"""The decorators `function` and `tool`: they mark Python functions that manifests can name."""
+"""The decorators `function` and `tool`, which mark Python functions that manifests can reference."""
 
 import inspect
 import re
@@ -19,7 +19,7 @@ def function(target: F) -> F: ...
 @overload
 def function(target: str) -> Callable[[F], F]: ...
 def function(target: Any) -> Any:
-    """Marks a function that manifests may name: ``@function``, or ``@function("another-name")``.
+    """Marks a function that manifests may reference: ``@function``, or ``@function("another-name")``.
 
     The default name is that of the function, with ``-`` for ``_``. The function is called with a ``Briefing``, and with
     the manifest's parameters as keyword arguments; it may be async.
@@ -45,14 +45,14 @@ def tool(target: str) -> Callable[[F], F]: ...
 def tool(target: Any) -> Any:
     """Marks a function that is a tool: ``@tool``, or ``@tool("another-name")``.
 
-    A model calls it with the arguments of its signature, and reads its docstring. It may be async. In ``tools=[f]``, a
-    function needs no mark.
+    A model calls it with the arguments of its signature, and reads its docstring. It may be async. A function in
+    ``tools=[f]`` needs no decorator.
     """
     return function(target)
 
 
 def is_marked(target: object) -> bool:
-    """Whether ``@function`` has marked it."""
+    """Whether it is marked with ``@function``."""
     return hasattr(target, _MARK)
 
 
@@ -73,7 +73,7 @@ def arguments_model(function: Function) -> type[BaseModel]:
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise TypeError(
-                f"the argument {parameter} of {function.__name__} can't be passed by name: all arguments of a tool are"
+                f"the argument {parameter} of {function.__name__} can't be passed by name, as a tool's arguments are"
             )
         hint = hints.get(name, Any)
         if name in described:
@@ -88,22 +88,22 @@ def arguments_model(function: Function) -> type[BaseModel]:
 def input_schema(function: Function) -> JsonObject:
     """The JSON Schema of a function's arguments."""
     schema = arguments_model(function).model_json_schema()
-    return {key: each for key, each in schema.items() if key not in ("title", "additionalProperties")}
+    return {key: value for key, value in schema.items() if key not in ("title", "additionalProperties")}
 
 
 def description(function: Function) -> str | None:
-    """What a function's docstring says before its sections."""
+    """A function's docstring up to its first section."""
     return _SECTION.split(inspect.getdoc(function) or "", maxsplit=1)[0].strip() or None
 
 
 def call_arguments(function: Function, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments in the types of the signature. Raises pydantic's ValidationError."""
+    """The arguments, converted to the types of the signature. Raises pydantic's ValidationError."""
     typed = arguments_model(function).model_validate(arguments)
     return {name: getattr(typed, name) for name in type(typed).model_fields}
 
 
 def _described_arguments(function: Function) -> Iterator[tuple[str, str]]:
-    """The arguments that the docstring describes in a section ``Args``, as Google's style has it."""
+    """The arguments described in the docstring's section ``Args`` (Google style)."""
     parts = _SECTION.split(inspect.getdoc(function) or "")
     for section, text in zip(parts[1::2], parts[2::2], strict=True):
         if section in ("Args", "Arguments", "Parameters"):

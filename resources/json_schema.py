@@ -1,4 +1,4 @@
-"""The type `JsonSchema`: a checked JSON Schema, for the arguments of tools and the answers of agents."""
+"""The type `JsonSchema`: a validated JSON Schema, for the arguments of tools and the answers of agents."""
 
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from referencing._core import Resolver
 
 MAX_PARTS = 10_000
-"""Objects and lists in one schema: checking them takes seconds."""
+"""Objects and lists in one schema: validating so many takes seconds."""
 
 
 def _check_schema(schema: JsonObject) -> JsonObject:
@@ -36,7 +36,7 @@ def _check_schema(schema: JsonObject) -> JsonObject:
 
 
 def resolver_of(schema: JsonObject) -> "Resolver[JsonValue]":
-    """What finds the references of a schema. It has read the schema once, else it would do so for each reference."""
+    """The resolver of a schema's references, with a crawled registry, so that lookups don't crawl the schema again."""
     from referencing import Registry  # noqa: PLC0415
     from referencing.jsonschema import DRAFT202012  # noqa: PLC0415
 
@@ -56,8 +56,8 @@ def _parts(schema: JsonValue) -> int:
 def _refs(schema: JsonValue) -> Iterator[str]:
     if isinstance(schema, dict):
         yield from (ref for key in ("$ref", "$dynamicRef") if isinstance(ref := schema.get(key), str))
-    for each in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
-        yield from _refs(each)
+    for subschema in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from _refs(subschema)
 
 
 JsonSchema = Annotated[JsonObject, AfterValidator(_check_schema)]
@@ -70,10 +70,10 @@ _SEVERAL = ("allOf", "anyOf", "oneOf")
 
 
 def broken_schema_rules(schema: JsonObject) -> Iterator[str]:
-    """What is wrong with a schema that the standard allows."""
+    """The problems of a schema that the standard permits, but that can't be used."""
     schemas = _Schemas(schema)
     if cycle := schemas.cycle():
-        yield f"applies itself to the same value without end, by {cycle}: no value can be checked"
+        yield f"applies itself to the same value endlessly, by {cycle}: no value can be checked"
     if schemas.has("unevaluatedProperties") and schemas.has("patternProperties"):
         both = "unevaluatedProperties and patternProperties"
         yield f"has {both}, which can't be checked together: use additionalProperties"
@@ -89,34 +89,34 @@ class _Schemas:
         self._known: dict[int, JsonObject] = {}
         waiting: list[JsonValue] = [schema]
         while waiting:
-            each = waiting.pop()
-            if isinstance(each, dict) and id(each) not in self._known:
-                self._known[id(each)] = each
-                waiting.extend(self._applied(each))
-                below = DRAFT202012.create_resource(each).subresources()
+            subschema = waiting.pop()
+            if isinstance(subschema, dict) and id(subschema) not in self._known:
+                self._known[id(subschema)] = subschema
+                waiting.extend(self._applied(subschema))
+                below = DRAFT202012.create_resource(subschema).subresources()
                 waiting.extend(resource.contents for resource in below)
 
     def has(self, keyword: str) -> bool:
         """Whether any of the schemas uses a keyword."""
-        return any(keyword in each for each in self._known.values())
+        return any(keyword in schema for schema in self._known.values())
 
     def cycle(self) -> str:
-        """The references by which a schema applies itself to the value that it is applied to; empty if none does."""
-        graph = {key: [id(each) for each in self._applied(schema)] for key, schema in self._known.items()}
+        """The references by which a schema recursively applies to the same value; empty if none does."""
+        graph = {key: [id(applied) for applied in self._applied(schema)] for key, schema in self._known.items()}
         try:
             TopologicalSorter(graph).prepare()
         except CycleError as error:
             within = [self._known[key] for key in error.args[1] if key in self._known]
-            refs = dict.fromkeys(str(each[name]) for each in within for name in _REFS if name in each)
-            return " and ".join(f"'{each}'" for each in refs)
+            refs = dict.fromkeys(str(schema[name]) for schema in within for name in _REFS if name in schema)
+            return " and ".join(f"'{ref}'" for ref in refs)
         return ""
 
     def _applied(self, schema: JsonObject) -> list[JsonValue]:
         """The schemas that are applied to the same value as this one."""
-        found = [self._resolver.lookup(ref).contents for name in _REFS if isinstance(ref := schema.get(name), str)]
-        found += [schema[name] for name in _ONE if name in schema]
+        applied = [self._resolver.lookup(ref).contents for name in _REFS if isinstance(ref := schema.get(name), str)]
+        applied += [schema[name] for name in _ONE if name in schema]
         for name in _SEVERAL:
             several = schema.get(name)
-            found += several if isinstance(several, list) else []
+            applied += several if isinstance(several, list) else []
         dependent = schema.get("dependentSchemas")
-        return [*found, *(dependent.values() if isinstance(dependent, dict) else ())]
+        return [*applied, *(dependent.values() if isinstance(dependent, dict) else ())]

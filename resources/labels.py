@@ -1,4 +1,4 @@
-"""Labels: the label selectors of Kubernetes, and the labels for the priority and the tenant of a run."""
+"""Labels: Kubernetes label selectors, and the labels for the priority and the tenant of a run."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
@@ -9,7 +9,7 @@ from .base import FieldError, JsonModel, Text
 
 PRIORITY = "baton/priority"
 TENANT = "baton/tenant"
-"""Labels of the resource that is started: the priority of its activities, and its fairness key."""
+"""Labels of the resource that a run starts with: the priority of its activities, and its fairness key."""
 
 MAX_TENANT = 63
 
@@ -51,19 +51,19 @@ class LabelSelector(JsonModel):
     match_expressions: tuple[Requirement, ...] = Field((), description="expressions {key, operator, values}")
 
     @model_validator(mode="after")
-    def _asks_for_something(self) -> Self:
+    def _selects_something(self) -> Self:
         if not (self.match_labels or self.match_expressions):
             raise ValueError("needs matchLabels or matchExpressions: without them it would match everything")
         return self
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether these labels satisfy all of it."""
-        expressions = all(each.holds(labels) for each in self.match_expressions)
+        """Whether these labels satisfy all its requirements."""
+        expressions = all(expression.holds(labels) for expression in self.match_expressions)
         return expressions and self.match_labels.items() <= labels.items()
 
 
 def priority_of(labels: Mapping[str, str]) -> int | None:
-    """The priority, from 1 (first) to 5; None without the label. Raises FieldError for other values."""
+    """The priority, from 1 (highest) to 5; None without the label. Raises FieldError for other values."""
     priority = labels.get(PRIORITY)
     if priority not in (None, *"12345"):
         raise FieldError((PRIORITY,), "is not a priority: write '1' (first) to '5'")
@@ -85,4 +85,4 @@ def _check_labels(labels: dict[str, str]) -> dict[str, str]:
 
 
 Labels = Annotated[dict[str, str], AfterValidator(_check_labels)]
-"""The labels of a resource, of which Baton reads the priority and the tenant."""
+"""The labels of a resource; Baton uses those for the priority and the tenant."""

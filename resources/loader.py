@@ -44,7 +44,7 @@ class Loaded:
     ignored: list[str] = field(default_factory=list)
     places: dict[str, Document] = field(default_factory=dict)
     stored: Catalog = field(default_factory=Catalog)
-    """The manifests of the store: workers have them, so that no run needs them inline."""
+    """The manifests of the store: workers have them, so they are not sent inline."""
 
     def problem(self, manifest: Manifest, path: Path, text: str) -> Problem:
         """An error of a manifest, with file and line."""
@@ -52,48 +52,53 @@ class Loaded:
         return Problem(document.file, document.line(path), manifest.id, dotted_path(path), text)
 
     def notices(self) -> list[Problem]:
-        """Ignored fields, older values, missing libraries, teams without a bound, what looks like a variable."""
-        found = [self.problem(*notice) for manifest in self.catalog.manifests for notice in notices(manifest)]
-        found.extend(self.problem(team, ("spec", "maxTurns"), UNBOUNDED) for team in unbounded_teams(self.catalog))
+        """Warnings: ignored fields, deprecated values, missing libraries, unbounded teams, unexpanded variables."""
+        warnings = [self.problem(*notice) for manifest in self.catalog.manifests for notice in notices(manifest)]
+        warnings.extend(self.problem(team, ("spec", "maxTurns"), UNBOUNDED) for team in unbounded_teams(self.catalog))
         for manifest in self.catalog.manifests:
             places = variables_in_free_text(self.places[manifest.id].data)
-            found.extend(self.problem(manifest, path, text) for path, text in places)
+            warnings.extend(self.problem(manifest, path, text) for path, text in places)
         rules = (missing_memories, accounts_without_rights, unknown_presets)
-        return found + [self.problem(*notice) for rule in rules for notice in rule(self.catalog)]
+        return warnings + [self.problem(*notice) for rule in rules for notice in rule(self.catalog)]
 
     def unresolved(self) -> list[Problem]:
         """References to resources that are not in the files."""
-        needs = (Missing(m, r) for m in self.catalog.manifests for r in m.references if not r.optional)
+        required = (Missing(m, r) for m in self.catalog.manifests for r in m.references if not r.optional)
         missing = [
-            self._missing(each)
-            for each in needs
-            if not (self.catalog.find(each.reference) or self.secrets.find(each.reference))
+            self._missing(candidate)
+            for candidate in required
+            if not (self.catalog.find(candidate.reference) or self.secrets.find(candidate.reference))
         ]
         return [*missing, *(self.problem(*violation) for violation in queries_without_targets(self.catalog))]
 
     def default_members(self) -> list[Problem]:
         """Members of panels that become default members because no manifest has their name."""
         return [
-            self.problem(team, each.path, f"no Agent or Team '{each.name}' is known: it becomes a default member")
-            for team, member, each in self._panel_members()
-            if not member.role and each.optional and each.kinds and not self.catalog.find(each)
+            self.problem(
+                team, reference.path, f"no Agent or Team '{reference.name}' is known: it becomes a default member"
+            )
+            for team, member, reference in self._panel_members()
+            if not member.role and reference.optional and reference.kinds and not self.catalog.find(reference)
         ]
 
     def unused_roles(self) -> list[Problem]:
-        """Roles of panel members that have a prompt of their own, and so are not told their role."""
+        """Roles of panel members that have their own prompt, into which no role is inserted."""
         return [
-            self.problem(team, (*each.path[:-1], "role"), f"is not passed to {found.id}, which has its own prompt")
-            for team, member, each in self._panel_members()
-            if member.role and (found := self.catalog.find(each))
+            self.problem(
+                team, (*reference.path[:-1], "role"), f"is not passed to {manifest.id}, which has its own prompt"
+            )
+            for team, member, reference in self._panel_members()
+            if member.role and (manifest := self.catalog.find(reference))
         ]
 
     def _panel_members(self) -> Iterator[tuple[Team, Member, Reference]]:
         for team in self.catalog.manifests:
             if isinstance(team, Team) and team.spec.is_panel:
-                yield from ((team, *each) for each in zip(team.spec.members, team.members(), strict=True))
+                for member, reference in zip(team.spec.members, team.members(), strict=True):
+                    yield team, member, reference
 
     def needed_by(self, start: Resource, *, elsewhere: bool = False) -> Catalog:
-        """``start`` and all resources that it needs. With ``elsewhere``, Secrets may be on a worker on another machine.
+        """``start`` and all its dependencies. With ``elsewhere``, Secrets may be on a worker on another machine.
 
         Raises:
             ManifestError: a resource is not in the files, or uses a field that is not supported yet.
@@ -103,7 +108,7 @@ class Loaded:
         refused.extend(unknown_parameters(start, catalog))
         missed = [m for m in missing if not (self.secrets.find(m.reference) or self.stored.find(m.reference))]
         if elsewhere:
-            missed = [each for each in missed if each.reference.kinds != ("Secret",)]
+            missed = [missing for missing in missed if missing.reference.kinds != ("Secret",)]
         problems = [*map(self._missing, missed), *(self.problem(*violation) for violation in refused)]
         if problems:
             raise ManifestError(dict.fromkeys(problems))
@@ -112,8 +117,9 @@ class Loaded:
     def scheduled_query(self, schedule: Schedule, *, elsewhere: bool = False) -> tuple[Query, Catalog]:
         """The query of a Schedule, and all manifests of the files that it needs.
 
-        There are none for a query that only the store has: its runs take it from there, as it is when they start. With
-        ``elsewhere``, Secrets may be on a worker on another machine. Raises ManifestError, as ``needed_by``.
+        The catalog is empty for a query that only the store has: its runs read the version that is current when they
+        start. With ``elsewhere``, Secrets may be on a worker on another machine. Raises ManifestError, as
+        ``needed_by``.
         """
         inline = schedule.inline_query()
         if inline is None:
@@ -124,7 +130,7 @@ class Loaded:
             is_stored = self.catalog.by_id(query.id) is None
             return query, Catalog() if is_stored else self.needed_by(query, elsewhere=elsewhere)
         if self.catalog.by_id(inline.id):
-            text = f"{inline.id} is in the files, too, and a query in a Schedule has its name: give one another name"
+            text = f"{inline.id} is also in the files, and the query in a Schedule has the Schedule's name: rename one"
             raise ManifestError([self.problem(schedule, ("metadata", "name"), text)])
         places = {**self.places, inline.id: self.places[schedule.id].part(TEMPLATE)}
         catalog = Catalog(manifests=(*self.catalog.manifests, inline))
@@ -132,7 +138,7 @@ class Loaded:
 
     def _missing(self, missing: Missing) -> Problem:
         owner, reference = missing
-        names = [m.name for m in self.catalog.manifests if m.kind in reference.kinds]
+        names = [m.name for m in self.catalog.manifests if m.kind in reference.kinds and m.id != owner.id]
         names += BUILT_INS if reference.kinds == ("Tool",) and isinstance(owner, Agent) else ()
         hint = did_you_mean(reference.name, names) if names else "add it to the files"
         return self.problem(owner, reference.path, f"{reference} is not in the files; {hint}")
@@ -141,7 +147,7 @@ class Loaded:
 def load_files(
     paths: Iterable[FilePath], change: Callable[[Document], Document] | None = None, *, recursive: bool = False
 ) -> Loaded:
-    """Reads files and folders of manifests, with ``recursive`` also the folders in them; ``-`` is standard input.
+    """Reads files and folders of manifests, with ``recursive`` including subfolders; ``-`` is standard input.
 
     ``change`` can replace each document before it is checked.
 
@@ -154,21 +160,21 @@ def load_files(
         files = manifest_files(path, recursive=recursive)
         for file in files:
             try:
-                documents.extend(found := read_documents(file))
+                documents.extend(read := read_documents(file))
             except ManifestError as error:
                 problems.extend(error.problems)
                 continue
-            if file == path and all(document.data is None for document in found):
+            if file == path and all(document.data is None for document in read):
                 problems.append(Problem(str(file), 0, "", "", "contains no manifest"))
         if not files and manifest_files(path, recursive=True):
-            text = "contains no manifest; the folders in it are read with -R"
+            text = "contains no manifest; -R reads its subfolders"
             problems.append(Problem(str(path), 0, "", "", text))
     split = chain.from_iterable(map(split_list, documents))
     return load_documents(map(change, split) if change else split, problems, folders=True)
 
 
 def load_secrets(files: Iterable[FilePath]) -> tuple[Secrets, tuple[str, ...]]:
-    """The Secrets of files, with the literal keys of Models, and the files that are not entirely readable."""
+    """The Secrets in files, including the literal keys of Models, and the files that could not be fully read."""
     loaded = Loaded()
     unreadable: list[str] = []
     for file in files:
@@ -186,31 +192,31 @@ def load_secrets(files: Iterable[FilePath]) -> tuple[Secrets, tuple[str, ...]]:
 
 
 def load_documents(documents: Iterable[Document], problems: Iterable[Problem] = (), *, folders: bool = False) -> Loaded:
-    """Makes manifests of documents and checks the rules between them; raises ManifestError as ``load_files``.
+    """Parses manifests from documents and checks the rules between them; raises ManifestError as ``load_files``.
 
     The ``folders`` of Skills are only read for files, never for inline manifests.
     """
     loaded = Loaded()
-    found = list(problems)
+    reported = list(problems)
     manifests: list[Resource] = []
     for document in chain.from_iterable(map(split_list, documents)):
         before = len(loaded.secrets)
         try:
             added = _add(document, loaded)
-            manifests.extend(with_folder(each, document) if folders else each for each in added)
+            manifests.extend(with_folder(manifest, document) if folders else manifest for manifest in added)
         except ManifestError as error:
-            found.extend(error.problems)
+            reported.extend(error.problems)
         if len(loaded.secrets) > before:
             loaded.secret_files.add(document.file)
     loaded.catalog = catalog_of(manifests)
-    found.extend(loaded.problem(*violation) for violation in _broken_rules(loaded))
-    if found:
-        raise ManifestError(sorted(found, key=lambda problem: (problem.file, problem.line)))
+    reported.extend(loaded.problem(*violation) for violation in _broken_rules(loaded))
+    if reported:
+        raise ManifestError(sorted(reported, key=lambda problem: (problem.file, problem.line)))
     return loaded
 
 
 def _add(document: Document, loaded: Loaded) -> list[Resource]:
-    """Adds the manifest of a document. A Secret, or a literal secret, goes to the Secrets."""
+    """Adds the manifest of a document. Secrets and literal secrets are added to ``loaded.secrets``."""
     manifest = manifest_of(document)
     if manifest is None:
         kind = document.data.get("kind") if isinstance(document.data, dict) else None

@@ -1,4 +1,4 @@
-"""What all manifests have in common: apiVersion, kind, metadata and status, and references to other resources."""
+"""What all manifests share: apiVersion, kind, metadata, status, and references to other resources."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -22,11 +22,11 @@ from .base import (
 )
 from .budget import Budget
 from .labels import Labels
-from .values import sources
+from .values import ValueSource, sources
 
 
 class Summarize(JsonModel):
-    """How messages that are older than a window become a summary."""
+    """How messages that precede a context window are summarized."""
 
     model: NameOrRef | None = Field(None, description="the Model that writes the summary; by default the agent's own")
     after: int | None = Field(
@@ -40,7 +40,7 @@ class ContextWindow(JsonModel):
     max_messages: int | None = Field(None, ge=1, description="how many messages of the history are read")
     max_tokens: int | None = Field(None, ge=1, description="how many tokens of it, counted as four bytes each")
     keep_first: int = Field(0, ge=0, description="how many of its first messages are read in any case")
-    summarize: Summarize | None = Field(None, description="how older messages become a summary, {model, after}")
+    summarize: Summarize | None = Field(None, description="how older messages are summarized, {model, after}")
 
     @model_validator(mode="after")
     def _one_measure(self) -> Self:
@@ -60,7 +60,7 @@ class ContextWindow(JsonModel):
         return (self.summarize and self.summarize.after) or 2 * (self.max_tokens or 0)
 
     def used_in(self, namespace: str) -> "ContextWindow":
-        """The window with the namespace of its model, which is that of its owner unless it says otherwise."""
+        """The window with the namespace of its model resolved: by default that of the window's owner."""
         summarize = self.summarize
         if summarize is None or summarize.model is None or summarize.model.namespace:
             return self
@@ -113,14 +113,24 @@ class Manifest(JsonModel):
         return f"{self.kind}/{self.namespace}/{self.name}"
 
     @property
+    def declared_in(self) -> str:
+        """The id of the resource whose manifest contains it: its own, unless derived from another's fields."""
+        return self.id
+
+    @property
+    def address(self) -> ValueSource | None:
+        """The address of its server; None if it has none. The address of a Tool is a template."""
+        return None
+
+    @property
     def budget(self) -> Budget | None:
-        """How much may be used for all that is done below it in one run: of queries, teams and agents."""
-        found: Budget | None = getattr(getattr(self, "spec", None), "budget", None)
-        return found
+        """The limits on the usage of everything below it in one run, for queries, teams and agents."""
+        budget: Budget | None = getattr(getattr(self, "spec", None), "budget", None)
+        return budget
 
     @property
     def own_secret(self) -> str:
-        """The name of the Secret with the literal keys that stand in it."""
+        """The name of the Secret for the literal keys in the manifest."""
         return f"inline.{self.kind.lower()}.{self.name}"
 
     @cached_property
@@ -129,14 +139,14 @@ class Manifest(JsonModel):
         return tuple(self._references())
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy that keeps nothing that was found out about this one: of pydantic, it would."""
+        """A copy without cached properties, which pydantic would copy as well."""
         copied = super().model_copy(update=update, deep=deep)
         for name in copied.__dict__.keys() - type(self).model_fields.keys():
             del copied.__dict__[name]
         return copied
 
     def _references(self) -> Iterator[Reference]:
-        """The resources that each kind needs; here those that its values come from."""
+        """The resources that the kind references; here those of its values and summaries."""
         for path, source in sources(self):
             for name, kind, ref in source.needs():
                 yield Reference((*path, "valueFrom", name, "name"), (kind,), self.namespace, ref.name, ref.optional)
@@ -149,19 +159,21 @@ class Manifest(JsonModel):
 
 
 class CircuitBreaker(JsonModel):
-    """After so many failures within a time no call begins for a while; then one tries (ARK: queries, recovery)."""
+    """After too many failures within a window no call starts for a while; then one probes (ARK: queries, recovery)."""
 
     failures: int = Field(5, ge=1, le=1_000, description="how many failures of the server open it")
     window: Duration = Field("1m", description="the time within which they happen, such as '1m'")
-    open_for: Duration = Field("30s", description="how long no call begins, such as '30s'; then one call tries")
+    open_for: Duration = Field(
+        "30s", description="how long it stays open, such as '30s'; then one call probes the server"
+    )
     on_open: Literal["wait", "fail"] = Field("wait", description="'wait' until it closes; 'fail': calls fail at once")
 
 
 class Questions(JsonModel):
-    """People answer what a server asks during a call; without this, such a call fails."""
+    """People answer a server's questions during a call; without this, such a call fails."""
 
     timeout: Duration | None = Field(
-        None, description="how long a question waits, such as '24h'; by default without end"
+        None, description="how long a question waits, such as '24h'; by default without limit"
     )
     on_timeout: Literal["fail", "skip"] = Field(
         "fail",

@@ -1,4 +1,4 @@
-"""``kind: MCPServer``: a server of tools with the Model Context Protocol (ARK: queries, MCP tools)."""
+"""``kind: MCPServer``: a server with tools that speaks the Model Context Protocol (ARK: queries, MCP tools)."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
@@ -11,7 +11,7 @@ from .values import Address, Headers, KeyRef, ValueFrom, ValueSource
 
 
 class TokenSecretRef(JsonModel):
-    """A Secret with an OAuth token. With ``refreshTokenKey``, workers refresh it, and keep the new one themselves."""
+    """A Secret with an OAuth token. With ``refreshTokenKey``, workers refresh it and store the new one themselves."""
 
     name: Name = Field(description="the Secret's name")
     access_token_key: Text = Field("access_token", description="the key of the access token")
@@ -23,17 +23,17 @@ class TokenSecretRef(JsonModel):
     client_secret_key: Text | None = Field(None, description="the key of the client's secret")
 
     def source(self, key: str | None, *, optional: bool = True) -> ValueSource | None:
-        """The source of the value of one of its keys; None without a key."""
+        """The value source of one of its keys; None without a key."""
         ref = KeyRef(name=self.name, key=key, optional=optional) if key else None
         return ValueSource(value_from=ValueFrom(secret_key_ref=ref)) if ref else None
 
 
 class Authorization(JsonModel):
-    """How the worker authorizes itself at an MCP server."""
+    """How the worker authenticates to an MCP server."""
 
     token_secret_ref: TokenSecretRef = Field(description="the Secret with the token")
     token_endpoint: Address | None = Field(
-        None, description="where tokens are refreshed, as {value: ADDRESS}; by default, where the server says"
+        None, description="where tokens are refreshed, as {value: ADDRESS}; by default the one that the server names"
     )
 
     @model_validator(mode="after")
@@ -51,14 +51,14 @@ class Authorization(JsonModel):
 
 
 def _as_variables(value: object) -> object:
-    """The variables of a container in Kubernetes, ``{name, valueFrom}``, in the form of headers."""
+    """Converts environment variables in Kubernetes' form, ``{name, valueFrom}``, to the form of headers."""
     if not isinstance(value, list):
         return value
     return [
-        {"name": each.get("name"), "value": {"valueFrom": each["valueFrom"]}}
-        if isinstance(each, dict) and "valueFrom" in each and "value" not in each
-        else each
-        for each in value
+        {"name": item.get("name"), "value": {"valueFrom": item["valueFrom"]}}
+        if isinstance(item, dict) and "valueFrom" in item and "value" not in item
+        else item
+        for item in value
     ]
 
 
@@ -72,7 +72,7 @@ class MCPServerSpec(JsonModel):
     address: Address | None = Field(None, description="the server's address, as {value: ADDRESS}")
     command: Text | None = Field(None, description="a program on the worker's machine that is the server, over stdio")
     args: tuple[str, ...] = Field((), description="the arguments of command")
-    env: Variables = Field((), description="environment variables of command, beside PATH, HOME and the like")
+    env: Variables = Field((), description="environment variables of command, in addition to PATH, HOME and the like")
     transport: Literal["http", "sse"] = Field("http", description="'http' for streamable HTTP, or 'sse'")
     headers: Headers = Field((), description="headers of each request")
     authorization: Authorization | None = Field(None, description="{tokenSecretRef} of a bearer token")
@@ -110,13 +110,18 @@ class MCPServer(Manifest):
     spec: MCPServerSpec = Field(description="where the server is")
 
     @property
+    def address(self) -> ValueSource | None:
+        """The server's address; None if it is a process."""
+        return self.spec.address
+
+    @property
     def timeout(self) -> float:
-        """The seconds that an answer may take."""
+        """The timeout of a response, in seconds."""
         return parse_duration(self.spec.timeout).total_seconds()
 
     @property
     def call_timeout(self) -> float:
-        """The seconds that the answer of a tool may take."""
+        """The timeout of a tool call, in seconds."""
         return parse_duration(self.spec.tool_call_timeout or self.spec.timeout).total_seconds()
 
     def _references(self) -> Iterator[Reference]:

@@ -7,12 +7,12 @@ from pydantic import Field, model_validator
 from .base import Duration, FieldError, JsonModel, Name, Text
 from .json_schema import JsonSchema
 
-MAX_ASKED = 4_000
-"""Characters of the question for a person: it is stored with each of their turns."""
+MAX_QUESTION = 4_000
+"""Characters of the question for a person, which is stored with every turn of that person."""
 
 
 class Speaker(JsonModel):
-    """An agent, a team or a registered function. Without ``type`` it is the agent of that name, else the team."""
+    """An agent, a team or a registered function. Without ``type``, an agent of that name, or otherwise a team."""
 
     name: Name = Field(description="the name of an agent, a team, or a registered activity")
     type: Literal["agent", "team", "activity"] | None = Field(None, description="'agent', 'team' or 'activity'")
@@ -20,8 +20,9 @@ class Speaker(JsonModel):
 
 
 class Member(Speaker):
-    """A member of a team: whom ``type`` and ``name`` name. Without ``type``, a panel's member without a manifest is a
-    default member, made from its name and role.
+    """A member of a team, identified by ``type`` and ``name``.
+
+    Without ``type``, a panel's member that has no manifest is a default member, created from its name and role.
     """
 
     type: Literal["agent", "team", "human", "activity", "default"] | None = Field(  # type: ignore[assignment]  # more
@@ -30,12 +31,14 @@ class Member(Speaker):
     as_: Name | None = Field(None, alias="as", description="another name for it in this team")
     role: Text | None = Field(None, description="the role of a panel's default member, such as 'a fact-checker'")
     stance: Text | None = Field(None, description="the position that a debater argues for")
-    prompt: Annotated[Text, Field(max_length=MAX_ASKED)] | None = Field(None, description="the question for a person")
+    prompt: Annotated[Text, Field(max_length=MAX_QUESTION)] | None = Field(
+        None, description="the question for a person"
+    )
     timeout: Duration | None = Field(None, description="how long a person may take, such as '24h'; no limit by default")
     on_timeout: Literal["fail", "skip"] | None = Field(
         None, description="what to do without a person's reply: 'fail' (default), or 'skip' to continue without it"
     )
-    output_schema: JsonSchema | None = Field(None, description="a JSON Schema that a person's reply has to fit")
+    output_schema: JsonSchema | None = Field(None, description="a JSON Schema that a person's reply must match")
 
     @model_validator(mode="after")
     def _of_a_person(self) -> Self:
@@ -48,7 +51,7 @@ class Member(Speaker):
 
     @property
     def name_in_team(self) -> str:
-        """Its name in the team: ``as``, else ``name``."""
+        """Its name in the team: ``as``, or otherwise ``name``."""
         return self.as_ or self.name
 
     @property
@@ -73,4 +76,4 @@ KINDS: dict[str | None, tuple[str, ...]] = {
     **dict.fromkeys(("human", "activity", "default"), ()),
     None: ("Agent", "Team"),
 }
-"""The kinds of manifest for each type."""
+"""The kinds of manifest by type."""

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from .base import Duration, JsonModel
 from .manifest import Manifest
-from .values import Address, Headers
+from .values import Address, Headers, ValueSource
 
 
 class MemorySpec(JsonModel):
@@ -25,3 +25,8 @@ class Memory(Manifest):
 
     kind: Literal["Memory"] = "Memory"
     spec: MemorySpec = Field(description="where the memory is")
+
+    @property
+    def address(self) -> ValueSource:
+        """The server's address."""
+        return self.spec.address

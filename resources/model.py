@@ -21,13 +21,13 @@ from .base import (
 )
 from .budget import Pricing
 from .manifest import CircuitBreaker, Manifest
-from .values import Address, Headers, TextOrValue
+from .values import Address, Headers, TextOrValue, ValueSource
 
 RESERVED = {"model", "messages", "system", "tools", "stream", "stream_options", "modelId", "toolConfig"}
 """Fields of a request that ``properties`` can't set."""
 
 MAX_TOKENS = ("max_completion_tokens", "max_tokens", "maxTokens")
-"""The properties that limit an answer, in the words of the providers."""
+"""The providers' names for the property that limits the length of an answer."""
 
 ProviderName = Literal["openai", "azure", "gemini", "anthropic", "bedrock"]
 
@@ -51,7 +51,7 @@ class OpenAIConfig(HttpConnection):
 
 
 class AzureAuth(JsonModel):
-    """One way to show Azure who asks."""
+    """A method of authentication to Azure."""
 
     api_key: Annotated[TextOrValue | None, SECRET] = Field(None, description="the key, best from a Secret")
     managed_identity: Annotated[JsonValue, NOT_SUPPORTED_YET] = None
@@ -67,7 +67,7 @@ class AzureAuth(JsonModel):
 class AzureConfig(OpenAIConfig):
     """Azure OpenAI."""
 
-    auth: AzureAuth | None = Field(None, description="{apiKey}, in place of apiKey")
+    auth: AzureAuth | None = Field(None, description="{apiKey}, instead of apiKey")
     api_version: TextOrValue | None = Field(None, description="the version of the API; 2024-10-21 by default")
 
 
@@ -78,16 +78,20 @@ class AnthropicConfig(HttpConnection):
 
 
 class BedrockConfig(JsonModel):
-    """Amazon Bedrock. Without keys, AWS' library finds those of the worker."""
+    """Amazon Bedrock. Without keys, the AWS SDK uses the worker's credentials."""
 
     region: TextOrValue | None = Field(None, description="the region, such as us-east-1; else the worker's AWS_REGION")
-    base_url: Address | None = Field(None, description="another address than the region's own, such as a VPC endpoint")
-    api_key: Annotated[TextOrValue | None, SECRET] = Field(None, description="an API key, in place of a key pair")
+    base_url: Address | None = Field(
+        None, description="an address instead of the region's endpoint, such as a VPC endpoint"
+    )
+    api_key: Annotated[TextOrValue | None, SECRET] = Field(None, description="an API key, instead of a key pair")
     access_key_id: Annotated[TextOrValue | None, SECRET] = Field(None, description="the id of the access key")
     secret_access_key: Annotated[TextOrValue | None, SECRET] = Field(None, description="the secret access key")
-    session_token: Annotated[TextOrValue | None, SECRET] = Field(None, description="the token of temporary keys")
-    model_arn: TextOrValue | None = Field(None, description="the ARN to ask in place of the model's id")
-    max_tokens: int | None = Field(None, ge=1, le=100_000, description="the limit of an answer, in tokens")
+    session_token: Annotated[TextOrValue | None, SECRET] = Field(
+        None, description="the session token of temporary credentials"
+    )
+    model_arn: TextOrValue | None = Field(None, description="the ARN to call instead of the model's id")
+    max_tokens: int | None = Field(None, ge=1, le=100_000, description="the maximum length of an answer, in tokens")
     temperature: Annotated[str, Pattern(r"0(\.[0-9]+)?|1(\.0+)?", "is not a number from 0 to 1")] | None = Field(
         None, description="the temperature, as text: '0.2'"
     )
@@ -121,9 +125,9 @@ class ModelSpec(JsonModel):
         None, description="{failures, window, openFor, onOpen}: opens a circuit breaker if a server fails often"
     )
     poll_interval: Annotated[Duration | None, NoEffect("a model is called when it is needed")] = Field(
-        None, description="how often ARK looks whether it is available"
+        None, description="how often ARK checks whether it is available"
     )
-    fallback: Ref | None = Field(None, description="the Model to ask if this one fails")
+    fallback: Ref | None = Field(None, description="the Model that is called if this one fails")
 
     @model_validator(mode="after")
     def _config_fits(self) -> Self:
@@ -160,8 +164,8 @@ class ModelSpec(JsonModel):
     @property
     def connection(self) -> HttpConnection | BedrockConfig | None:
         """The connection settings of the provider."""
-        found: HttpConnection | BedrockConfig | None = getattr(self.config, self.server)
-        return found
+        connection: HttpConnection | BedrockConfig | None = getattr(self.config, self.server)
+        return connection
 
 
 class Model(Manifest):
@@ -170,6 +174,11 @@ class Model(Manifest):
     kind: Literal["Model"] = "Model"
     spec: ModelSpec = Field(description="the model's type, id and connection")
 
+    @property
+    def address(self) -> ValueSource | None:
+        """The address of its server; None for the provider's default."""
+        return self.spec.connection.base_url if self.spec.connection else None
+
     def _references(self) -> Iterator[Reference]:
         yield from super()._references()
         if fallback := self.fallback_reference():
@@ -177,12 +186,12 @@ class Model(Manifest):
 
     @property
     def timeout(self) -> float | None:
-        """The seconds that one answer may take; None for the usual time."""
+        """The timeout of an answer in seconds; None for the default."""
         return parse_duration(self.spec.timeout).total_seconds() if self.spec.timeout else None
 
     @property
     def max_output_tokens(self) -> int | None:
-        """The limit of an answer, where the manifest says it as a number."""
+        """The maximum tokens of an answer, if the manifest has it as a number."""
         connection = self.spec.connection
         if isinstance(connection, BedrockConfig) and connection.max_tokens:
             return connection.max_tokens
@@ -190,13 +199,13 @@ class Model(Manifest):
         return next((int(limit.value) for limit in limits if limit and limit.value and limit.value.isdecimal()), None)
 
     def fallback_reference(self) -> Reference | None:
-        """The Model to ask if this one fails."""
+        """The Model to call if this one fails."""
         ref = self.spec.fallback
         return self._refer(("spec", "fallback", "name"), ("Model",), ref) if ref else None
 
 
 def missing_package(provider: str) -> str | None:
-    """What to install for the models of a provider, if its library is not installed here; None if it is."""
+    """The error text if the library of a provider is not installed here; None if it is."""
     package = PACKAGES.get(provider)
     if package is None or find_spec(package):
         return None

@@ -55,7 +55,7 @@ RoleSetting = Annotated[
     BY_SHAPE,
     BeforeValidator(_as_speaker, json_schema_input_type=bool | Name | Speaker),
 ]
-"""Who has a role: ``true`` for the default agent, ``false`` for none, a name, or ``{name, type}``."""
+"""The holder of a role: ``true`` for the default agent, ``false`` for none, a name, or ``{name, type}``."""
 
 
 class FunctionRef(JsonModel):
@@ -75,12 +75,12 @@ Instructions = Annotated[Annotated[Text, SINGLE] | Annotated[FunctionRef, MAPPIN
 class Visibility(JsonModel):
     """Who can see the synthesizer's messages."""
 
-    client: bool = Field(True, description="whether those who watch the run see them")
-    history: bool = Field(True, description="whether they are added to the conversation of the team above")
+    client: bool = Field(True, description="whether clients that follow the run see its messages")
+    history: bool = Field(True, description="whether its messages join the conversation of the outer team")
 
 
 PROMPT_NAMES = ("Name", "Role", "Stance", "Team", "Goal", "Round", "MaxRounds", "Instructions", "Context")
-"""The names in the prompts of a panel."""
+"""The placeholder names in the prompts of a panel."""
 
 
 def _check_prompt(text: str) -> str:
@@ -141,7 +141,7 @@ class PanelFields(JsonModel):
         None, description="{session, key} under which others read the transcript"
     )
     audit: Name | None = Field(None, description="the id of its list of audit tasks; by default the team's name")
-    session: JsonObject | None = Field(None, description="the first values of the session, for conditions")
+    session: JsonObject | None = Field(None, description="the initial values of the session, for conditions")
     synthesizer_visibility: Visibility | None = Field(None, description="{client, history}, both true by default")
     anonymize_transcript: Annotated[bool, DEBATE] = Field(
         True, description="whether the names of the speakers are hidden from a debate's judge"
@@ -151,7 +151,7 @@ class PanelFields(JsonModel):
     )
 
     def problems(self, members: Sequence[Member], *, stances: bool) -> Iterator[tuple[Path, str]]:
-        """The errors of a panel with these members; with ``stances`` each member needs one (round-robin pattern)."""
+        """The errors of a panel with these members; with ``stances`` every member needs one (round-robin pattern)."""
         if stances and len(members) < 2:
             yield ("members",), "must contain at least 2 entries for a debate"
         yield from _member_problems(members, stances=stances)

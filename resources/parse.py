@@ -1,4 +1,4 @@
-"""Makes manifests of documents, by kind and apiVersion; other kinds are ignored."""
+"""Parses manifests from documents, by kind and apiVersion; other kinds are ignored."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from .secret import Secret
 
 GROUP = "ark.mckinsey.com/"
 IGNORED_KINDS = ("Evaluator", "Evaluation", "A2ATask", "ToolApprovalRequest", "ToolInteraction")
-"""Kinds of ARK that Baton ignores: evaluations, and what ARK records of a run."""
+"""Kinds of ARK that Baton ignores: evaluations, and ARK's records of runs."""
 
 MANIFEST_KINDS: dict[str, type[Resource | Secret]] = {**KINDS, "Secret": Secret}
 
@@ -45,19 +45,19 @@ def manifest_of(document: Document) -> Resource | Secret | None:
         )
     kind = str(data.get("kind", ""))
     version = str(data.get("apiVersion", ""))
-    wanted = MANIFEST_KINDS.get(kind)
-    ours = version.startswith(GROUP) or (wanted is not None and ("/" not in version or version == RBAC))
-    if wanted is None and ours and kind not in IGNORED_KINDS:
+    model = MANIFEST_KINDS.get(kind)
+    ours = version.startswith(GROUP) or (model is not None and ("/" not in version or version == RBAC))
+    if model is None and ours and kind not in IGNORED_KINDS:
         hint = did_you_mean(kind, (*KINDS, *IGNORED_KINDS))
         raise manifest_error(document, ("kind",), kind, f"'{kind}' is not a kind; {hint}")
-    if wanted is None or not ours:
+    if model is None or not ours:
         return None
     if places := [*unrendered(data)]:
         resource = _id(kind, data)
         raise ManifestError(
             Problem(document.file, document.line(path), resource, dotted_path(path), text) for path, text in places
         )
-    return _validated(document, data, wanted)
+    return _validated(document, data, model)
 
 
 def _validated(document: Document, data: JsonObject, model: type[M]) -> M:

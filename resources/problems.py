@@ -1,4 +1,4 @@
-"""Errors of manifests: each names file, line, resource and field, what is wrong and what is expected."""
+"""Errors of manifests, with file, line, resource, field, the problem, and what is expected."""
 
 import difflib
 import re
@@ -31,14 +31,14 @@ _LIMITS = {
     "string_too_long": ("max_length", "is longer than {0} characters"),
     "too_long": ("max_length", "has more than {0} entries"),
 }
-"""Limits that a value has not kept: the key of the limit in pydantic's error, and the sentence."""
+"""Exceeded limits: the key of the limit in pydantic's error, and the error text."""
 
 _SHAPES = {"single": "text", "mapping": "a mapping", "list": "a list"}
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One error, as text ``file:line: Kind/namespace/name: field: what is wrong; what is expected``."""
+    """An error; its text is ``file:line: Kind/namespace/name: field: what is wrong; what is expected``."""
 
     file: str
     line: int
@@ -53,14 +53,14 @@ class Problem:
 
 
 class ManifestError(Exception):
-    """Invalid manifests, with all errors that were found."""
+    """Invalid manifests, with all their errors."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(self.lines()))
 
     def lines(self) -> Iterator[str]:
-        """A line for each error; after a hundred only the number of the others."""
+        """A line per error; after a hundred only the number of the remaining ones."""
         yield from map(str, self.problems[:MAX_LINES])
         if len(self.problems) > MAX_LINES:
             yield f"… and {len(self.problems) - MAX_LINES} more"
@@ -69,7 +69,7 @@ class ManifestError(Exception):
 def printable(text: str) -> str:
     """A text from a file, safe to print on one line of a terminal: truncated, with control characters escaped."""
     short = text if len(text) <= MAX_PROBLEM_TEXT else f"{text[:MAX_PROBLEM_TEXT]}…"
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in short)
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in short)
 
 
 def dotted_path(path: Path) -> str:
@@ -89,39 +89,39 @@ OTHER_NAMES = {
     "jobTemplate": ("queryTemplate", "write queryTemplate: {spec: …}"),
     "startingDeadlineSeconds": ("catchupWindow", "write catchupWindow, a duration such as '10m'"),
     "concurrencyPolicy": ("overlapPolicy", "write overlapPolicy: AllowAll for Allow, Skip for Forbid, or CancelOther"),
-    "TerminateOther": ("CancelOther", "write 'CancelOther': a run that is terminated can't keep what was said"),
+    "TerminateOther": ("CancelOther", "write 'CancelOther': a terminated run can't store its messages"),
     "Forbid": ("Skip", "write 'Skip'"),
     "Allow": ("AllowAll", "write 'AllowAll'"),
     "Replace": ("CancelOther", "write 'CancelOther'"),
 }
-"""What has another name in the round-robin pattern, CronJobs or Temporal: what is known instead, and what to write."""
+"""Names in the round-robin pattern, CronJobs or Temporal, with Baton's name for them and a hint."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A hint with the most similar known word, in whatever case it is written, or with all of them."""
+    """A hint with the most similar known word, ignoring case, or with all known words."""
     words = sorted(known)
     field, instead = OTHER_NAMES.get(word, ("", ""))
     if field in words:
         return instead
-    by_lower_case = {each.lower(): each for each in words}
+    by_lower_case = {word.lower(): word for word in words}
     if near := difflib.get_close_matches(word.lower(), by_lower_case, n=1):
         return f"did you mean '{by_lower_case[near[0]]}'?"
-    return f"known: {', '.join(words)}" if words else "nothing is known here"
+    return f"known: {', '.join(words)}" if words else "no values are known here"
 
 
 def explain_errors(error: ValidationError, model: type[BaseModel]) -> Iterator[tuple[Path, str]]:
-    """The errors that pydantic has found in a manifest, each as a path and a text."""
-    found = [(_path(detail), detail) for detail in error.errors(include_url=False)]
-    outer = {path[:length] for path, _ in found for length in range(len(path))}
-    for path, detail in found:
-        if not (path in outer and detail["type"] == "too_short"):  # pydantic doesn't count entries that are wrong
+    """The errors in a pydantic ValidationError, as paths and texts."""
+    located = [(_path(detail), detail) for detail in error.errors(include_url=False)]
+    outer = {path[:length] for path, _ in located for length in range(len(path))}
+    for path, detail in located:
+        if not (path in outer and detail["type"] == "too_short"):  # pydantic doesn't count invalid entries
             yield path, _sentence(detail, path, model)
 
 
 def _path(detail: ErrorDetails) -> Path:
     path = tuple(step for step in detail["loc"] if not str(step).startswith(("function-", SHAPE)))
-    misfit = detail.get("ctx", {}).get("error")
-    return (*path, *misfit.path) if isinstance(misfit, FieldError) else path
+    error = detail.get("ctx", {}).get("error")
+    return (*path, *error.path) if isinstance(error, FieldError) else path
 
 
 def _sentence(detail: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
@@ -142,7 +142,7 @@ def _sentence(detail: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
         return text.format(detail["ctx"][limit], detail["input"])
     if kind == "union_tag_invalid":
         shapes = re.findall(f"{SHAPE}([a-z]+)", detail["ctx"]["expected_tags"])
-        return f"is {_kind_of(detail['input'])}, must be {' or '.join(_SHAPES[each] for each in shapes)}"
+        return f"is {_kind_of(detail['input'])}, must be {' or '.join(_SHAPES[shape] for shape in shapes)}"
     if kind.endswith("_type"):
         wanted = _WANTED.get(kind.removesuffix("_type"), kind.removesuffix("_type"))
         return f"is {_kind_of(detail['input'])}, must be {wanted}{_described(model, path)}"
@@ -151,7 +151,7 @@ def _sentence(detail: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
 
 
 def _unknown_word(detail: ErrorDetails) -> str:
-    """The sentence about a value that is none of the words that a field knows."""
+    """The error text for a value that is none of a field's literals."""
     known = [word.strip("'") for word in detail["ctx"]["expected"].replace(" or ", ", ").split(", ")]
     value = detail["input"]
     if not isinstance(value, str | int | float):
@@ -181,7 +181,7 @@ def _model_at(model: type[BaseModel], path: Path) -> type[BaseModel] | None:
 def _model_in(annotation: object) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for part in get_args(annotation) if (found := _model_in(part))), None)
+    return next((model for part in get_args(annotation) if (model := _model_in(part))), None)
 
 
 def _fields(model: type[BaseModel] | None) -> list[str]:

@@ -1,24 +1,25 @@
 """``kind: Query``: an input and its targets (ARK: queries, system inputs; ``team``: ARK: teams)."""
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal, NamedTuple, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, ValidationError, model_validator
 
-from .base import Duration, FieldError, JsonModel, Name, NameOrRef, NoEffect, Path, Pattern, Ref, Reference
+from .base import Duration, FieldError, JsonModel, JsonObject, Name, NameOrRef, NoEffect, Path, Pattern, Ref, Reference
 from .budget import Budget
 from .labels import LabelSelector
 from .manifest import Manifest
 from .values import Headers, Parameter, check_parameters
 
 ALLOW_INLINE = "baton/allow-inline"
-"""The annotation by which a manifest of the worker says what runs may do with it: see docs/security.md."""
+"""The annotation with which a worker's manifest permits its use by inline manifests: see docs/security.md."""
 
 ResourceType = Literal["model", "mcpserver", "a2aserver", "executionengine"]
 
 
 class Override(JsonModel):
-    """Headers for the models or servers that a query or an agent uses; for all of the type, or those with labels."""
+    """Headers for the models or servers that a query or an agent uses: all of a type, or those with certain labels."""
 
     resource_type: ResourceType = Field(description="'model', 'mcpserver', 'a2aserver' or 'executionengine'")
     headers: Headers = Field(min_length=1, description="headers of each request; they replace those of its manifest")
@@ -34,13 +35,13 @@ class Override(JsonModel):
 TargetType = Literal["agent", "team", "model", "tool"]
 
 TARGETS: dict[str, TargetType] = {"Agent": "agent", "Team": "team", "Model": "model", "Tool": "tool"}
-"""The kinds of targets, in the order in which a selector finds them."""
+"""The kinds of targets, in the order in which a selector lists them."""
 
 DEFAULT_MEMORY = "default"
-"""The Memory of a query that names none, if there is one of that name (ARK: queries, memory)."""
+"""The Memory of a query that names none, if it exists (ARK: queries, memory)."""
 
 DEFAULT_CONFIG = "default"
-"""The name of the ArkConfig that counts, and the namespace in which manifests without one stand."""
+"""The name of the ArkConfig that is used, and the namespace of manifests that name none."""
 
 NO_EVALUATION = NoEffect("no answer is evaluated")
 
@@ -85,7 +86,7 @@ class QuerySpec(JsonModel):
     service_account: NameOrRef | None = Field(None, description="the ServiceAccount whose rights it has")
     timeout: Duration | None = Field(None, description="how long the whole query may take, such as '5m'")
     budget: Budget | None = Field(None, description="limits for everything below it in one run")
-    ttl: Duration | None = Field(None, description="how long what it leaves is kept after its end, such as '720h'")
+    ttl: Duration | None = Field(None, description="how long its data is kept after its end, such as '720h'")
     cancel: bool = Field(False, description="true for a query that is canceled before its targets start")
     evaluators: Annotated[tuple[Ref, ...], NO_EVALUATION] = ()
     evaluator_selector: Annotated[LabelSelector | None, NO_EVALUATION] = None
@@ -113,13 +114,43 @@ class QuerySpec(JsonModel):
         return self
 
     def written_targets(self) -> Iterator[tuple[Path, Target]]:
-        """The targets in the order of the manifest, each with its path."""
+        """The targets in the order of the manifest, with their paths."""
         if self.target:
             yield ("target",), self.target
         if self.team:
             yield ("team",), Target(type="team", name=self.team.name, namespace=self.team.namespace)
         for index, target in enumerate(self.targets):
             yield ("targets", index), target
+
+
+def named_targets(
+    name: str | None, namespace: str, spec: JsonObject | None, resources: Iterable[JsonObject]
+) -> tuple[Target, ...]:
+    """The targets in the ``spec`` of a query or, without one, in its manifest among ``resources``.
+
+    The values are those of a client and may be invalid: what is no target is left out.
+    """
+    if spec is None:
+        own = {"name": name or "query", "namespace": namespace}
+        queries = (manifest for manifest in resources if manifest.get("kind") == "Query")
+        specs = (manifest.get("spec") for manifest in queries if _names(manifest.get("metadata")) == own)
+        spec = next((spec for spec in specs if isinstance(spec, dict)), {})
+    team, targets = spec.get("team"), spec.get("targets")
+    values = [
+        spec.get("target"),
+        {**team, "type": "team"} if isinstance(team, dict) else None,
+        *(targets if isinstance(targets, list) else ()),
+    ]
+    read: list[Target] = []
+    for value in values:
+        with contextlib.suppress(ValidationError):
+            read.append(Target.model_validate(value))
+    return tuple(read)
+
+
+def _names(metadata: JsonValue) -> JsonValue:
+    metadata = metadata if isinstance(metadata, dict) else {}
+    return {"name": metadata.get("name"), "namespace": metadata.get("namespace") or "default"}
 
 
 class Query(Manifest):
@@ -134,7 +165,7 @@ class Query(Manifest):
         return self.spec.parameters
 
     def in_conversation(self, conversation_id: str) -> "Query":
-        """The query in that conversation instead of its own."""
+        """The query with another conversation."""
         spec = self.spec.model_copy(update={"conversation_id": conversation_id})
         return self.model_copy(update={"spec": spec})
 
@@ -146,23 +177,23 @@ class Query(Manifest):
 
     @property
     def config_reference(self) -> Reference:
-        """The ArkConfig with defaults for all queries, where there is one."""
+        """The ArkConfig with defaults for all queries; optional."""
         return Reference(("spec",), ("ArkConfig",), DEFAULT_CONFIG, DEFAULT_CONFIG, optional=True)
 
     def memory_reference(self) -> Reference:
-        """The Memory that keeps its conversation; where there is none, the journal does."""
+        """The Memory that stores its conversation; without one the journal stores it."""
         memory = self.spec.memory or Ref(name=DEFAULT_MEMORY)
         return self._refer(("spec", "memory", "name"), ("Memory",), memory, optional=True)
 
     def targets(self) -> Iterator[Reference]:
-        """The targets that it names, in order; those of its selector are found by `Catalog.targets`."""
+        """The named targets, in order; `Catalog.targets` adds those of its selector."""
         for path, target in self.spec.written_targets():
             ref = Ref(name=target.name, namespace=target.namespace)
             yield self._refer(("spec", *path, "name"), (target.type.capitalize(),), ref)
 
 
 class QueryName(NamedTuple):
-    """A Query that workers know, in the store or in their files: a run of it looks it up as it begins."""
+    """A Query that workers have, in the store or in their files: a run looks it up when it begins."""
 
     name: str
     namespace: str

@@ -1,4 +1,4 @@
-"""The rights of a run: what its ServiceAccount may use, and the manifests that would give it the rights it lacks."""
+"""The rights of a run: what its ServiceAccount may use, and the manifests that would grant missing rights."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -57,7 +57,7 @@ class Use(NamedTuple):
 
     @property
     def verb(self) -> str:
-        """What it is called in messages; for a rule, both verbs mean the same."""
+        """The verb in messages; in a rule both verbs mean the same."""
         return "use" if self.group else "get"
 
     @property
@@ -73,54 +73,54 @@ def _plural(kind: str) -> str:
 
 
 def has_rights(catalog: Catalog, namespace: str) -> bool:
-    """Whether there are rights in a namespace: where there are none, everything may be used."""
-    return any(each.namespace == namespace for each in catalog.rights)
+    """Whether there are rights in a namespace: without any, everything may be used."""
+    return any(right.namespace == namespace for right in catalog.rights)
 
 
 def may(catalog: Catalog, account: AccountName, use: Use) -> bool:
-    """Whether the rights in a catalog let an account use a resource."""
+    """Whether the rights in a catalog permit an account to use a resource."""
     if not has_rights(catalog, use.namespace):
         return True
-    roles = (catalog.get("Role", use.namespace, each.role_ref.name) for each in _bindings(catalog, account, use))
+    roles = (catalog.get("Role", use.namespace, binding.role_ref.name) for binding in _bindings(catalog, account, use))
     rules = (rule for role in roles if isinstance(role, Role) for rule in role.rules)
     return any(rule.grants(use.group, use.resource, use.name) for rule in rules)
 
 
 def _bindings(catalog: Catalog, account: AccountName, use: Use) -> Iterator[RoleBinding]:
-    for each in catalog.rights:
-        if isinstance(each, RoleBinding) and each.namespace == use.namespace and account in each.accounts():
-            yield each
+    for right in catalog.rights:
+        if isinstance(right, RoleBinding) and right.namespace == use.namespace and account in right.accounts():
+            yield right
 
 
 def uses(manifests: Iterable[Manifest], protected: Iterable[Manifest]) -> Iterator[Use]:
-    """What a run with these manifests uses: those that are protected, and all Secrets that any of them reads.
+    """The resources that a run with these manifests uses: the protected ones, and all Secrets that any of them reads.
 
-    A literal key belongs to the manifest in which it stands: who may use that may use the key.
+    A literal key belongs to its manifest: an account that may use the manifest may use the key.
     """
     for manifest in protected:
         if not isinstance(manifest, (Query, ArkConfig, *RIGHTS)):
             yield Use.of(manifest)
     for manifest in manifests:
-        for each in manifest.references:
-            if "Secret" in each.kinds and each.name != manifest.own_secret:
-                yield Use.of_secret(each.namespace, each.name)
+        for reference in manifest.references:
+            if "Secret" in reference.kinds and reference.name != manifest.own_secret:
+                yield Use.of_secret(reference.namespace, reference.name)
 
 
 def missing_rights(account: AccountName, lacking: Sequence[Use]) -> str:
-    """The rights that an account lacks, and the manifests that would give them, as YAML."""
+    """The error text with the rights that an account lacks, and the manifests that would grant them, as YAML."""
     what = ", ".join(f"{use.verb} {use.resource} '{use.namespace}/{use.name}'" for use in lacking)
     manifests = [
-        each for place in sorted({use.namespace for use in lacking}) for each in _grant(account, place, lacking)
+        manifest for place in sorted({use.namespace for use in lacking}) for manifest in _grant(account, place, lacking)
     ]
-    lines = (yaml.safe_dump(each, default_flow_style=True, sort_keys=False, width=10_000) for each in manifests)
+    lines = (yaml.safe_dump(manifest, default_flow_style=True, sort_keys=False, width=10_000) for manifest in manifests)
     return (
-        f"the ServiceAccount {account} may not {what}: it has no such right. These manifests of the worker would give "
-        "it:\n" + "---\n".join(lines)
+        f"the ServiceAccount {account} may not {what}: it lacks the rights. These manifests of the worker would grant "
+        "them:\n" + "---\n".join(lines)
     ).rstrip()
 
 
 def _grant(account: AccountName, namespace: str, lacking: Sequence[Use]) -> Iterator[JsonObject]:
-    """The Role and the RoleBinding that would give an account what it lacks in a namespace."""
+    """The Role and the RoleBinding that would grant an account the missing rights in a namespace."""
     name = f"{account.name}-also"
     both: JsonObject = {"apiVersion": RBAC, "metadata": {"name": name, "namespace": namespace}}
     rules: list[JsonValue] = [use.rule for use in lacking if use.namespace == namespace]
@@ -135,5 +135,5 @@ def accounts_without_rights(catalog: Catalog) -> Iterator[Violation]:
     if not catalog.rights:
         for query in catalog.manifests:
             if isinstance(query, Query) and query.spec.service_account:
-                text = "has no effect without a Role: unless the worker has some, the run may use everything"
+                text = "has no effect without a Role: unless the worker has Roles, the run may use everything"
                 yield Violation(query, ("spec", "serviceAccount"), text)

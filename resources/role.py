@@ -1,4 +1,4 @@
-"""``kind: ServiceAccount``, ``Role`` and ``RoleBinding``: who may use what (ARK: queries, service account)."""
+"""``kind: ServiceAccount``, ``Role`` and ``RoleBinding``: authorization of runs (ARK: queries, service account)."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -11,7 +11,7 @@ from .manifest import Manifest
 RBAC: Literal["rbac.authorization.k8s.io/v1"] = "rbac.authorization.k8s.io/v1"
 RBAC_GROUP = "rbac.authorization.k8s.io"
 GRANTING = frozenset({"get", "use", "*"})
-"""The verbs that let an account use a resource; all others grant nothing here."""
+"""The verbs that permit the use of a resource; all others have no effect here."""
 
 
 class ServiceAccount(Manifest):
@@ -30,10 +30,10 @@ class Rule(JsonModel):
     api_groups: tuple[str, ...] = Field((), description="'' for Secrets and ConfigMaps, ARK's group, or '*'")
     resources: tuple[Text, ...] = Field((), description="kinds in the plural, such as 'models', or '*'")
     verbs: tuple[Text, ...] = Field(min_length=1, description="'get' or 'use', which mean the same, or '*'")
-    resource_names: tuple[Text, ...] = Field((), description="names; all, if there are none")
+    resource_names: tuple[Text, ...] = Field((), description="names; by default all")
 
     def grants(self, group: str, resource: str, name: str) -> bool:
-        """Whether it lets an account use the resource of that group, plural and name."""
+        """Whether it permits the use of the resource with that group, plural and name."""
         of_kind = {group, "*"}.intersection(self.api_groups) and {resource, "*"}.intersection(self.resources)
         named = not self.resource_names or name in self.resource_names
         return bool(of_kind and GRANTING.intersection(self.verbs) and named)
@@ -58,7 +58,7 @@ class RoleRef(JsonModel):
 
 
 class Subject(JsonModel):
-    """Who has the rights of a RoleBinding: ServiceAccounts. Users and groups, which only Kubernetes knows, get none."""
+    """A subject of a RoleBinding. Only ServiceAccounts get rights; users and groups exist only in Kubernetes."""
 
     kind: Literal["ServiceAccount", "User", "Group"] = Field(description="'ServiceAccount'; others get no rights here")
     api_group: str | None = Field(None, description="'' for a ServiceAccount")
@@ -77,11 +77,11 @@ class RoleBinding(Manifest):
     subjects: tuple[Subject, ...] = Field((), description="who gets its rights, as {kind: ServiceAccount, name: NAME}")
 
     def accounts(self) -> Iterator[tuple[str, str]]:
-        """Namespace and name of each ServiceAccount that gets its rights."""
-        for each in self.subjects:
-            if each.kind == "ServiceAccount":
-                yield each.namespace or self.namespace, each.name
+        """Namespaces and names of the ServiceAccounts that get its rights."""
+        for subject in self.subjects:
+            if subject.kind == "ServiceAccount":
+                yield subject.namespace or self.namespace, subject.name
 
 
 RIGHTS = (ServiceAccount, Role, RoleBinding)
-"""The kinds of manifest that say who may use what."""
+"""The kinds of manifest for authorization."""

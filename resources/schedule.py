@@ -1,4 +1,4 @@
-"""``kind: Schedule``: when a query is started by itself (Kubernetes: CronJob; Temporal: schedules)."""
+"""``kind: Schedule``: when a query is started automatically (Kubernetes: CronJob; Temporal: schedules)."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +18,7 @@ _LONGEST_MONTH = {1: 31, 2: 29, 3: 31, 4: 30, 5: 31, 6: 30, 7: 31, 8: 31, 9: 30,
 
 
 class _Field(NamedTuple):
-    """A field of a cron expression: its first and last value, and names for the values from the first one on."""
+    """A field of a cron expression: its first and last value, and names for its values in order."""
 
     name: str
     first: int
@@ -41,14 +41,14 @@ SHORTHANDS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnigh
 
 
 def check_cron(text: str) -> str:
-    """The expression itself: five fields, with a year six, with seconds and a year seven, or a shorthand.
+    """The expression itself: five fields, six with a year, seven with seconds and a year, or a shorthand.
 
-    Raises ValueError, which says what is wrong with which field.
+    Raises ValueError, which names the invalid field.
     """
     if text.startswith("@"):
         return _check_shorthand(text)
     if "=" in text:
-        raise ValueError("has a time zone in it: write it as timeZone")
+        raise ValueError("contains a time zone: set timeZone instead")
     parts = text.split()
     if len(parts) not in _FORMS:
         form = "'minute hour day-of-month month day-of-week', such as '0 9 * * 1-5', or '@every 10m'"
@@ -100,7 +100,7 @@ def _value(field: _Field, text: str, where: str) -> int:
 
 
 def _is_number(text: str) -> bool:
-    # No `#` as in `1#2`, the second Monday of other crons: Temporal reads a comment from there, so every Monday.
+    # `1#2` means the second Monday in other crons. Temporal reads `#2` as a comment, so it would mean every Monday.
     return text.isascii() and text.isdecimal() and len(text) <= 4
 
 
@@ -109,7 +109,7 @@ Cron = Annotated[str, AfterValidator(check_cron)]
 
 
 MIN_CATCHUP_WINDOW = 10
-"""Seconds: Temporal takes a shorter window for this one."""
+"""Seconds: Temporal raises a shorter window to this one."""
 
 TEMPLATE = ("spec", "queryTemplate")
 
@@ -138,7 +138,7 @@ class QueryMetadata(JsonModel):
 
 
 class QueryTemplate(JsonModel):
-    """A query that stands in its Schedule, as a job in a CronJob."""
+    """A query within its Schedule, like a job in a CronJob."""
 
     metadata: QueryMetadata = Field(QueryMetadata(), description="labels and annotations of the query")
     spec: QuerySpec = Field(description="as the spec of a Query")
@@ -153,13 +153,13 @@ class ScheduleSpec(JsonModel):
     )
     query: NameOrRef | None = Field(None, description="the Query that is started")
     query_template: QueryTemplate | None = Field(None, description="the query itself, as {spec}, instead of its name")
-    overlap_policy: OverlapPolicy = Field("Skip", description="what happens if the run before is still open")
+    overlap_policy: OverlapPolicy = Field("Skip", description="what happens if the previous run is still open")
     catchup_window: Annotated[Duration, AfterValidator(_check_window)] = Field(
-        "8760h", description="how late a time may still be caught up with, if Temporal was away"
+        "8760h", description="how late a missed run is still started, after Temporal was unavailable"
     )
-    jitter: Duration | None = Field(None, description="each start is later by a random time of at most this")
+    jitter: Duration | None = Field(None, description="a random delay of each start, at most this long")
     pause_on_failure: bool = Field(False, description="true to pause after a run that has failed")
-    paused: bool | None = Field(None, description="whether it is paused; without it, apply changes nothing about that")
+    paused: bool | None = Field(None, description="whether it is paused; if it is not set, apply leaves that unchanged")
     note: str = Field("", max_length=1_000, description="for people: what it is for, or why it is paused")
 
     @model_validator(mode="after")
@@ -172,7 +172,7 @@ class ScheduleSpec(JsonModel):
 
 
 class Schedule(Manifest):
-    """A time table by which a query is started."""
+    """A timetable for starting a query."""
 
     kind: Literal["Schedule"] = "Schedule"
     spec: ScheduleSpec = Field(description="when, and which query")
@@ -185,14 +185,11 @@ class Schedule(Manifest):
             yield self._refer(("spec", "query"), ("Query",), self.spec.query)
 
     def inline_query(self) -> Query | None:
-        """The query that stands in it, with its own name and namespace; None if it names one."""
+        """The query in its template, with the Schedule's name and namespace; None if it references a Query."""
         if self.spec.query_template is None:
             return None
         template = self.spec.query_template
-        metadata = Metadata(
-            name=self.name,
-            namespace=self.namespace,
-            labels=template.metadata.labels,
-            annotations=template.metadata.annotations,
-        ).without_defaults
-        return Query(api_version=API_VERSION, kind="Query", metadata=metadata, spec=template.spec)
+        metadata = template.metadata.model_dump(exclude_unset=True)
+        named = self.metadata.model_dump(exclude_unset=True, include={"name", "namespace"})
+        own = Metadata.model_validate({**metadata, **named})
+        return Query(api_version=API_VERSION, kind="Query", metadata=own, spec=template.spec)

@@ -12,7 +12,7 @@ from .role import RBAC
 
 
 def manifest_schema() -> JsonObject:
-    """A JSON Schema (draft 2020-12) of one YAML document, which accepts all that the loader accepts.
+    """A JSON Schema (draft 2020-12) for one YAML document, which accepts everything that the loader accepts.
 
     Rules between fields, and between manifests, are only checked by the loader.
     """
@@ -28,14 +28,14 @@ def manifest_schema() -> JsonObject:
             "apiVersion": {"examples": [API_VERSION, PREALPHA, "v1", RBAC]},
             "kind": {"examples": [*MANIFEST_KINDS]},
         },
-        # Not `oneOf`: with it, an editor reports a mistake for the whole document rather than at its place.
+        # Not `oneOf`: with it, editors report a mistake for the whole document rather than at its place.
         "allOf": [*_rules(kinds)],
         **definitions,
     }
 
 
 def _rules(kinds: dict[str, JsonObject]) -> Iterator[JsonObject]:
-    """The rules for each kind of Baton, for the items of a List, and for unknown kinds of ARK."""
+    """The rules for all kinds of Baton, for the items of a List, and for unknown kinds of ARK."""
     group = re.escape(GROUP)
     ours: JsonObject = {"pattern": f"^({group}|{re.escape(RBAC)}$|[^/]*$)"}
     items: JsonObject = {"items": {"items": {"$ref": "#"}}}
@@ -52,7 +52,7 @@ def _rule(required: str, properties: JsonObject, then: JsonObject) -> JsonObject
 
 
 class _Generator(GenerateJsonSchema):
-    """Adds what the loader refuses and what is not supported yet; omits empty defaults and titles of fields."""
+    """Forbids unknown fields and adds field marks to descriptions; omits empty defaults and field titles."""
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonObject:
         result = super().model_schema(schema)
@@ -60,8 +60,10 @@ class _Generator(GenerateJsonSchema):
         result["description"] = result["description"].replace("``", "`")
         for name, field in schema["cls"].model_fields.items():
             for mark in (mark for mark in field.metadata if isinstance(mark, Mark)):
-                each = result["properties"][field.alias or name]
-                each["description"] = f"{each['description']} ({mark})" if "description" in each else str(mark)
+                property_schema = result["properties"][field.alias or name]
+                property_schema["description"] = (
+                    f"{property_schema['description']} ({mark})" if "description" in property_schema else str(mark)
+                )
         return result
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonObject:

@@ -17,7 +17,7 @@ Hidden = Annotated[SecretStr, WithJsonSchema({"type": "string"})]
 
 
 class Secret(Manifest):
-    """A ``v1`` Secret. It is never part of a catalog or a history: these only have references to it."""
+    """A ``v1`` Secret. It is never part of a catalog or a history, which only contain references to it."""
 
     api_version: Literal["v1"] = Field(description="'v1'")  # type: ignore[assignment]  # a kind of the core group
     kind: Literal["Secret"] = "Secret"
@@ -34,7 +34,7 @@ class Secret(Manifest):
         return self
 
     def value(self, key: str) -> str | None:
-        """The text under ``key``; ``stringData`` wins, as in Kubernetes. None if there is no such key."""
+        """The text under ``key``; ``stringData`` has precedence, as in Kubernetes. None if there is no such key."""
         if key in self.string_data:
             return self.string_data[key].get_secret_value()
         return _decoded(self.data[key]) if key in self.data else None
@@ -59,6 +59,11 @@ class Secrets:
     def __len__(self) -> int:
         return len(self._known)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secrets) and self._known == other._known
+
+    __hash__ = None  # type: ignore[assignment]  # Secrets are added to it
+
     def add(self, secret: Secret) -> None:
         """Adds a Secret."""
         self._known[secret.namespace, secret.name] = secret
@@ -70,8 +75,8 @@ class Secrets:
     def values(self) -> Iterator[str]:
         """The values under all keys of all Secrets."""
         for secret in self._known.values():
-            found = (secret.value(key) for key in {*secret.data, *secret.string_data})
-            yield from (value for value in found if value)
+            values = (secret.value(key) for key in {*secret.data, *secret.string_data})
+            yield from (value for value in values if value)
 
     def find(self, reference: Reference) -> Secret | None:
         """The Secret that a reference leads to."""
@@ -79,22 +84,22 @@ class Secrets:
 
 
 def extract_secrets(manifest: M, secrets: Secrets) -> M:
-    """The manifest with references in place of its literal secrets, which are added to ``secrets``."""
-    spelled_out = [*_spelled_out(manifest)]
-    if not spelled_out:
+    """The manifest with references instead of its literal secrets, which are added to ``secrets``."""
+    literals = [*_literal_secrets(manifest)]
+    if not literals:
         return manifest
     name = manifest.own_secret
-    values = {dotted_path(path): SecretStr(value) for path, value in spelled_out}
+    values = {dotted_path(path): SecretStr(value) for path, value in literals}
     metadata = Metadata(name=name, namespace=manifest.namespace)
     secrets.add(Secret(api_version="v1", metadata=metadata, string_data=values))
     data: JsonObject = manifest.model_dump(mode="json", exclude_unset=True)
-    for path, _ in spelled_out:
+    for path, _ in literals:
         _put(data, path, {"valueFrom": {"secretKeyRef": {"name": name, "key": dotted_path(path)}}})
     return type(manifest).model_validate(data)
 
 
-def _spelled_out(manifest: Manifest) -> Iterator[tuple[Path, str]]:
-    """The literal secrets in a manifest, each with its path."""
+def _literal_secrets(manifest: Manifest) -> Iterator[tuple[Path, str]]:
+    """The literal secrets in a manifest, with their paths."""
     for path, item in walk(manifest):
         if isinstance(item, Header) and item.is_secret:
             yield (*path, "value"), item.value.value or ""

@@ -1,4 +1,4 @@
-"""``kind: Skill``: instructions for one kind of task, and files, which an agent reads when it needs them."""
+"""``kind: Skill``: instructions and files for one kind of task, which an agent loads when it needs them."""
 
 from typing import Literal, Self
 
@@ -11,20 +11,20 @@ LOAD_SKILL = "load_skill"
 """The tool by which an agent reads its skills."""
 
 MAX_DESCRIPTION = 1_024
-"""Characters of a description, which every model call of its agents has (Agent Skills: front matter)."""
+"""Characters of a description, which is part of every model call of its agents (Agent Skills: front matter)."""
 
 
 class SkillSpec(JsonModel):
-    """The ``spec`` of a Skill: a folder, or what stands in it."""
+    """The ``spec`` of a Skill: a folder, or its content."""
 
     folder: Text | None = Field(None, description="the folder with a SKILL.md, from the manifest's folder")
     description: Text | None = Field(
         None,
         max_length=MAX_DESCRIPTION,
-        description="what it is for: agents know this before they load it",
+        description="its purpose, which agents read before they load it",
     )
-    instructions: Text | None = Field(None, description="what an agent reads that loads the skill")
-    files: dict[Text, str] = Field({}, description="more texts that it may load, each under its path")
+    instructions: Text | None = Field(None, description="the text that an agent reads when it loads the skill")
+    files: dict[Text, str] = Field({}, description="more texts that an agent can load, by path")
 
     @model_validator(mode="after")
     def _folder_or_content(self) -> Self:
@@ -40,4 +40,4 @@ class Skill(Manifest):
     """Instructions and files for one kind of task."""
 
     kind: Literal["Skill"] = "Skill"
-    spec: SkillSpec = Field(description="what the skill says")
+    spec: SkillSpec = Field(description="the skill's folder or content")

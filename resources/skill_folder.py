@@ -24,7 +24,7 @@ _PARTS = re.compile(r"---[ \t]*\n(.*?)\n---[ \t]*(?:\n(.*))?", re.DOTALL)
 
 
 def with_folder(manifest: Resource, document: Document) -> Resource:
-    """The manifest; a Skill with the content of its folder, a path relative to its file. Raises ManifestError."""
+    """The manifest; a Skill gets the content of its folder, which is relative to the file. Raises ManifestError."""
     if not (isinstance(manifest, Skill) and manifest.spec.folder):
         return manifest
     try:
@@ -37,9 +37,9 @@ def with_folder(manifest: Resource, document: Document) -> Resource:
 
 
 def read_skill(folder: Path) -> tuple[str, SkillSpec]:
-    """The name of the skill in a folder, and what it says. Raises ValueError.
+    """The name and the content of the skill in a folder. Raises ValueError.
 
-    Nothing outside of the folder is read, whatever links there are in it, and nothing is executed.
+    Files outside the folder are never read, even through links, and nothing is executed.
     """
     try:
         texts = _texts(folder)
@@ -69,14 +69,14 @@ def _front_matter(text: str, file: Path) -> JsonObject:
 
 
 def _texts(folder: Path) -> dict[str, str]:
-    """The UTF-8 texts in a folder and its subfolders, by their paths, without hidden files."""
+    """The UTF-8 texts in a folder and its subfolders, by path, without hidden files."""
     root = folder.resolve()
     texts: dict[str, str] = {}
     size = 0
     count = 0
     for place, folders, names in os.walk(root):
-        folders[:] = sorted(each for each in folders if not each.startswith("."))  # those that os.walk enters
-        for name in sorted(each for each in names if not each.startswith(".")):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))  # the folders that os.walk enters
+        for name in sorted(name for name in names if not name.startswith(".")):
             file = Path(place, name)
             count += 1
             if count > MAX_FILES:
@@ -91,7 +91,7 @@ def _texts(folder: Path) -> dict[str, str]:
 
 
 def _text(file: Path) -> str | None:
-    """A file's text; None if it is binary, or not a regular file. Raises ValueError for one that is too large."""
+    """A file's text; None if it is binary or not a regular file. Raises ValueError if it is too large."""
     if not stat.S_ISREG(file.stat().st_mode):
         return None
     with file.open("rb") as opened:

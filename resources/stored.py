@@ -1,4 +1,4 @@
-"""The rules of the manifest store: what may be stored, what it depends on, and what depends on it."""
+"""The rules of the manifest store: which manifests may be stored, and their dependencies and dependents."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
@@ -22,16 +22,16 @@ from .values import sources
 STORABLE = {name: kind for name, kind in KINDS.items() if kind is not Schedule}
 """The kinds that are stored."""
 
-_NO_COMMAND = "a command comes from a worker's own files alone: start the workers with this MCPServer"
-_NO_SCHEDULE = "Temporal keeps schedules: apply it with baton schedules apply"
+_NO_COMMAND = "a command may only be in a worker's own files: start the workers with this MCPServer"
+_NO_SCHEDULE = "schedules are stored in Temporal: apply it with baton schedules apply"
 _NO_SECRET = "Secrets are not stored: add them to the workers' own files"
 _NO_LITERAL = "is a literal secret, and Secrets are not stored: refer to one with valueFrom"
 
 
 def check_storable(loaded: Loaded) -> None:
-    """Raises ManifestError for what is never stored: Secrets, literal secrets, commands and Schedules."""
-    if found := [*_not_storable(loaded)]:
-        raise ManifestError(sorted(found, key=lambda problem: (problem.file, problem.line)))
+    """Raises ManifestError for manifests that can't be stored: Secrets, literal secrets, commands and Schedules."""
+    if unstorable := [*_not_storable(loaded)]:
+        raise ManifestError(sorted(unstorable, key=lambda problem: (problem.file, problem.line)))
 
 
 def _not_storable(loaded: Loaded) -> Iterator[Problem]:
@@ -50,18 +50,18 @@ def _not_storable(loaded: Loaded) -> Iterator[Problem]:
 
 
 def check_with(loaded: Loaded, stored: Catalog, *, force: bool = False) -> None:
-    """Raises ManifestError if manifests of files break a rule together with those of the store, or need others.
+    """Raises ManifestError if files and the store together break a rule, or have unresolved references.
 
-    With ``force`` they may need what neither has. A Secret is looked for by a worker, when it is used.
+    With ``force`` references may be unresolved. References to Secrets are resolved by a worker, when they are used.
     """
-    places = {each.id: Document("the store", None, {}) for each in stored.manifests} | loaded.places
+    places = {manifest.id: Document("the store", None, {}) for manifest in stored.manifests} | loaded.places
     together = replace(loaded, catalog=catalog_of(loaded.catalog.overlaid_on(stored).manifests), places=places)
-    found = [together.problem(*each) for each in violations(together.catalog)]
-    found += [together.problem(*each) for each in missing_keys(together.catalog, Secrets())]
+    problems = [together.problem(*violation) for violation in violations(together.catalog)]
+    problems += [together.problem(*violation) for violation in missing_keys(together.catalog, Secrets())]
     if not force:
-        found += _unknown(together, {each.id for each in loaded.catalog.manifests})
-    if found:
-        raise ManifestError(dict.fromkeys(found))
+        problems += _unknown(together, {manifest.id for manifest in loaded.catalog.manifests})
+    if problems:
+        raise ManifestError(dict.fromkeys(problems))
 
 
 def _unknown(together: Loaded, new: Collection[str]) -> Iterator[Problem]:
@@ -70,33 +70,35 @@ def _unknown(together: Loaded, new: Collection[str]) -> Iterator[Problem]:
         for reference in manifest.references if manifest.id in new else ():
             if reference.optional or reference.kinds == ("Secret",) or known.find(reference):
                 continue
-            hint = did_you_mean(reference.name, [each.name for each in known.manifests if each.kind in reference.kinds])
+            hint = did_you_mean(
+                reference.name, [manifest.name for manifest in known.manifests if manifest.kind in reference.kinds]
+            )
             text = f"{reference} is neither in the files nor in the store; {hint}"
             yield together.problem(manifest, reference.path, text)
-    yield from (together.problem(*each) for each in queries_without_targets(known) if each.manifest.id in new)
+    yield from (together.problem(*orphan) for orphan in queries_without_targets(known) if orphan.manifest.id in new)
 
 
 def users(stored: Catalog, deleted: Collection[str]) -> Iterator[tuple[Manifest, Reference]]:
-    """The manifests that need one of those with the ids ``deleted``, each with its reference."""
-    kept = catalog_of(each for each in stored.manifests if each.id not in deleted)
-    for manifest in kept.manifests:
+    """The manifests that depend on one of those with the ids ``deleted``, with their references."""
+    remaining = catalog_of(manifest for manifest in stored.manifests if manifest.id not in deleted)
+    for manifest in remaining.manifests:
         for reference in manifest.references:
-            if not reference.optional and stored.find(reference) and not kept.find(reference):
+            if not reference.optional and stored.find(reference) and not remaining.find(reference):
                 yield manifest, reference
-    before = {each.manifest.id for each in queries_without_targets(stored)}
-    for query, path, _ in queries_without_targets(kept):
+    before = {query.manifest.id for query in queries_without_targets(stored)}
+    for query, path, _ in queries_without_targets(remaining):
         if isinstance(query, Query) and query.id not in before:
             yield query, replace(stored.targets(query)[0], path=path)
 
 
 def kind_of(word: str) -> str | None:
-    """The kind that a word of a command means, such as ``Query`` for ``queries``; None for none that is stored."""
+    """The kind for a word in a command, such as ``Query`` for ``queries``; None if it is not storable."""
     names = {form: kind for kind in STORABLE for form in (kind.lower(), _plural(kind.lower()))}
     return names.get(word.lower())
 
 
 def kind_words() -> Iterable[str]:
-    """The words for all kinds that are stored, in their plural."""
+    """The plural words for all storable kinds."""
     return (_plural(kind.lower()) for kind in STORABLE)
 
 
@@ -105,11 +107,15 @@ def _plural(word: str) -> str:
 
 
 def details(manifest: Resource) -> str:
-    """What a wide table tells of a manifest, in a few words."""
+    """The details of a manifest for a wide table."""
     spec = getattr(manifest, "spec", None)
     words = [str(getattr(spec, "strategy", "") or "")]
-    told = (each for each in manifest.references if each.kinds and each.kinds[0] not in ("Memory", "ArkConfig"))
-    words += [f"{each.kinds[0].lower()} {each.name}" for each in told]
+    shown = (
+        reference
+        for reference in manifest.references
+        if reference.kinds and reference.kinds[0] not in ("Memory", "ArkConfig")
+    )
+    words += [f"{reference.kinds[0].lower()} {reference.name}" for reference in shown]
     description = getattr(spec, "description", None) or getattr(spec, "input", None)
     return ", ".join(dict.fromkeys(filter(None, [*words, *([" ".join(description.split())] if description else [])])))
 
@@ -121,7 +127,7 @@ _RESOURCE: TypeAdapter[Resource] = TypeAdapter(Annotated[Resource, Field(discrim
 
 
 class StoredManifest(NamedTuple):
-    """A version of a resource: its manifest as JSON, or an empty text where it was deleted or has a ``problem``.
+    """A version of a resource: its manifest as JSON, or an empty text if it was deleted or has a ``problem``.
 
     Versions are counted from 1, ``revision`` counts the changes of the whole store, ``changed`` is in
     seconds since 1970.
@@ -144,7 +150,7 @@ class StoredManifest(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Its name in sentences; the sealed text belongs to it."""
+        """Its name in messages, which is also the associated data of the encrypted text."""
         return f"{'/'.join(self.key)} version {self.version}"
 
     @property
@@ -153,9 +159,9 @@ class StoredManifest(NamedTuple):
         return not (self.manifest or self.problem)
 
     def resource(self) -> Resource | None:
-        """The manifest; None where it was deleted. Raises ValueError if it can't be read.
+        """The manifest; None if it was deleted. Raises ValueError if it can't be read.
 
-        Fields that a newer Baton has added are ignored, as in a run's catalog.
+        Fields added by a newer release are ignored, as in a run's catalog.
         """
         if self.problem:
             raise ValueError(self.problem)
@@ -163,7 +169,7 @@ class StoredManifest(NamedTuple):
             return None
         resource = _RESOURCE.validate_json(self.manifest)
         if key_of(resource) != self.key:
-            raise ValueError(f"it is that of {resource.id}")
+            raise ValueError(f"it is the manifest of {resource.id}")
         return resource
 
 

@@ -1,7 +1,7 @@
-"""The table of team strategies: their names, and the rules in which they differ.
+"""The table of team strategies: their names and rules.
 
-To add a strategy: its name and its row here, its file in ``workflows/strategies/``, and its class in
-``workflows/registry.py``. A field of a team that only some strategies use names them with `only_for`.
+To add a strategy: add its name and its row here, its file in ``workflows/strategies/``, and its class in
+``workflows/registry.py``. Fields of Team that only some strategies use are marked with `only_for`.
 """
 
 from collections.abc import Callable
@@ -11,15 +11,15 @@ from typing import Literal, Protocol
 Strategy = Literal["sequential", "parallel", "round-robin", "selector", "graph", "debate"]
 
 SpeakingOrder = Literal["in_order", "at_once", "selected", "by_edges"]
-"""Who speaks next: the next member in order; all at the same time; the choice of a selector; the end of an edge."""
+"""Who speaks next: the next member in order; all concurrently; the selector's choice; the target of an edge."""
 
 PanelRole = Literal["referee", "moderator", "judge", "synthesizer"]
-"""Who can take part in a panel or a debate besides its members."""
+"""The roles in a panel or a debate besides its members."""
 
 
 @dataclass(frozen=True)
 class AppliesTo:
-    """Marks a field of a team that only these strategies use; with any other strategy it is an error to set it."""
+    """Marks a field of Team that only these strategies use; setting it with another strategy is an error."""
 
     strategies: tuple[Strategy, ...]
 
@@ -33,8 +33,8 @@ def only_for(*strategies: Strategy) -> AppliesTo:
 class PanelRules:
     """The rules of a strategy whose teams can be panels (round-robin pattern: config reference).
 
-    The ``default_roles`` are filled unless the manifest says otherwise. ``always`` tells that every team of the
-    strategy is a panel; else it is one if it has a field of panels. ``stances`` tells that each member needs a stance.
+    The ``default_roles`` have default agents unless the manifest says otherwise. ``always``: every team of the strategy
+    is a panel; otherwise only one with a field of panels. ``stances``: every member needs a stance.
     """
 
     default_rounds: int
@@ -44,19 +44,19 @@ class PanelRules:
 
 
 class TeamShape(Protocol):
-    """What decides whether the strategy of a team alone might never end it."""
+    """The properties of a team that determine whether its strategy alone might never end it."""
 
     @property
     def loops(self) -> bool:
-        """Whether the members of a sequence speak again from the first one."""
+        """Whether a sequence restarts after its last member."""
 
     @property
     def is_panel(self) -> bool:
-        """Whether the team has rounds, whose number is bounded."""
+        """Whether the team is a panel, whose number of rounds is limited."""
 
     @property
     def has_cycle(self) -> bool:
-        """Whether the edges of a graph lead back to a member that has spoken."""
+        """Whether the edges of a graph form a cycle."""
 
 
 def _is_bounded(_: TeamShape) -> bool:
@@ -67,8 +67,8 @@ def _is_bounded(_: TeamShape) -> bool:
 class StrategyRules:
     """The rules for every team of one strategy (ARK: team strategies).
 
-    ``turn_unit`` is what ``maxTurns`` or ``maxRounds`` counts. ``repeats`` tells that members can speak more than once.
-    ``is_endless`` tells of a team whether its strategy alone might never end it.
+    ``turn_unit`` is the unit of ``maxTurns`` or ``maxRounds``. ``repeats``: members can speak more than once.
+    ``is_endless`` returns whether a team's strategy alone might never end it.
     """
 
     order: SpeakingOrder
@@ -79,7 +79,7 @@ class StrategyRules:
 
     @property
     def finds_members_by_name(self) -> bool:
-        """Whether the next speaker is found by its name, so that names have to be unique."""
+        """Whether the next speaker is chosen by name, so that names have to be unique."""
         return self.order in ("selected", "by_edges")
 
 
@@ -116,7 +116,7 @@ PANEL_STRATEGIES: tuple[Strategy, ...] = tuple(name for name, rules in STRATEGIE
 
 
 def default_rounds(strategy: Strategy) -> int:
-    """How many rounds a panel of this strategy has if its manifest doesn't say; 0 where there are no panels."""
+    """The default number of rounds of a panel with this strategy; 0 if the strategy has no panels."""
     panel = STRATEGIES[strategy].panel
     return panel.default_rounds if panel else 0
 

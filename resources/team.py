@@ -1,4 +1,4 @@
-"""``kind: Team``: the members of a team and the strategy by which they speak (ARK: teams, ARK: team strategies)."""
+"""``kind: Team``: the members of a team and its strategy (ARK: teams, ARK: team strategies)."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self, get_args
@@ -26,7 +26,7 @@ from .strategies import (
 from .template import check_names
 
 PROMPT_NAMES = ("Roles", "Participants", "History")
-"""The names in a selector's prompt (ARK: team strategies, template variables)."""
+"""The placeholder names in a selector's prompt (ARK: team strategies, template variables)."""
 
 
 def _check_prompt(text: str) -> str:
@@ -35,16 +35,19 @@ def _check_prompt(text: str) -> str:
 
 
 class SelectorSpec(JsonModel):
-    """How the strategy ``selector`` chooses who speaks next."""
+    """How the strategy ``selector`` chooses the next speaker."""
 
     model: NameOrRef | None = Field(None, description="the Model that chooses; by default the Model 'default'")
-    agent: NameOrRef | None = Field(None, description="the Agent that chooses, in place of a model")
+    agent: NameOrRef | None = Field(None, description="the Agent that chooses, instead of a model")
     selector_prompt: Annotated[str, AfterValidator(_check_prompt)] | None = Field(
         None, min_length=1, description="its prompt, with {{.Roles}}, {{.Participants}} and {{.History}}"
     )
     style: Literal["tool", "text"] = Field("tool", description="'tool' for a forced tool call, or 'text'")
+    on_no_choice: Literal["ask", "first"] = Field(
+        "ask", description="'ask' once more if the answer names no candidate, or let the 'first' member speak, as ARK"
+    )
     enable_terminate_tool: bool = Field(False, description="whether the selector can end the team")
-    terminate_prompt: str | None = Field(None, min_length=1, description="in which case it should end the team")
+    terminate_prompt: str | None = Field(None, min_length=1, description="when it should end the team")
 
     @model_validator(mode="after")
     def _one_model_or_agent(self) -> Self:
@@ -54,20 +57,20 @@ class SelectorSpec(JsonModel):
 
 
 class Edge(JsonModel):
-    """An edge: a member that may speak after another one."""
+    """An edge: one member may speak after another."""
 
-    from_: str = Field(alias="from", description="the member that has spoken")
+    from_: str = Field(alias="from", description="the member that spoke last")
     to: str = Field(description="the member that speaks next")
     when: Condition | None = Field(None, description="a condition in CEL; edges are tried in order")
 
 
 class GraphSpec(JsonModel):
-    """The edges of the strategy ``graph``, or those that limit a selector."""
+    """The edges of the strategy ``graph``, or those that restrict a selector."""
 
     edges: tuple[Edge, ...] = Field(min_length=1, description="at least one edge {from, to}")
 
     def problems(self, names: list[str], *, limits: bool) -> Iterator[tuple[Path, str]]:
-        """The errors of the edges between these members. With ``limits`` the edges limit a selector's choice."""
+        """The errors of the edges between these members. With ``limits`` the edges restrict a selector's choice."""
         closed: dict[str, bool] = {}
         for index, edge in enumerate(self.edges):
             path: Path = ("edges", index)
@@ -105,7 +108,7 @@ class GraphSpec(JsonModel):
 
 
 class NoProgress(JsonModel):
-    """When a team makes no progress: its members only repeat themselves."""
+    """When a team makes no progress: its members repeat themselves."""
 
     window: int = Field(4, ge=2, description="how many turns in a row may repeat earlier messages of their speakers")
     action: Literal["stop", "warn"] = Field("stop", description="'stop' ends the team, 'warn' only logs a warning")
@@ -114,7 +117,7 @@ class NoProgress(JsonModel):
 PARALLEL = only_for("parallel")
 
 DEFAULT_MAX_TURNS = 100
-"""Turns of its members after which a team ends that nothing else bounds."""
+"""The turn limit of a team that nothing else bounds."""
 
 
 class TeamSpec(PanelFields):
@@ -175,7 +178,7 @@ class TeamSpec(PanelFields):
 
     @property
     def is_panel(self) -> bool:
-        """Whether it is a panel: members speak in rounds on a goal, with a result at the end (round-robin pattern)."""
+        """Whether it is a panel: members speak in rounds about a goal, with a final result (round-robin pattern)."""
         panel = self.rules.panel
         fields = any(getattr(self, name) != type(self).model_fields[name].default for name in _PANEL_FIELDS)
         own = any(member.role or member.only_in_panels for member in self.members)
@@ -183,7 +186,7 @@ class TeamSpec(PanelFields):
 
     @property
     def has_cycle(self) -> bool:
-        """Whether the edges of the graph lead from the first member back to one that has spoken."""
+        """Whether a cycle of the graph is reachable from the first member."""
         return bool(self.graph and self.graph.has_cycle(self.members[0].name_in_team))
 
     @property
@@ -235,7 +238,7 @@ class TeamSpec(PanelFields):
 
 
 def _strategies_of(name: str) -> tuple[Strategy, ...]:
-    """The strategies that use a field: those it is marked with; without a mark all, or all that can be panels."""
+    """The strategies that use a field: those of its mark; without a mark all, or all that can be panels."""
     marks = [mark for mark in TeamSpec.model_fields[name].metadata if isinstance(mark, AppliesTo)]
     return marks[0].strategies if marks else PANEL_STRATEGIES if name in PanelFields.model_fields else (*STRATEGIES,)
 
@@ -263,7 +266,7 @@ class Team(Manifest):
                 yield self._refer(("spec", "uses", index, "name"), ("Capability",), ref)
 
     def role_holders(self) -> Iterator[tuple[str, Reference | None]]:
-        """Speakers besides the members, by the name of their field; None for a default agent or a function."""
+        """Speakers besides the members, by field name; None for a default agent or a function."""
         if ref := self.spec.aggregator:
             yield "aggregator", self._refer(("spec", "aggregator", "name"), ("Agent",), ref)
         if self.spec.is_panel and (panel := self.spec.rules.panel):
@@ -275,7 +278,7 @@ class Team(Manifest):
                     yield role, None
 
     def selector_reference(self) -> Reference:
-        """The selector: an Agent, or a Model; a Model needs no manifest if the server of the environment has it."""
+        """The selector: an Agent or a Model. The Model is optional: the environment variables may name a server."""
         selector = self.spec.selector or SelectorSpec()
         if selector.agent:
             return self._refer(("spec", "selector", "agent", "name"), ("Agent",), selector.agent)
@@ -283,7 +286,7 @@ class Team(Manifest):
         return self._refer(("spec", "selector", "model", "name"), ("Model",), ref, optional=True)
 
     def default_model(self) -> Reference:
-        """The Model of the default members; it needs no manifest if the server of the environment has it."""
+        """The Model of the default members. It is optional: the environment variables may name a server."""
         ref = self.spec.model or Ref(name=DEFAULT_MODEL)
         return self._refer(("spec", "model", "name"), ("Model",), ref, optional=True)
 

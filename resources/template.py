@@ -34,7 +34,7 @@ def parse_template(template: str) -> Iterator[TemplatePart]:
 
 
 def with_places_as(text: str, template: str, count: int | None = None) -> str:
-    """The template with a text in place of each placeholder, or of the first ``count``, whatever stands in it."""
+    """The template with a text instead of all placeholders, or of the first ``count``, valid or not."""
     parts: list[str] = []
     end = 0
     for begin, after in islice(_places(template), count):
@@ -44,7 +44,7 @@ def with_places_as(text: str, template: str, count: int | None = None) -> str:
 
 
 def _places(template: str) -> Iterator[tuple[int, int]]:
-    """Where placeholders begin and end. No regular expression, as that reads on from each ``{{`` that is not closed."""
+    """Where placeholders begin and end. A regular expression would take quadratic time for unclosed ``{{``."""
     begin = template.find("{{")
     while begin >= 0 and (close := template.find("}}", begin + 2)) >= 0:
         yield begin, close + 2
@@ -57,7 +57,7 @@ def names_in(template: str) -> list[str]:
 
 
 def fill(template: str, value: Callable[[str], str]) -> str:
-    """The text with a value for each placeholder; values are not searched for placeholders. Raises TemplateError."""
+    """The text with values instead of placeholders; values are not expanded again. Raises TemplateError."""
     return "".join(value(part.name) if part.name else part.text for part in parse_template(template))
 
 

@@ -24,14 +24,14 @@ from .base import (
 from .json_schema import JsonSchema
 from .manifest import CircuitBreaker, Manifest
 from .template import names_in, with_places_as
-from .values import Headers, Parameter, PresetArguments, TextOrValue, check_url
+from .values import Headers, Parameter, PresetArguments, TextOrValue, ValueSource, check_url
 
-ASKING: JsonObject = {
+DELEGATE_SCHEMA: JsonObject = {
     "type": "object",
     "properties": {"input": {"type": "string", "description": "What is asked, with all that is needed to answer it."}},
     "required": ["input"],
 }
-"""The schema of a tool of type 'agent' or 'team' that has none of its own (ARK: agents as tools)."""
+"""The default schema of a tool of type 'agent' or 'team' (ARK: agents as tools)."""
 
 
 class Annotations(JsonModel):
@@ -67,7 +67,7 @@ Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 
 _SPELLED = Pattern(r"0*[1-9][0-9]{0,6}[smh]?", "is not a timeout: write '30s', '5m' or '30' for seconds")
 ARGUMENT = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
-"""An argument of the tool call, in a URL without its ``{{parameter}}`` placeholders."""
+"""An argument of the tool call, in a URL from which ``{{parameter}}`` placeholders were removed."""
 
 
 def arguments_in(template: str) -> list[str]:
@@ -129,7 +129,7 @@ Url = Annotated[str, AfterValidator(_check_url)]
 
 
 class OpenApiSpec(JsonModel):
-    """An OpenAPI document, 3.0 or 3.1. Each of its operations with an ``operationId`` is a tool."""
+    """An OpenAPI document, 3.0 or 3.1. All of its operations with an ``operationId`` become tools."""
 
     url: Url | None = Field(None, description="the document's address")
     document: TextOrValue | None = Field(None, description="the document itself, as text, or {valueFrom: …}")
@@ -177,7 +177,7 @@ _BELONGS = {
     "openapi": "openapi",
     "builtin": "builtin",
 }
-"""The type of tool for which each field is."""
+"""The type of tool that uses a field."""
 
 
 class ToolSpec(JsonModel):
@@ -197,7 +197,7 @@ class ToolSpec(JsonModel):
     approval: Approval | None = Field(None, description="which of its calls require human approval")
     http: HttpSpec | None = Field(None, description="the request of a tool of type 'http'")
     mcp: McpSpec | None = Field(None, description="the server and tool of a tool of type 'mcp'")
-    mcp_server: NameOrRef | None = Field(None, description="the MCPServer, where there is no mcp")
+    mcp_server: NameOrRef | None = Field(None, description="the MCPServer, if mcp is not set")
     function: Text | None = Field(None, description="the tool's name on mcpServer")
     agent: NameRef | None = Field(None, description="{name} of the Agent that a tool of type 'agent' asks")
     team: NameRef | None = Field(None, description="{name} of the Team that a tool of type 'team' asks")
@@ -260,6 +260,12 @@ class Tool(Manifest):
         return self
 
     @property
+    def address(self) -> ValueSource | None:
+        """The URL of its request, a template, or of its OpenAPI document; None if it has none."""
+        url = self.spec.http.url if self.spec.http else self.spec.openapi and self.spec.openapi.url
+        return ValueSource(value=url) if url else None
+
+    @property
     def parameters(self) -> tuple[Parameter, ...]:
         """The tool's own parameters."""
         return (*self.spec.parameters, *(self.spec.http.body_parameters if self.spec.http else ()))
@@ -267,10 +273,14 @@ class Tool(Manifest):
     @property
     def input_schema(self) -> JsonObject:
         """The JSON Schema of its arguments."""
-        return ASKING if self.asks and "input_schema" not in self.spec.model_fields_set else self.spec.input_schema
+        return (
+            DELEGATE_SCHEMA
+            if self.asks and "input_schema" not in self.spec.model_fields_set
+            else self.spec.input_schema
+        )
 
     def described(self, description: str | None, input_schema: JsonObject, annotations: Annotations | None) -> "Tool":
-        """The tool with what its server says of it, where its manifest does not."""
+        """The tool with its server's description, schema and annotations, unless its manifest has them."""
         spec = self.spec
         missing: dict[str, object] = {}
         if not (spec.description or "description" in self.metadata.annotations):
@@ -282,20 +292,20 @@ class Tool(Manifest):
         return self.model_copy(update={"spec": spec.model_copy(update=missing)})
 
     def with_approval(self, approval: Approval | None) -> "Tool":
-        """The tool with another rule for which of its calls require approval."""
+        """The tool with another approval rule."""
         return self.model_copy(update={"spec": self.spec.model_copy(update={"approval": approval})})
 
     @property
     def asks(self) -> Reference | None:
-        """The agent or the team that a tool of this type asks."""
-        for name, behind in (("agent", self.spec.agent), ("team", self.spec.team)):
-            if behind:
-                return Reference(("spec", name, "name"), (name.capitalize(),), self.namespace, behind.name)
+        """The agent or the team that the tool delegates to; None for other types."""
+        for name, ref in (("agent", self.spec.agent), ("team", self.spec.team)):
+            if ref:
+                return Reference(("spec", name, "name"), (name.capitalize(),), self.namespace, ref.name)
         return None
 
     @property
     def is_untrusted(self) -> bool:
-        """Whether its results are marked for a model: not those of one's own agents and teams and built-in tools."""
+        """Whether its results are marked as untrusted, unlike those of agents, teams and built-in tools."""
         return self.spec.untrusted_content and not self.asks and self.spec.type not in BUILT_IN_TYPES
 
     def _references(self) -> Iterator[Reference]:
@@ -319,7 +329,7 @@ class Tool(Manifest):
         return (self.spec.mcp and self.spec.mcp.tool_name) or self.spec.function or ""
 
     def templates(self) -> Iterator[tuple[Path, str]]:
-        """The templates of the request, each with its path."""
+        """The templates of the request, with their paths."""
         if http := self.spec.http:
             yield ("spec", "http", "url"), http.url
             for index, header in enumerate(http.headers):
@@ -328,7 +338,7 @@ class Tool(Manifest):
 
     @property
     def own_description(self) -> str | None:
-        """The description that its manifest gives."""
+        """The description in its manifest."""
         return self.spec.description or self.metadata.annotations.get("description")
 
     @property

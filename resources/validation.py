@@ -39,7 +39,7 @@ class Violation(NamedTuple):
 def violations(catalog: Catalog) -> Iterator[Violation]:
     """Violations of rules between manifests (ARK: teams, MaxTurns protection; ARK: team strategies)."""
     seen: set[str] = set()
-    for manifest in sorted(catalog.manifests, key=lambda each: not isinstance(each, Team)):
+    for manifest in sorted(catalog.manifests, key=lambda manifest: not isinstance(manifest, Team)):
         yield from _contains_itself(manifest, catalog, seen)
         yield from _unusable_schemas(manifest)
         if isinstance(manifest, Team):
@@ -59,7 +59,7 @@ def violations(catalog: Catalog) -> Iterator[Violation]:
 
 
 def _contains_itself(start: Manifest, catalog: Catalog, seen: set[str]) -> Iterator[Violation]:
-    """Cycles among the references of teams, agents and tools: a depth-first search that visits each once."""
+    """Cycles of references among teams, agents and tools, by a depth-first search."""
     path: dict[str, tuple[Manifest, Iterator[Reference]]] = {}
     if start.id not in seen and isinstance(start, Team | Agent | Tool):
         path[start.id] = (start, iter(start.references))
@@ -71,7 +71,7 @@ def _contains_itself(start: Manifest, catalog: Catalog, seen: set[str]) -> Itera
         if reference is None:
             path.pop(owner.id)
         elif target and target.id in path:
-            cycle = [each.name for each, _ in path.values()][[*path].index(target.id) :]
+            cycle = [manifest.name for manifest, _ in path.values()][[*path].index(target.id) :]
             what = f"the {target.kind.lower()} contains itself ({' → '.join((*cycle, target.name))})"
             yield Violation(owner, reference.path, f"{what}: remove one of them")
         elif isinstance(target, Team | Agent | Tool) and target.id not in seen:
@@ -79,7 +79,7 @@ def _contains_itself(start: Manifest, catalog: Catalog, seen: set[str]) -> Itera
 
 
 def _unusable_schemas(manifest: Manifest) -> Iterator[Violation]:
-    """JSON Schemas that can't be used. Not a validator: it is slow, and workers read catalogs that were checked."""
+    """Unusable JSON Schemas. Not a pydantic validator: the check is slow, and workers read validated catalogs."""
     schemas = (
         ("inputSchema", manifest.spec.input_schema if isinstance(manifest, Tool) else None),
         ("outputSchema", manifest.spec.output_schema if isinstance(manifest, Agent | Team) else None),
@@ -90,12 +90,12 @@ def _unusable_schemas(manifest: Manifest) -> Iterator[Violation]:
 
 
 def _misnamed_tools(agent: Agent, catalog: Catalog) -> Iterator[Violation]:
-    """Tools with another type in the agent than in their own manifest."""
+    """Tools whose type in the agent differs from that in their own manifest."""
     for index, (tool, reference) in enumerate(agent.tools()):
-        found = catalog.find(reference) if reference else None
-        right = found.spec.type if isinstance(found, Tool) else "mcp"
-        if found and tool.type not in (None, "custom", right):
-            text = f"is '{tool.type}', but {found.id} is of the type '{right}'"
+        manifest = catalog.find(reference) if reference else None
+        actual = manifest.spec.type if isinstance(manifest, Tool) else "mcp"
+        if manifest and tool.type not in (None, "custom", actual):
+            text = f"is '{tool.type}', but {manifest.id} is of the type '{actual}'"
             yield Violation(agent, ("spec", "tools", index, "type"), text)
 
 
@@ -114,13 +114,13 @@ def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
 
 
 def _remote_selector(team: Team, catalog: Catalog) -> Iterator[Violation]:
-    """A selector's agent lends it its model: one that is executed elsewhere has none."""
+    """A selector uses the model of its agent; an agent that is executed elsewhere has none."""
     if team.spec.strategy != "selector":
         return
     reference = team.selector_reference()
-    found = catalog.find(reference)
-    if isinstance(found, Agent) and found.is_remote:
-        yield Violation(team, reference.path, f"{found.id} is executed elsewhere: a selector needs a model")
+    manifest = catalog.find(reference)
+    if isinstance(manifest, Agent) and manifest.is_remote:
+        yield Violation(team, reference.path, f"{manifest.id} is executed elsewhere: a selector needs a model")
 
 
 def queries_without_targets(catalog: Catalog) -> Iterator[Violation]:
@@ -147,86 +147,86 @@ def _keys(kind: str, namespace: str, name: str, catalog: Catalog, secrets: Secre
     if kind == "Secret":
         secret = secrets.get(namespace, name)
         return {*secret.data, *secret.string_data} if secret else None
-    found = catalog.get(kind, namespace, name)
-    return {*found.data} if isinstance(found, ConfigMap) else None
+    manifest = catalog.get(kind, namespace, name)
+    return {*manifest.data} if isinstance(manifest, ConfigMap) else None
 
 
 # The nesting of teams, tools and queries
 
 MAX_WORKFLOW_ID = 1_000
-"""Bytes of a workflow id that Temporal takes. The id of a nested run contains the ids of all runs above it."""
+"""Bytes of a workflow id that Temporal accepts. The id of a nested run contains the ids of all its ancestors."""
 
 MAX_PLACE = len("/round-1000/synthesizer/")
-"""Bytes that stand between the id of a run and the name of the team that runs below it."""
+"""Bytes between the id of a run and the name of the team that runs below it."""
 
 RANDOM_SUFFIX = len("-xxxxxx")
-"""Bytes after the name of a Query or Team in a generated workflow id."""
+"""Bytes that follow the name of a Query or Team in a generated workflow id."""
 
 
 def too_long_ids(catalog: Catalog) -> Iterator[Violation]:
-    """Queries and Teams whose nested runs would have ids that Temporal refuses: the innermost of them alone."""
-    owners = {each.id: each for each in catalog.manifests if isinstance(each, Query | Team)}
+    """Queries and Teams whose nested runs would have ids that Temporal rejects; only the innermost are reported."""
+    owners = {manifest.id: manifest for manifest in catalog.manifests if isinstance(manifest, Query | Team)}
     nested = {key: [*_nested_teams(owner, catalog)] for key, owner in owners.items()}
     try:
         graph = {key: [team.id for _, team in teams] for key, teams in nested.items()}
         order = [*TopologicalSorter(graph).static_order()]
     except CycleError:
-        return  # teams that contain themselves have a rule of their own
+        return  # cycles are reported by another rule
     lengths: dict[str, int] = {}
     for key in order:
         owner = owners[key]
         below = max(((lengths[team.id], reference.path) for reference, team in nested[key]), default=None)
         lengths[key] = len(owner.name) + (MAX_PLACE + below[0] if below else 0)
         if below and lengths[key] + RANDOM_SUFFIX > MAX_WORKFLOW_ID >= below[0] + RANDOM_SUFFIX:
-            size = f"{lengths[key] + RANDOM_SUFFIX:,} bytes, and Temporal takes {MAX_WORKFLOW_ID:,}"
+            size = f"{lengths[key] + RANDOM_SUFFIX:,} bytes, and Temporal accepts {MAX_WORKFLOW_ID:,}"
             text = f"the innermost team would have a workflow id of {size}: nest fewer teams, or use shorter names"
             yield Violation(owner, below[1], text)
 
 
 def _nested_teams(owner: Query | Team, catalog: Catalog) -> Iterator[tuple[Reference, Team]]:
     for reference in (*owner.references, *(catalog.targets(owner) if isinstance(owner, Query) else ())):
-        if isinstance(found := catalog.find(reference), Team):
-            yield reference, found
+        if isinstance(member := catalog.find(reference), Team):
+            yield reference, member
 
 
 MAX_TOOL_DEPTH = 8
-"""How deep tools may be nested: each calls the agent or the team that has the next one."""
+"""How deeply tools may be nested: every tool delegates to the agent or team that has the next one."""
 
 
 def too_deep_tools(catalog: Catalog) -> Iterator[Violation]:
-    """Tools that nest too many others: the innermost of them alone."""
-    nodes = {each.id: each for each in catalog.manifests if isinstance(each, Team | Agent | Tool)}
+    """Tools that nest too many others; only the innermost are reported."""
+    nodes = {manifest.id: manifest for manifest in catalog.manifests if isinstance(manifest, Team | Agent | Tool)}
     below = {
-        key: [found.id for ref in each.references if (found := catalog.find(ref)) and found.id in nodes]
-        for key, each in nodes.items()
+        key: [manifest.id for ref in node.references if (manifest := catalog.find(ref)) and manifest.id in nodes]
+        for key, node in nodes.items()
     }
     try:
         order = [*TopologicalSorter(below).static_order()]
     except CycleError:
-        return  # who contains itself has a rule of its own
+        return  # cycles are reported by another rule
     depths: dict[str, int] = {}
     for key in order:
         node = nodes[key]
-        deepest = max((depths[each] for each in below[key]), default=0)
+        deepest = max((depths[child] for child in below[key]), default=0)
         depths[key] = deepest + 1 if isinstance(node, Tool) and node.asks else deepest
         if isinstance(node, Tool) and depths[key] > MAX_TOOL_DEPTH == deepest:
-            text = f"tools are nested {depths[key]} deep, each calling the next one; at most {MAX_TOOL_DEPTH} may be"
+            text = f"tools are nested {depths[key]} deep, each calling the next one; the maximum is {MAX_TOOL_DEPTH}"
             yield Violation(node, ("spec", node.spec.type), text)
 
 
 # Bounds and budgets
 
-UNBOUNDED = f"is missing, and nothing else bounds the run for sure: it ends after {DEFAULT_MAX_TURNS} turns"
-"""The notice about a team that nothing bounds for sure."""
+UNBOUNDED = f"is missing, and nothing else reliably bounds the run: it ends after {DEFAULT_MAX_TURNS} turns"
+"""The notice about a team that may run forever."""
 
 
 def unbounded_teams(catalog: Catalog) -> Iterator[Team]:
     """Teams that may never end: without ``maxTurns``, and in a run that no timeout or budget bounds.
 
-    A run starts with a manifest to which no other refers.
+    A run starts with a manifest that no other references.
     """
-    referred = {found.id for each in catalog.manifests for found in below(each, catalog)}
-    waiting: list[Resource] = [each for each in catalog.manifests if each.id not in referred]
+    referred = {target.id for owner in catalog.manifests for target in below(owner, catalog)}
+    waiting: list[Resource] = [manifest for manifest in catalog.manifests if manifest.id not in referred]
     reached = set[str]()
     while waiting:
         manifest = waiting.pop()
@@ -239,21 +239,21 @@ def unbounded_teams(catalog: Catalog) -> Iterator[Team]:
 
 
 def _is_bounded(manifest: Resource) -> bool:
-    """Whether a manifest bounds all that is done below it."""
+    """Whether a manifest bounds everything below it."""
     if manifest.budget and manifest.budget.ends_runs:
         return True
     return isinstance(manifest, Query) and manifest.spec.timeout is not None
 
 
 def below(manifest: Resource, catalog: Catalog) -> Iterator[Resource]:
-    """The resources that a manifest refers to."""
+    """The resources that a manifest references."""
     selected = catalog.targets(manifest) if isinstance(manifest, Query) else ()
-    found = (catalog.find(reference) for reference in (*manifest.references, *selected))
-    return (each for each in found if each)
+    referenced = (catalog.find(reference) for reference in (*manifest.references, *selected))
+    return (manifest for manifest in referenced if manifest)
 
 
 def unknown_costs(catalog: Catalog) -> Iterator[Violation]:
-    """Budgets that limit a cost which can't be calculated, because a model has no price."""
+    """Budgets that limit a cost that can't be calculated because a model has no price."""
     for owner in catalog.manifests:
         if owner.budget and owner.budget.cost is not None:
             for name in sorted(_without_price(owner, catalog)):
@@ -285,38 +285,38 @@ def _without_price(owner: Resource, catalog: Catalog) -> set[str]:
 
 
 def unknown_parameters(start: Resource, catalog: Catalog) -> Iterator[Violation]:
-    """Unknown parameters in a run of ``start``. Only a run knows which query, agents and tools come together."""
+    """Unknown parameters in a run of ``start``. Only then it is known which query, agents and tools are combined."""
     query = start if isinstance(start, Query) else None
     yield from queries_without_targets(catalog)
-    asked = _parameter_names(query.spec.parameters) if query else set[str]()
+    parameters = _parameter_names(query.spec.parameters) if query else set[str]()
     for manifest in catalog.manifests:
         for path, source in sources(manifest):
-            wanted = source.value_from.query_parameter_ref if source.value_from else None
-            if wanted and wanted.name not in asked:
-                known = ", ".join(sorted(asked)) or "none"
-                text = f"the query has no parameter '{wanted.name}'; it has: {known}"
+            ref = source.value_from.query_parameter_ref if source.value_from else None
+            if ref and ref.name not in parameters:
+                known = ", ".join(sorted(parameters)) or "none"
+                text = f"the query has no parameter '{ref.name}'; it has: {known}"
                 yield Violation(manifest, (*path, "valueFrom", "queryParameterRef", "name"), text)
     for tool, user in _uses(start, catalog):
-        theirs = {*asked, *_parameter_names(user.spec.parameters if user else ())}
-        yield from _unmet_by_tool(tool, theirs)
+        known_names = {*parameters, *_parameter_names(user.spec.parameters if user else ())}
+        yield from _unmet_by_tool(tool, known_names)
         yield from _unmet_by_presets(
-            tool, ("spec",), tool.spec.partial, {*theirs, *_parameter_names(tool.parameters)}, asked
+            tool, ("spec",), tool.spec.partial, {*known_names, *_parameter_names(tool.parameters)}, parameters
         )
-    for agent in (each for each in catalog.manifests if isinstance(each, Agent)):
-        own = {*asked, *_parameter_names(agent.spec.parameters)}
+    for agent in (manifest for manifest in catalog.manifests if isinstance(manifest, Agent)):
+        known_names = {*parameters, *_parameter_names(agent.spec.parameters)}
         for index, agent_tool in enumerate(agent.spec.tools):
-            yield from _unmet_by_presets(agent, ("spec", "tools", index), agent_tool.partial, own, asked)
+            yield from _unmet_by_presets(agent, ("spec", "tools", index), agent_tool.partial, known_names, parameters)
 
 
 def _uses(start: Resource, catalog: Catalog) -> Iterator[tuple[Tool, Agent | None]]:
-    """Each tool of a run with each agent that has it; with None if the tool is a target of the query."""
+    """The pairs of tools and agents in a run; None instead of an agent if the tool is a target of the query."""
     for manifest in catalog.manifests:
         if isinstance(manifest, Agent):
-            found = (catalog.find(reference) for _, reference in manifest.tools() if reference)
-            yield from ((tool, manifest) for tool in found if isinstance(tool, Tool))
+            targets = (catalog.find(reference) for _, reference in manifest.tools() if reference)
+            yield from ((tool, manifest) for tool in targets if isinstance(tool, Tool))
     if isinstance(start, Query):
-        found = (catalog.find(reference) for reference in catalog.targets(start))
-        yield from ((tool, None) for tool in found if isinstance(tool, Tool))
+        targets = (catalog.find(reference) for reference in catalog.targets(start))
+        yield from ((tool, None) for tool in targets if isinstance(tool, Tool))
 
 
 def _unmet_by_tool(tool: Tool, known: set[str]) -> Iterator[Violation]:
@@ -329,11 +329,11 @@ def _unmet_by_tool(tool: Tool, known: set[str]) -> Iterator[Violation]:
 
 
 def _unmet_by_presets(
-    owner: Tool | Agent, path: Path, presets: PresetArguments | None, known: set[str], asked: set[str]
+    owner: Tool | Agent, path: Path, presets: PresetArguments | None, known: set[str], parameters: set[str]
 ) -> Iterator[Violation]:
     for index, template in presets.templates() if presets else ():
         try:
-            check_names(template, {*known, *(f"{QUERY}{name}" for name in asked)})
+            check_names(template, {*known, *(f"{QUERY}{name}" for name in parameters)})
         except TemplateError as error:
             yield Violation(owner, (*path, "partial", "parameters", index, "value"), str(error))
 
@@ -343,13 +343,15 @@ def _parameter_names(parameters: tuple[Parameter, ...]) -> set[str]:
 
 
 def unknown_presets(catalog: Catalog) -> Iterator[Violation]:
-    """Preset arguments that a tool does not have, as far as its manifest says what it has (ARK's samples have such)."""
+    """Preset arguments that are not in a tool's input schema, if its manifest has one (as in ARK's samples)."""
     for owner in catalog.manifests:
         for path, presets, tool in _used(owner, catalog):
             known = tool.input_schema.get("properties") if isinstance(tool, Tool) else None
-            for index, each in enumerate(presets.parameters if presets and known and isinstance(known, dict) else ()):
-                if isinstance(known, dict) and tool and each.name not in known:
-                    text = f"'{each.name}' is not a property of {tool.id}'s inputSchema; it is sent anyway"
+            for index, parameter in enumerate(
+                presets.parameters if presets and known and isinstance(known, dict) else ()
+            ):
+                if isinstance(known, dict) and tool and parameter.name not in known:
+                    text = f"'{parameter.name}' is not a property of {tool.id}'s inputSchema; it is sent anyway"
                     place = ("spec", *path, "partial", "parameters", index, "name")
                     yield Violation(owner, place, f"{text}; its properties: {', '.join(known)}")
 
@@ -379,7 +381,7 @@ def unmatched_patterns(catalog: Catalog) -> Iterator[Violation]:
                 if isinstance(tool, Tool):
                     for _, text in _matches(tool.spec.approval, preset):
                         where = (*place, "partial", "parameters")
-                        yield Violation(owner, where, f"{text}: the approval of {tool.id} has it")
+                        yield Violation(owner, where, f"{text}: it is in the approval of {tool.id}")
 
 
 def _matches(rule: Approval | None, preset: set[str]) -> Iterator[tuple[Path, str]]:
@@ -391,24 +393,24 @@ def _matches(rule: Approval | None, preset: set[str]) -> Iterator[tuple[Path, st
 
 
 def _preset_names(presets: PresetArguments | None) -> set[str]:
-    return {each.name for each in presets.parameters} if presets else set()
+    return {parameter.name for parameter in presets.parameters} if presets else set()
 
 
 # Other rules of one kind
 
 
 def missing_memories(catalog: Catalog) -> Iterator[Violation]:
-    """The queries whose conversation is kept by the journal, although they name a Memory."""
+    """The queries whose conversation is stored in the journal, although they name a Memory."""
     for query in catalog.manifests:
         if isinstance(query, Query) and query.spec.memory:
             reference = query.memory_reference()
             if not catalog.find(reference):
-                text = f"{reference} is not in the files: unless the worker has it, the journal keeps the conversation"
+                text = f"{reference} is not in the files: unless the worker has it, the journal stores the conversation"
                 yield Violation(query, reference.path, text)
 
 
 def unread_skill_folders(catalog: Catalog) -> Iterator[Violation]:
-    """Skills whose folder was not read: those that do not come from a file."""
+    """Skills whose folder was not read, because they do not come from a file."""
     for skill in catalog.manifests:
         if isinstance(skill, Skill) and skill.spec.folder:
             text = "is only read for manifests in files: write description, instructions and files"
@@ -421,7 +423,7 @@ JQ_SECONDS = 5
 JQ_MEMORY = 512_000_000
 """The limits of a process that compiles filters, in seconds and bytes.
 
-jq folds constants as it compiles: ``"x" * 1000000000 * 1000000000`` would take all memory of a worker.
+jq folds constants at compile time: ``"x" * 1000000000 * 1000000000`` would exhaust the memory of a worker.
 """
 
 _JQ_PROGRAM = f"""
@@ -431,16 +433,16 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
 resource.setrlimit(resource.RLIMIT_AS, ({JQ_MEMORY}, {JQ_MEMORY}))
 resource.setrlimit(resource.RLIMIT_CPU, ({JQ_SECONDS}, {JQ_SECONDS}))
 print("ready", flush=True)
-for each in programs:
+for program in programs:
     try:
-        jq.compile(each or ".")
+        jq.compile(program or ".")
         print("null", flush=True)
     except ValueError as error:
         print(json.dumps(str(error)), flush=True)
 """
 
 _checked: dict[str, str | None] = {}
-"""The filters that were compiled before, each with its error: a program loads the same manifest often."""
+"""The filters that were compiled before, with their errors: a program may load the same manifest often."""
 
 
 def broken_filters(catalog: Catalog) -> Iterator[Violation]:
@@ -459,18 +461,18 @@ def broken_filters(catalog: Catalog) -> Iterator[Violation]:
 
 
 def _errors(programs: Iterable[str]) -> Iterator[str | None]:
-    """The error of each program; None for one that can be compiled."""
-    left = [*programs]
-    while left:
-        errors = _compile(left)
+    """The errors of all programs, in order; None for one that compiles."""
+    remaining = [*programs]
+    while remaining:
+        errors = _compile(remaining)
         yield from (_sentence(error) for error in errors)
-        if len(errors) < len(left):  # the process has exceeded its limits with this one
+        if len(errors) < len(remaining):  # the next program exceeded the limits of the process
             yield f"can't be compiled by jq within {JQ_SECONDS} s and {JQ_MEMORY // 1_000_000} MB"
-        left = left[len(errors) + 1 :]
+        remaining = remaining[len(errors) + 1 :]
 
 
 def _compile(programs: list[str]) -> list[str | None]:
-    """jq's errors for the first programs: for all, unless the process exceeds its limits; none if it can't start."""
+    """jq's errors for the first programs, up to the one that exceeds the limits; no errors if jq can't start."""
     try:
         printed = subprocess.run(
             [sys.executable, "-I", "-c", _JQ_PROGRAM],
@@ -480,8 +482,8 @@ def _compile(programs: list[str]) -> list[str | None]:
             check=False,
             env={},
         ).stdout
-    except subprocess.TimeoutExpired as late:
-        printed = late.stdout or b""
+    except subprocess.TimeoutExpired as timeout:
+        printed = timeout.stdout or b""
     ready, *lines = printed.splitlines() or [b""]
     return [json.loads(line) for line in lines] if ready else [None] * len(programs)
 
@@ -490,7 +492,7 @@ def _sentence(error: str | None) -> str | None:
     if not error:
         return None
     first = error.removeprefix("jq: error: ").splitlines()[0].strip()
-    return f"is not a filter that jq understands: {first}"
+    return f"is not a valid jq filter: {first}"
 
 
 # Marks of fields
@@ -504,9 +506,9 @@ def unsupported_fields(manifest: Manifest) -> Iterator[Violation]:
 
 
 def notices(manifest: Manifest) -> Iterator[Violation]:
-    """The fields of a manifest that are ignored, values of older versions of ARK, and what must be installed for it."""
-    if isinstance(manifest, Model) and (lacking := missing_package(manifest.spec.server)):
-        yield Violation(manifest, ("spec", "provider" if manifest.spec.provider else "type"), lacking)
+    """Ignored fields, deprecated values of older releases of ARK, and missing libraries."""
+    if isinstance(manifest, Model) and (text := missing_package(manifest.spec.server)):
+        yield Violation(manifest, ("spec", "provider" if manifest.spec.provider else "type"), text)
     for path, mark, what in _marked(manifest):
         if isinstance(mark, NoEffect):
             yield Violation(manifest, path, f"is {mark}")
@@ -515,7 +517,7 @@ def notices(manifest: Manifest) -> Iterator[Violation]:
 
 
 def _marked(manifest: Manifest) -> Iterator[tuple[Path, Mark, str]]:
-    """The marks of the fields that a manifest sets, each with its path, and the value or the field."""
+    """The marks of the fields that a manifest sets, with their paths, and the value or the field."""
     for path, item in walk(manifest):
         for name in sorted(item.model_fields_set):
             field, value = type(item).model_fields[name], getattr(item, name)

@@ -35,7 +35,7 @@ class ParameterRef(JsonModel):
 
 
 class ContributionsRef(JsonModel):
-    """The transcript of a panel in a session, under a key: that of the latest run with this key."""
+    """The transcript of a panel under a key of a session, written by the latest run that uses this key."""
 
     session: Annotated[Text, Field(max_length=255)] | None = Field(
         None, description="the session; by default the id of the run that a client has started"
@@ -76,12 +76,12 @@ class ValueSource(JsonModel):
 
     @property
     def is_from_run(self) -> bool:
-        """Whether the value comes with a query, and does not stand in a manifest."""
+        """Whether the value comes from the run, not from a manifest."""
         origin = self.value_from
         return bool(origin and (origin.query_parameter_ref or origin.contributions_ref))
 
     def needs(self) -> Iterator[tuple[str, str, KeyRef]]:
-        """The keys of Secrets and ConfigMaps that it needs: the name of the field, the kind, the key."""
+        """The required keys of Secrets and ConfigMaps: the name of the field, the kind, the key."""
         if self.value_from and self.value_from.secret_key_ref:
             yield "secretKeyRef", "Secret", self.value_from.secret_key_ref
         if self.value_from and self.value_from.config_map_key_ref:
@@ -89,7 +89,7 @@ class ValueSource(JsonModel):
 
 
 def sources(model: JsonModel) -> Iterator[tuple[Path, ValueSource]]:
-    """The value sources in a manifest, each with its path."""
+    """The value sources in a manifest, with their paths."""
     for path, item in walk(model):
         if isinstance(item, ValueSource):
             yield path, item
@@ -150,7 +150,7 @@ class Header(JsonModel):
 
     @property
     def is_secret(self) -> bool:
-        """Whether a literal value is a secret. A template is not: it only names secrets."""
+        """Whether a literal value is a secret. A template is not: it only references secrets."""
         literal = self.value.value
         return bool(literal and "{{" not in literal and _SECRET_HEADER.search(self.name))
 
@@ -172,7 +172,7 @@ Headers = Annotated[
 
 
 class Function(JsonModel):
-    """A filter of a tool's result, in the language of jq (ARK: agent execution)."""
+    """A jq filter for a tool's result (ARK: agent execution)."""
 
     name: Literal["jq"] = Field(description="'jq'")
     value: Annotated[str, Field(max_length=2_000)] = Field(".", description="the filter, such as '.items[0].name'")
@@ -183,7 +183,7 @@ QUERY = "Query."
 
 
 class PresetArguments(JsonModel):
-    """Arguments with values of their own, in which ``{{name}}`` stands for a parameter."""
+    """Preset arguments of a tool, whose values may contain parameters as ``{{name}}``."""
 
     parameters: tuple[Parameter, ...] = Field(
         (), description="the preset arguments {name, value}, or {name, valueFrom}"
@@ -192,19 +192,19 @@ class PresetArguments(JsonModel):
     @field_validator("parameters")
     @classmethod
     def _distinct(cls, parameters: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
-        names = [each.name for each in parameters]
+        names = [parameter.name for parameter in parameters]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"'{twice}' appears twice")
-        for each in parameters:
-            names_in(each.value or "")
+        for parameter in parameters:
+            names_in(parameter.value or "")
         return parameters
 
     def templates(self) -> Iterator[tuple[int, str]]:
-        """The values that are templates, each with its index; what comes from elsewhere is none."""
-        yield from ((index, each.value) for index, each in enumerate(self.parameters) if each.value)
+        """The literal values, which are templates, with their indexes."""
+        yield from ((index, parameter.value) for index, parameter in enumerate(self.parameters) if parameter.value)
 
 
 class Partial(PresetArguments):
-    """Preset arguments of an agent's tool, which may have another name for the agent than its manifest has."""
+    """Preset arguments of an agent's tool, whose name in the agent may differ from that of its manifest."""
 
-    name: Name | None = Field(None, description="the name of the Tool, if the agent knows it under another name")
+    name: Name | None = Field(None, description="the name of the Tool, if the agent uses another name for it")

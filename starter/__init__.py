@@ -1,1 +1,1 @@
-"""Everything that starts and follows runs: the command line, the Python interface, and the local servers."""
+"""Clients: the command line, the Python interface, the local servers, and the code that starts and follows runs."""

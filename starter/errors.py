@@ -1,12 +1,12 @@
 """Errors and hints shared by the commands, the Python interface and the local server."""
 
-START_HINT = (
-    "start a server and a worker with 'baton run' or 'baton dev', or set TEMPORAL_ADDRESS to a server that runs"
-)
+START_HINT = "start a server and a worker with 'baton run' or 'baton dev', or set TEMPORAL_ADDRESS to a running server"
+
+WINDOWS_HINT = "set TEMPORAL_ADDRESS to a server that has a worker, or use WSL"
 
 
 class UnreachableError(Exception):
-    """No Temporal server can be reached; ``hint`` says how to start one, unless the text does."""
+    """No Temporal server is reachable; ``hint`` says how to start one, unless the text does."""
 
     def __init__(self, text: str, hint: str = "") -> None:
         self.text = text
@@ -15,8 +15,8 @@ class UnreachableError(Exception):
 
 
 class UsageError(Exception):
-    """Wrong usage of the command line; the text says what is wrong."""
+    """Incorrect usage of the command line; the text has the reason."""
 
 
 class ConnectionLostError(Exception):
-    """The connection to Temporal was lost while runs were followed."""
+    """The connection to Temporal was lost while following runs."""

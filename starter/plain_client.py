@@ -1,4 +1,4 @@
-"""A client that uses only Temporal's SDK, names and JSON: it could be written in any language."""
+"""A client that uses only Temporal's SDK, names and JSON, and could be written in any language."""
 
 import asyncio
 import atexit
@@ -22,5 +22,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    atexit.register(time.sleep, 0.05)  # the SDK's threads let go of the interpreter before it ends
+    atexit.register(time.sleep, 0.05)  # the SDK's threads must release the interpreter before it ends
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""The scripted model's server: it speaks OpenAI's protocol, and answers from a script, without a language model."""
+"""The scripted model: a server with OpenAI's protocol that answers from a script, without a language model."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ Request = dict[str, Any]
 """The JSON body of a request for a chat completion."""
 
 MODEL_PREFIX = "scripted:"
-"""How the model's name begins in every answer, so that nobody takes it for the answer of a language model."""
+"""The prefix of the model's name in every answer, so that it can't be mistaken for that of a language model."""
 
 
 class _ScriptPart(BaseModel):
@@ -45,9 +45,9 @@ class Reply(_ScriptPart):
     """One answer or one failure.
 
     - ``text`` and ``calls``: the answer. ``delay``: seconds before it. ``pause``: seconds between its chunks.
-    - ``status``: this HTTP error in place of an answer, with the error ``code`` and the ``headers``.
-    - ``cut``: the stream breaks off after so many characters. ``raw``: the whole body. ``hang``: it never answers.
-    - ``before``: failures that are served first, each once.
+    - ``status``: this HTTP error instead of an answer, with the error ``code`` and the ``headers``.
+    - ``cut``: the stream ends early, after so many characters. ``raw``: the whole body. ``hang``: it never answers.
+    - ``before``: failures that are served first, once each.
     """
 
     text: str = ""
@@ -63,15 +63,15 @@ class Reply(_ScriptPart):
     before: list["Reply"] = []
 
     def with_default_delay(self, delay: float) -> "Reply":
-        """The reply with a delay, unless it has one of its own."""
+        """The reply with a delay, unless it has its own."""
         return self if self.delay else self.model_copy(update={"delay": delay})
 
 
 class ScriptLine(_ScriptPart):
-    """The answers of one speaker in their order; the last one is repeated.
+    """The answers of one speaker in order; the last one is repeated.
 
-    A request is the speaker's if its system prompt contains ``system``, in any case, and if it asks for ``model``; each
-    fits any request if it is left out. The speaker's earlier turns are the messages of ``agent`` in the conversation.
+    A request is the speaker's if its system prompt contains ``system``, ignoring case, and its model is ``model``;
+    either is optional. The speaker's earlier turns are the messages of ``agent`` in the conversation.
     """
 
     system: str = ""
@@ -82,7 +82,7 @@ class ScriptLine(_ScriptPart):
     @field_validator("say", mode="before")
     @classmethod
     def _expand_texts(cls, value: object) -> object:
-        """A text in the list stands for an answer with that text."""
+        """A text in the list is an answer with that text."""
         if not isinstance(value, list):
             return value
         return [{"text": reply} if isinstance(reply, str) else reply for reply in value]
@@ -94,7 +94,7 @@ class ScriptLine(_ScriptPart):
         return self.system.lower() in system.lower() and self.model in (None, request["model"])
 
     def turns_taken(self, request: Request) -> int:
-        """The speaker's messages in the conversation, or in a panel, where it sees none, the rounds that are over."""
+        """The number of the speaker's messages in the conversation; in a panel, where it has none, of past rounds."""
         messages = request["messages"]
         turns: int = sum(
             message["role"] == "assistant" and self.agent in (None, message.get("name")) for message in messages
@@ -106,17 +106,17 @@ class ScriptLine(_ScriptPart):
 _ROUND = re.compile(
     r'# (?:This round|The round[^\n]*)\nRound (\d+) of|^.*\{"goal":.*"round":(\d+),"maxRounds"', re.DOTALL
 )
-"""Where a panel's prompts name the round: as text for default speakers, as JSON for others."""
+"""Matches the round in a panel's prompts: text for default speakers, JSON for others."""
 
 
 class Script(_ScriptPart):
-    """A script. The first of its ``lines`` that matches a request answers it; ``delay`` is the default of answers."""
+    """A script. The first of its ``lines`` that matches a request answers it; ``delay`` is the default delay."""
 
     delay: float = 0
     lines: list[ScriptLine] = Field(min_length=1)
 
     def model_post_init(self, _context: object) -> None:
-        """Starts to count the failures that were served."""
+        """Resets the count of served failures."""
         self._failures_served: Counter[tuple[int, int]] = Counter()
 
     @classmethod
@@ -134,7 +134,7 @@ class Script(_ScriptPart):
         return Reply(status=404, text="no line of the script matches this request")
 
     def _failure(self, line: int, index: int, reply: Reply) -> Reply | None:
-        """The next failure that comes before a reply."""
+        """The next failure to serve before a reply; None if there is none left."""
         served = self._failures_served[line, index]
         if served == len(reply.before):
             return None
@@ -151,7 +151,7 @@ END_OF_STREAM = "data: [DONE]\n\n"
 
 
 def completion(request: Request, reply: Reply) -> Request:
-    """The reply as one chat completion."""
+    """The reply as a chat completion."""
     calls = [{key: value for key, value in call.items() if key != "index"} for call in _tool_calls(reply)]
     message = {"role": "assistant", "content": reply.text, **({"tool_calls": calls} if calls else {})}
     return {
@@ -191,7 +191,7 @@ def error(reply: Reply) -> Request:
 
 
 def estimate_usage(request: Request, reply: Reply) -> dict[str, int]:
-    """The token usage, with four characters for a token."""
+    """The token usage, estimated with four characters per token."""
     prompt = sum(len(message.get("content") or "") for message in request["messages"]) // 4 + 1
     answer = (len(reply.text) + sum(len(json.dumps(call)) for call in _tool_calls(reply))) // 4 + 1
     return {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer}
@@ -226,10 +226,10 @@ def _event(data: Request) -> str:
 
 
 class _ThreadServer(uvicorn.Server):
-    """Stops as soon as its last response is sent. Uvicorn polls for that, and for the wish to stop, every 0.1 s."""
+    """A server that stops as soon as its last response is sent. Uvicorn itself polls for this every 0.1 s."""
 
     GRACE_SECONDS = 1.0
-    """For how long responses may still be sent after the server was told to stop."""
+    """Seconds for which responses may still be sent after a request to stop."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -258,21 +258,21 @@ class _ThreadServer(uvicorn.Server):
         while self.server_state.tasks and self._loop.time() < deadline:
             await asyncio.sleep(0.002)
         for connection in list(self.server_state.connections):
-            connection.transport.abort()  # a reply that hangs ends when its client is gone
+            connection.transport.abort()  # a hanging reply ends when its client has disconnected
         while self.server_state.tasks and self._loop.time() < deadline + 0.2:
             await asyncio.sleep(0.002)
 
 
 @contextlib.contextmanager
 def serve_in_thread(app: ASGIApp, port: int = 0, host: str = "127.0.0.1", log_level: str = "error") -> Iterator[str]:
-    """Serves an application while the block runs, and yields its URL; port 0 takes a free port.
+    """A context manager that serves an application and yields its URL; port 0 selects a free port.
 
     Raises:
         OSError: if it can't listen on that address.
     """
     with socket.socket(
         proto=socket.IPPROTO_TCP
-    ) as listener:  # asyncio switches off Nagle's algorithm only if the protocol is named
+    ) as listener:  # asyncio disables Nagle's algorithm only if the protocol is named
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen()  # clients can connect before the thread runs
@@ -287,14 +287,14 @@ def serve_in_thread(app: ASGIApp, port: int = 0, host: str = "127.0.0.1", log_le
 
 
 HANG_SECONDS = 3600.0
-"""For how long a reply hangs that never comes."""
+"""Seconds for which a hanging reply waits."""
 
 
 @dataclass
 class ReceivedRequest:
     """A request that the server has received. Times are in seconds since the epoch.
 
-    ``answered`` is true once the whole answer was sent; ``disconnected_at`` is set if the client has not waited for it.
+    ``answered`` is True once the whole answer was sent; ``disconnected_at`` is set if the client disconnected before.
     """
 
     body: Request
@@ -305,9 +305,9 @@ class ReceivedRequest:
 
 
 class ScriptedModel:
-    """The server. ``answer`` gives the reply to a request; ``requests`` are all requests in their order.
+    """The server. ``answer`` returns the reply to a request; ``requests`` are all requests in order.
 
-    The headers of each request are passed to ``on_headers``, and are not kept: they contain keys.
+    The headers of a request are passed to ``on_headers``, and are not stored, as they contain keys.
     """
 
     def __init__(self, answer: Callable[[Request], Reply]) -> None:
@@ -324,7 +324,7 @@ class ScriptedModel:
 
     @contextlib.contextmanager
     def serve(self, port: int = 0) -> Iterator[str]:
-        """Serves from a thread while the block runs, and yields the base URL; port 0 takes a free port."""
+        """A context manager that serves from a thread and yields the base URL; port 0 selects a free port."""
         with serve_in_thread(self.app, port) as url:
             yield f"{url}/v1"
 
@@ -351,7 +351,7 @@ class ScriptedModel:
 
 
 async def _wait(http: HttpRequest, received: ReceivedRequest, seconds: float) -> None:
-    """Waits before the answer, and notes when the client disconnects."""
+    """Waits before the answer, and records when the client disconnects."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         await asyncio.sleep(min(left, 0.05))

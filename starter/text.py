@@ -7,16 +7,16 @@ if TYPE_CHECKING:
     from ..contracts.message import TokenUsage
 
 _CONTROL_CHARACTERS = [*range(0x20), 0x7F, *range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
-"""Control characters, and those that change the direction of the text after them."""
+"""Control characters, including those that change the text direction."""
 
 _REPLACEMENTS = {
     code: chr(0x2400 + code) if code < 0x20 else "\ufffd" for code in _CONTROL_CHARACTERS if chr(code) not in "\t\n"
 } | {ord("\r"): " "}
-"""What stands in place of each: its picture in Unicode where there is one."""
+"""The visible replacements: Unicode's control pictures where they exist."""
 
 
 def escape_control_characters(text: str) -> str:
-    """The text with a visible character in place of each control character, so that its length stays the same."""
+    """The text with visible characters instead of control characters; its length does not change."""
     return text.translate(_REPLACEMENTS)
 
 
@@ -30,7 +30,7 @@ def format_duration(span: timedelta) -> str:
 
 
 def format_age(time: datetime) -> str:
-    """How long ago a time was, in its largest unit, such as ``5m``, ``3h`` or ``2d``."""
+    """The age of a time in its largest unit, such as ``5m``, ``3h`` or ``2d``."""
     seconds = max(0, int((datetime.now(UTC) - time).total_seconds()))
     for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= length:
@@ -39,7 +39,7 @@ def format_age(time: datetime) -> str:
 
 
 def format_usage(usage: "TokenUsage") -> str:
-    """What was used, such as ``3 model calls, 1 tool call, 120 tokens, $0.0123``, as far as the cost is known."""
+    """The usage as text, such as ``3 model calls, 1 tool call, 120 tokens, $0.0123``; the cost only if it is known."""
     counts = (usage.model_calls, "model call"), (usage.tool_calls, "tool call"), (usage.total_tokens, "token")
     texts = [f"{count} {unit}{'' if count == 1 else 's'}" for count, unit in counts]
     return ", ".join(texts if usage.cost is None else [*texts, f"${usage.cost:.4f}"])

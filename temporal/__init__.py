@@ -1,1 +1,1 @@
-"""What clients and workers have in common for Temporal: connection, data converter, encryption, search attributes."""
+"""What clients and workers share for Temporal: connection, data converter, encryption, search attributes."""

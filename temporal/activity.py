@@ -16,24 +16,25 @@ from temporalio.service import RPCError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from ..contracts.requests import MISSED_HEARTBEATS, LiveText
+from .threads import COMPUTING
 
 T = TypeVar("T")
 
-INTERVAL = 0.75
+INTERVAL = 1.5
 """Seconds between two heartbeats. A cancel arrives with the reply to a heartbeat."""
 
 SHOWN_CHARACTERS = 2_000
-"""How much of a growing text a heartbeat shows."""
+"""Characters of streamed text in a heartbeat."""
 
-KEPT_CHARACTERS = 10 * SHOWN_CHARACTERS
-"""How much of the text is kept: more than is shown, so that no secret is cut in two before it is redacted."""
+BUFFERED_CHARACTERS = 10 * SHOWN_CHARACTERS
+"""Characters of streamed text in the buffer: more than is shown, so that no secret is cut before it is redacted."""
 
 
 class Heartbeat:
     """The content of an activity's heartbeats: the end of the text received so far, after ``redact``."""
 
     withdrawn = False
-    """Whether Temporal has cancelled the activity, or waits for it no longer."""
+    """Whether Temporal has canceled the activity, or no longer waits for it."""
 
     def __init__(self, redact: Callable[[str], str]) -> None:
         self._redact = redact
@@ -43,14 +44,14 @@ class Heartbeat:
     def on_text(self, text: str) -> None:
         """Adds a piece of text."""
         self._text += text
-        surplus = len(self._text) - KEPT_CHARACTERS
+        surplus = len(self._text) - BUFFERED_CHARACTERS
         if surplus > 0:
             self._text = self._text[surplus:]
             self._offset += surplus
 
     @property
     def live_text(self) -> LiveText:
-        """The last part of the text. It is redacted before it is cut, as half of a secret would not be found."""
+        """The last part of the text. It is redacted before it is cut: half of a secret is not recognized."""
         clean = self._redact(self._text)
         surplus = max(0, len(clean) - SHOWN_CHARACTERS)
         return LiveText(offset=self._offset + surplus, text=clean[surplus:])
@@ -65,12 +66,12 @@ def on_text(text: str) -> None:
 
 
 def is_withdrawn() -> bool:
-    """Whether the running activity is being cancelled for good; not if another attempt may go on with its work."""
+    """Whether the current activity is canceled for good; False if another attempt may continue its work."""
     return _current.get().withdrawn
 
 
 def run_with(heartbeat: Heartbeat, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-    """A task that runs ``work``, to whose text ``heartbeat`` listens."""
+    """A task that runs ``work``, whose streamed text goes to ``heartbeat``."""
     context = copy_context()
     context.run(_current.set, heartbeat)
     return asyncio.create_task(work, context=context)
@@ -78,7 +79,7 @@ def run_with(heartbeat: Heartbeat, work: Coroutine[Any, Any, T]) -> "asyncio.Tas
 
 @contextlib.asynccontextmanager
 async def heartbeats(heartbeat: Heartbeat) -> AsyncIterator[None]:
-    """Sends a heartbeat every ``INTERVAL`` seconds while the block runs; the first one after the first interval."""
+    """A context manager that sends a heartbeat every ``INTERVAL`` seconds, the first one after the first interval."""
 
     async def send() -> None:
         while True:
@@ -97,34 +98,34 @@ async def heartbeats(heartbeat: Heartbeat) -> AsyncIterator[None]:
 def is_last_attempt(attempt: int, policy: RetryPolicy | None) -> bool:
     """Whether a failure of this attempt is final.
 
-    The policy allows ``MISSED_HEARTBEATS`` attempts more. They only replace attempts that ended without a heartbeat.
+    The policy allows ``MISSED_HEARTBEATS`` more attempts, which only replace attempts that missed a heartbeat.
     """
     maximum = policy.maximum_attempts if policy else 0
     return MISSED_HEARTBEATS < maximum <= attempt + MISSED_HEARTBEATS
 
 
 def idempotency_key() -> str:
-    """``run_id/activity_id`` of the running activity: the same for all its attempts, and another one after a reset."""
+    """``run_id/activity_id`` of the current activity: the same for all its attempts, but different after a reset."""
     return key_of(activity.info().activity_id)
 
 
 def key_of(activity_id: str) -> str:
-    """The idempotency key of another activity of the same run, or of what several of its activities share."""
+    """The idempotency key of another activity of the same run, or of something that several activities share."""
     return f"{activity.info().workflow_run_id}/{activity_id}"
 
 
 def workflow_id() -> str:
-    """The workflow id of the run that has called the activity."""
+    """The workflow id of the run that called the activity."""
     return activity.info().workflow_id or ""
 
 
 def root_id() -> str | None:
-    """The same, of a run that a client has started; None where runs below it find it in their own workflow ids."""
+    """The workflow id if it contains a slash; otherwise None, as child runs derive the root's id from their own."""
     return workflow_id() if "/" in workflow_id() else None
 
 
-AWAITED = (PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED, PendingActivityState.PENDING_ACTIVITY_STATE_STARTED)
-"""States of an activity whose result Temporal still waits for."""
+GIVEN_UP = PendingActivityState.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED
+"""The state of an activity whose result Temporal does not wait for, although it is listed."""
 
 
 @dataclass
@@ -136,11 +137,11 @@ class _Flight:
 
 
 class SingleFlight(Interceptor):
-    """The work of this worker's running activities, by their idempotency keys; each sends heartbeats while it runs.
+    """Lets a new attempt of an activity join the work of an earlier attempt in the same process; sends heartbeats.
 
-    A Temporal server that was unreachable for a while takes the worker for dead: it times the attempt out and schedules
-    another, although the model call or tool use of the first one still runs. To repeat that would be to pay twice, so
-    the next attempt on this worker waits for the work that is there. ``redact`` is applied to the heartbeats' text.
+    After a network interruption the server considers the worker dead: it times the attempt out and schedules another,
+    although the model call or tool call of the first one is still running. To avoid paying twice, the next attempt on
+    this worker waits for that call. Work is identified by the idempotency key; ``redact`` is applied to heartbeats.
     """
 
     def __init__(self, redact: Callable[[str], str] = str) -> None:
@@ -151,7 +152,7 @@ class SingleFlight(Interceptor):
         return _JoinedActivities(super().intercept_activity(next), self)
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, object]]) -> object:
-        """The result of ``work``, or of the same work that an earlier attempt of this activity has begun."""
+        """The result of ``work``, or of the same work begun by an earlier attempt of this activity."""
         key = idempotency_key()
         flight = self._flights.get(key) or self._begin(key, work)
         flight.attempt = activity.info().attempt
@@ -171,10 +172,10 @@ class SingleFlight(Interceptor):
     def _end(self, key: str, task: asyncio.Task[Any]) -> None:
         del self._flights[key]
         if not task.cancelled():
-            task.exception()  # marks it as seen: asyncio would log it if no attempt waits any more
+            task.exception()  # marks it as retrieved: asyncio would log it if no attempt waits for it
 
     async def close(self) -> None:
-        """Cancels the work that is left when the worker ends."""
+        """Cancels the remaining work when the worker shuts down."""
         tasks = [flight.task for flight in self._flights.values()]
         for task in tasks:
             task.cancel()
@@ -187,47 +188,50 @@ class _JoinedActivities(ActivityInboundInterceptor):
         self._flights = flights
 
     async def execute_activity(self, input: ExecuteActivityInput) -> object:  # noqa: A002  # the SDK's name
-        """Runs an activity by itself if it is local: it is part of a workflow task, and knows no heartbeats."""
+        """Runs local activities directly: they are part of a workflow task, and have no heartbeats."""
         if activity.info().is_local:
             return await self.next.execute_activity(input)
         return await self._flights.run(partial(self.next.execute_activity, input))
 
 
 async def _keep_for_next_attempt(flight: _Flight) -> None:
-    """Lets the work go on until a later attempt joins it; cancels it once Temporal no longer waits for its result.
+    """Lets the work continue until a later attempt joins it; cancels it once Temporal no longer waits for its result.
 
-    It is cancelled once only, so that it can still pass the cancel on.
+    It is canceled only once, so that it can still cancel a remote task.
     """
     cancelled = False
     while not flight.task.done() and flight.attempt == activity.info().attempt:
         if not cancelled and not await _is_awaited():
-            why = activity.cancellation_details()
-            flight.heartbeat.withdrawn = why is not None and (why.cancel_requested or why.not_found)
+            details = activity.cancellation_details()
+            flight.heartbeat.withdrawn = details is not None and not details.worker_shutdown
             cancelled = flight.task.cancel()
         await asyncio.wait([flight.task], timeout=INTERVAL)
 
 
 async def _is_awaited() -> bool:
-    """Whether Temporal gave up only this attempt and still waits for the activity; True where it can't be asked."""
+    """Whether Temporal ended only this attempt and still waits for the activity; True if it is unreachable.
+
+    An attempt that missed its heartbeats, timed out, or was paused or reset does not cancel the call.
+    """
     info = activity.info()
-    why = activity.cancellation_details()
-    if why is None or not why.not_found or info.workflow_id is None:
+    details = activity.cancellation_details()
+    if details is None or details.cancel_requested or details.worker_shutdown or info.workflow_id is None:
         return False
     try:
         run = await activity.client().get_workflow_handle(info.workflow_id, run_id=info.workflow_run_id).describe()
     except RPCError:
         return True
     pending = run.raw_description.pending_activities if run.status is WorkflowExecutionStatus.RUNNING else ()
-    return any(call.activity_id == info.activity_id and call.state in AWAITED for call in pending)
+    return any(call.activity_id == info.activity_id and call.state != GIVEN_UP for call in pending)
 
 
 P = ParamSpec("P")
 
 
 LONG = 20_000
-"""Characters from which on a text is worth a thread: searched for secrets, each escape in it takes up to 2 µs."""
+"""Characters from which a text is processed in a thread: searching for secrets takes up to 2 µs per escape."""
 
 
 async def in_thread_if_long(size: int, work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """Calls a function whose time grows with ``size``, the characters that it is given."""
-    return work(*args, **options) if size < LONG else await asyncio.to_thread(work, *args, **options)
+    """Calls a function, in a thread if ``size``, the number of characters that it processes, is large."""
+    return work(*args, **options) if size < LONG else await COMPUTING.run(work, *args, **options)

@@ -1,4 +1,4 @@
-"""What clients and workers have in common: the task queue, the data converter, and the connection to Temporal."""
+"""What clients and workers share: the task queue, the data converter, and the connection to Temporal."""
 
 import asyncio
 import dataclasses
@@ -34,10 +34,10 @@ from .encryption import Codec, Keys
 from .external_storage import CheckedConverter, CheckedStorage, check_not_missing
 
 
-class HandOnTrace(Interceptor):
-    """Puts the place of the program's current span into the headers of the runs that it starts.
+class PropagateTrace(Interceptor):
+    """Propagates the program's current trace context to the runs that it starts.
 
-    Without a span of OpenTelemetry's API that is the place which the environment names (TRACEPARENT, TRACESTATE).
+    Without a current OpenTelemetry span, that is the context in the environment (TRACEPARENT, TRACESTATE).
     """
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 - as the SDK calls it
@@ -53,7 +53,7 @@ class _Starts(OutboundInterceptor):
 
 
 def current_place() -> TraceContext | None:
-    """Where the program is in a trace, if it is in one. A program that has not loaded OpenTelemetry has no span."""
+    """The program's current trace context, if any. A program that has not imported OpenTelemetry has no span."""
     if trace := sys.modules.get("opentelemetry.trace"):
         span = trace.get_current_span().get_span_context()
         if span.is_valid:
@@ -66,8 +66,8 @@ def current_place() -> TraceContext | None:
     return TraceContext.in_carrier({name: os.environ.get(name.upper(), "") for name in ("traceparent", "tracestate")})
 
 
-EARLY_QUERY = "the query came before a workflow task had begun on the latest events: ask again"
-"""What a worker refuses such a query with."""
+EARLY_QUERY = "the query arrived before the workflow task for the latest events: retry"
+"""The message with which a worker rejects such a query."""
 
 _QUERY_RETRIES = 50
 _QUERY_INTERVAL = 0.2
@@ -75,7 +75,7 @@ _QUERY_INTERVAL = 0.2
 
 
 class RetryQueries(Interceptor):
-    """Retries early queries, up to 50 times within 10 seconds and the time that the answers take."""
+    """Retries early queries, up to 50 times, with 0.2 seconds between the attempts."""
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 - as the SDK calls it
         """The calls of a client, with retried queries."""
@@ -95,10 +95,14 @@ class _Queries(OutboundInterceptor):
 
 
 WORKFLOW_TASK_TIMEOUT = timedelta(seconds=4)
-"""The timeout of a workflow task: after it, the task of a worker that has ended goes to another one.
+"""The timeout of a workflow task, after which another worker gets the task of a crashed one.
 
-A replay has to fit into it.
+A replay must fit into it.
 """
+
+
+PROGRAM = "/program-"
+"""What follows the name of the workers' task queue in that of a program that executes runs with its own functions."""
 
 
 def task_queue() -> str:
@@ -110,13 +114,13 @@ _JSON = PydanticPayloadConverter(ToJsonOptions(exclude_unset=True)).converters.v
 
 
 class _Payloads(CompositePayloadConverter):
-    """Values as JSON by pydantic, without fields that were not set: those are most of a message."""
+    """Converts values to JSON with pydantic, without unset fields, which are most fields of a message."""
 
     def __init__(self) -> None:
-        super().__init__(*_JSON)  # the SDK makes a converter for each task, so the costly parts are shared
+        super().__init__(*_JSON)  # the SDK creates a converter per task, so the expensive parts are shared
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[object]:
-        """Reads values. An invalid value fails the run that it was sent to; the error doesn't contain the value.
+        """Converts payloads. An invalid value fails the run that receives it; the error doesn't contain the value.
 
         Raises JournalLost for a value that is missing in external storage.
         """
@@ -124,7 +128,7 @@ class _Payloads(CompositePayloadConverter):
         try:
             return super().from_payloads(payloads, type_hints)
         except (ValueError, KeyError, RuntimeError) as error:
-            raise InvalidInput(f"a value can't be read as JSON of the wanted form: {type(error).__name__}") from None
+            raise InvalidInput(f"a payload is no valid JSON of the expected type: {type(error).__name__}") from None
 
 
 DATA_CONVERTER: DataConverter = CheckedConverter(payload_converter_class=_Payloads)
@@ -133,8 +137,8 @@ DATA_CONVERTER: DataConverter = CheckedConverter(payload_converter_class=_Payloa
 def data_converter(environment: Mapping[str, str]) -> DataConverter:
     """The data converter; if the environment has encryption keys, it encrypts payloads and error messages.
 
-    If the key of an encrypted value is missing, the task fails and is retried until a worker has the key; the run
-    doesn't fail. Raises SettingsError.
+    If the key of an encrypted value is missing, the task fails and is retried until a worker has the key; the run does
+    not fail. Raises SettingsError.
     """
     keys = Keys.from_environment(environment)
     plain = dataclasses.replace(DATA_CONVERTER, payload_codec=Codec(keys))
@@ -144,15 +148,15 @@ def data_converter(environment: Mapping[str, str]) -> DataConverter:
 
 
 EXTERNAL_STORAGE_THRESHOLD = 1_000_000
-"""Larger payloads (in bytes) go to external storage, and the history holds a reference. Temporal's limit is twice that.
+"""Larger payloads (in bytes) go to external storage, and the history contains a reference. Temporal's limit is 2 MB.
 
-Results and statuses for clients are smaller, except the status of a query with thousands of targets. So any Temporal
+Results and statuses for clients are smaller, except the status of a query with thousands of targets, so any Temporal
 client can read them.
 """
 
 
 EXTERNAL_STORAGE_URL = "BATON_EXTERNAL_STORAGE_URL"
-"""The setting that names an S3 bucket for long values; without it they are kept in the journal."""
+"""The setting that names an S3 bucket for large values; without it they are stored in the journal."""
 
 
 def with_external_storage(client: Client, *drivers: StorageDriver) -> Client:
@@ -166,22 +170,22 @@ def with_external_storage(client: Client, *drivers: StorageDriver) -> Client:
 
 
 class ConnectionFailed(RuntimeError):
-    """Temporal can't be reached, or refuses the connection."""
+    """Temporal is unreachable, or rejects the connection."""
 
 
 _REASONS = {
-    "Unauthenticated": "it refused the API key or the certificate",
-    "PermissionDenied": "it refused the API key or the certificate",
-    "InvalidContentType": "it doesn't speak TLS, which is used with an API key or with settings of TLS",
-    "UnknownIssuer": "its certificate's authority isn't known here: name it with server_ca_cert_path",
-    "NotValidForName": "its certificate is for another name: give that as server_name",
-    "hyper::Error": "it broke off: it may want TLS, or a client certificate that it knows",
+    "Unauthenticated": "it rejected the API key or the certificate",
+    "PermissionDenied": "it rejected the API key or the certificate",
+    "InvalidContentType": "it doesn't support TLS, which an API key and TLS settings enable",
+    "UnknownIssuer": "its certificate is signed by an unknown authority: set server_ca_cert_path",
+    "NotValidForName": "its certificate is for another host name: set server_name",
+    "hyper::Error": "it closed the connection: it may require TLS, or a client certificate",
 }
 """Explanations of the SDK's error messages, by a word in the message."""
 
 
 def connect_config() -> ClientConnectConfig:
-    """The connection settings from the environment and ``temporal.toml``, as the ``temporal`` command reads them.
+    """The connection settings from the environment and ``temporal.toml``, as the ``temporal`` CLI reads them.
 
     They are TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TEMPORAL_API_KEY, TEMPORAL_TLS… and TEMPORAL_PROFILE. Raises
     SettingsError; its message doesn't repeat lines of the file.
@@ -190,22 +194,22 @@ def connect_config() -> ClientConnectConfig:
         return ClientConfig.load_client_connect_config()
     except (RuntimeError, OSError) as error:
         reason = str(error).partition("\n")[0]  # the other lines may contain a key
-        raise SettingsError(f"the settings of Temporal can't be used: {reason}") from None
+        raise SettingsError(f"Temporal's connection settings are invalid: {reason}") from None
 
 
 async def connect(
     address: str | None = None, environment: Mapping[str, str] = os.environ, identity: str | None = None
 ) -> Client:
-    """Connects to the server at ``address`` on this machine, or to that of the settings.
+    """Connects to the server at ``address`` on this machine, or to the configured one.
 
-    ``environment`` has the encryption keys. Temporal keeps the client's ``identity`` in histories, by default that of
-    its process. Raises ConnectionFailed and SettingsError.
+    ``environment`` has the encryption keys. Temporal stores the client's ``identity`` in histories; the default is that
+    of its process. Raises ConnectionFailed and SettingsError.
     """
     config = ClientConnectConfig(target_host=address) if address else connect_config()
     config.setdefault("target_host", "localhost:7233")
     try:
         converter = data_converter(environment)
-        interceptors = [RetryQueries(), HandOnTrace()]
+        interceptors = [RetryQueries(), PropagateTrace()]
         return await Client.connect(**config, data_converter=converter, identity=identity, interceptors=interceptors)
     except (RuntimeError, ValueError) as error:
         reason = next((reason for word, reason in _REASONS.items() if word in str(error)), str(error))

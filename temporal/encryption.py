@@ -1,4 +1,4 @@
-"""Encryption of payloads with AES-256-GCM. Keys have ids; the first key encrypts, all of them decrypt."""
+"""Encryption of payloads with AES-256-GCM. Keys have ids; the first key encrypts, all keys decrypt."""
 
 import base64
 import binascii
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 KEYS = "BATON_ENCRYPTION_KEYS"
 KEYS_FILE = "BATON_ENCRYPTION_KEYS_FILE"
-"""The settings: the keys themselves, or the path of a file with keys."""
+"""The environment variables with the keys, or with the path of a file with keys."""
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
@@ -38,7 +38,7 @@ class UnknownKeyError(SettingsError):
 
 
 class WrongKeyError(SettingsError):
-    """Encrypted data was changed, or is encrypted with another key of the same id."""
+    """Encrypted data was modified, or is encrypted with another key of the same id."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ class Key:
     def generate(cls, key_id: str) -> "Key":
         """A new random key; raises SettingsError for an invalid id."""
         if not _ID.fullmatch(key_id):
-            raise SettingsError(f"'{key_id}' is no id for a key: up to 64 letters, digits, '.', '_' and '-' are one")
+            raise SettingsError(f"'{key_id}' is no valid key id: use 1 to 64 letters, digits, '.', '_' and '-'")
         return cls(key_id, secrets.token_bytes(KEY_BYTES))
 
     @classmethod
     def parse(cls, text: str, where: str) -> "Key":
-        """Parses ``ID:KEY``; raises SettingsError, with the place ``where`` the key is and without the key."""
+        """Parses ``ID:KEY``; raises SettingsError, which names the place ``where`` the key is but not the key."""
         key_id, _, encoded = text.partition(":")
         if not _ID.fullmatch(key_id) or not encoded:
             raise SettingsError(f"{where} is not of the form ID:KEY; 'baton encryption-key' prints one")
@@ -66,7 +66,7 @@ class Key:
         except binascii.Error:
             secret = b""
         if len(secret) != KEY_BYTES:
-            raise SettingsError(f"{where}, of the id '{key_id}', is not {KEY_BYTES} bytes in base64")
+            raise SettingsError(f"{where}, with the id '{key_id}', is not {KEY_BYTES} bytes in base64")
         return cls(key_id, secret)
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class Key:
 
     @cached_property
     def _cipher(self) -> "AESGCM":
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415  # loaded only where keys are
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415  # only if there are keys
 
         return AESGCM(self.secret)
 
@@ -98,11 +98,11 @@ class Key:
             return self._cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], associated_data)
         except (InvalidTag, ValueError):
             raise WrongKeyError(
-                f"what is encrypted by the key '{self.id}' was changed, or {KEYS} holds another key of that id"
+                f"data encrypted with the key '{self.id}' was modified, or {KEYS} has a different key with that id"
             ) from None
 
     def keyed_hash(self, text: str) -> str:
-        """A keyed hash of a text: 64 hexadecimal digits, the same each time, from which nobody can guess the text."""
+        """A keyed hash (HMAC) of a text: 64 hexadecimal digits that don't allow to verify guesses without the key."""
         return hmac.new(self._name_key, text.encode(), "sha256").hexdigest()
 
 
@@ -114,19 +114,19 @@ class Keys:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Keys":
-        """The keys of BATON_ENCRYPTION_KEYS or of the file that BATON_ENCRYPTION_KEYS_FILE names; raises SettingsError.
+        """The keys in BATON_ENCRYPTION_KEYS, or in the file named by BATON_ENCRYPTION_KEYS_FILE; raises SettingsError.
 
-        Each is ``ID:KEY`` with 32 bytes in base64; spaces, commas or line breaks separate them. In the file, lines that
-        begin with ``#`` are comments.
+        A key is ``ID:KEY`` with 32 bytes in base64; spaces, commas or line breaks separate keys. In the file, lines
+        that begin with ``#`` are comments.
         """
-        setting, text = _given(environment)
+        setting, text = _configured_keys(environment)
         entries = re.split(r"[\s,]+", text.strip(" \n\r\t,"))
         parsed = [Key.parse(entry, f"entry {number} of {setting}") for number, entry in enumerate(entries, 1) if entry]
         keys = cls(*parsed)
         if len(keys.ids) < len(parsed):
-            raise SettingsError(f"{setting} holds several keys of the same id")
+            raise SettingsError(f"{setting} has several keys with the same id")
         if environment.get(setting) and not parsed:  # rather than running without encryption
-            raise SettingsError(f"{setting} holds no key")
+            raise SettingsError(f"{setting} has no key")
         return keys
 
     @property
@@ -140,20 +140,20 @@ class Keys:
         return tuple(self._keys.values())
 
     def decrypt(self, key_id: str, sealed: bytes, associated_data: bytes) -> bytes:
-        """Decrypts with the key of that id; raises UnknownKeyError or WrongKeyError."""
+        """Decrypts with the key with that id; raises UnknownKeyError or WrongKeyError."""
         if key_id not in self._keys:
-            available = f"holds only {', '.join(self.ids)}" if self.ids else "is not set"
-            raise UnknownKeyError(f"this is encrypted by the key '{key_id}', and {KEYS} {available}")
+            available = f"has only {', '.join(self.ids)}" if self.ids else "is not set"
+            raise UnknownKeyError(f"this is encrypted with the key '{key_id}', but {KEYS} {available}")
         return self._keys[key_id].decrypt(sealed, associated_data)
 
 
-def _given(environment: Mapping[str, str]) -> tuple[str, str]:
-    """The name of the setting that has the keys, and their text."""
+def _configured_keys(environment: Mapping[str, str]) -> tuple[str, str]:
+    """The name of the setting that has the keys, and its text."""
     path = environment.get(KEYS_FILE)
     if not path:
         return KEYS, environment.get(KEYS, "")
     if environment.get(KEYS):
-        raise SettingsError(f"{KEYS} and {KEYS_FILE} are both set: keep one of them")
+        raise SettingsError(f"{KEYS} and {KEYS_FILE} are both set: remove one of them")
     try:
         lines = Path(path).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -163,7 +163,7 @@ def _given(environment: Mapping[str, str]) -> tuple[str, str]:
 
 
 class Codec(PayloadCodec):
-    """Encrypts Temporal's payloads with their metadata; payloads that are not encrypted are read as they are."""
+    """Encrypts Temporal's payloads with their metadata; unencrypted payloads are passed through."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -180,7 +180,7 @@ class Codec(PayloadCodec):
 
     def _decrypted(self, payload: Payload) -> Payload:
         key_id = payload.metadata.get(KEY_ID, b"").decode(errors="replace")
-        # What no key of any worker can have encrypted is left as it is: whoever reads it finds that it is no value.
+        # A payload that no worker can have encrypted is passed through: the payload converter will reject it.
         if payload.metadata.get("encoding") != ENCODING or not _ID.fullmatch(key_id):
             return payload
         return Payload.FromString(self._keys.decrypt(key_id, payload.data, _payload_data(key_id)))
@@ -192,5 +192,5 @@ def _encrypted(key: Key, payload: Payload) -> Payload:
 
 
 def _payload_data(key_id: str) -> bytes:
-    """The associated data of a payload: it protects the metadata against changes."""
+    """The associated data of a payload, which authenticates the metadata."""
     return b"\n".join((b"baton payload", ENCODING, key_id.encode()))

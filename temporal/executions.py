@@ -1,4 +1,4 @@
-"""Finds the executions of a run: those that it has continued as, and its children."""
+"""Finds the executions of a run: its continue-as-new chain, and its children."""
 
 from typing import NamedTuple
 
@@ -15,12 +15,12 @@ Started = WorkflowExecutionStartedEventAttributes
 
 
 async def execution_chain(client: Client, name: str, run_id: str) -> list[tuple[str, Started]]:
-    """The run ids of the executions from the first to this one, each with the attributes of its start.
+    """The run ids of the executions from the first to this one, with their start attributes.
 
-    Executions whose history Temporal has deleted are left out; it deletes the oldest first.
+    Executions whose history Temporal has deleted are omitted; it deletes the oldest first.
 
     Raises:
-        RPCError: if the history of this one is deleted, too, or Temporal can't be reached.
+        RPCError: if the history of this one is deleted, too, or Temporal is unreachable.
     """
     chain: list[tuple[str, Started]] = []
     while run_id:
@@ -54,7 +54,7 @@ CONTINUED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW
 class RunExecution(NamedTuple):
     """One execution of a run: its ids, its workflow type, and whether it is still open.
 
-    ``first_run_id`` is that of the first execution, which a run keeps when it continues as new, and when it is reset.
+    ``first_run_id`` is that of the first execution, and does not change at continue-as-new or a reset.
     """
 
     workflow_id: str
@@ -65,10 +65,10 @@ class RunExecution(NamedTuple):
 
 
 async def run_tree(client: Client, workflow_id: str, run_id: str) -> list[RunExecution]:
-    """All executions of the run whose last one is ``run_id``, from that one back, each before all that are below it.
+    """All executions of the run whose last one is ``run_id``, from that one back, every one before its descendants.
 
-    Whoever deletes them from the end can be interrupted at any time: what is left is found again. What Temporal has
-    deleted is left out. Raises RPCError.
+    Deleting them from the end of the list can be interrupted at any time: the remaining ones are found again.
+    Executions that Temporal has deleted are omitted. Raises RPCError.
     """
     executions: dict[tuple[str, str], RunExecution] = {}
     pending = [(workflow_id, chained) for chained in await _chain(client, workflow_id, run_id)]
@@ -93,7 +93,7 @@ async def _chain(client: Client, workflow_id: str, run_id: str) -> list[str]:
 
 
 async def _read(client: Client, workflow_id: str, run_id: str) -> tuple[RunExecution, list[tuple[str, str]]] | None:
-    """One execution, with the ids of those it has started or has continued in; None if Temporal has deleted it."""
+    """An execution, with the ids of its children and of its successor; None if Temporal has deleted it."""
     handle = client.get_workflow_handle(workflow_id, run_id=run_id)
     below: list[tuple[str, str]] = []
     try:

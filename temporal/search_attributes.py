@@ -1,4 +1,4 @@
-"""Baton's search attributes, and what Temporal knows about a namespace and its workers."""
+"""Baton's search attributes, and queries about a namespace and its workers."""
 
 import asyncio
 from collections.abc import Mapping
@@ -28,13 +28,13 @@ STOP_REASON = SearchAttributeKey.for_keyword("BatonStopReason")
 COST = SearchAttributeKey.for_float("BatonCost")
 
 ALL = (TEAM, STRATEGY, PHASE, STOP_REASON)
-"""The attributes that are keywords; a server may lack COST, which is younger."""
+"""The keyword attributes; a server may lack COST, which was added later."""
 
 AttributeValues = Mapping[SearchAttributeKey[str], str | None]
 
 
 def attributes_of(plan: Plan) -> AttributeValues:
-    """The team of a run, or the only team that a query asks, and the strategy of the team."""
+    """The team of a run, or of a query with a team as its only target, and the strategy of the team."""
     if isinstance(plan, TeamPlan):
         return {TEAM: plan.name, STRATEGY: plan.strategy}
     if isinstance(plan, QueryPlan) and len(plan.targets) == 1 and plan.targets[0].type == "team":
@@ -43,18 +43,18 @@ def attributes_of(plan: Plan) -> AttributeValues:
 
 
 def updates(values: AttributeValues) -> list[SearchAttributeUpdate[str]]:
-    """The updates that set these attributes on a run; an attribute without a value is not changed."""
+    """The updates that set these attributes on a run; attributes without a value are not changed."""
     return [key.value_set(value) for key, value in values.items() if value]
 
 
 async def registered(client: Client) -> bool:
-    """Whether the server's namespace has all four attributes; False if the server doesn't allow the question."""
+    """Whether the namespace has all keyword attributes; False if listing them is not permitted."""
     types = await _types(client)
     return all(types.get(key.name) == IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD for key in ALL)
 
 
 async def shows_cost(client: Client) -> bool:
-    """Whether it has the attribute of the cost, which servers that were set up for an earlier version lack."""
+    """Whether the namespace has the attribute COST, which is missing if it was set up for an earlier release."""
     return (await _types(client)).get(COST.name) == IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE
 
 
@@ -69,20 +69,20 @@ async def _types(client: Client) -> Mapping[str, int]:
 
 
 async def register(client: Client) -> None:
-    """Registers the attributes with the server; raises RPCError if that is not allowed."""
+    """Registers the attributes with the server; raises RPCError if that is not permitted."""
     if not (await registered(client) and await shows_cost(client)):
-        wanted = {key.name: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD for key in ALL}
-        wanted[COST.name] = IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE
-        request = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=wanted)
+        types = {key.name: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD for key in ALL}
+        types[COST.name] = IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE
+        request = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=types)
         await client.operator_service.add_search_attributes(request, retry=True)
 
 
 LOOK_INTERVAL = 30.0
-"""Seconds between two looks for the attributes, as long as one is missing."""
+"""Seconds between two requests for the attributes, as long as one is missing."""
 
 
 class KnownAttributes:
-    """The attributes that a server has. They may be registered after the worker has started, and stay then."""
+    """The registered attributes of a server, cached. They may be registered after the worker has started."""
 
     def __init__(self, client: Client, interval: float = LOOK_INTERVAL) -> None:
         self._client = client
@@ -92,7 +92,7 @@ class KnownAttributes:
         self._lock = asyncio.Lock()
 
     async def known(self) -> dict[str, bool]:
-        """``searchable``: the server has the four of all runs; ``shows_cost``: also that of the cost."""
+        """``searchable``: the server has the keyword attributes; ``shows_cost``: it also has COST."""
         async with self._lock:
             now = asyncio.get_running_loop().time()
             if not all(self._known.values()) and now >= self._next_request:
@@ -105,15 +105,15 @@ class KnownAttributes:
 
 
 HEARTBEAT_INTERVAL = timedelta(seconds=2)
-"""How often a worker's process tells Temporal that it lives."""
+"""The interval of worker heartbeats."""
 
 OVERDUE_AFTER = timedelta(seconds=10)
-"""A worker that was silent for longer has ended, or can't reach Temporal."""
+"""A worker without a heartbeat for longer has ended, or can't reach Temporal."""
 
 
 @dataclass(frozen=True)
 class LiveWorker:
-    """A worker on one task queue. ``since`` is when it was started; 0 where Temporal knows pollers only."""
+    """A worker on a task queue. ``since`` is its start time; 0 if Temporal only reports its poller."""
 
     key: str
     identity: str
@@ -122,10 +122,10 @@ class LiveWorker:
 
 
 async def live_workers(client: Client, task_queue: str) -> list[LiveWorker]:
-    """The workers of a task queue that live now; raises RPCError.
+    """The live workers of a task queue; raises RPCError.
 
-    One that has just started has polled, but sent no heartbeat yet. A server that knows no heartbeats gives all that
-    have polled within the last five minutes, though they may have ended since.
+    A worker that has just started has polled, but sent no heartbeat yet. A server without worker heartbeats returns all
+    that have polled within the last five minutes, although they may have ended since.
     """
     namespace = await describe_namespace(client)
     pollers = await _pollers(client, task_queue)
@@ -140,7 +140,7 @@ async def live_workers(client: Client, task_queue: str) -> list[LiveWorker]:
 
 
 async def describe_namespace(client: Client) -> DescribeNamespaceResponse:
-    """What Temporal knows of the client's namespace; raises RPCError."""
+    """The description of the client's namespace; raises RPCError."""
     request = DescribeNamespaceRequest(namespace=client.namespace)
     return await client.workflow_service.describe_namespace(request, retry=True)
 
@@ -151,7 +151,7 @@ async def _list(client: Client, query: str) -> list[LiveWorker]:
     while True:
         page = await client.workflow_service.list_workers(request, retry=True)
         for worker in page.workers:
-            deployment = worker.deployment_version  # without a name, it has a build id that the SDK has made up
+            deployment = worker.deployment_version  # without a name, its build id was generated by the SDK
             workers.append(
                 LiveWorker(
                     key=worker.worker_instance_key,
@@ -166,7 +166,7 @@ async def _list(client: Client, query: str) -> list[LiveWorker]:
 
 
 async def _pollers(client: Client, task_queue: str) -> dict[str, datetime]:
-    """The identities that poll for activities, as every worker of Baton does, and when they last did."""
+    """The identities that poll for activities, as every worker of Baton does, with the time of the last poll."""
     request = DescribeTaskQueueRequest(
         namespace=client.namespace,
         task_queue=TaskQueue(name=task_queue),

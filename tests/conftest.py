@@ -1,5 +1,6 @@
 """Fixtures: real Temporal servers, a real HTTP model server that is scripted, and real databases."""
 
+import asyncio
 import atexit
 import contextlib
 import gc
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import pytest_timeout  # type: ignore[import-untyped]
 from temporalio.client import Client
 
 from baton.activities.runtime.bounded_process import close_idle
@@ -20,6 +22,7 @@ from baton.starter.server.state_dir import StateDir
 from baton.temporal.client import connect
 from tests.harness import replayer
 from tests.harness.environment import KEY, Environment
+from tests.harness.hangs import HangReporter
 from tests.harness.manifests import Writer
 from tests.harness.ports import own_ports
 from tests.harness.postgres import PostgresServer
@@ -41,6 +44,9 @@ FULL_FOLDERS = (ROOT / "durability", ROOT / "chaos")
 QUICK = pytest.StashKey[bool]()
 """Whether tests are left out that only ``--full`` runs."""
 
+HANGS = pytest.StashKey[HangReporter]()
+"""What reports a test that reaches its timeout."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds ``--full``, with which ``make test-all`` runs every test."""
@@ -56,7 +62,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Leaves out what ``--full`` runs, unless the command names files or folders: those run whole."""
     names_files = config.args_source is pytest.Config.ArgsSource.ARGS
     config.stash[QUICK] = not (config.option.full or names_files)
+    config.stash[HANGS] = HangReporter()
     replayer.ALL_IN_SANDBOX = config.option.full
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> bool:
+    """Counts the seconds of a test in place of pytest-timeout, whose report is lost in a process of pytest-xdist."""
+    item.cancel_timeout = item.config.stash[HANGS].watch(item.nodeid, settings.timeout)  # type: ignore[attr-defined]
+    return True
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -78,8 +92,9 @@ def pytest_collection_finish() -> None:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session", autouse=True)
-async def _bounded_processes_end() -> AsyncIterator[None]:
-    """Ends the processes of tests that have no worker, before the event loop is closed."""
+async def _event_loop(pytestconfig: pytest.Config) -> AsyncIterator[None]:
+    """Names the event loop of all tests to who reports what hangs; ends idle processes before it is closed."""
+    pytestconfig.stash[HANGS].loop = asyncio.get_running_loop()
     yield
     await close_idle()
 
@@ -166,8 +181,10 @@ async def journal_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture(scope="session")
 def shared_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UserMachine]:
-    """The machine of all tests that are marked ``shared_server``."""
-    yield from running_machine(tmp_path_factory.mktemp("shared-machine"))
+    """The machine of all tests that are marked ``shared_server``; its server and worker stay between them."""
+    for machine in running_machine(tmp_path_factory.mktemp("shared-machine")):
+        with machine.state_dir.lock("clients", shared=True):
+            yield machine
 
 
 @pytest.fixture

@@ -1,13 +1,16 @@
 """The architecture: imports run one way, workflow code is deterministic, and every file says what it does."""
 
 import ast
+import importlib
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 from temporalio import workflow
 
 from baton.resources.strategies import STRATEGIES
@@ -151,7 +154,30 @@ def test_workflow_code_has_no_clock_no_chance_and_no_http(file: Path) -> None:
     nodes = [*ast.walk(ast.parse(file.read_text()))]
     assert not [node for node in nodes if isinstance(node, ast.Set | ast.SetComp)], "sets have no order"
     called = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
+    blocks = [node for node in nodes if isinstance(node, ast.Try) and node.finalbody]
+    assert not blocks or file.name == "run_trace.py", "at_end, which leaves out runs that a worker drops"
     assert not called & {"set", "frozenset", "hash", "id", "datetime.now", "datetime.utcnow", "print", "open"}
+
+
+WAITS = {
+    "workflow.wait_condition": ["workflows/run/base.py", "workflows/state/stopping.py"],
+    "workflow.sleep": ["workflows/calls/children.py", "workflows/calls/effects.py", "workflows/expire.py"],
+    "workflow.continue_as_new": ["workflows/run/base.py"],
+}
+"""Where workflows wait for anything but a call or a child. All waits for people are made by ``StopState.wait``, which
+asks whether the run may continue as new meanwhile; the waits in other files end by themselves."""
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_waits_for_people_are_made_by_one_function(name: str) -> None:
+    files = [file for file in FILES if "workflows" in file.parts and "tests" not in file.parts]
+    assert [str(file.relative_to(ROOT)) for file in files if calls(file, name)] == WAITS[name]
+
+
+def calls(file: Path, name: str) -> bool:
+    """Whether a file calls a function by that name."""
+    nodes = ast.walk(ast.parse(file.read_text()))
+    return any(isinstance(node, ast.Call) and ast.unparse(node.func) == name for node in nodes)
 
 
 def test_all_that_there_is_is_installed() -> None:
@@ -177,6 +203,81 @@ def test_one_verb_names_an_effect_on_both_sides() -> None:
     for verb in ("pin", "ask_model", "use_tool", "select", "append"):
         assert f"async def {verb}(" in effects
         assert f'@activity.defn(name="{verb}")' in activities
+
+
+DOCUMENTED = {"_replace", "_asdict", "_mapping", "_exit"}
+"""Names with an underscore that a library documents: of named tuples, SQLAlchemy's rows, and ``os._exit``."""
+
+
+def own_private_names() -> set[str]:
+    """All private names that the package itself defines."""
+    names = set[str]()
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names.add(node.name)
+            elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+                names.add(node.id if isinstance(node, ast.Name) else node.attr)
+    return names
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def foreign_private_names(file: Path, own: set[str]) -> set[str]:
+    """The private names of libraries that a module uses or overrides when it runs."""
+    tree = ast.parse(file.read_text())
+    imports = {part for name in absolute_at_run(tree) for part in name.split(".") if is_private(part)}
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and is_private(node.attr)}
+    return (imports | (used - own - DOCUMENTED)) | overridden_private_names(file)
+
+
+def absolute_at_run(tree: ast.Module) -> set[str]:
+    """The modules and names of other packages that a module imports, but for those that types alone need."""
+    blocks = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    for_types = {node for block in blocks for each in block.body for node in ast.walk(each)}
+    names = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import) and node not in for_types:
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level and node not in for_types:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def overridden_private_names(file: Path) -> set[str]:
+    """The private names of a module's classes that their bases in other packages have as well."""
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    module = importlib.import_module(".".join(("baton", *(part for part in parts if part != "__init__"))))
+    classes = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]
+    return {
+        name
+        for each in classes
+        for base in each.__mro__[1:]
+        if not base.__module__.startswith("baton.") and not issubclass(base, GENERATES)
+        for name in {*vars(each)} & {*vars(base)}
+        if is_private(name) and name not in ("_abc_impl", "_is_protocol")
+    }
+
+
+GENERATES = (tuple, Enum, BaseModel)
+"""Classes that give private attributes of their own to each class below them."""
+
+
+def checked_private_names(file: Path) -> set[str]:
+    """The private names that a module writes as texts, if it calls ``check_private_names``."""
+    tree = ast.parse(file.read_text())
+    called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    texts = {str(node.value) for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    return {text for text in texts if is_private(text)} if "check_private_names" in called else set()
+
+
+def test_private_names_of_libraries_are_checked_when_a_worker_starts() -> None:
+    own = own_private_names()
+    unchecked = {str(file.relative_to(ROOT)): foreign_private_names(file, own) for file in FILES}
+    found = {name: names - checked_private_names(ROOT / name) for name, names in unchecked.items()}
+    assert {name: names for name, names in found.items() if names} == {}
 
 
 HEAVY = (
@@ -248,3 +349,200 @@ def test_only_the_local_server_and_what_operates_on_the_journal_may_import_the_w
         for file in (ROOT / "starter" / room).rglob("*.py"):
             folders = {each.partition("/")[0] for each in imported(file)}
             assert not folders & {"activities", "worker", "workflows"}, file
+
+
+GATE = "activities/runtime/outbound.py"
+"""The only module that connects to servers which manifests, runs, models and other servers name."""
+
+CONNECTED = {
+    "a2a": {"activities/agent/a2a.py"},
+    "aioboto3": {"journal/external_storage.py"},  # to the bucket that the environment names
+    "aiobotocore": {"activities/model/bedrock.py"},  # with the gate's check of addresses
+    "aiohttp": {"activities/model/bedrock.py"},
+    "botocore": {"activities/model/bedrock.py"},
+    "alembic": {"journal/migrate.py", "journal/migrations/version_0001.py"},
+    "anthropic": {"activities/model/anthropic.py"},
+    "anyio": {"activities/tool/mcp/connection.py"},  # for processes
+    "http": {"activities/tool/http.py"},  # cookies
+    "mcp": {f"activities/tool/mcp/{name}.py" for name in ("access_tokens", "connection", "input", "request")},
+    "openai": {"activities/model/openai.py"},
+    "opentelemetry": {f"observability/{name}.py" for name in ("log", "metrics", "metrics_export", "span_export")},
+    "prometheus_client": {"observability/metrics_export.py"},
+    "socket": {
+        *{GATE, "activities/model/bedrock.py"},
+        *{"activities/runtime/health.py", "starter/scripted_model.py", "starter/server/embedded.py"},  # they listen
+    },
+    "ssl": {GATE},
+    "starlette": {"activities/runtime/health.py", "starter/scripted_model.py", "starter/server/codec_server.py"},
+    "uvicorn": {"activities/runtime/health.py", "starter/scripted_model.py"},
+}
+"""Libraries that can connect to other machines or listen, and the modules that use them."""
+
+UNCONNECTED = {
+    *{"ahocorasick_rs", "cachetools", "cel", "cryptography", "google", "jq", "jsonschema", "mcp_types", "pydantic"},
+    *{"pydantic_core", "pythonjsonlogger", "referencing", "regex", "rich", "typer", "yaml"},
+    *{"sqlalchemy", "temporalio"},  # to the journal and to Temporal: those of the environment
+    *{"httpx", "httpx2"},  # see ``outside_the_gate``
+}
+"""Other libraries."""
+
+CONNECTING = {
+    "ftplib",
+    "imaplib",
+    "nntplib",
+    "poplib",
+    "smtplib",
+    "socketserver",
+    "telnetlib",
+    "urllib.request",
+    "xmlrpc",
+}
+"""Modules of Python that connect to other machines, besides those in ``CONNECTED``."""
+
+OPENING = {"create_connection", "create_datagram_endpoint", "getaddrinfo", "open_connection", "sock_connect"}
+"""Functions of Python that do."""
+
+HTTPX = ("httpx", "httpx2")
+CLIENTS = {"AsyncClient", "Client", "AsyncHTTPTransport", "HTTPTransport", "DefaultAsyncHttpxClient"}
+SHORTCUTS = {"delete", "get", "head", "options", "patch", "post", "put", "request", "stream"}
+"""What connects in httpx and httpx2. Clients are classes that ``Outbound.open`` takes, types, and base classes."""
+
+NEEDED = {
+    "AsyncOpenAI": "http_client",
+    "AsyncAzureOpenAI": "http_client",
+    "AsyncAnthropic": "http_client",
+    "streamable_http_client": "http_client",
+    "sse_client": "httpx_client_factory",
+    "ClientConfig": "httpx_client",
+}
+"""Calls of libraries that make a client of their own unless they are passed one of the gate's."""
+
+
+def outside_the_gate(path: str, source: str) -> Iterator[str]:
+    """The code of a module that connects to a server, or may, without the gate."""
+    tree = ast.parse(source)
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    made_here = {
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(base, ast.Attribute) and base.attr in CLIENTS for base in node.bases)
+    }
+    for node in ast.walk(tree):
+        yield from (f"imports {module}" for module in _imports(node) if _may_connect(module, path))
+        if path == GATE:
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module in HTTPX:
+            yield f"imports from {node.module}: write {node.module}.{node.names[0].name}"
+        elif isinstance(node, ast.Import):
+            yield from (f"renames {alias.name}" for alias in node.names if alias.name in HTTPX and alias.asname)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if _connects(node, node.value.id, path, parents):
+                yield f"uses {node.value.id}.{node.attr}"
+        elif isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if name in made_here:
+                yield f"makes a {name}"
+            if (needed := NEEDED.get(name)) and not _passes(needed, node, parents):
+                yield f"calls {name} without {needed}"
+
+
+def _may_connect(module: str, path: str) -> bool:
+    top = module.partition(".")[0]
+    if top in CONNECTED:
+        return path not in CONNECTED[top]
+    known = top in sys.stdlib_module_names or top in UNCONNECTED
+    return not known or any(f"{module}.".startswith(f"{name}.") for name in CONNECTING)
+
+
+def _connects(node: ast.Attribute, owner: str, path: str, parents: dict[ast.AST, ast.AST]) -> bool:
+    if node.attr in CLIENTS and owner in (*HTTPX, "openai", "anthropic"):
+        return not _is_type_or_opened(node, parents)
+    return (node.attr in SHORTCUTS and owner in HTTPX) or (node.attr in OPENING and path not in CONNECTED["socket"])
+
+
+def _imports(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and not node.level:
+        return [f"{node.module}.{alias.name}" for alias in node.names]
+    return []
+
+
+def _is_type_or_opened(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
+    """Whether a class is passed to ``open``, or is a base class, or in an annotation."""
+    parent = parents[node]
+    if isinstance(parent, ast.Call):
+        return isinstance(parent.func, ast.Attribute) and parent.func.attr == "open" and node in parent.args[:1]
+    if isinstance(parent, ast.ClassDef):
+        return node in parent.bases
+    while isinstance(parent, ast.Subscript | ast.BinOp | ast.Tuple):
+        node, parent = parent, parents[parent]
+    annotated = isinstance(parent, ast.arg | ast.AnnAssign) and parent.annotation is node
+    return annotated or (isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef) and parent.returns is node)
+
+
+def _passes(needed: str, call: ast.Call, parents: dict[ast.AST, ast.AST]) -> bool:
+    """Whether a call has the argument, by itself or in a dictionary that its function makes."""
+    if any(keyword.arg == needed for keyword in call.keywords):
+        return True
+    node: ast.AST = call
+    while not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Module):
+        node = parents[node]
+    keys = [key for each in ast.walk(node) if isinstance(each, ast.Dict) for key in each.keys]
+    unpacked = any(keyword.arg is None for keyword in call.keywords)
+    return unpacked and any(isinstance(key, ast.Constant) and key.value == needed for key in keys)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_no_module_but_the_gate_connects_to_servers(file: Path) -> None:
+    assert [*outside_the_gate(str(file.relative_to(ROOT)), file.read_text())] == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import requests",
+        "from urllib.request import urlopen",
+        "import socket",
+        "from http.client import HTTPSConnection",
+        "import smtplib",
+        "from httpx import AsyncClient",
+        "import httpx as h",
+        "import httpx\nhttp = httpx.AsyncClient()",
+        "import httpx2\nmake = partial(httpx2.AsyncClient, timeout=5)",
+        "import httpx\nhttpx.get('http://h')",
+        "import httpx\nclient_type = httpx.Client",
+        "import httpx\nclass Mine(httpx.AsyncClient): ...\nMine()",
+        "import asyncio\nasyncio.open_connection('h', 80)",
+        "loop.create_connection(None, 'h', 80)",
+        "AsyncOpenAI(base_url='http://h')",
+        "def new(**options): return AsyncAnthropic(**options)",
+        "sse_client('http://h')",
+        "import aiohttp",
+    ],
+)
+def test_a_client_that_bypasses_the_gate_would_be_found(code: str) -> None:
+    assert [*outside_the_gate("activities/tool/new.py", code)]
+
+
+def test_only_its_own_module_and_pin_make_the_catalog_of_a_run() -> None:
+    """From then on it is derived, by methods that keep the provenance of its manifests."""
+    making = {"RunCatalog(": set[str](), "RunCatalog.of(": set[str](), "RunCatalog.of_files(": set[str]()}
+    for file in FILES:
+        for call, files in making.items():
+            if call in file.read_text().replace("class RunCatalog(", ""):
+                files.add(str(file.relative_to(ROOT)))
+    assert making == {
+        "RunCatalog(": {"resources/run_catalog.py"},
+        "RunCatalog.of(": {"activities/pin.py"},
+        "RunCatalog.of_files(": {"starter/operations/agent_tools.py", "starter/operations/doctor.py"},
+    }
+
+
+def test_a_worker_leaves_the_event_loops_own_threads_to_look_ups_of_names() -> None:
+    """A server of names that is slow must not delay Secrets, encryption and redaction."""
+    for file in FILES:
+        if file.relative_to(ROOT).parts[0] in ("activities", "journal", "observability", "temporal", "worker.py"):
+            assert "to_thread(" not in file.read_text(), file
+            assert "run_in_executor(None" not in file.read_text(), file

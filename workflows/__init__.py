@@ -1,1 +1,1 @@
-"""The workflows: deterministic code that decides who speaks next, and calls activities for everything else."""
+"""The workflows: deterministic code that chooses the next speaker, and calls activities for everything else."""

@@ -1,4 +1,4 @@
-"""The workflow types ``agent``, ``model`` and ``tool``: one turn of an agent, of a model by itself, or of a tool."""
+"""The workflow types ``agent``, ``model`` and ``tool``: one turn of an agent, a model call, or a tool call."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from ..contracts.errors import CallRejected
-from ..contracts.inputs import AgentState, State
+from ..contracts.inputs import AgentState, State, ToolState
 from ..contracts.plan import AgentPlan, ToolPlan, ToolTarget
 from ..contracts.requests import UseToolRequest
 from ..contracts.turn import Thread, TurnResult
@@ -19,7 +19,7 @@ from .state.stopping import ActivityFailed, ActivityInterrupted, NotAllowed
 
 
 class ToolTurn:
-    """Uses one tool once; its result is the answer."""
+    """Calls a tool once; its result is the answer."""
 
     next_turn = None
 
@@ -31,9 +31,9 @@ class ToolTurn:
         self.so_far = TurnResult(head=thread.head, turns=0)
 
     @property
-    def state(self) -> State:
-        """There is none: a run with one activity never continues as new."""
-        raise AssertionError("the turn of a tool does not continue as new")
+    def state(self) -> ToolState:
+        """Empty: the run keeps the decision that the call waits for."""
+        return ToolState(kind="tool")
 
     async def execute(self) -> TurnResult:
         """The tool's result as the message of the turn."""
@@ -46,6 +46,7 @@ class ToolTurn:
         use = ToolUse(tool, request, self._run, self._children)
         turn = TurnResult(head=thread.head)
         try:
+            await self._run.ready(continues=True)
             used = await use.attempt(plan.name)
             turn = turn.saying(used.head, used.message)
         except (ActivityInterrupted, asyncio.CancelledError):
@@ -58,13 +59,11 @@ class ToolTurn:
 
 
 def single_turn(
-    plan: AgentPlan | ToolTarget, thread: Thread, run: RunState, children: ChildWorkflows, state: State | None = None
+    plan: AgentPlan | ToolTarget, turn: MemberTurn, run: RunState, children: ChildWorkflows
 ) -> AgentTurn | ToolTurn:
-    """The turn at its beginning, or where the ``state`` of the run before this one has left it."""
+    """The turn at its beginning, or as restored from the state of the previous run."""
     if isinstance(plan, ToolTarget):
-        return ToolTurn(plan, thread, run, children)
-    assert state is None or isinstance(state, AgentState)
-    turn = MemberTurn(plan.name, number=1, of=1, thread=thread, index=0, state=state)
+        return ToolTurn(plan, turn.thread, run, children)
     return AgentTurn(plan, TeamContext(plan.name, run, children), turn)
 
 
@@ -73,13 +72,20 @@ class AgentWorkflow(TurnWorkflow):
     """The workflow type ``agent`` (ARK: agent execution)."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnOutput:
+    async def run(self, *payloads: JsonValue) -> TurnOutput:
         return await self.execute()
 
     def new_turn(self, state: State | None) -> RunningTurn:
         plan = self.pinned.plan
         assert isinstance(plan, AgentPlan | ToolTarget)
-        return single_turn(plan, self.pinned.thread, self.run_state, self.children, state)
+        turn = MemberTurn(
+            name=plan.name,
+            number=self.run_input.turn or 1,
+            of=self.run_input.turns if self.run_input.turn else 1,
+            thread=self.pinned.thread,
+            state=state if isinstance(state, AgentState) else None,
+        )
+        return single_turn(plan, turn, self.run_state, self.children)
 
 
 @workflow.defn(name="model")
@@ -87,14 +93,14 @@ class ModelWorkflow(AgentWorkflow):
     """The workflow type ``model``: a model without prompt and tools (ARK: queries, targets)."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnOutput:
+    async def run(self, *payloads: JsonValue) -> TurnOutput:
         return await self.execute()
 
 
 @workflow.defn(name="tool")
 class ToolWorkflow(AgentWorkflow):
-    """The workflow type ``tool``: one use of a tool, with the input as its arguments (ARK: queries, targets)."""
+    """The workflow type ``tool``: one tool call, with the input as its arguments (ARK: queries, targets)."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnOutput:
+    async def run(self, *payloads: JsonValue) -> TurnOutput:
         return await self.execute()

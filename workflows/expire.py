@@ -1,4 +1,4 @@
-"""The workflow type ``expire``: waits until the ttl of the query above is over, and deletes what the query has left."""
+"""The workflow type ``expire``: waits for the ttl of its parent query, then deletes the query's data."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -14,27 +14,27 @@ from .calls.children import expire
 
 @workflow.defn(name="expire")
 class ExpireWorkflow:
-    """Deletes the run that has started it. Whoever cancels it keeps what that run has left."""
+    """Deletes the data of the run that started it. Canceling it keeps the data."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> ExpireResult:
-        return await _run(given)
+    async def run(self, *payloads: JsonValue) -> ExpireResult:
+        return await _run(payloads)
 
 
 @workflow.defn(name="expire", versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
 class VersionedExpireWorkflow:
-    """The same for workers that have a version: it may wait for months, and keeps no version waiting."""
+    """The same for versioned workers: it may wait for months, and must not block the removal of a version."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> ExpireResult:
-        return await _run(given)
+    async def run(self, *payloads: JsonValue) -> ExpireResult:
+        return await _run(payloads)
 
 
-async def _run(given: Sequence[JsonValue]) -> ExpireResult:
-    """The run to delete is the parent, as Temporal knows it: an input can't name another one."""
-    above = workflow.info().parent
-    if above is None:
+async def _run(payloads: Sequence[JsonValue]) -> ExpireResult:
+    """The run to delete is the parent according to Temporal: an input can't name another one."""
+    parent = workflow.info().parent
+    if parent is None:
         raise InvalidInput("only a query starts this workflow, at its end")
-    wanted = ExpireInput.model_validate(given[0] if given else None)
-    await workflow.sleep(timedelta(seconds=wanted.seconds), summary="ttl")
-    return await expire(ExpireRequest(workflow_id=above.workflow_id, run_id=above.run_id))
+    ttl = ExpireInput.model_validate(payloads[0] if payloads else None)
+    await workflow.sleep(timedelta(seconds=ttl.seconds), summary="ttl")
+    return await expire(ExpireRequest(workflow_id=parent.workflow_id, run_id=parent.run_id))

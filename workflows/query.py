@@ -1,6 +1,6 @@
-"""The workflow type ``query``: puts a question to its targets, and joins their answers.
+"""The workflow type ``query``: sends a question to its targets and joins their answers.
 
-Several targets, and teams, answer in child workflows; a single agent, model or tool takes its turn in the query's run.
+Several targets, and teams, run as child workflows; a single agent, model or tool takes its turn in the query's run.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pydantic import JsonValue
 from temporalio import workflow
 
-from ..contracts.control_messages import TerminateRequest
+from ..contracts.control_messages import SteerRequest, TerminateRequest
 from ..contracts.errors import Cause, Failure, QueryTimeout
 from ..contracts.inputs import AgentState, Continuation, QueryInput, QueryState, TurnInput
 from ..contracts.message import Head, Message, RowRange
@@ -20,10 +20,12 @@ from ..contracts.status import Status, query_status, truncated_for_status
 from ..contracts.text import truncate
 from ..contracts.turn import Thread, TurnResult
 from ..resources.base import JsonObject
+from ..resources.query import named_targets
 from .agent import ToolTurn, single_turn
 from .calls import effects, traces
 from .calls.children import ChildWorkflows, start_expiry
 from .discussion.agent_turn import AgentTurn
+from .discussion.member_turn import MemberTurn
 from .run.base import BaseWorkflow
 from .run.turn import for_client, pin_request
 from .state.constants import MAX_CONCURRENT_CHILDREN
@@ -32,19 +34,17 @@ from .state.stopping import (
     ActivityFailed,
     ActivityInterrupted,
     ContinueAsNew,
-    continue_as_new,
     run_in_scope,
-    take_up_cancellation,
     uncancelled,
     wait_all,
 )
 
 MAX_ERROR_BYTES = 1_000
-"""Bytes of an error that a conversation keeps as the answer of the target that has failed."""
+"""Bytes of an error that is stored in a conversation as the answer of a failed target."""
 
 
 class QueryMemory:
-    """The conversation of a query; without a plan for one, nothing is read and nothing is kept."""
+    """Reads and stores the conversation that a query continues; does nothing if it continues none."""
 
     def __init__(self, run: RunState) -> None:
         self._run = run
@@ -53,19 +53,19 @@ class QueryMemory:
         self._lost: str | None = None
 
     def begin(self, pinned: Pinned) -> None:
-        """Stores the plan. In a conversation of the journal, the question has its place already."""
+        """Stores the plan. In a conversation of the journal, ``pin`` has appended the question already."""
         assert isinstance(pinned.plan, QueryPlan)
         self._plan = pinned.plan.conversation
         if self._plan and not self._plan.remote:
             self.recalled = RecallResult(thread=pinned.thread, before=pinned.before or Head())
 
     def restore(self, plan: QueryPlan, recalled: RecallResult | None) -> None:
-        """Restores what the previous run has read."""
+        """Restores the result of ``recall`` in the previous run."""
         self._plan = plan.conversation
         self.recalled = recalled
 
     async def recall(self, thread: Thread) -> Thread:
-        """The thread after the earlier messages. Raises ActivityFailed if they can't be read, and must be."""
+        """The thread after the earlier messages. Raises ActivityFailed if they can't be read and must be."""
         if self._plan and not self.recalled:
             try:
                 self.recalled = await effects.recall(self._run, RecallRequest(thread=thread, conversation=self._plan))
@@ -78,19 +78,19 @@ class QueryMemory:
 
     @property
     def question(self) -> Head:
-        """The place of the question in the conversation; the empty one where it was not put there."""
+        """The place of the question in the conversation; an empty head if it is not there."""
         return self.recalled.thread.head if self.recalled else Head()
 
     async def remember(self, items: Iterable[ConversationItem], catalog: str) -> None:
-        """Adds items to the conversation, even while the run is being cancelled."""
+        """Appends items to the conversation, even during cancellation."""
         if not (self._plan and self.recalled):
             return
-        asked = RowRange(after=self.recalled.before, to=self.question)
+        question = RowRange(after=self.recalled.before, to=self.question)
         request = RememberRequest(
             conversation=self._plan,
             catalog=catalog,
             before=self.recalled.before,
-            items=(asked, *items),
+            items=(question, *items),
             known=self.recalled.known,
         )
         try:
@@ -100,10 +100,10 @@ class QueryMemory:
             workflow.logger.warning("%s", self._lost)
 
     def in_status(self, status: Status) -> Status:
-        """The status with the conversation, and with what went wrong without failing the query."""
+        """The status with the conversation, and with problems that did not fail the query."""
         if not self._plan:
             return status
-        own = (each for each in (self.recalled and self.recalled.notice, self._lost) if each)
+        own = (notice for notice in (self.recalled and self.recalled.notice, self._lost) if notice)
         notices = (*(status.notices or ()), *own)
         return status.in_conversation(self._plan.id).with_notices(notices)
 
@@ -111,9 +111,9 @@ class QueryMemory:
 def said_by_targets(
     targets: Iterable[TargetPlan], answers: Mapping[int, TurnResult], question: Head
 ) -> Iterable[ConversationItem]:
-    """What each target has added after the question, in the order of the targets, with their errors as answers.
+    """The messages of all targets after the question, in the order of the targets, with their errors as answers.
 
-    What a tool answers is no part of a conversation. (ARK: queries, memory)
+    Results of tools are not part of a conversation. (ARK: queries, memory)
     """
     for index, target in enumerate(targets):
         turn = answers.get(index)
@@ -126,12 +126,12 @@ def said_by_targets(
 
 
 def error_message(error: str, name: str | None = None) -> Message:
-    """An error as the answer that a conversation keeps."""
+    """An error as an answer in a conversation."""
     return Message(role="assistant", content=f"Error: {truncate(error, MAX_ERROR_BYTES)}", name=name)
 
 
 class Deadline:
-    """The time ``at`` which a query is over; None without a timeout."""
+    """The time ``at`` which a query times out; None without a timeout."""
 
     def __init__(self, run: RunState) -> None:
         self._run = run
@@ -140,22 +140,22 @@ class Deadline:
         self._causes: dict[str, Cause] = {}
 
     def begin(self, timeout: float | None, at: datetime | None = None) -> None:
-        """The timeout in seconds begins now, or in a run that continues another ends ``at`` the time that is known."""
+        """Starts the timeout in seconds; a run that continues another passes the deadline as ``at``."""
         self._timeout = timeout or 0.0
         self.at = at if timeout is None or at else workflow.now() + timedelta(seconds=timeout)
 
     @property
     def left(self) -> timedelta | None:
-        """The time until then; None without a timeout."""
+        """The remaining time; None without a timeout."""
         return max(timedelta(), self.at - workflow.now()) if self.at else None
 
     async def look_for_causes(self, runs: Sequence[str]) -> None:
-        """Looks up the latest failures in the runs that the timeout ends; afterwards they can't be found."""
+        """Reads the latest failures of the runs that the timeout cancels; closed runs no longer show them."""
         if runs:
             self._causes = await effects.last_failures(self._run, tuple(runs))
 
     def failure(self, run: str | None = None) -> Failure | None:
-        """The failure of a target that answered in ``run``, or of the query, if the timeout has ended it."""
+        """The failure of the target in ``run``, or of the query; None if the query has not timed out."""
         if self._run.stop.reason != "timeout":
             return None
         cause = self._causes.get(run) if run else next(iter(self._causes.values()), None)
@@ -167,7 +167,7 @@ class Deadline:
 
 
 class QueryTurn:
-    """The turn of the only target; it has not ``begun`` where a query has none, or has not come to it."""
+    """The turn of a query's only target; ``begun`` is False before it, and for queries that take no turn."""
 
     def __init__(self, run: RunState, children: ChildWorkflows) -> None:
         self._run = run
@@ -182,7 +182,7 @@ class QueryTurn:
 
     @property
     def state(self) -> AgentState | None:
-        """The state from which the next run resumes the turn, which is never a tool's."""
+        """The state from which the next run resumes the turn of an agent; None for a tool, which needs none."""
         return self._turn.state if isinstance(self._turn, AgentTurn) else None
 
     def restore(self, state: AgentState | None) -> None:
@@ -190,14 +190,15 @@ class QueryTurn:
         self._restored = state
 
     async def take(self, plan: AgentPlan | ToolTarget, thread: Thread) -> TurnResult:
-        """The result of the turn, under the budget of its agent, if that has one."""
+        """Runs the turn, within the budget of its agent if there is one."""
         own = thread.under(plan.speaker) if isinstance(plan, AgentPlan) and plan.budget and thread.account else thread
-        self._turn = single_turn(plan, own, self._run, self._children, self._restored)
+        place = MemberTurn(plan.name, number=1, of=1, thread=own, state=self._restored)
+        self._turn = single_turn(plan, place, self._run, self._children)
         turn = await self._turn.execute()
         return turn.of_run(self._run.stop.note)
 
     def in_status(self, status: Status) -> Status:
-        """The status of the query while it takes the turn, with the turn's result so far."""
+        """The status of the query during its turn, with the turn's result so far."""
         if not self._turn:
             return status
         return status.in_turn(self._turn.so_far).with_runs(self._children.running)
@@ -205,39 +206,38 @@ class QueryTurn:
 
 @workflow.defn(name="query")
 class QueryWorkflow(BaseWorkflow[QueryInput]):
-    """Asks all targets at once and closes with their status (ARK: queries)."""
+    """Runs all targets concurrently and closes with their status (ARK: queries)."""
 
     input_type = QueryInput
 
     @workflow.init
-    def __init__(self, *given: JsonValue) -> None:
-        super().__init__(*given)
+    def __init__(self, *payloads: JsonValue) -> None:
+        super().__init__(*payloads)
         self.plan = QueryPlan(kind="query", targets=())
         self.answers: dict[int, TurnResult] = {}
         self.turn = QueryTurn(self.run_state, self.children)
         self.shown = 0
         self.deadline = Deadline(self.run_state)
         self.failure: Failure | None = None
-        self.unasked: Head | None = None
+        self.unread: Head | None = None
+        self.late: tuple[SteerRequest, ...] = ()
         self.memory = QueryMemory(self.run_state)
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> Status | JsonObject:
+    async def run(self, *payloads: JsonValue) -> Status | JsonObject:
         try:
             await self._begin_and_ask()
             await self._join_messages_to_answer()
             await self._remember()
         except ContinueAsNew:
-            await self.settle()
-            traces.end_trace(self.run_state)
-            take_up_cancellation(self.run_state.stop)
-            continue_as_new(self.given.continued_with(self.continuation(self._state())))
+            await self.continue_as_new()
         except ActivityFailed as failed:
             self.failure = failed.failure
         self.ended_at = workflow.now()
+        await start_expiry(self.plan.ttl)
+        self.late = self.take_unread()
         status = self._status()
         self.run_state.details.show_status(status)
-        await start_expiry(self.plan.ttl)
         traces.end_trace(self.run_state, status)
         self.close(status, result := for_client(status, self._pinned))
         return result
@@ -245,13 +245,13 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
     async def _begin_and_ask(self) -> None:
         stop = self.run_state.stop
         try:
-            if self.given.carried:
-                self._restore_answers(self.given.carried)
+            if self.run_input.carried:
+                self._restore_answers(self.run_input.carried)
             else:
-                self.begin(await run_in_scope(stop, effects.pin(self.run_state, pin_request(self.given))))
+                self.begin(await run_in_scope(stop, effects.pin(self.run_state, pin_request(self.run_input))))
             await run_in_scope(stop, self._recall_and_ask(), self.deadline.left, self._look_for_causes)
         except (ActivityInterrupted, asyncio.CancelledError):
-            workflow.logger.info("stopped before any target was asked")
+            workflow.logger.info("stopped before any target was started")
         except ActivityFailed as failed:
             self.failure = failed.failure
 
@@ -266,8 +266,8 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             self.run_state.stop.request("canceled", TerminateRequest(reason="spec.cancel is true", now=True))
             raise ActivityInterrupted
 
-    def _state(self) -> QueryState:
-        """What the next run needs."""
+    def state(self) -> QueryState:
+        """The state for the next run."""
         return QueryState(
             kind="query",
             answers=self.answers,
@@ -291,9 +291,11 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         await self._ask_all(await self.memory.recall(self.pinned.thread))
 
     async def _ask_all(self, thread: Thread) -> None:
-        """Waits for every target; a failure with failFast, or the end of the query, cancels those still running. A long
-        run asks no further target, waits for those that are asked, and continues as new."""
-        waiting = [each for each in enumerate(self.plan.targets) if each[0] not in self.answers]
+        """Waits for all targets. A failure with failFast, or the end of the query, cancels those still running.
+
+        A long run starts no further target, waits for the running ones, and continues as new.
+        """
+        waiting = [(index, target) for index, target in enumerate(self.plan.targets) if index not in self.answers]
         tasks = [asyncio.create_task(self._ask(index, target, thread)) for index, target in waiting]
         await wait_all(tasks, self._gives_up)
         for task in tasks:
@@ -308,37 +310,55 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         self.answers[index] = truncated_for_status(self.plan, turn)
 
     async def _ask_child(self, index: int, target: TargetPlan, thread: Thread) -> TurnResult:
-        given = TurnInput.model_validate({target.type: target.name, "namespace": target.namespace, "thread": thread})
-        return await self.children.execute(target.workflow, given, _place(index), thread.head, continues=True)
+        turn_input = TurnInput.model_validate(
+            {target.type: target.name, "namespace": target.namespace, "thread": thread}
+        )
+        return await self.children.execute(target.workflow, turn_input, _place(index), thread.head, continues=True)
 
     async def _join_messages_to_answer(self) -> None:
-        """Messages that came too late for any target join the conversation of the last one; if no target was asked, or
-        no manifest was found, they begin a conversation of their own."""
+        """Appends messages that came too late for any target to the conversation of the last one.
+
+        If no target was started, they begin a conversation of their own.
+        """
         unread = await self.close_inbox()
         index = max(self.answers, default=None)
         if index is None and unread:
-            self.unasked = await self.join(unread, self.memory.question)
+            self.unread = await self.join(unread, self.memory.question)
         elif index is not None:
             head = await self.join(unread, self.answers[index].head)
             self.answers[index] = self.answers[index].at(head)
 
     async def _remember(self) -> None:
-        """Adds the messages of the query to the conversation that it continues, also if the query has failed."""
+        """Appends the messages of the query to the conversation that it continues, even if the query failed."""
         if self._pinned is None:
             return
         said = [*said_by_targets(self.plan.targets, self.answers, self.memory.question)]
-        if self.unasked:
-            said.append(RowRange(after=self.memory.question, to=self.unasked))
+        if self.unread:
+            said.append(RowRange(after=self.memory.question, to=self.unread))
         if self.failure:
             said.append(error_message(self.failure.message))
         await self.memory.remember(said, self.pinned.thread.catalog)
 
+    def _named_targets(self) -> Iterable[TargetPlan]:
+        """The targets that a query names which was refused, or stopped before it had a plan."""
+        refusal = self.failure.refusal if self.failure else None
+        targets = refusal.targets if refusal else ()
+        namespace = "default"
+        if not isinstance(self._run_input, ActivityFailed):
+            own = self._run_input
+            namespace = own.namespace
+            targets = targets or named_targets(own.name, own.namespace, own.spec, own.resources)
+        for target in targets:
+            yield TargetPlan(
+                type=target.type, name=target.name, namespace=target.namespace or namespace, workflow=target.type
+            )
+
     def _run_of(self, index: int, target: TargetPlan) -> str:
-        """The id of the run in which a target answers."""
+        """The id of the run of a target."""
         return workflow.info().workflow_id if target.turn else self.children.id_of(_place(index), target.name)
 
     def _gives_up(self) -> bool:
-        """Whether an answer ends the query. With thousands of targets, not each answer is shown by itself."""
+        """Whether a failed target ends the query. With thousands of targets, current details are updated in batches."""
         if len(self.answers) - self.shown > len(self.plan.targets) // MAX_CONCURRENT_CHILDREN:
             self.shown = len(self.answers)
             self.run_state.details.show_status(self._status())
@@ -359,11 +379,13 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         runs = [self._run_of(index, target) for index, target in enumerate(self.plan.targets)]
         owner = f"Query/{self.plan.namespace}/{self.plan.name}"
         plan = self.plan.under(self.run_state.decisions.raised(owner, self.plan.budget))
+        if self.ended_at and not self._pinned:
+            plan = plan.with_targets(self._named_targets())
         status = query_status(plan, self.answers, times, reason=stop.reason, note=stop.note, failure=failure, runs=runs)
-        notices = self._pinned.notices if self._pinned else ()
+        notices = (*self._pinned.notices, *self._pinned.ineffective) if self._pinned else ()
         status = self.memory.in_status(status.with_notices(notices))
         status = status if self.answers else self.turn.in_status(status)
-        return status if self.ended_at else self.run_state.with_requests(status)
+        return status.with_unread(self.late) if self.ended_at else self.run_state.with_requests(status)
 
 
 def _place(index: int) -> str:

@@ -22,12 +22,15 @@ STRATEGIES = (
     ParallelWorkflow,
     DebateWorkflow,
 )
-"""One for each strategy of ``resources``; a test compares them."""
+"""The workflow types of the strategies in ``resources/strategies.py``; a test compares them."""
 
 WORKFLOWS = (QueryWorkflow, AgentWorkflow, ModelWorkflow, ToolWorkflow, ExpireWorkflow, *STRATEGIES)
 
-VERSIONED_WORKFLOWS = (*(each for each in WORKFLOWS if each is not ExpireWorkflow), VersionedExpireWorkflow)
-"""The same for a worker that has a version."""
+VERSIONED_WORKFLOWS = (
+    *(workflow_class for workflow_class in WORKFLOWS if workflow_class is not ExpireWorkflow),
+    VersionedExpireWorkflow,
+)
+"""The workflow types for versioned workers."""
 
 WORKFLOW_FAILURES = (pydantic.ValidationError, pydantic_core.PydanticSerializationError, BatonError)
-"""Exceptions that fail a run. Any other is a bug in Baton: the run waits until the code is corrected."""
+"""Exceptions that fail a run. Any other exception is a bug, which fails the workflow task until a fix is deployed."""

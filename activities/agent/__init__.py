@@ -1,1 +1,1 @@
-"""Agents that are executed elsewhere: by an ExecutionEngine, or by an A2AServer."""
+"""Remote agents: executed by an ExecutionEngine or an A2AServer."""

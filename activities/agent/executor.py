@@ -1,13 +1,14 @@
-"""The protocol of what executes agents elsewhere: what the activity ``execute_agent`` needs of it."""
+"""The protocol of executors of remote agents, and the rules for their requests."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import httpx
 
 from ...contracts.errors import AgentFailed, AgentUnavailable, InvalidManifest
 from ...contracts.message import Message, RemoteTask
+from ...journal.leases import Lease
 from ...resources.agent import Agent
 from ...resources.base import JsonObject
 from ...resources.memory import Memory
@@ -15,7 +16,7 @@ from ...resources.values import check_url
 from ..context.call_record import CallRecord
 from ..context.lookup import Executor
 from ..context.value_resolver import ValueResolver, headers_of
-from ..runtime.outbound import BodyLimits, Origin, Outbound
+from ..runtime.outbound import BodyLimits, Destination, Origin, Outbound
 from ..tool.tool import ToolDefinition
 
 
@@ -23,8 +24,8 @@ from ..tool.tool import ToolDefinition
 class Execution:
     """One execution of an agent.
 
-    ``messages`` are the conversation and, at last, what the agent is asked; ``previous`` is the place of the agent's
-    last message in this conversation, and ``since`` the messages after it. ``record`` keeps notes for a next attempt.
+    ``messages`` are the conversation and, as the last one, the question; ``previous`` has the remote ids of the agent's
+    last message in this conversation, ``since`` the messages after it. ``record`` passes data to the next attempt.
     """
 
     agent: Agent
@@ -40,29 +41,33 @@ class Execution:
 
 
 class AgentExecutor(Protocol):
-    """Executes agents by one kind of manifest. One instance serves all agents of a worker.
+    """Executes the agents of one kind of manifest. One instance serves all agents of a worker.
 
-    It resolves addresses and keys at the time of use, and translates every failure into an error of
-    ``contracts.errors``: which one decides whether Temporal tries again.
+    It resolves addresses and keys when they are used, and translates every failure into an error of
+    ``contracts.errors``, which decides whether Temporal retries.
     """
 
-    async def execute(self, execution: Execution, on_text: Callable[[str], None]) -> list[Message]:
-        """The agent's messages, of which the last is its answer; ``on_text`` gets its text as it is written."""
+    async def execute(self, lease: Lease, execution: Execution, on_text: Callable[[str], None]) -> list[Message]:
+        """The agent's messages, of which the last is its answer; ``on_text`` is called with its text in chunks.
+
+        The caller holds the call's ``lease``: right before a request that must not be sent twice, the executor awaits
+        ``Lease.send_once``.
+        """
         ...
 
-    async def cancel(self, execution: Execution) -> bool:
-        """Cancels what an execution that is given up has left open, if that can be done; whether the server was asked.
+    async def cancel(self, execution: Execution, *, was_sent: bool) -> bool:
+        """Cancels the remote task of a canceled execution, if possible. Returns whether it sent a request.
 
-        ``execution`` has no messages.
+        ``execution`` has no messages. ``was_sent``: its request may have reached the server.
         """
         ...
 
     async def describe(self, executor: Executor, values: ValueResolver) -> str | None:
-        """What the server says that its agent can do; None if it does not say that."""
+        """The server's description of its agent; None if it has none."""
         ...
 
     async def check(self, executor: Executor, values: ValueResolver) -> str:
-        """Checks without an execution that the server answers, and returns what it says of itself."""
+        """Checks the server without an execution, and returns a description of it."""
         ...
 
     async def close(self) -> None:
@@ -71,24 +76,19 @@ class AgentExecutor(Protocol):
 
 
 MAX_BYTES = 8_000_000
-"""Bytes of an answer, or of one event of a stream."""
+"""Bytes of a response, or of one event of a stream."""
 
 MAX_OBJECTS = 10_000
-"""Opening braces and brackets in them: many small values take far longer to read than one long text."""
+"""Opening braces and brackets in a response or an event: many small values are much slower to parse than one text."""
 
 CONNECT_SECONDS = 10.0
 
 
-def outbound_of(executor: Executor | Memory, url: str, values: ValueResolver, *, private: bool = False) -> Outbound:
-    """The rules for requests to a server at ``url``, and to others that it names, as in an agent card.
-
-    These may be in the worker's own network only if they are ``private``; the server itself may, unless its manifest is
-    an inline one.
-    """
+def outbound_to(server: Destination) -> Outbound:
+    """The rules for requests to a server, and to other servers that it names, as in an agent card."""
     return Outbound(
         BodyLimits(MAX_BYTES, MAX_OBJECTS),
-        guarded=not private,
-        trusted=None if values.is_guarded(executor) else Origin.of(url),
+        destination=server,
         exceeded=AgentFailed,
         refused=AgentFailed,
         unreachable=AgentUnavailable,
@@ -96,18 +96,22 @@ def outbound_of(executor: Executor | Memory, url: str, values: ValueResolver, *,
 
 
 class CurrentHeaders(httpx.Auth):
-    """The headers of a server's manifest in each request; after a 401 they are read anew, as a token may have expired.
+    """Adds the headers of a manifest to requests to its server. After a 401 they are read again: a token may expire.
 
-    A request that was refused so had no effect, and is sent again once if a header has changed.
+    A request with a 401 had no effect, and is sent once more if a header has changed.
     """
 
-    def __init__(self, executor: Executor, values: ValueResolver, headers: dict[str, str]) -> None:
+    def __init__(self, executor: Executor, values: ValueResolver, server: Destination, headers: dict[str, str]) -> None:
         self._executor = executor
         self._values = values
+        self._server = server
         self._headers = headers
 
     async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
-        """Sends the request, and sends it again where that can help."""
+        """Sends the request, and repeats it after a 401 if a header has changed. Other servers get no headers."""
+        if Origin.of(str(request.url)) != self._server.origin:
+            yield request
+            return
         sent = self._headers
         request.headers.update(sent)
         response = yield request
@@ -119,11 +123,12 @@ class CurrentHeaders(httpx.Auth):
             yield request
 
 
-def endpoint_of(executor: Executor | Memory, values: ValueResolver) -> tuple[str, dict[str, str]]:
-    """The address of a server, without a slash at its end, and the headers of requests to it, by their names."""
-    url = (values.resolve(executor.spec.address, executor) or "").rstrip("/")
+def endpoint_of(executor: Executor | Memory, values: ValueResolver) -> tuple[Destination, dict[str, str]]:
+    """The server of a manifest, without a trailing slash, and the headers of requests to it, by name."""
+    server = values.server_of(executor)
     try:
-        check_url(url)
+        check_url(server.url if server else "")
     except ValueError as error:
         raise InvalidManifest(f"{executor.id}: its address {error}") from None
-    return url, dict(headers_of(executor, executor.spec.headers, values))
+    assert server
+    return replace(server, url=server.url.rstrip("/")), dict(headers_of(executor, executor.spec.headers, values))

@@ -1,4 +1,4 @@
-"""The calls of a worker to models, tools and agents: each behind a circuit breaker, metered, and with its span."""
+"""The calls of a worker to models, tools and agents, with circuit breakers, metrics and spans."""
 
 import asyncio
 import contextlib
@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from ...contracts.errors import BatonError, CircuitOpen
 from ...contracts.message import TokenUsage
+from ...journal.leases import Lease
 from ...observability import metrics
 from ...observability.metrics import OTHER, CallKind, metered
 from ...resources.a2a_server import A2AServer
@@ -21,19 +22,19 @@ from ...resources.manifest import CircuitBreaker, Manifest
 from ...resources.mcp_server import MCPServer
 from ...resources.model import Model
 from ...resources.tool import Tool
-from .value_resolver import ValueResolver, address_of
+from .value_resolver import ValueResolver
 
 PROBE_SECONDS = 5.0
-"""How long a call waits in its activity for the one that tries; then it waits in its workflow."""
+"""How long a call waits in its activity for the probe's result; after that it waits in its workflow."""
 
 MAX_CIRCUITS = 1_000
-"""Circuits that a worker remembers. Beyond that it forgets those that are closed."""
+"""Circuits in a worker's memory. Beyond this number it drops the closed ones."""
 
 log = logging.getLogger("baton")
 
 
 class Circuit:
-    """The circuit of one server: closed, open until a time, or half open while one call, the probe, tries.
+    """The circuit breaker of one server: closed, open until a time, or half open while one call, the probe, runs.
 
     ``labels`` are those of its metrics.
     """
@@ -48,41 +49,42 @@ class Circuit:
         self._why = ""
         self._open_until: float | None = None
         self._probe: asyncio.Event | None = None
-        metrics.CIRCUITS_OPENED.record(0, **labels)  # a counter that begins with 1 tells Prometheus of no increase
+        metrics.CIRCUITS_OPENED.record(0, **labels)  # Prometheus sees no increase in a counter that starts at 1
         metrics.CIRCUITS_OPEN.record(0, **labels)
 
     @property
     def is_closed(self) -> bool:
-        """Whether every call may begin."""
+        """Whether all calls are admitted."""
         return self._open_until is None
 
     @property
     def state(self) -> str:
-        """What it is, for people: the text has no words of the server, which may hold what is secret."""
+        """The state for display. It has no text from the server, which may contain secrets."""
         if self._open_until is None:
             return "closed"
         return "half open" if self._probe or self._left <= 0 else f"open for another {self._left:.0f} s"
 
     @contextlib.asynccontextmanager
     async def call(self) -> AsyncIterator[None]:
-        """Makes a call in the block; its failures count if they are the server's. Raises CircuitOpen if it is open."""
-        probe = await self._admitted()
+        """Runs a call in the block, and counts its failure if it is an outage of the server. Raises CircuitOpen."""
+        probe = await self._admit()
         try:
             yield
         except BatonError as error:
-            self._ended(probe, error if error.outage else None)
+            self._record(probe, error if error.outage else None)
             raise
         except BaseException:
-            self._leave(probe)
+            self._release(probe)
             raise
-        self._ended(probe, None)
+        self._record(probe, None)
 
     @property
     def _left(self) -> float:
+        """Seconds until the next probe."""
         return (self._open_until or 0) - time.monotonic()
 
-    async def _admitted(self) -> asyncio.Event | None:
-        """None for a call while it is closed, the event of the probe for the one that tries."""
+    async def _admit(self) -> asyncio.Event | None:
+        """The event that ends the probe if this call is the probe; None for a call while the circuit is closed."""
         while self._open_until is not None:
             if self._left > 0:
                 raise self._refusal(self._left)
@@ -100,42 +102,42 @@ class Circuit:
         text = f"the circuit breaker of {self.name} is open: {self._why}"
         return CircuitOpen(text, {"wait": left} if self._rule.on_open == "wait" else {})
 
-    def _ended(self, probe: asyncio.Event | None, failed: BatonError | None) -> None:
-        if failed and (probe or self._open_until is None):
-            self._failed(failed, again=probe is not None)
-        elif probe and not failed:
+    def _record(self, probe: asyncio.Event | None, outage: BatonError | None) -> None:
+        if outage and (probe or self._open_until is None):
+            self._record_outage(outage, again=probe is not None)
+        elif probe and not outage:
             self._open_until = None
             self._failed_at.clear()
             metrics.CIRCUITS_OPEN.record(-1, **self._labels)
             log.warning("the circuit breaker of %s is closed", self.name)
-        self._leave(probe)
+        self._release(probe)
 
-    def _failed(self, failed: BatonError, *, again: bool) -> None:
+    def _record_outage(self, outage: BatonError, *, again: bool) -> None:
         now = time.monotonic()
         self._failed_at.append(now)
-        many = len(self._failed_at) == self._rule.failures and now - self._failed_at[0] <= self._window
-        if again or many:
+        is_over_limit = len(self._failed_at) == self._rule.failures and now - self._failed_at[0] <= self._window
+        if again or is_over_limit:
             metrics.CIRCUITS_OPENED.record(1, **self._labels)
             metrics.CIRCUITS_OPEN.record(float(self.is_closed), **self._labels)
             self._open_until = now + self._open_for
-            self._why = failed.message
+            self._why = outage.message
             what = "again" if again else f"after {self._rule.failures} failures within {self._rule.window}"
-            log.warning("the circuit breaker of %s is open %s: %s", self.name, what, failed.message)
+            log.warning("the circuit breaker of %s is open %s: %s", self.name, what, outage.message)
 
-    def _leave(self, probe: asyncio.Event | None) -> None:
+    def _release(self, probe: asyncio.Event | None) -> None:
         if probe:
             self._probe = None
             probe.set()
 
 
 class Call:
-    """A call that is being made, with the name that it has in metrics."""
+    """A running call, with its labels in metrics."""
 
     def __init__(self, kind: CallKind, name: str) -> None:
         self._labels = {"kind": kind, "name": name}
 
     def used(self, usage: TokenUsage | None) -> None:
-        """Counts the tokens of its answer, and what they have cost."""
+        """Counts the tokens of the answer, and their cost."""
         if usage:
             metrics.TOKENS.record(usage.prompt_tokens, **self._labels, direction="prompt")
             metrics.TOKENS.record(usage.completion_tokens, **self._labels, direction="completion")
@@ -144,10 +146,10 @@ class Call:
 
 
 class Calls:
-    """The calls of a worker. ``own`` are its manifests: only what they name has a name of its own in metrics."""
+    """The calls of a worker. ``own`` are its manifests: metrics name only what they define, to bound the labels."""
 
     def __init__(self, own: Catalog | None = None) -> None:
-        # By whether a manifest is inline, what it says, and its address: an inline one shares no circuit with others.
+        # By whether the manifest is inline, its content, and its address: inline ones share no circuit with others.
         self._circuits: dict[tuple[bool, str, str], Circuit] = {}
         self.know(own or Catalog())
 
@@ -157,13 +159,14 @@ class Calls:
         return {circuit.name: circuit.state for circuit in self._circuits.values() if not circuit.is_closed}
 
     def know(self, own: Catalog) -> None:
-        """Takes other manifests as the worker's."""
+        """Replaces the worker's manifests."""
         self._own = own
-        self._models = {each.model_reference().name for each in own.manifests if isinstance(each, Agent)}
+        self._models = {agent.model_reference().name for agent in own.manifests if isinstance(agent, Agent)}
 
     @contextlib.asynccontextmanager
     async def make(
         self,
+        lease: Lease,
         kind: CallKind,
         manifest: Manifest | None,
         values: ValueResolver,
@@ -171,11 +174,12 @@ class Calls:
         server: Manifest | None = None,
         span: AbstractContextManager[None] | None = None,
     ) -> AsyncIterator[Call]:
-        """Makes a call in the block to what a manifest describes, or to what is called ``name`` and has none.
+        """Runs a call in the block: to the target of a manifest, or to ``name`` if it has no manifest.
 
-        The circuit breaker is that of its ``server``, if it has one. Raises CircuitOpen: then the call is not metered
-        and has no ``span``.
+        The caller holds the call's ``lease``, and the call is not answered yet. The circuit breaker is that of
+        ``server``, by default of the manifest. Raises CircuitOpen: then the call is not metered and has no ``span``.
         """
+        assert not lease.is_answered
         label = self._label(manifest, values) if manifest else self._name(kind, name)
         circuit = self._circuit(server or manifest, values, label)
         async with circuit.call() if circuit else nullcontext():
@@ -186,8 +190,8 @@ class Calls:
         rule = breaker_of(manifest)
         if manifest is None or rule is None:
             return None
-        address = values.resolve(address_of(manifest), manifest) or ""
-        key = values.catalog.is_inline(manifest.id), manifest.model_dump_json(exclude_unset=True), address
+        address = values.resolve(manifest.address, manifest) or ""
+        key = not values.catalog.provenance_of(manifest).is_own, manifest.model_dump_json(exclude_unset=True), address
         if key not in self._circuits:
             if len(self._circuits) >= MAX_CIRCUITS:
                 self._circuits = {key: circuit for key, circuit in self._circuits.items() if not circuit.is_closed}
@@ -195,21 +199,21 @@ class Calls:
         return self._circuits[key]
 
     def _label(self, manifest: Manifest, values: ValueResolver) -> str:
-        """The name of a manifest of the worker; of a tool that a server lists, the name of its server."""
-        if values.catalog.is_inline(manifest.id):
+        """The name of a manifest of the worker; for a tool that a server lists, the name of the server."""
+        if not values.catalog.provenance_of(manifest).is_own:
             return OTHER
-        found = self._own.find(Reference((), (manifest.kind,), manifest.namespace, manifest.name))
-        return found.name if found else OTHER
+        own = self._own.find(Reference((), (manifest.kind,), manifest.namespace, manifest.name))
+        return own.name if own else OTHER
 
     def _name(self, kind: CallKind, name: str) -> str:
-        """The name of a built-in tool, or of a model on the environment's server that an own agent uses."""
+        """The name of a built-in tool, or of a model without a manifest that one of the worker's agents uses."""
         if kind == "tool":
             return name
         return name if name in self._models else OTHER
 
 
 def breaker_of(manifest: Manifest | None) -> CircuitBreaker | None:
-    """The circuit breaker that a manifest has."""
+    """The circuit breaker of a manifest, if it has one."""
     if isinstance(manifest, Model | Tool | MCPServer | A2AServer | ExecutionEngine):
         return manifest.spec.circuit_breaker
     return None

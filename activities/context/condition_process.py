@@ -1,14 +1,14 @@
-"""Evaluates a condition in a bounded process, which loads here all that it needs."""
+"""Evaluates a condition in a bounded process. This module imports everything that the process needs."""
 
-import cel  # noqa: F401  # loaded before the process can open no file any more
+import cel  # noqa: F401  # loaded before the process loses access to files
 from pydantic import JsonValue
 
 from ...resources.conditions import evaluate
 
 
-def evaluate_given(given: JsonValue) -> bool:
-    """Whether an expression is true of facts: ``given`` is a list of both. Raises ValueError."""
-    assert isinstance(given, list)
-    expression, facts = given
+def evaluate_request(request: JsonValue) -> bool:
+    """Whether an expression is true; ``request`` is ``[expression, facts]``. Raises ValueError."""
+    assert isinstance(request, list)
+    expression, facts = request
     assert isinstance(facts, dict)
     return evaluate(str(expression), facts)

@@ -1,4 +1,4 @@
-"""The context window: which messages of a conversation a model gets to read, and in which order."""
+"""The context window: which messages of a conversation are sent to a model, and in which order."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,8 +7,8 @@ from ...contracts.text import BYTES_PER_TOKEN
 from ...journal.rows import Row
 from ...resources.manifest import ContextWindow
 
-SUMMARY = "Summary of what was said before:"
-"""The heading under which a model reads a summary."""
+SUMMARY = "Summary of the earlier conversation:"
+"""The first line of a message with a summary."""
 
 
 def model_messages(
@@ -17,8 +17,8 @@ def model_messages(
     """The messages of one model call: system prompt, history, question, then the turn's own messages.
 
     ``rows`` is the conversation, at least as far back as the ``window`` reaches. Its rows up to depth ``begun`` are the
-    history, without the question; the window keeps a part of it. Later rows are the turn's own. What was said before
-    the question belongs to other queries of the conversation. (ARK: agent execution, local execution)
+    history, without the question; the window selects a part of it. Later rows are the turn's own. Rows before the
+    question belong to earlier queries of the conversation. (ARK: agent execution, local execution)
     """
     system = [Message(role="system", content=prompt)] if prompt else []
     summary, history = history_within(rows, question.id, begun, window)
@@ -35,18 +35,18 @@ def past_rows(rows: Sequence[Row], question: str, begun: int) -> list[Row]:
 def history_within(
     rows: Sequence[Row], question: str, begun: int, window: ContextWindow | None
 ) -> tuple[list[Message], list[Row]]:
-    """The newest summary as a model reads it, if the window says so and there is one, and the history that it keeps."""
+    """The newest summary as a message, if the window summarizes and there is one, and the selected history."""
     if window is None or not window.summarize:
         return [], apply_window(past_rows(rows, question, begun), window)
     summary, history = summarized(rows, question, begun)
-    read = [Message(role="user", content=f"{SUMMARY}\n{summary.message.content}")] if summary else []
-    return read, unsummarized(history, window)
+    messages = [Message(role="user", content=f"{SUMMARY}\n{summary.message.content}")] if summary else []
+    return messages, unsummarized(history, window)
 
 
 def unsummarized(history: Sequence[Row], window: ContextWindow) -> list[Row]:
-    """What is read of a history after the newest summary.
+    """The part of a history after the newest summary that is sent to the model.
 
-    All of it, unless it is so long that a summary is to be made: then the latest messages, those that would follow it.
+    All of it, unless it exceeds the limit for a new summary: then only the latest messages, as after that summary.
     """
     if _size(history, window) <= window.summary_limit * BYTES_PER_TOKEN:
         return [*history]
@@ -54,14 +54,14 @@ def unsummarized(history: Sequence[Row], window: ContextWindow) -> list[Row]:
 
 
 def summarized(rows: Sequence[Row], question: str, begun: int) -> tuple[Row | None, list[Row]]:
-    """The newest summary, if there is one, and the history after what it sums up."""
+    """The newest summary, if there is one, and the history after the rows that it summarizes."""
     summary = next((row for row in reversed(rows) if row.message.summarizes is not None), None)
     depth = (summary.message.summarizes if summary else None) or 0
     return summary, [row for row in past_rows(rows, question, begun) if row.depth > depth]
 
 
 def summary_end() -> Callable[[Row], bool]:
-    """A function that tells, row by row from the last one back, where the rows begin that no summary sums up."""
+    """A predicate for reading backwards: whether all rows before this one are summarized."""
     depth: int | None = None
 
     def enough(row: Row) -> bool:
@@ -73,7 +73,7 @@ def summary_end() -> Callable[[Row], bool]:
 
 
 def window_end(question: str, begun: int, window: ContextWindow | None) -> Callable[[Row], bool]:
-    """A function that tells, row by row from the last one back, whether the window keeps nothing before that row."""
+    """A predicate for reading backwards: whether the window selects no row before this one."""
     if window and window.summarize:
         return summary_end()
     if window is None or window.keep_first:
@@ -91,24 +91,24 @@ def window_end(question: str, begun: int, window: ContextWindow | None) -> Calla
 
 
 def apply_window(rows: Sequence[Row], window: ContextWindow | None) -> list[Row]:
-    """The part of a history that a window keeps. A tool's results stay together with the message that called it."""
+    """The part of a history that a window selects. A tool's results are never separated from the call's message."""
     if window is None:
         return [*rows]
     units = _units(rows)
     first = _first(units, window.keep_first)
-    kept: list[list[Row]] = []
+    latest: list[list[Row]] = []
     used = sum(_size(unit, window) for unit in units[:first])
     limit = _limit(window)
     for unit in reversed(units[first:]):
         used += _size(unit, window)
         if used > limit:
             break
-        kept.append(unit)
-    return [row for unit in (*units[:first], *reversed(kept)) for row in unit]
+        latest.append(unit)
+    return [row for unit in (*units[:first], *reversed(latest)) for row in unit]
 
 
 def _units(rows: Sequence[Row]) -> list[list[Row]]:
-    """The rows in groups that are kept or left out as a whole."""
+    """The rows in groups that are selected or omitted as a whole."""
     units: list[list[Row]] = []
     for row in rows:
         if row.message.role == "tool" and units:
@@ -119,10 +119,11 @@ def _units(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def _first(units: list[list[Row]], messages: int) -> int:
-    """How many units hold the first messages."""
-    count = held = 0
-    while held < messages and count < len(units):
-        held += len(units[count])
+    """The number of units that contain the first ``messages`` messages."""
+    count = 0
+    covered = 0
+    while covered < messages and count < len(units):
+        covered += len(units[count])
         count += 1
     return count
 

@@ -1,4 +1,4 @@
-"""Looks resources up in the catalog of a run; what is missing raises UnknownResource."""
+"""Looks up resources in the catalog of a run, and raises UnknownResource if one is missing."""
 
 import asyncio
 import logging
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from ...contracts.errors import UnknownResource
 from ...journal.manifest_store import ManifestStore
-from ...resources.a2a_server import A2AServer, A2AServerSpec
+from ...resources.a2a_server import A2AServer, A2AServerSpec, AnnotatedA2AServer
 from ...resources.agent import Agent
 from ...resources.base import PREALPHA, Reference
 from ...resources.catalog import Catalog, Resource, catalog_of
@@ -17,17 +17,18 @@ from ...resources.stored import Key, StoredManifest
 from ...resources.team import Team
 from ...resources.tool import Tool
 from ...resources.values import ValueSource
+from ...temporal.threads import COMPUTING
 
 
 def find(catalog: Catalog, reference: Reference) -> Resource:
-    """The resource that a reference names."""
-    if found := catalog.find(reference):
-        return found
+    """The resource of a reference."""
+    if resource := catalog.find(reference):
+        return resource
     raise UnknownResource(f"{reference} is known neither to the run nor to its worker")
 
 
 def find_optional(catalog: Catalog, reference: Reference) -> Resource | None:
-    """The same; None where the reference is optional and names nothing."""
+    """The resource of a reference; None if the reference is optional and there is no such resource."""
     return catalog.find(reference) if reference.optional else find(catalog, reference)
 
 
@@ -49,29 +50,29 @@ Executor = ExecutionEngine | A2AServer
 
 
 def find_executor(agent: Agent, catalog: Catalog) -> Executor | None:
-    """The manifest of what executes an agent; None if its model is asked here.
+    """The manifest of an agent's executor; None for an agent that Baton executes itself.
 
-    An A2AServer that has no manifest is made from the address in the agent's annotations (ARK: agent execution, A2A).
+    An A2AServer without a manifest is created from the address in the agent's annotations (ARK: agent execution, A2A).
     """
     reference = agent.executor()
-    found = find_optional(catalog, reference) if reference else None
-    if isinstance(found, Executor) or not agent.is_remote:
-        return found if isinstance(found, Executor) else None
+    executor = find_optional(catalog, reference) if reference else None
+    if isinstance(executor, Executor) or not agent.is_remote:
+        return executor if isinstance(executor, Executor) else None
     if agent.a2a_address is None:
-        raise UnknownResource(f"{agent.id} is executed elsewhere, and nothing says where")
+        raise UnknownResource(f"{agent.id} is a remote agent, but has no executor and no address")
     name = reference.name if reference else agent.name
     metadata = Metadata(name=name, namespace=agent.namespace)
     spec = A2AServerSpec(address=ValueSource(value=agent.a2a_address))
-    return A2AServer(api_version=PREALPHA, metadata=metadata, spec=spec)
+    return AnnotatedA2AServer(api_version=PREALPHA, metadata=metadata, spec=spec, agent_id=agent.id)
 
 
 _log = logging.getLogger(__name__)
 
 
 class OwnManifests:
-    """``folder`` are the manifests that a worker was started with; they win over those of the ``store``.
+    """A worker's manifests: those of its ``folder``, which take precedence, and those of the ``store``.
 
-    ``changed`` is told of both together whenever the store has changed.
+    ``changed`` is called with the merged catalog whenever the store has changed.
     """
 
     def __init__(self, folder: Catalog, store: ManifestStore, changed: Callable[[Catalog], None]) -> None:
@@ -85,9 +86,9 @@ class OwnManifests:
         self._reading = asyncio.Lock()
 
     async def catalog(self) -> Catalog:
-        """All of them as they are now: what was applied before this call is there.
+        """The current manifests, including everything that was applied before this call.
 
-        It costs one short statement. What has changed is read only then. Raises JournalUnavailable and JournalLost.
+        Costs one short SQL statement; only changes are read. Raises JournalUnavailable and JournalLost.
         """
         revision = await self._store.revision()
         if revision > self._revision:
@@ -97,38 +98,38 @@ class OwnManifests:
         return self._catalog
 
     async def _read(self) -> None:
-        found = await self._store.changed_since(self._revision)
-        stored = await asyncio.to_thread(_parsed, found)  # thousands of manifests take seconds
-        gone = {each.key for each in found} - stored.keys()
-        known = {key: each for key, each in self._stored.items() if key not in gone} | stored
-        self._catalog = await asyncio.to_thread(_together, self.folder, known.values())
-        self._stored = known
-        self._revision = max(each.revision for each in found)
-        _log.info("the store has revision %s, with %s", self._revision, catalog_of(known.values()).summary)
-        self._tell_hidden()
+        changes = await self._store.changed_since(self._revision)
+        stored = await COMPUTING.run(_parsed, changes)  # thousands of manifests take seconds
+        deleted = {manifest.key for manifest in changes} - stored.keys()
+        merged = {key: resource for key, resource in self._stored.items() if key not in deleted} | stored
+        self._catalog = await COMPUTING.run(_merged, self.folder, merged.values())
+        self._stored = merged
+        self._revision = max(manifest.revision for manifest in changes)
+        _log.info("the store has revision %s, with %s", self._revision, catalog_of(merged.values()).summary)
+        self._warn_of_hidden()
         self._changed(self._catalog)
 
-    def _tell_hidden(self) -> None:
-        """Says once of each manifest of the store that the folder's is used in its place."""
-        both = {each.id for each in self._stored.values() if self.folder.by_id(each.id)}
+    def _warn_of_hidden(self) -> None:
+        """Logs once for every stored manifest that one of the folder takes precedence."""
+        both = {resource.id for resource in self._stored.values() if self.folder.by_id(resource.id)}
         for name in sorted(both - self._hidden):
-            _log.warning("%s is in the store and among the files of this worker, which uses that of its files", name)
+            _log.warning("%s is in the store and in this worker's files: the worker uses the one in its files", name)
         self._hidden |= both
 
 
-def _parsed(found: Iterable[StoredManifest]) -> dict[Key, Resource]:
-    """The manifests that are not deleted. One that this version of Baton can't read is left out, with a warning."""
+def _parsed(manifests: Iterable[StoredManifest]) -> dict[Key, Resource]:
+    """The manifests that are not deleted. One that this version of Baton can't parse is skipped with a warning."""
     parsed = dict[Key, Resource]()
-    for each in found:
+    for manifest in manifests:
         try:
-            if resource := each.resource():
-                parsed[each.key] = resource
+            if resource := manifest.resource():
+                parsed[manifest.key] = resource
         except ValueError as error:
-            _log.warning("the stored manifest %s is left out: %s", each.place, error)
+            _log.warning("the stored manifest %s is skipped: %s", manifest.place, error)
     return parsed
 
 
-def _together(folder: Catalog, stored: Iterable[Resource]) -> Catalog:
-    both = folder.overlaid_on(catalog_of(stored))
-    both.by_id("")  # makes its index, here in a thread
-    return both
+def _merged(folder: Catalog, stored: Iterable[Resource]) -> Catalog:
+    catalog = folder.overlaid_on(catalog_of(stored))
+    catalog.by_id("")  # builds the index while in a thread
+    return catalog

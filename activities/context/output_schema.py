@@ -1,4 +1,4 @@
-"""Structured output: tells a model the JSON Schema of its answer, and checks the answer against it."""
+"""Structured output: adds the JSON Schema of the answer to the prompt, and validates the answer."""
 
 import json
 import re
@@ -6,81 +6,84 @@ from collections.abc import Iterable
 
 from pydantic import JsonValue
 
-from ...contracts.errors import MAX_ERROR_TEXT
+from ...contracts.errors import MAX_ERROR_TEXT, SchemaNotChecked
 from ...contracts.message import Message
 from ...contracts.text import parse_json, truncate
 from ...resources.agent import Agent
 from ...resources.base import JsonObject
 from ...resources.model import Model
-from ..runtime.bounded_process import BoundedFunction, LimitExceeded
+from ..runtime.bounded_process import BoundedFunction, EvaluationFailed, LimitExceeded
 from .schema_process import errors_of
 
-# References to other schemas are never fetched. Patterns are matched by `regex`, which knows such as ``\p{L}``.
-
-
-# Schemas come from manifests and servers, and values from models: both may be made so that checking takes for ever.
+# Schemas come from manifests and servers, values from models. Both are untrusted: a validation may never end.
 
 SECONDS = 1.0
-"""The time of one check in a process."""
+"""The time limit of one validation in a process."""
 
 QUICK_PAIRS = 10_000
-"""Values in the schema times values in what is checked, up to which a check takes less than 20 ms."""
+"""Values in the schema times parts of the value, up to which a validation takes less than 20 ms."""
 
 QUICK_LENGTH = 20_000
-"""Characters of the texts in them."""
+"""Characters of all strings in both, up to which a validation takes less than 20 ms."""
 
 UNBOUNDED = frozenset(
     {"$ref", "$dynamicRef", "pattern", "patternProperties", "uniqueItems", "unevaluatedItems", "unevaluatedProperties"}
 )
-"""Keywords without which each part of a schema is applied to each part of a value once at most."""
+"""Keywords with which a part of a schema may be applied to a part of a value more than once."""
 
 _check = BoundedFunction(f"{__package__}.schema_process:errors_of", seconds=SECONDS)
 
 
 async def schema_errors(value: JsonValue, schema: JsonObject) -> list[str]:
-    """The errors, each with its JSON path. References to other schemas are never fetched."""
+    """The validation errors with their JSON paths. References to other schemas are never fetched.
+
+    Raises SchemaNotChecked if this worker can't validate it at all.
+    """
     if _is_quick(value, schema):
         return errors_of([value, schema])
     try:
-        found = await _check.call([value, schema])
+        errors = await _check.call([value, schema])
     except LimitExceeded as exceeded:
-        return [f"$: can't be checked against its schema: {exceeded}"]
+        return [f"$: can't be validated: {exceeded}"]
+    except EvaluationFailed as failed:
+        raise SchemaNotChecked(f"a value can't be validated against its schema: {failed}") from None
     except ValueError:
         return ["$: is nested too deeply"]
-    return [str(each) for each in found] if isinstance(found, list) else []
+    return [str(error) for error in errors] if isinstance(errors, list) else []
 
 
 def _is_quick(value: JsonValue, schema: JsonObject) -> bool:
-    values, texts, _ = _size(value)
-    schemas, words, keywords = _size(schema)
-    return values * schemas <= QUICK_PAIRS and texts + words <= QUICK_LENGTH and not keywords & UNBOUNDED
+    parts, length, _ = _size(value)
+    schema_parts, schema_length, keywords = _size(schema)
+    is_small = parts * schema_parts <= QUICK_PAIRS and length + schema_length <= QUICK_LENGTH
+    return is_small and not keywords & UNBOUNDED
 
 
 def _size(value: JsonValue) -> tuple[int, int, set[str]]:
-    """How many values there are in one, the characters of all texts, and the names of all properties.
+    """The number of parts of a value, the characters of all strings, and the names of all properties.
 
-    Counting ends where there are too many.
+    Counting stops beyond the limits.
     """
-    waiting = [value]
+    pending = [value]
     count = 0
     length = 0
     names: set[str] = set()
-    while waiting and count <= QUICK_PAIRS and length <= QUICK_LENGTH:
-        each = waiting.pop()
+    while pending and count <= QUICK_PAIRS and length <= QUICK_LENGTH:
+        part = pending.pop()
         count += 1
-        if isinstance(each, str):
-            length += len(each)
-        elif isinstance(each, dict):
-            names.update(each)
-            length += sum(map(len, each))
-            waiting.extend(each.values())
-        elif isinstance(each, list):
-            waiting.extend(each)
+        if isinstance(part, str):
+            length += len(part)
+        elif isinstance(part, dict):
+            names.update(part)
+            length += sum(map(len, part))
+            pending.extend(part.values())
+        elif isinstance(part, list):
+            pending.extend(part)
     return count, length, names
 
 
 FENCED = re.compile(r"```(?:json)?\s(.*)```", re.DOTALL | re.IGNORECASE)
-"""JSON in a fenced code block, as models like to write it. Greedy: the JSON may contain such a block itself."""
+"""JSON in a fenced code block, as many models write it. Greedy: the JSON may itself contain such a block."""
 
 
 def output_schema(speaker: Agent | Model) -> JsonObject | None:
@@ -89,10 +92,10 @@ def output_schema(speaker: Agent | Model) -> JsonObject | None:
 
 
 def with_schema(messages: Iterable[Message], schema: JsonObject | None) -> list[Message]:
-    """The messages with the schema in the system prompt: not every server passes a response format on to its model."""
+    """The messages with the schema in the system prompt: some servers don't forward a response format to the model."""
     if schema is None:
         return [*messages]
-    instruction = f"Give your final answer as JSON alone, which fits this JSON Schema:\n{json.dumps(schema)}"
+    instruction = f"Give your final answer only as JSON that matches this JSON Schema:\n{json.dumps(schema)}"
     first, *others = messages
     if first.role != "system":
         return [Message(role="system", content=instruction), first, *others]
@@ -100,25 +103,35 @@ def with_schema(messages: Iterable[Message], schema: JsonObject | None) -> list[
 
 
 async def normalized(answer: Message, schema: JsonObject | None) -> Message:
-    """A final answer that fits, reduced to the JSON in it; any other message unchanged."""
-    if schema is None or answer.tool_calls or await output_error(answer, schema):
+    """A valid final answer, reduced to its JSON; any other message unchanged.
+
+    So is one that can't be validated: it is written to the journal first, as it is charged.
+    """
+    try:
+        is_valid = await output_error(answer, schema) is None
+    except SchemaNotChecked:
+        is_valid = False
+    if schema is None or answer.tool_calls or not is_valid:
         return answer
     return answer.with_content(_parse(answer.content)[0])
 
 
 async def output_error(answer: Message, schema: JsonObject | None) -> str | None:
-    """What is wrong with a final answer, such as ``is not JSON: …``; None if it fits, or calls tools instead."""
+    """Why a final answer is invalid, such as ``is not JSON: …``; None if it is valid, or calls tools instead.
+
+    Raises SchemaNotChecked.
+    """
     if schema is None or answer.tool_calls:
         return None
     try:
         errors = await schema_errors(_parse(answer.content)[1], schema)
     except ValueError as error:
         return f"is not JSON: {error}"
-    return truncate(f"doesn't fit its schema: {'; '.join(errors)}", MAX_ERROR_TEXT) if errors else None
+    return truncate(f"doesn't match its schema: {'; '.join(errors)}", MAX_ERROR_TEXT) if errors else None
 
 
 def _parse(text: str) -> tuple[str, JsonValue]:
-    """The JSON in a text, alone or in a fenced block, and its value. Raises ValueError where there is none."""
+    """The JSON in a text, plain or in a fenced block, and its value. Raises ValueError if there is none."""
     block = FENCED.search(text)
     try:
         return text.strip(), _value(text)

@@ -1,6 +1,6 @@
-"""Checks a value against a JSON Schema, and describes each error: in a bounded process, or at once if that is quick.
+"""Validates a value against a JSON Schema: in a bounded process, or in the worker if that is quick.
 
-References to other schemas are never fetched. Patterns are matched by `regex`, which knows such as ``\\p{L}``.
+References to other schemas are never fetched. Patterns are matched by `regex`, which supports classes like ``\\p{L}``.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,32 +17,32 @@ LONGEST = 300
 """Characters of one error."""
 
 MAX_ERRORS = 50
-"""Errors that are described."""
+"""Errors that are reported."""
 
 Errors = Iterator[ValidationError]
 Keyword = Callable[[Validator, Any, Any, Any], Errors | None]
-"""The function of the library for a keyword: validator, the keyword's value, the value to check, the schema."""
+"""jsonschema's function for a keyword: validator, the keyword's value, the value to validate, the schema."""
 
 
-def errors_of(given: JsonValue) -> list[str]:
-    """The errors of a value against a schema, each with its JSON path; ``given`` is a list of both."""
-    assert isinstance(given, list)
-    value, schema = given
+def errors_of(request: JsonValue) -> list[str]:
+    """The validation errors with their JSON paths; ``request`` is ``[value, schema]``."""
+    assert isinstance(request, list)
+    value, schema = request
     errors = _Validator(schema, registry=Registry()).iter_errors(value)
     try:
         return sorted({f"{error.json_path}: {_short(error.message)}" for error in islice(errors, MAX_ERRORS)})
     except regex.error as error:
-        return [f"$: can't be checked: a pattern in its schema is not a regular expression: {error}"]
+        return [f"$: can't be validated: a pattern in its schema is not a regular expression: {error}"]
     except RecursionError:
         return ["$: is nested too deeply"]
     except MemoryError:
         raise
-    except Exception as error:  # the library's, for values that it does not expect, such as very large numbers
-        return [f"$: can't be checked: {_short(str(error) or type(error).__name__)}"]
+    except Exception as error:  # jsonschema's, for unexpected values such as very large numbers
+        return [f"$: can't be validated: {_short(str(error) or type(error).__name__)}"]
 
 
 def _short(text: str) -> str:
-    """A long text without its middle: the value stands at the beginning, and what is wrong with it at the end."""
+    """A long text without its middle: it begins with the value and ends with the reason."""
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} … {text[-LONGEST // 2 :]}"
 
 
@@ -53,17 +53,17 @@ def _pattern(validator: Validator, pattern: str, value: Any, _schema: Any) -> Er
 
 def _pattern_properties(validator: Any, patterns: Mapping[str, Any], value: Any, _schema: Any) -> Errors:
     for pattern, schema in patterns.items() if validator.is_type(value, "object") else ():
-        for name, each in value.items():
+        for name, part in value.items():
             if regex.search(pattern, name):
-                yield from validator.descend(each, schema, path=name, schema_path=pattern)
+                yield from validator.descend(part, schema, path=name, schema_path=pattern)
 
 
 def _additional_properties(validator: Validator, additional: Any, value: Any, schema: Any) -> Errors | None:
-    """The library's own check, of the properties that no pattern names: it matches patterns by `re`."""
+    """jsonschema's own check, for the properties that match no pattern: it would match patterns with `re`."""
     patterns = schema.get("patternProperties", ())
     if patterns and validator.is_type(value, "object"):
-        value = {name: each for name, each in value.items() if not any(regex.search(p, name) for p in patterns)}
-    rest = {key: each for key, each in schema.items() if key != "patternProperties"}
+        value = {name: part for name, part in value.items() if not any(regex.search(p, name) for p in patterns)}
+    rest = {key: keyword for key, keyword in schema.items() if key != "patternProperties"}
     return _KEYWORDS["additionalProperties"](validator, additional, value, rest)
 
 

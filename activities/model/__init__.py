@@ -1,1 +1,1 @@
-"""Models: the protocol that a provider of models implements, the table of providers, and each provider's own code."""
+"""Models: the protocol of model providers, the table of providers, and their implementations."""

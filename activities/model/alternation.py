@@ -1,7 +1,7 @@
-"""Puts a conversation into the form of APIs in which ``user`` and ``assistant`` take turns, and the user begins.
+"""Converts a conversation for APIs in which ``user`` and ``assistant`` messages alternate, starting with the user.
 
-The model's own messages are the assistant's. What others have said becomes the user's, under their names: such an API
-knows two speakers, and a model takes the assistant's last message for the beginning of its own answer.
+The model's own messages become assistant messages, those of other speakers user messages with their names: such an API
+has only two speakers, and a model would continue a last message of the assistant.
 """
 
 from collections.abc import Sequence
@@ -14,18 +14,18 @@ from ...resources.base import JsonObject
 from .provider import ModelRequest
 
 OPENING = "(The conversation so far:)"
-"""The user's first words where the conversation begins with the model's own message."""
+"""The first user message of a conversation that begins with the model's own message."""
 
 PROMPT = "(It is your turn again.)"
-"""The user's last words where the conversation ends with the model's own message."""
+"""The last user message of a conversation that ends with the model's own message."""
 
 NO_RESULT = "(no result)"
-"""The result of a tool call that has none in the conversation: such an API wants one for each call."""
+"""The result of a tool call without one in the conversation: such an API requires one for every call."""
 
 
 @dataclass(frozen=True)
 class CallBlock:
-    """A tool call of the model. Its id counts the calls of the conversation: servers differ in the ids they take."""
+    """A tool call of the model. Its id is numbered, as servers differ in the ids that they accept."""
 
     id: str
     name: str
@@ -34,7 +34,7 @@ class CallBlock:
 
 @dataclass(frozen=True)
 class ResultBlock:
-    """The result of the tool call with that id."""
+    """The result of the tool call with this id."""
 
     id: str
     text: str
@@ -44,19 +44,19 @@ Block = str | CallBlock | ResultBlock
 
 
 class Entry(NamedTuple):
-    """One message in that form; the results of tools come first in it."""
+    """One message of such an API; tool results are its first blocks."""
 
     role: Literal["user", "assistant"]
     blocks: list[Block]
 
 
 def system_prompt(messages: Sequence[Message]) -> str:
-    """The texts of all messages of the role ``system``."""
-    return "\n\n".join(each.content for each in messages if each.role == "system" and each.content.strip())
+    """The joined texts of all messages with the role ``system``."""
+    return "\n\n".join(message.content for message in messages if message.role == "system" and message.content.strip())
 
 
 def alternating(request: ModelRequest) -> list[Entry]:
-    """The conversation without its system prompt, in turns of user and assistant."""
+    """The conversation without its system prompt, as alternating messages of user and assistant."""
     turns = _Turns(request)
     for message in request.messages:
         turns.add(message)
@@ -64,7 +64,7 @@ def alternating(request: ModelRequest) -> list[Entry]:
 
 
 class _Turns:
-    """The entries so far, and the tool calls in the last one that have no result yet, with their original ids."""
+    """Collects entries, and the tool calls of the last one that have no result yet, with their original ids."""
 
     def __init__(self, request: ModelRequest) -> None:
         self._request = request
@@ -88,7 +88,7 @@ class _Turns:
                 self._add_call(call, caller)
 
     def complete(self) -> list[Entry]:
-        """The entries. They begin and end with one of the user."""
+        """The entries, of which the first and the last are the user's."""
         self._close_calls()
         if not self._entries or self._entries[-1].role == "assistant":
             self._say("user", PROMPT)
@@ -97,7 +97,7 @@ class _Turns:
         return self._entries
 
     def _add_call(self, call: ToolCall, caller: str | None) -> None:
-        """A tool call as a block; of another ``caller``, or where the model has no tools, as a text."""
+        """Adds a tool call as a block; as text if it is of another ``caller``, or if the model has no tools."""
         if caller is not None:
             self._say("user", f"# {caller} calls {call.name}: {call.arguments}")
             return
@@ -107,9 +107,9 @@ class _Turns:
         self._put("assistant", use)
 
     def _add_result(self, message: Message) -> None:
-        for place, (call_id, use) in enumerate(self._open):
+        for index, (call_id, use) in enumerate(self._open):
             if call_id == message.tool_call_id:
-                self._open.pop(place)
+                self._open.pop(index)
                 self._put("user", ResultBlock(use.id, message.content or NO_RESULT))
                 return
         self._say("user", f"# Result of {message.name}:\n{message.content}")
@@ -127,12 +127,12 @@ class _Turns:
         if not self._entries or self._entries[-1].role != role:
             self._entries.append(Entry(role, []))
         blocks = self._entries[-1].blocks
-        results = sum(isinstance(each, ResultBlock) for each in blocks)
+        results = sum(isinstance(existing, ResultBlock) for existing in blocks)
         blocks.insert(results if isinstance(block, ResultBlock) else len(blocks), block)
 
 
 def _arguments(call: ToolCall) -> JsonObject:
-    """The arguments of a call; a text that is no JSON object, which no such API takes, as the only argument."""
+    """The arguments of a call. A text that is not a JSON object, which no such API accepts, becomes one argument."""
     try:
         value = parse_json(call.arguments or "{}")
     except ValueError:

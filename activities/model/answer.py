@@ -1,4 +1,4 @@
-"""Puts a model's answer together from the pieces in which any provider streams it, and says how it has ended."""
+"""Assembles a streamed answer of any provider, and determines how it ended."""
 
 import json
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from ...contracts.errors import AnswerTooLong, BrokenReply, ContentFiltered, ContextTooLong, EmptyReply
+from ...contracts.errors import AnswerTooLong, BatonError, BrokenReply, ContentFiltered, ContextTooLong, EmptyReply
 from ...contracts.message import CallExtra, Message, TokenUsage, ToolCall
 from ...contracts.text import parse_json
 from ...observability.spans import note_call, note_content
@@ -17,20 +17,20 @@ LONGEST_NAME = 64
 """Characters of a tool's name, and of a tool call's id."""
 
 MAX_TOOL_CALLS = 128
-"""Tool calls of one message that are executed; the rest is dropped."""
+"""Tool calls of one message that are executed; further ones are dropped."""
 
 LONGEST_EXTRA = 100_000
-"""Characters of what a server adds to a tool call; a longer one is dropped."""
+"""Characters of a server's extra content in a tool call; longer content is dropped."""
 
 MAX_ANSWER = 16_000_000
-"""Characters of one answer, its tool calls included. Reading ends there."""
+"""Characters of one answer, including its tool calls. A longer one raises AnswerTooLong."""
 
 End = Literal["complete", "length", "filtered", "context"]
-"""How an answer has ended: at its end, at its limit of tokens, by a content filter, or at the end of the context."""
+"""How an answer ended: normally, at its token limit, by a content filter, or at the end of the context window."""
 
 
 @dataclass
-class _GrowingCall:
+class _PartialCall:
     id: str = ""
     name: str = ""
     arguments: str = ""
@@ -38,19 +38,19 @@ class _GrowingCall:
 
 
 class StreamedAnswer:
-    """An answer that grows piece by piece; ``on_text`` gets each new piece of its text.
+    """An answer that is built from chunks; ``on_text`` is called with every chunk of text.
 
-    ``asked`` is the model that answers, with its server, if it may add something to its tool calls.
-    ``end`` stays None until the server says how the answer has ended.
+    ``source`` is the answering model and its server, if the server may add extra content to tool calls.
+    ``end`` is None until the server reports how the answer ended.
     """
 
-    def __init__(self, on_text: Callable[[str], None], asked: str = "") -> None:
+    def __init__(self, on_text: Callable[[str], None], source: str = "") -> None:
         self._on_text = on_text
-        self._asked = asked
+        self._source = source
         self._text: list[str] = []
         self._size = 0
-        self._calls: list[_GrowingCall] = []
-        self._latest: dict[int, _GrowingCall] = {}
+        self._calls: list[_PartialCall] = []
+        self._latest: dict[int, _PartialCall] = {}
         self.begun = False
         self.end: End | None = None
         self.model: str | None = None
@@ -58,17 +58,17 @@ class StreamedAnswer:
         self.usage = TokenUsage()
 
     def add_text(self, text: str) -> None:
-        """Adds a piece of text."""
+        """Adds a chunk of text."""
         self._grow(text)
         if text:
             self._text.append(text)
             self._on_text(text)
 
     def add_call(self, index: int, call_id: str | None = None, name: str = "", arguments: str = "") -> None:
-        """Adds a piece of the latest tool call with this index: its id, a part of its name, a part of its arguments.
+        """Adds a chunk of the latest tool call with this index: its id, a part of its name, a part of its arguments.
 
-        Another id with a name begins another call: some servers give all calls of an answer the same index, or none.
-        An id without a name does not: some servers give each piece of a call an id of its own.
+        Another id with a name starts a new call: some servers send the same index, or none, for all calls of an answer.
+        Another id without a name does not: some servers send a different id with every chunk of a call.
         """
         self._grow(name + arguments)
         if call := self._call_at(index, (call_id or "")[:LONGEST_NAME], name):
@@ -76,41 +76,45 @@ class StreamedAnswer:
             call.arguments += arguments
 
     def add_extra(self, index: int, extra: JsonObject) -> None:
-        """Adds what the server wants back with the latest tool call with this index."""
+        """Adds content that the server expects back with the latest tool call with this index."""
         text = json.dumps(extra, ensure_ascii=False)
         self._grow(text)
         if (call := self._latest.get(index)) and len(text) <= LONGEST_EXTRA:
             call.extra = text
 
-    def _call_at(self, index: int, call_id: str, name: str) -> _GrowingCall | None:
-        """The call that a piece belongs to; None for one that is dropped."""
+    def _call_at(self, index: int, call_id: str, name: str) -> _PartialCall | None:
+        """The call that a chunk belongs to; None if the call is dropped."""
         call = self._latest.get(index)
         if call is None or (name and call_id and call.id not in ("", call_id)):
             if len(self._calls) == MAX_TOOL_CALLS:
                 self._latest.pop(index, None)
                 return None
-            call = self._latest[index] = _GrowingCall()
+            call = self._latest[index] = _PartialCall()
             self._calls.append(call)
         call.id = call.id or call_id
         return call
 
     def message(self) -> Message:
-        """The whole answer.
+        """The complete answer.
 
-        Raises EmptyReply or BrokenReply where the stream held none, ContentFiltered, ContextTooLong, and AnswerTooLong
-        where the answer was cut at its limit of tokens and what is there is of no use.
+        Raises:
+            EmptyReply: the stream had no answer.
+            BrokenReply: the stream ended before the answer.
+            ContentFiltered: a content filter ended the answer.
+            ContextTooLong: the context window ended it.
+            AnswerTooLong: the token limit ended it before any text, or within a tool call.
         """
         if not self.begun:
-            raise EmptyReply("the model answered nothing at all")
+            raise EmptyReply("the model returned no answer")
         if self.end is None:
-            raise BrokenReply("the model's answer broke off before its end")
+            raise BrokenReply("the model's answer is incomplete: the stream ended early")
         if self.end == "filtered":
-            raise ContentFiltered("the model's server stopped the answer: its content filter, or the model, refused")
+            raise ContentFiltered("the answer was stopped by the server's content filter or refused by the model")
         if self.end == "context":
-            raise ContextTooLong("the conversation and its answer don't fit into the model's context")
-        calls = tuple(self._tool_call(call, place) for place, call in enumerate(self._calls))
+            raise ContextTooLong("the conversation and its answer exceed the model's context window")
+        calls = tuple(self._tool_call(call, number) for number, call in enumerate(self._calls))
         if self.end == "length" and not (all(map(_is_complete, calls)) if calls else self._text):
-            raise AnswerTooLong("the model's answer was cut at its limit of tokens: allow more, or ask for less")
+            raise AnswerTooLong("the model's answer was cut off at its token limit: raise max_tokens, or ask for less")
         message = Message(
             role="assistant",
             content="".join(self._text),
@@ -121,16 +125,22 @@ class StreamedAnswer:
         self._note(message)
         return message.without_defaults
 
-    def _tool_call(self, call: _GrowingCall, place: int) -> ToolCall:
-        extra = CallExtra(model=self._asked, content=call.extra) if call.extra else None
-        return ToolCall(id=call.id or f"call_{place}", name=call.name, arguments=call.arguments, extra=extra)
+    def failed(self, error: BatonError) -> BatonError:
+        """The error of the call, with what it has cost: an answer of which a part has arrived is paid for."""
+        error.unsent = error.unsent and not self.begun
+        error.usage = self.usage if self.end and self.usage.total_tokens else None
+        return error
+
+    def _tool_call(self, call: _PartialCall, number: int) -> ToolCall:
+        extra = CallExtra(model=self._source, content=call.extra) if call.extra else None
+        return ToolCall(id=call.id or f"call_{number}", name=call.name, arguments=call.arguments, extra=extra)
 
     def _note(self, message: Message) -> None:
-        """Tells the trace how the answer has ended, and what it is."""
+        """Adds the finish reason and the answer to the span."""
         complete = "tool_calls" if message.tool_calls else "stop"
         reason = "length" if self.end == "length" else complete
-        ended: JsonObject = {"gen_ai.response.finish_reasons": [reason]}
-        note_call(lambda: ended | ({"gen_ai.response.id": self.id} if self.id else {}))
+        attributes: JsonObject = {"gen_ai.response.finish_reasons": [reason]}
+        note_call(lambda: attributes | ({"gen_ai.response.id": self.id} if self.id else {}))
         note_content(partial(answer_content, message, reason))
 
     def _grow(self, piece: str) -> None:
@@ -149,7 +159,7 @@ def _is_complete(call: ToolCall) -> bool:
 
 
 def has_open_objects(schema: Any) -> bool:
-    """Whether an object may have properties that the schema does not name: no server can enforce such a schema."""
+    """Whether objects may have properties that the schema does not define: servers can't enforce such a schema."""
     if isinstance(schema, list):
         return any(map(has_open_objects, schema))
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""The provider for Anthropic's Messages API, and other servers that speak it."""
+"""The provider for Anthropic's Messages API and compatible servers."""
 
 import asyncio
 import json
@@ -24,10 +24,11 @@ from ...resources.base import JsonObject
 from ...resources.model import AnthropicConfig
 from ..context.metering import ChainedModel
 from ..context.value_resolver import ValueResolver, headers_of
+from ..runtime.outbound import Destination
 from .alternation import Block, CallBlock, ResultBlock, alternating, system_prompt
 from .answer import End, StreamedAnswer, has_open_objects
 from .call_attributes import parameter_attributes
-from .connection import NO_KEY, OUTBOUND, checked_url, environment_headers, properties_of
+from .connection import NO_KEY, checked_server, environment_headers, outbound_to, properties_of
 from .provider import CONNECT_TIMEOUT, ClientPool, ModelRequest, connection_error, error_of_status
 
 ANTHROPIC = "https://api.anthropic.com"
@@ -36,41 +37,40 @@ VERSION = "2023-06-01"
 
 @dataclass(frozen=True)
 class AnthropicEndpoint:
-    """A model on a server that speaks Anthropic's Messages API.
-
-    ``guarded``: the address must not lead into the worker's own network. ``inline``: the Model is an inline manifest,
-    and gets nothing that is the worker's own.
-    """
+    """A model on a server with Anthropic's Messages API; see ``Endpoint``."""
 
     model: str
-    base_url: str
+    server: Destination
     api_key: str = field(repr=False)
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     properties: tuple[tuple[str, JsonValue], ...] = ()
-    guarded: bool = False
-    inline: bool = False
+
+    @property
+    def base_url(self) -> str:
+        """The address of the server, to which the library adds paths."""
+        return self.server.url
 
 
 def anthropic_endpoint(chained: ChainedModel, values: ValueResolver) -> AnthropicEndpoint:
-    """The endpoint of a model. Raises KeyMissing, InvalidManifest, or what ``ValueResolver.resolve`` raises."""
+    """The endpoint of a model. Raises KeyMissing, InvalidManifest, or an error of ``ValueResolver.resolve``."""
     model = chained.manifest
     config = model.spec.connection if model else None
     if model is None or not isinstance(config, AnthropicConfig):
         raise InvalidManifest(f"{chained.name} has no connection to Anthropic")
-    base_url = checked_url(values.resolve(config.base_url, model) or ANTHROPIC)
-    base_url = base_url.rstrip("/").removesuffix("/v1")  # the library adds /v1, which ARK's manifests have
+    server = values.server_of(model, ANTHROPIC)
+    assert server
+    server = checked_server(server)
+    base_url = server.url.rstrip("/").removesuffix("/v1")  # the library adds /v1, which ARK's manifests have
     key = values.resolve(config.api_key, model)
     if not key and base_url == ANTHROPIC:
         raise KeyMissing(f"{model.id} has no config.anthropic.apiKey")
     version = ("anthropic-version", values.resolve(config.version, model) or VERSION)
     return AnthropicEndpoint(
         model=values.resolve(model.spec.model, model) or "",
-        base_url=base_url,
+        server=replace(server, url=base_url),
         api_key=key or NO_KEY,
         headers=(version, *headers_of(model, config.headers, values)),
         properties=properties_of(config, values, model),
-        guarded=values.is_guarded(model),
-        inline=values.catalog.is_inline(model.id),
     )
 
 
@@ -85,19 +85,19 @@ _STATUS = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""The HTTP status for the type of an error that comes within a stream; 500 for others."""
+"""The HTTP status by the type of an error within a stream; 500 for other types."""
 
 _BY_TYPE = {"billing_error": QuotaSpent, "request_too_large": ContextTooLong}
-_BY_WORDS = {
+_BY_PHRASE = {
     "prompt is too long": ContextTooLong,
     "exceed context limit": ContextTooLong,
     "credit balance is too low": QuotaSpent,
 }
-"""What the API says in words alone, with the type ``invalid_request_error``."""
+"""Errors of the type ``invalid_request_error`` that only the message distinguishes."""
 
 
 def anthropic_error(error: Exception, endpoint: AnthropicEndpoint) -> BatonError:
-    """The error of a run for what the library raised. The server's own words are kept short."""
+    """The error of a run for an exception of the library. The server's message is shortened."""
     where = f"{endpoint.model} at {urlsplit(endpoint.base_url).hostname}"
     if isinstance(error, anthropic.APIStatusError):
         return _of_status(error, where)
@@ -105,21 +105,23 @@ def anthropic_error(error: Exception, endpoint: AnthropicEndpoint) -> BatonError
 
 
 def _of_status(error: anthropic.APIStatusError, where: str) -> BatonError:
-    words = error.api_message or error.message
+    message = error.api_message or error.message
     status = error.status_code if error.status_code >= 300 else _STATUS.get(error.type or "", 500)
-    said = words.lower() if error.type == "invalid_request_error" else ""
-    special = _BY_TYPE.get(error.type or "") or next((_BY_WORDS[each] for each in _BY_WORDS if each in said), None)
-    return error_of_status(where, status, words, error.response.headers, special)
+    special = _BY_TYPE.get(error.type or "")
+    if error.type == "invalid_request_error":
+        lower = message.lower()
+        special = next((_BY_PHRASE[phrase] for phrase in _BY_PHRASE if phrase in lower), None)
+    return error_of_status(where, status, message, error.response.headers, special)
 
 
 MAX_TOKENS = 8_192
-"""The limit of an answer where the Model's property ``max_tokens`` says nothing: the API wants one."""
+"""The token limit of an answer if the Model has no property ``max_tokens``: the API requires one."""
 
 Body = dict[str, Any]
 
 
 def request_body(endpoint: AnthropicEndpoint, request: ModelRequest, *, stream: bool) -> Body:
-    """The body of a request. The Model's properties count more than what follows from the request, except for text."""
+    """The body of a request. The Model's properties override its fields, except for the conversation."""
     messages = [{"role": role, "content": [*map(_block, blocks)]} for role, blocks in alternating(request)]
     properties: Body = dict(endpoint.properties)
     body: Body = {
@@ -131,14 +133,14 @@ def request_body(endpoint: AnthropicEndpoint, request: ModelRequest, *, stream: 
     if system := system_prompt(request.messages):
         body["system"] = system
     if request.schema is not None and (schema := enforced_schema(request.schema)):
-        given = properties.get("output_config")
+        configured = properties.get("output_config")
         format_ = {"type": "json_schema", "schema": schema}
-        body["output_config"] = {**(given if isinstance(given, dict) else {}), "format": format_}
+        body["output_config"] = {**(configured if isinstance(configured, dict) else {}), "format": format_}
     return body
 
 
 def enforced_schema(schema: JsonObject) -> JsonObject | None:
-    """The schema as the API can enforce it; None for one that it can't: it knows no objects with further properties."""
+    """The schema in the form that the API enforces; None if it can't: objects with other properties are unsupported."""
     if has_open_objects(schema):
         return None
     try:
@@ -174,17 +176,17 @@ ENDS: dict[str, End] = {
     "refusal": "filtered",
     "model_context_window_exceeded": "context",
 }
-"""Stop reasons that are no proper end of an answer."""
+"""Stop reasons other than a normal end."""
 
 
 class _Piece(BaseModel):
-    """A part of what the server sends. A validation error does not repeat its content."""
+    """A part of a server's response. A validation error does not repeat its content."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
 
 class _TokenCounts(_Piece):
-    """Counts of tokens; ``input_tokens`` has neither those that were read from the cache nor those written to it."""
+    """Token counts; ``input_tokens`` excludes tokens read from the cache or written to it."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -212,7 +214,7 @@ class _BlockDelta(_Piece):
 
 
 class WholeMessage(_Start):
-    """An answer that was asked for without a stream."""
+    """An answer without streaming."""
 
     content: tuple[_ContentBlock, ...]
     stop_reason: str | None = None
@@ -230,7 +232,7 @@ class StreamEvent(_Piece):
 
 
 class AnthropicStream:
-    """Adds events to an answer. The counts of tokens come in several events, each of them a total so far."""
+    """Adds events to an answer. Several events have token counts, which are cumulative."""
 
     def __init__(self, answer: StreamedAnswer) -> None:
         self._answer = answer
@@ -281,7 +283,7 @@ class AnthropicStream:
 
 
 class AnthropicProvider:
-    """A ``Provider``. The library's own retries are off: Temporal retries instead, where everybody can see it."""
+    """A ``Provider``. The library's own retries are disabled: Temporal retries, where retries are visible."""
 
     def __init__(self) -> None:
         self._clients = ClientPool(_new_client)
@@ -296,7 +298,7 @@ class AnthropicProvider:
         note_call(lambda: parameter_attributes(dict(endpoint.properties)))
         try:
             async with asyncio.timeout(model.timeout), self._clients.client(_server_of(endpoint)) as client:
-                answered = await client.post(  # not by `messages`: that is slow for every event
+                response = await client.post(  # not `client.messages`: it is slow for every event
                     "/v1/messages",
                     cast_to=object,
                     body=request_body(endpoint, request, stream=model.streams),
@@ -304,15 +306,15 @@ class AnthropicProvider:
                     stream=model.streams,
                     stream_cls=stream_class,
                 )
-                await _read(answered, AnthropicStream(answer))
+                await _read(response, AnthropicStream(answer))
             return answer.message()
-        except BatonError:
-            raise
-        except Exception as error:  # a server can fail in countless ways; each of them is an error of the model
-            raise anthropic_error(error, endpoint) from None
+        except BatonError as error:
+            raise answer.failed(error) from None
+        except Exception as error:  # a server can fail in any way: all are errors of the model
+            raise answer.failed(anthropic_error(error, endpoint)) from None
 
     async def check(self, model: ChainedModel, values: ValueResolver) -> str:
-        """Lists the server's models, which costs nothing; a server that has no such list answers all the same."""
+        """Lists the server's models, which costs nothing. A server without such a list is reachable, too."""
         endpoint = anthropic_endpoint(model, values)
         try:
             async with self._clients.client(_server_of(endpoint)) as client:
@@ -328,18 +330,18 @@ class AnthropicProvider:
         await self._clients.close()
 
 
-async def _read(answered: object, events: AnthropicStream) -> None:
+async def _read(response: object, events: AnthropicStream) -> None:
     """Reads a stream, or the whole answer."""
-    if isinstance(answered, anthropic.AsyncStream):
-        async with answered:
-            async for event in answered:
+    if isinstance(response, anthropic.AsyncStream):
+        async with response:
+            async for event in response:
                 events.add(StreamEvent.model_validate(event))
     else:
-        events.add_whole(WholeMessage.model_validate(answered))
+        events.add_whole(WholeMessage.model_validate(response))
 
 
 def _server_of(endpoint: AnthropicEndpoint) -> AnthropicEndpoint:
-    """What all models of one server have in common, which share its connections. A run may have headers of its own."""
+    """The endpoint without the fields of one model or run: all models of a server share its connections."""
     return replace(endpoint, model="", properties=(), headers=())
 
 
@@ -347,15 +349,15 @@ def _new_client(endpoint: AnthropicEndpoint) -> anthropic.AsyncAnthropic:
     return anthropic.AsyncAnthropic(
         base_url=endpoint.base_url,
         api_key=endpoint.api_key,
-        default_headers=_left_out(endpoint),
+        default_headers=_omitted_headers(endpoint),
         max_retries=0,
-        timeout=anthropic.Timeout(None, connect=CONNECT_TIMEOUT),  # each call has its own
-        http_client=replace(OUTBOUND, guarded=endpoint.guarded).open(anthropic.DefaultAsyncHttpxClient),
-        open_telemetry=False,  # its spans would not belong to the run's
+        timeout=anthropic.Timeout(None, connect=CONNECT_TIMEOUT),  # calls have their own timeouts
+        http_client=outbound_to(endpoint.server).open(anthropic.DefaultAsyncHttpxClient),
+        open_telemetry=False,  # its spans would not be part of the run's trace
     )
 
 
-def _left_out(endpoint: AnthropicEndpoint) -> dict[str, Any]:
-    """The headers that the library takes from the worker's environment, which no inline Model gets."""
-    names = environment_headers("ANTHROPIC_CUSTOM_HEADERS") if endpoint.inline else []
+def _omitted_headers(endpoint: AnthropicEndpoint) -> dict[str, Any]:
+    """The headers that the library reads from environment variables, omitted for Models that are not the worker's."""
+    names = [] if endpoint.server.provenance.is_own else environment_headers("ANTHROPIC_CUSTOM_HEADERS")
     return dict.fromkeys(names, anthropic.Omit())

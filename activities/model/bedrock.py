@@ -1,4 +1,4 @@
-"""The provider for Amazon Bedrock's Converse API, which all of Bedrock's chat models have."""
+"""The provider for Amazon Bedrock's Converse API, which supports all of Bedrock's chat models."""
 
 import asyncio
 import contextlib
@@ -35,23 +35,24 @@ from ...contracts.errors import (
     QuotaSpent,
 )
 from ...contracts.message import Message, TokenUsage
+from ...contracts.settings import check_private_names
 from ...resources.base import JsonObject
 from ...resources.model import BedrockConfig, Model
 from ..context.metering import ChainedModel
 from ..context.value_resolver import ValueResolver
-from ..runtime.outbound import PORTS
+from ..runtime.outbound import PORTS, Destination
 from .alternation import Block, CallBlock, ResultBlock, alternating, system_prompt
 from .answer import End, StreamedAnswer, has_open_objects
-from .connection import MAX_EVENT, OUTBOUND, checked_url, properties_of
+from .connection import MAX_EVENT, checked_server, outbound_to, properties_of
 from .provider import CONNECT_TIMEOUT, MAX_SERVER_TEXT, ClientPool, ModelRequest, error_of_status
 
 _OF_ENVIRONMENT = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_BEARER_TOKEN_BEDROCK")
-"""Secrets that AWS' library reads from the environment by itself."""
+"""Secrets that AWS' library reads from environment variables."""
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """Keys for requests: an API key, or a pair of keys for signatures. Without any, AWS' library finds its own."""
+    """Keys for requests: an API key, or a pair of keys for signatures. Without keys, AWS' library uses its own."""
 
     api_key: str | None = None
     access_key_id: str | None = None
@@ -63,63 +64,61 @@ class Credentials:
 class BedrockEndpoint:
     """A model of Bedrock in a region. ``model`` is its id, or the ARN of a profile or a provisioned model.
 
-    ``guarded``: the address must not lead into the worker's own network.
+    ``server`` replaces the AWS endpoint of the region.
     """
 
     model: str
     region: str | None = None
-    base_url: str | None = None
+    server: Destination | None = None
     credentials: Credentials = field(default=Credentials(), repr=False)
     max_tokens: int | None = None
     temperature: float | None = None
     properties: tuple[tuple[str, JsonValue], ...] = ()
-    guarded: bool = False
 
     @property
     def where(self) -> str:
-        """The model and its place, for errors."""
+        """The model and its region, for errors."""
         return f"{self.model} at Bedrock{f' in {self.region}' if self.region else ''}"
 
 
 def bedrock_endpoint(chained: ChainedModel, values: ValueResolver) -> BedrockEndpoint:
-    """The endpoint of a model. Raises KeyMissing, InvalidManifest, or what ``ValueResolver.resolve`` raises."""
+    """The endpoint of a model. Raises KeyMissing, InvalidManifest, or an error of ``ValueResolver.resolve``."""
     model = chained.manifest
     config = model.spec.connection if model else None
     if model is None or not isinstance(config, BedrockConfig):
         raise InvalidManifest(f"{chained.name} has no connection to Bedrock")
-    base_url = values.resolve(config.base_url, model)
+    server = values.server_of(model)
     secrets = values.secrets
     for name in _OF_ENVIRONMENT:
-        secrets.environment_secret(name)  # it is redacted from now on
+        secrets.environment_secret(name)  # so that it is redacted from now on
     region = values.resolve(config.region, model) or secrets.environment("AWS_REGION")
     return BedrockEndpoint(
         model=values.resolve(config.model_arn, model) or values.resolve(model.spec.model, model) or "",
         region=region or secrets.environment("AWS_DEFAULT_REGION"),
-        base_url=checked_url(base_url) if base_url else None,
+        server=checked_server(server) if server else None,
         credentials=_credentials(config, model, values),
         max_tokens=config.max_tokens,
         temperature=float(config.temperature) if config.temperature else None,
         properties=properties_of(config, values, model),
-        guarded=values.is_guarded(model),
     )
 
 
 def _credentials(config: BedrockConfig, model: Model, values: ValueResolver) -> Credentials:
-    found = Credentials(
+    credentials = Credentials(
         api_key=values.resolve(config.api_key, model),
         access_key_id=values.resolve(config.access_key_id, model),
         secret_access_key=values.resolve(config.secret_access_key, model),
         session_token=values.resolve(config.session_token, model),
     )
-    if bool(found.access_key_id) != bool(found.secret_access_key):
-        missing = "secretAccessKey" if found.access_key_id else "accessKeyId"
+    if bool(credentials.access_key_id) != bool(credentials.secret_access_key):
+        missing = "secretAccessKey" if credentials.access_key_id else "accessKeyId"
         raise KeyMissing(f"{model.id} has no config.bedrock.{missing}")
-    if values.catalog.is_inline(model.id) and not (found.api_key or found.access_key_id):
+    if not values.catalog.provenance_of(model).is_own and not (credentials.api_key or credentials.access_key_id):
         raise KeyMissing(
-            f"{model.id}: spec.config.bedrock: an inline Model has to name keys: the worker's own keys of "
-            "AWS serve its own manifests"
+            f"{model.id}: spec.config.bedrock: an inline Model must name keys: the worker's AWS keys are for its own "
+            "manifests"
         )
-    return found
+    return credentials
 
 
 _STATUS = {
@@ -132,58 +131,58 @@ _STATUS = {
     "ServiceUnavailableException": 503,
     "ValidationException": 400,
 }
-"""The HTTP status for a code: errors within a stream have none, and 424 for a failed model may pass."""
+"""The HTTP status by error code: errors within a stream have no status, and a failed model's 424 is retryable."""
 
 _TOO_LONG = re.compile(r"(?i)too long|too many (input )?tokens|maximum context|context (length|window|limit)")
-"""How Bedrock and its models say in a ValidationException that the conversation doesn't fit."""
+"""The messages of a ValidationException for a conversation that exceeds the context window."""
 
 
 def bedrock_error(error: Exception, where: str) -> BatonError:
-    """The error of a run for what AWS' library raised. The server's own words are kept short."""
-    if isinstance(own := getattr(error, "kwargs", {}).get("error"), BatonError):  # as our session has raised it
+    """The error of a run for an exception of AWS' library. The server's message is shortened."""
+    if isinstance(own := getattr(error, "kwargs", {}).get("error"), BatonError):  # raised by ``BedrockSession``
         return own
     match error:
         case aws.ClientError():
             return _of_code(error, where)
         case aws.NoCredentialsError() | aws.PartialCredentialsError() | aws.CredentialRetrievalError():
-            return KeyMissing(f"{where}: the Model names no keys, and the worker's environment has none of AWS")
+            return KeyMissing(f"{where}: the Model names no keys, and the worker has no AWS credentials")
         case aws.NoRegionError():
             return InvalidManifest(f"{where}: the Model has no config.bedrock.region, and the worker has no AWS_REGION")
         case aws.ParamValidationError():
             return ModelRejected(f"{where}: {str(error)[:MAX_SERVER_TEXT]}")
         case aws.ReadTimeoutError() | TimeoutError():
-            return CallTimeout(f"{where} gave no answer in time")
+            return CallTimeout(f"{where} did not respond in time")
         case aws.ConnectionError() | aws.HTTPClientError():
             return ModelUnavailable(f"{where} can't be reached: {str(error)[:MAX_SERVER_TEXT]}")
         case _:
             return BrokenReply(
-                f"{where} answered what can't be read: {type(error).__name__}: {str(error)[:MAX_SERVER_TEXT]}"
+                f"{where} sent an invalid response: {type(error).__name__}: {str(error)[:MAX_SERVER_TEXT]}"
             )
 
 
 def _of_code(error: aws.ClientError, where: str) -> BatonError:
-    found = error.response.get("Error", {})
-    about = error.response.get("ResponseMetadata", {})
-    code = found.get("Code", "")
-    words = found.get("Message", "")
-    code = code[:1].upper() + code[1:]  # in a stream it begins with a small letter
-    if code == "AccessDeniedException":  # says which permission or which model is missing, and no key
-        return KeyRefused(f"{where} refused the key: {words[:MAX_SERVER_TEXT]}")
+    details = error.response.get("Error", {})
+    metadata = error.response.get("ResponseMetadata", {})
+    code = details.get("Code", "")
+    message = details.get("Message", "")
+    code = code[:1].upper() + code[1:]  # in a stream it begins with a lower-case letter
+    if code == "AccessDeniedException":  # its message names the missing permission or model, but no key
+        return KeyRefused(f"{where} refused the key: {message[:MAX_SERVER_TEXT]}")
     special: type[BatonError] | None = QuotaSpent if code == "ServiceQuotaExceededException" else None
-    if code == "ValidationException" and _TOO_LONG.search(words):
+    if code == "ValidationException" and _TOO_LONG.search(message):
         special = ContextTooLong
-    status = _STATUS.get(code) or about.get("HTTPStatusCode", 500)
-    return error_of_status(where, status, f"{code}: {words}", about.get("HTTPHeaders", {}), special)
+    status = _STATUS.get(code) or metadata.get("HTTPStatusCode", 500)
+    return error_of_status(where, status, f"{code}: {message}", metadata.get("HTTPHeaders", {}), special)
 
 
 Fields = dict[str, Any]
 
 INFERENCE = frozenset({"maxTokens", "temperature", "topP", "stopSequences"})
-"""Properties that Converse has for all models. A property may also be written in snake_case."""
+"""Properties that Converse supports for all models. They may also be written in snake_case."""
 
 
 def converse_fields(endpoint: BedrockEndpoint, request: ModelRequest, known: Collection[str]) -> Fields:
-    """The arguments of ``converse`` and ``converse_stream``; ``known`` are those that the installed library knows."""
+    """The arguments of ``converse`` and ``converse_stream``; ``known`` are those of the installed library."""
     messages = [{"role": role, "content": [*map(_block, blocks)]} for role, blocks in alternating(request)]
     fields: Fields = {"inferenceConfig": {}, "additionalModelRequestFields": {}}
     for name, value in endpoint.properties:
@@ -195,12 +194,12 @@ def converse_fields(endpoint: BedrockEndpoint, request: ModelRequest, known: Col
             fields["additionalModelRequestFields"][name] = value
     own = {"maxTokens": endpoint.max_tokens, "temperature": endpoint.temperature}
     fields["inferenceConfig"] |= {name: value for name, value in own.items() if value is not None}
-    # The extra `s3` may install an aiobotocore that does not know the field; the prompt has the schema, too.
+    # The extra `s3` may install an aiobotocore without this field; the prompt also has the schema.
     if request.schema is not None and "outputConfig" in known and not has_open_objects(request.schema):
         fields["outputConfig"] = {**fields.get("outputConfig", {}), "textFormat": _text_format(request.schema)}
     system = system_prompt(request.messages)
-    given = {"system": [{"text": system}] if system else None, "toolConfig": _tools(request)}
-    fields |= {"modelId": endpoint.model, "messages": messages, **given}
+    fixed = {"system": [{"text": system}] if system else None, "toolConfig": _tools(request)}
+    fields |= {"modelId": endpoint.model, "messages": messages, **fixed}
     return {name: value for name, value in fields.items() if value}
 
 
@@ -245,11 +244,11 @@ ENDS: dict[str, End | None] = {
     "malformed_model_output": None,
     "malformed_tool_use": None,
 }
-"""Stop reasons that are no proper end of an answer; None for those that count as broken off."""
+"""Stop reasons other than a normal end; None if the answer counts as incomplete."""
 
 
 def add_event(answer: StreamedAnswer, event: dict[str, Any]) -> None:
-    """Adds an event, which has one key: its kind."""
+    """Adds an event, whose single key is its type."""
     match event:
         case {"messageStart": _}:
             answer.begun = True
@@ -266,7 +265,7 @@ def add_event(answer: StreamedAnswer, event: dict[str, Any]) -> None:
 
 
 def add_whole(answer: StreamedAnswer, reply: dict[str, Any]) -> None:
-    """Adds an answer that was asked for without a stream."""
+    """Adds an answer without streaming."""
     add_event(answer, {"messageStart": {}})
     for index, block in enumerate(reply["output"]["message"]["content"]):
         match block:
@@ -279,7 +278,7 @@ def add_whole(answer: StreamedAnswer, reply: dict[str, Any]) -> None:
 
 
 def _usage(counts: dict[str, int]) -> TokenUsage:
-    """The counts of tokens; ``inputTokens`` has neither those read from the cache nor those written to it."""
+    """The token counts; ``inputTokens`` excludes tokens read from the cache or written to it."""
     cached = counts.get("cacheReadInputTokens", 0)
     prompt = counts.get("inputTokens", 0) + cached + counts.get("cacheWriteInputTokens", 0)
     completion = counts.get("outputTokens", 0)
@@ -302,20 +301,20 @@ class BoundedResponse(aiohttp.ClientResponse):
                 body += piece
                 if len(body) > MAX_EVENT:
                     self.close()
-                    raise OUTBOUND.exceeded(f"{OUTBOUND.server} gives more than {MAX_EVENT:,} bytes")
+                    raise _RULES.exceeded(f"{_RULES.server} sent more than {MAX_EVENT:,} bytes")
             self._body = bytes(body)
         return self._body
 
 
 class BedrockSession(AIOHTTPSession):
-    """The library's session. Bedrock redirects nobody; what does is not Bedrock, and may lead to any address."""
+    """The library's session without redirects: Bedrock sends none, and another server may redirect to any address."""
 
     async def _get_session(self, proxy_url: str | None) -> aiohttp.ClientSession:
-        own: Any = self  # its attributes, which the library's types leave out
+        own: Any = self  # the library's types lack these attributes
         if proxy_url not in own._sessions:
             tracing = aiohttp.TraceConfig()
             tracing.on_request_redirect.append(_refuse_redirect)
-            session = aiohttp.ClientSession(
+            new_session = aiohttp.ClientSession(
                 connector=own._create_connector(proxy_url),
                 timeout=own._timeout,
                 skip_auto_headers={"CONTENT-TYPE"},
@@ -323,56 +322,62 @@ class BedrockSession(AIOHTTPSession):
                 response_class=BoundedResponse,
                 trace_configs=[tracing],
             )
-            own._sessions[proxy_url] = await own._exit_stack.enter_async_context(session)
-        found: aiohttp.ClientSession = own._sessions[proxy_url]
-        return found
+            own._sessions[proxy_url] = await own._exit_stack.enter_async_context(new_session)
+        session: aiohttp.ClientSession = own._sessions[proxy_url]
+        return session
 
 
 async def _refuse_redirect(_: aiohttp.ClientSession, __: Any, request: aiohttp.TraceRequestRedirectParams) -> None:
-    raise ModelRejected(f"{request.url.host} leads to another address, which Bedrock never does")
+    raise ModelRejected(f"{request.url.host} sent a redirect, which Bedrock never does")
+
+
+_RULES = outbound_to(None)
+"""The limits, the check of addresses and the errors, which the library's own client takes from the gate."""
 
 
 class GuardedResolver(AbstractResolver):
-    """Gives the one address that was checked. A host that is an address itself is never looked up."""
+    """Resolves a host to one public address. It is not called for a host that is an IP address."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """A public address of a host. Raises ModelRejected if any address of it is not public."""
-        address = await OUTBOUND.public_address(host, port)
-        found = socket.AF_INET6 if ":" in address else socket.AF_INET
-        return [ResolveResult(hostname=host, host=address, port=port, family=found, proto=0, flags=0)]
+        """A public address of a host. Raises ModelRejected if any of its addresses is not public."""
+        address = await _RULES.public_address(host, port)
+        address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        return [ResolveResult(hostname=host, host=address, port=port, family=address_family, proto=0, flags=0)]
 
     async def close(self) -> None:
         """Nothing to close."""
 
 
 async def _check_public(url: str) -> None:
-    """Raises ModelRejected or ModelUnavailable: a host that is an address is never given to the resolver."""
+    """Raises ModelRejected or ModelUnavailable. The resolver does not check a host that is an IP address."""
     parts = urlsplit(url)
-    await OUTBOUND.public_address(parts.hostname or "", parts.port or PORTS[parts.scheme])
+    await _RULES.public_address(parts.hostname or "", parts.port or PORTS[parts.scheme])
 
 
 SERVICE: Literal["bedrock-runtime"] = "bedrock-runtime"
 CONNECTIONS = 200
-"""Connections to one server at the same time: as many as a worker makes calls by default."""
+"""Concurrent connections to one server: the default number of concurrent activities of a worker."""
 
 
 @dataclass(frozen=True)
 class _Client:
-    """A client of AWS' library, and the arguments of ``converse_stream`` that the library knows."""
+    """A client of AWS' library, and the arguments of ``converse_stream`` that the library supports."""
 
     api: Any
     known: frozenset[str]
 
 
 class BedrockProvider:
-    """A ``Provider``. The library's own retries are off: Temporal retries instead, where everybody can see it.
+    """A ``Provider``. The library's own retries are disabled: Temporal retries, where retries are visible.
 
-    Making one loads the description of Bedrock's API, which takes time, so that no call does.
+    The constructor loads the description of Bedrock's API, which is slow, so that calls need not.
     """
 
     def __init__(self) -> None:
+        names = "_get_session", "_create_connector", "_timeout", "_sessions", "_exit_stack"
+        check_private_names("aiobotocore", AIOHTTPSession(), names)
         self._session = AioSession()
         loader = self._session.get_component("data_loader")
         for name in ("service-2", "endpoint-rule-set-1"):
@@ -390,22 +395,20 @@ class BedrockProvider:
         answer.model = endpoint.model
         try:
             async with asyncio.timeout(model.timeout):
-                if endpoint.guarded and endpoint.base_url:
-                    await _check_public(endpoint.base_url)
-                async with self._clients.client(_server_of(endpoint)) as client:
+                async with self._client(endpoint) as client:
                     fields = converse_fields(endpoint, request, client.known)
                     await (_stream(client, fields, answer) if model.streams else _converse(client, fields, answer))
             return answer.message()
-        except BatonError:
-            raise
-        except Exception as error:  # a server can fail in countless ways; each of them is an error of the model
-            raise bedrock_error(error, endpoint.where) from None
+        except BatonError as error:
+            raise answer.failed(error) from None
+        except Exception as error:  # a server can fail in any way: all are errors of the model
+            raise answer.failed(bedrock_error(error, endpoint.where)) from None
 
     async def check(self, model: ChainedModel, values: ValueResolver) -> str:
-        """Sends an empty conversation, which Bedrock refuses, at no cost, after it has checked key and model."""
+        """Sends an empty conversation, which Bedrock rejects at no cost after it has checked the key and the model."""
         endpoint = bedrock_endpoint(model, values)
         try:
-            async with self._clients.client(_server_of(endpoint)) as client:
+            async with self._client(endpoint) as client:
                 await client.api.converse(modelId=endpoint.model, messages=[])
         except ClientError as error:
             refused = error.response.get("Error", {})
@@ -420,15 +423,23 @@ class BedrockProvider:
         await self._clients.close()
 
     @contextlib.asynccontextmanager
-    async def _new_client(self, server: BedrockEndpoint) -> AsyncIterator[_Client]:
-        keys = server.credentials
-        options: dict[str, Any] = {  # any, since the library's types have an overload for each of Amazon's services
-            "region_name": server.region,
-            "endpoint_url": server.base_url,
+    async def _client(self, endpoint: BedrockEndpoint) -> AsyncIterator[_Client]:
+        if endpoint.server and endpoint.server.is_guarded:
+            await _check_public(endpoint.server.url)
+        async with self._clients.client(_server_of(endpoint)) as client:
+            yield client
+
+    @contextlib.asynccontextmanager
+    async def _new_client(self, endpoint: BedrockEndpoint) -> AsyncIterator[_Client]:
+        keys = endpoint.credentials
+        server = endpoint.server
+        options: dict[str, Any] = {  # Any, as the library's types have an overload for every AWS service
+            "region_name": endpoint.region,
+            "endpoint_url": server.url if server else None,
             "aws_access_key_id": keys.access_key_id,
             "aws_secret_access_key": keys.secret_access_key,
             "aws_session_token": keys.session_token,
-            "config": _config(keys, guarded=server.guarded and server.base_url is not None),
+            "config": _config(keys, guarded=server is not None and server.is_guarded),
         }
         async with self._session.create_client(SERVICE, **options) as made:
             api: Any = made
@@ -450,17 +461,17 @@ async def _converse(client: _Client, fields: Fields, answer: StreamedAnswer) -> 
 
 
 def _server_of(endpoint: BedrockEndpoint) -> BedrockEndpoint:
-    """A region with these credentials: all its models share the connections."""
+    """The endpoint without the fields of one model: all models of a region and its credentials share connections."""
     return replace(endpoint, model="", max_tokens=None, temperature=None, properties=())
 
 
 def _config(keys: Credentials, *, guarded: bool) -> AioConfig:
     options: dict[str, Any] = {"connector_args": {"resolver": GuardedResolver()}, "proxies": {}} if guarded else {}
-    if keys.api_key or keys.access_key_id:  # else the library chooses, by the credentials that it finds
+    if keys.api_key or keys.access_key_id:  # else the library chooses by the credentials in the environment
         options["signature_version"] = UNSIGNED if keys.api_key else "v4"
     return AioConfig(
         connect_timeout=CONNECT_TIMEOUT,
-        read_timeout=None,  # each call has a timeout of its own
+        read_timeout=None,  # calls have their own timeouts
         max_pool_connections=CONNECTIONS,
         retries={"total_max_attempts": 1},
         http_session_cls=BedrockSession,
@@ -469,7 +480,7 @@ def _config(keys: Credentials, *, guarded: bool) -> AioConfig:
 
 
 def _bearer(api_key: str) -> Callable[..., None]:
-    """A handler that adds an API key to a request: the library itself reads one only from the environment."""
+    """A handler that adds an API key to a request: the library only reads one from environment variables."""
 
     def add(request: AWSRequest, **_: object) -> None:
         request.headers["Authorization"] = f"Bearer {api_key}"

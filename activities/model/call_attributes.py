@@ -1,4 +1,4 @@
-"""What the span of a model call says: OpenTelemetry's conventions for generative AI."""
+"""The attributes of a model call's span: OpenTelemetry's semantic conventions for generative AI."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -35,57 +35,57 @@ _PARAMETERS = {
 
 
 def model_name(model: ChainedModel, values: ValueResolver) -> str:
-    """The name by which a server is asked for a model."""
+    """The name of a model in requests to its server."""
     if manifest := model.manifest:
         return values.resolve(manifest.spec.model, manifest) or model.name
     return environment_model(model.name, values.secrets)
 
 
 def request_attributes(model: ChainedModel, name: str) -> JsonObject:
-    """What is known of a call before it is made."""
+    """The attributes of a call before it is sent."""
     provider = PROVIDER_NAMES[model.manifest.spec.server if model.manifest else "openai"]
     return {"gen_ai.provider.name": provider, "gen_ai.request.model": name, "gen_ai.request.stream": model.streams}
 
 
 def parameter_attributes(properties: Mapping[str, JsonValue]) -> JsonObject:
-    """The parameters of a request that the conventions name."""
+    """The parameters of a request that are in the conventions."""
     known = {name: value for name, value in properties.items() if isinstance(value, int | float)}
     return {f"gen_ai.request.{_PARAMETERS[name]}": value for name, value in known.items() if name in _PARAMETERS}
 
 
 def answer_attributes(answer: Message) -> JsonObject:
-    """What an answer says of its call."""
+    """The attributes of a call from its answer."""
     usage = answer.usage
-    found = JsonObject()
+    attributes = JsonObject()
     if answer.model:
-        found["gen_ai.response.model"] = answer.model
+        attributes["gen_ai.response.model"] = answer.model
     if usage:
-        found["gen_ai.usage.input_tokens"] = usage.prompt_tokens
-        found["gen_ai.usage.output_tokens"] = usage.completion_tokens
+        attributes["gen_ai.usage.input_tokens"] = usage.prompt_tokens
+        attributes["gen_ai.usage.output_tokens"] = usage.completion_tokens
         if usage.cached_tokens:
-            found["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
-    return found
+            attributes["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
+    return attributes
 
 
-def asked_content(request: ModelRequest) -> JsonObject:
-    """What a model is asked, as JSON texts."""
-    system = [_text(each.content) for each in request.messages if each.role == "system"]
-    said = [_message(each) for each in request.messages if each.role != "system"]
-    found: JsonObject = {"gen_ai.input.messages": _json(said)}
+def request_content(request: ModelRequest) -> JsonObject:
+    """The content of a model request, as JSON texts."""
+    system = [_text(message.content) for message in request.messages if message.role == "system"]
+    messages = [_message(message) for message in request.messages if message.role != "system"]
+    attributes: JsonObject = {"gen_ai.input.messages": _json(messages)}
     if system:
-        found["gen_ai.system_instructions"] = _json(system)
+        attributes["gen_ai.system_instructions"] = _json(system)
     if request.tools:
-        found["gen_ai.tool.definitions"] = _json(
+        attributes["gen_ai.tool.definitions"] = _json(
             [
-                {"type": "function", "name": each.name, "description": each.description, "parameters": each.parameters}
-                for each in request.tools
+                {"type": "function", "name": tool.name, "description": tool.description, "parameters": tool.parameters}
+                for tool in request.tools
             ]
         )
-    return found
+    return attributes
 
 
 def answer_content(answer: Message, reason: str) -> JsonObject:
-    """What a model has answered, as a JSON text."""
+    """The content of a model's answer, as a JSON text."""
     return {"gen_ai.output.messages": _json([{**_message(answer), "finish_reason": reason}])}
 
 

@@ -1,4 +1,4 @@
-"""Resolves the parts of a model's connection that all providers share: its address, headers and properties."""
+"""Resolves the parts of a model's connection that all providers share: address, headers and properties."""
 
 import json
 import os
@@ -11,39 +11,40 @@ from pydantic import JsonValue
 from ...contracts.errors import AnswerTooLong, InvalidManifest, KeyMissing, ModelRejected, ModelUnavailable
 from ...resources.agent import DEFAULT_MODEL
 from ...resources.model import AzureConfig, BedrockConfig, HttpConnection, Model, OpenAIConfig
+from ...resources.provenance import Provenance
 from ...resources.values import check_url
 from ..context.metering import ChainedModel
 from ..context.value_resolver import ValueResolver, headers_of
-from ..runtime.outbound import BodyLimits, Outbound
+from ..runtime.outbound import BodyLimits, Destination, Outbound
 from ..runtime.secrets import SecretStore
 
 MAX_EVENT = 20_000_000
-"""Bytes of one event of a stream, or of a whole answer that is none, such as an error."""
+"""Bytes of one event of a stream, or of a whole response without a stream, such as an error."""
 
 MAX_OBJECTS = 50_000
-"""Opening braces and brackets in them."""
+"""Opening braces and brackets in an event or a response."""
 
-OUTBOUND = Outbound(
-    BodyLimits(MAX_EVENT, MAX_OBJECTS),
-    guarded=True,
-    server="the model's server",
-    exceeded=AnswerTooLong,
-    refused=ModelRejected,
-    unreachable=ModelUnavailable,
-)
-"""The rules for the HTTP clients of providers: their libraries would read answers of any length.
 
-Guarded, unless the manifest is the worker's own: see ``Endpoint.guarded``.
-"""
+def outbound_to(server: Destination | None) -> Outbound:
+    """The rules for the HTTP clients of providers: their libraries would read answers of any length."""
+    return Outbound(
+        BodyLimits(MAX_EVENT, MAX_OBJECTS),
+        destination=server,
+        server="the model's server",
+        exceeded=AnswerTooLong,
+        refused=ModelRejected,
+        unreachable=ModelUnavailable,
+    )
+
 
 NO_KEY = "none"
-"""The key that is sent to a server that needs none."""
+"""The key that is sent to a server that requires none."""
 
 
 def environment_headers(variable: str) -> list[str]:
-    """The names of the headers in a variable of the environment, which a provider's library adds by itself.
+    """The names of the headers in an environment variable, which a provider's library adds to requests.
 
-    They are the worker's own: no inline Model gets them.
+    They belong to the worker: they are omitted for inline Models.
     """
     return [line.partition(":")[0].strip() for line in os.environ.get(variable, "").split("\n") if ":" in line]
 
@@ -51,17 +52,17 @@ def environment_headers(variable: str) -> list[str]:
 def properties_of(
     config: HttpConnection | BedrockConfig, values: ValueResolver, model: Model
 ) -> tuple[tuple[str, JsonValue], ...]:
-    """More fields of a request: a text that is JSON (a number, true, an object …) is sent as JSON."""
-    return tuple((name, _json(values.resolve(each, model) or "")) for name, each in sorted(config.properties.items()))
+    """Additional fields of a request. A text that is JSON, such as a number, true or an object, is sent as JSON."""
+    return tuple((name, _json(values.resolve(value, model) or "")) for name, value in sorted(config.properties.items()))
 
 
-def checked_url(base_url: str) -> str:
-    """The address itself; raises InvalidManifest for anything but an HTTP address."""
+def checked_server(server: Destination) -> Destination:
+    """Returns the server. Raises InvalidManifest if its URL is not an HTTP URL."""
     try:
-        check_url(base_url)
+        check_url(server.url)
     except ValueError as error:
         raise InvalidManifest(f"the base URL of a model {error}") from None
-    return base_url
+    return server
 
 
 def _json(text: str) -> JsonValue:
@@ -74,46 +75,49 @@ def _json(text: str) -> JsonValue:
 
 OPENAI = "https://api.openai.com/v1"
 DEFAULT_URLS = {"openai": OPENAI, "gemini": "https://generativelanguage.googleapis.com/v1beta/openai/"}
-"""The servers of the makers of models. An Azure resource has an address of its own."""
+"""The default servers by type. An Azure resource has its own address."""
 
 AZURE_VERSION = "2024-10-21"
-USUAL_MODEL = "gpt-4.1-mini"
+FALLBACK_MODEL = "gpt-4.1-mini"
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A model on a server. ``azure_version`` is the API version of an Azure resource, and None for other servers.
+    """A model on a server. The worker's own headers and keys are sent only if the server's provenance is the worker.
 
-    ``guarded``: the address must not lead into the worker's own network. ``inline``: the Model is an inline manifest,
-    and gets nothing that is the worker's own. ``gemini``: the Model says so.
+    ``azure_version`` is the API version of an Azure resource, and None for other servers. ``gemini``: the Model has the
+    type ``gemini``.
     """
 
     model: str
-    base_url: str
+    server: Destination
     api_key: str = field(repr=False)
     azure_version: str | None = None
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     properties: tuple[tuple[str, JsonValue], ...] = ()
-    guarded: bool = False
-    inline: bool = False
     gemini: bool = False
 
     @property
+    def base_url(self) -> str:
+        """The address of the server, to which the library adds paths."""
+        return self.server.url
+
+    @property
     def where(self) -> str:
-        """The model and its server, as people read it."""
+        """The model and its server, for errors."""
         return f"{self.model} at {urlsplit(self.base_url).hostname}"
 
     @property
     def wants_signatures(self) -> bool:
-        """Whether it refuses tool calls without a thought signature: Gemini does, from version 3 on."""
+        """Whether the server rejects tool calls without a thought signature, as Gemini does since version 3."""
         google = self.gemini or f".{urlsplit(self.base_url).hostname}".endswith(".googleapis.com")
         return google and re.search(r"gemini-[12]\b", self.model) is None
 
 
 def endpoint_of(model: ChainedModel, values: ValueResolver) -> Endpoint:
-    """The endpoint of a model, or of the environment's model where it has no manifest.
+    """The endpoint of a model; without a manifest, on the server in the environment variables.
 
-    Raises KeyMissing, InvalidManifest, or what ``ValueResolver.resolve`` raises.
+    Raises KeyMissing, InvalidManifest, or an error of ``ValueResolver.resolve``.
     """
     return _of_manifest(model.manifest, values) if model.manifest else _of_environment(model.name, values.secrets)
 
@@ -122,39 +126,40 @@ def _of_manifest(model: Model, values: ValueResolver) -> Endpoint:
     config = model.spec.connection
     server = model.spec.server
     if not isinstance(config, OpenAIConfig):
-        raise InvalidManifest(f"{model.id}: a model of type '{server}' has no connection of OpenAI's kind")
+        raise InvalidManifest(f"{model.id}: a model of type '{server}' has no OpenAI connection")
     default_url = DEFAULT_URLS.get(server)
-    base_url = values.resolve(config.base_url, model) or default_url
+    at = values.server_of(model, default_url)
     auth = config.auth if isinstance(config, AzureConfig) else None
     key = values.resolve(auth.api_key if auth else config.api_key, model)
-    if base_url is None or (not key and base_url == default_url):
-        missing = "baseUrl" if base_url is None else "apiKey"
+    if at is None or (not key and at.url == default_url):
+        missing = "baseUrl" if at is None else "apiKey"
         raise KeyMissing(f"{model.id} has no config.{server}.{missing}")
     version = values.resolve(config.api_version, model) or AZURE_VERSION if isinstance(config, AzureConfig) else None
     return Endpoint(
         model=values.resolve(model.spec.model, model) or "",
-        base_url=checked_url(base_url),
+        server=checked_server(at),
         api_key=key or NO_KEY,
         azure_version=version,
         headers=headers_of(model, config.headers, values),
         properties=properties_of(config, values, model),
-        guarded=values.is_guarded(model),
-        inline=values.catalog.is_inline(model.id),
         gemini=server == "gemini",
     )
 
 
 def _of_environment(name: str, secrets: SecretStore) -> Endpoint:
-    """The model ``name`` on the server that the worker's environment names; raises KeyMissing if it names none."""
+    """The model ``name`` on the server in the worker's environment variables. Raises KeyMissing if they name none."""
     base_url = secrets.environment("OPENAI_BASE_URL")
     key = secrets.environment_secret("OPENAI_API_KEY")
     if not key and not base_url:
         raise KeyMissing(
-            f"there is no Model '{name}', and the worker's environment has no OPENAI_API_KEY to ask one by that name"
+            f"there is no Model '{name}', and the worker has no OPENAI_API_KEY to call a model with that name"
         )
-    return Endpoint(environment_model(name, secrets), checked_url(base_url or OPENAI), key or NO_KEY)
+    server = Destination(
+        url=base_url or OPENAI, provenance=Provenance.FILES, private_hosts=secrets.allows_private_hosts
+    )
+    return Endpoint(model=environment_model(name, secrets), server=checked_server(server), api_key=key or NO_KEY)
 
 
 def environment_model(name: str, secrets: SecretStore) -> str:
-    """What the environment's server is asked for where there is no Model ``name``."""
-    return (secrets.environment("OPENAI_MODEL") or USUAL_MODEL) if name == DEFAULT_MODEL else name
+    """The name of a model without a manifest on the server in the environment variables."""
+    return (secrets.environment("OPENAI_MODEL") or FALLBACK_MODEL) if name == DEFAULT_MODEL else name

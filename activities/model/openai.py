@@ -1,4 +1,4 @@
-"""The provider for servers that speak OpenAI's chat completions: OpenAI, Azure, Gemini and many others."""
+"""The provider for servers with OpenAI's chat completions API: OpenAI, Azure, Gemini and many others."""
 
 import asyncio
 from collections.abc import Callable
@@ -35,11 +35,11 @@ from ..runtime.http import is_retryable
 from ..tool.tool import ToolDefinition
 from .answer import LONGEST_NAME, End, StreamedAnswer
 from .call_attributes import parameter_attributes
-from .connection import OUTBOUND, Endpoint, endpoint_of, environment_headers
+from .connection import Endpoint, endpoint_of, environment_headers, outbound_to
 from .provider import CONNECT_TIMEOUT, MAX_SERVER_TEXT, ClientPool, ModelRequest, connection_error, error_of_status
 
 _KEY_REFUSED = frozenset({"401", "403", "invalid_api_key", "authentication_error", "permission_error"})
-"""Statuses, codes and types of errors about the key: a server's words about it are not kept, as they may repeat it."""
+"""Statuses, codes and types of errors about the key. Their messages are dropped, as they may contain it."""
 
 _BY_CODE: dict[str, type[BatonError]] = {
     "insufficient_quota": QuotaSpent,
@@ -52,7 +52,7 @@ _BY_CODE: dict[str, type[BatonError]] = {
 
 
 def error_of(error: Exception, endpoint: Endpoint) -> BatonError:
-    """The error of a run for what the library raised. The server's own words are kept short."""
+    """The error of a run for an exception of the library. The server's message is shortened."""
     where = endpoint.where
     match error:
         case openai.APIStatusError():
@@ -66,33 +66,36 @@ def error_of(error: Exception, endpoint: Endpoint) -> BatonError:
 
 
 def _of_event(error: openai.APIError, where: str) -> BatonError:
-    """The error that a server reports within a stream, after it has answered with HTTP 200."""
-    named = [str(each) for each in (error.code, error.type) if each]
-    if refused := next((each for each in named if each in _KEY_REFUSED), None):
+    """The error that a server reports within a stream, after HTTP 200."""
+    codes = [str(code) for code in (error.code, error.type) if code]
+    if refused := next((code for code in codes if code in _KEY_REFUSED), None):
         return KeyRefused(f"{where} refused the key ({refused})")
-    text = f"{where} broke off its answer: {error.message[:MAX_SERVER_TEXT]}"
-    known = next((_BY_CODE[each] for each in named if each in _BY_CODE), None)
-    final = any(each.isdigit() and not is_retryable(int(each)) for each in named)
-    return known(text) if known else ModelRejected(text) if final else BrokenReply(text)
+    text = f"{where} did not complete its response: {error.message[:MAX_SERVER_TEXT]}"
+    known = next((_BY_CODE[code] for code in codes if code in _BY_CODE), None)
+    final = any(code.isdigit() and not is_retryable(int(code)) for code in codes)
+    if known:
+        return known(text)
+    return ModelRejected(text) if final else BrokenReply(text)
 
 
 def _of_status(error: openai.APIStatusError, where: str) -> BatonError:
     if error.code in _KEY_REFUSED:
         return KeyRefused(f"{where} refused the key (HTTP {error.status_code})")
-    words = error.body.get("message") if isinstance(error.body, dict) else None
+    message = error.body.get("message") if isinstance(error.body, dict) else None
     special = _BY_CODE.get(error.code or "")
-    return error_of_status(where, error.status_code, str(words or error.message), error.response.headers, special)
+    return error_of_status(where, error.status_code, str(message or error.message), error.response.headers, special)
 
 
 NO_SIGNATURE: JsonObject = {"google": {"thought_signature": "skip_thought_signature_validator"}}
-"""What Gemini takes for the signature of a call that it has not made (https://ai.google.dev/gemini-api/docs/thought-signatures).
+"""The signature that Gemini accepts for calls of other models.
 
-Only for calls that other models made: Google says that answers become worse with it.
+See https://ai.google.dev/gemini-api/docs/thought-signatures. Gemini's own calls keep their signatures: according to
+Google, this one lowers the quality of answers.
 """
 
 
 def message_param(message: Message, endpoint: Endpoint) -> ChatCompletionMessageParam:
-    """The message as the endpoint gets it."""
+    """The message as it is sent to the endpoint."""
     data: JsonObject = {"role": message.role, "content": message.content}
     if message.role in ("assistant", "user") and message.name:
         data["name"] = message.name.replace(".", "_")[:LONGEST_NAME]
@@ -100,13 +103,13 @@ def message_param(message: Message, endpoint: Endpoint) -> ChatCompletionMessage
         data["tool_call_id"] = message.tool_call_id
     if message.tool_calls:
         data["tool_calls"] = [
-            _call_param(call, endpoint, first=place == 0) for place, call in enumerate(message.tool_calls)
+            _call_param(call, endpoint, first=number == 0) for number, call in enumerate(message.tool_calls)
         ]
     return cast(ChatCompletionMessageParam, data)
 
 
 def _call_param(call: ToolCall, endpoint: Endpoint, *, first: bool) -> JsonObject:
-    """A call. Of calls that were made at once, Gemini signs the first, and wants that signature alone."""
+    """A tool call. Of parallel calls, Gemini signs the first one, and expects only that signature."""
     data: JsonObject = {
         "id": call.id,
         "type": "function",
@@ -119,7 +122,7 @@ def _call_param(call: ToolCall, endpoint: Endpoint, *, first: bool) -> JsonObjec
 
 
 def _extra_of(call: ToolCall, endpoint: Endpoint) -> JsonObject | None:
-    """What the endpoint's own model has added to the call; None where it was another, or where it is unreadable."""
+    """The extra content of the call from this endpoint; None if another model made the call, or if it is invalid."""
     if call.extra is None or call.extra.model != endpoint.where:
         return None
     try:
@@ -147,7 +150,7 @@ def response_format(schema: JsonObject) -> ResponseFormatJSONSchema:
 
 
 def is_strict(schema: JsonObject) -> bool:
-    """Whether a schema lies in the strict subset: an object without further properties, all of them required."""
+    """Whether a schema is in the strict subset: objects have no other properties, and all are required."""
     return schema.get("type") == "object" and _closed(schema)
 
 
@@ -159,17 +162,17 @@ def _closed(schema: Any) -> bool:
     closed = schema.get("additionalProperties") is False and {*schema.get("required", ())} == {*properties}
     if ("object" in kinds and not closed) or ("array" in kinds and "items" not in schema):
         return False
-    below = [*properties.values(), *schema.get("$defs", {}).values(), *schema.get("anyOf", ())]
-    below += [schema["items"]] if "items" in schema else []
-    return not schema.keys().isdisjoint({"type", "anyOf", "$ref"}) and all(map(_closed, below))
+    subschemas = [*properties.values(), *schema.get("$defs", {}).values(), *schema.get("anyOf", ())]
+    subschemas += [schema["items"]] if "items" in schema else []
+    return not schema.keys().isdisjoint({"type", "anyOf", "$ref"}) and all(map(_closed, subschemas))
 
 
 ENDS: dict[str, End] = {"length": "length", "content_filter": "filtered"}
-"""Finish reasons that are no proper end of an answer."""
+"""Finish reasons other than a normal end."""
 
 
 class _Part(BaseModel):
-    """A part of what a server sends. A validation error does not repeat its content."""
+    """A part of a server's response. A validation error does not repeat its content."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
@@ -198,8 +201,8 @@ class _Choice(_Part):
     finish_reason: str | None = None
 
     @property
-    def said(self) -> _Delta:
-        """A piece of a stream, or the whole message; nothing where the server leaves it out."""
+    def content(self) -> _Delta:
+        """A delta of a stream, or the whole message; empty if the server sends neither."""
         return self.delta or self.message or _Delta()
 
 
@@ -208,7 +211,7 @@ class _PromptDetails(_Part):
 
 
 class _Usage(_Part):
-    """Counts of tokens. Some servers leave some of them out, and count a model's thoughts in the total alone."""
+    """Token counts. Some servers omit some of them, and count a model's reasoning only in the total."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -229,7 +232,7 @@ class _Usage(_Part):
 
 
 class Chunk(_Part):
-    """One event of a stream: what the model has written since the last one. Or the whole answer, without a stream."""
+    """One event of a stream, with the delta since the last one; or the whole answer without streaming."""
 
     id: str | None = None
     model: str | None = None
@@ -238,25 +241,26 @@ class Chunk(_Part):
 
     def add_to(self, answer: StreamedAnswer) -> None:
         """Adds the chunk to an answer."""
-        answer.model, answer.id = self.model or answer.model, self.id or answer.id
+        answer.model = self.model or answer.model
+        answer.id = self.id or answer.id
         if self.usage:
             answer.usage = self.usage.as_token_usage()
         for choice in (self.choices or ())[:1]:
             answer.begun = True
             if choice.finish_reason:
                 answer.end = ENDS.get(choice.finish_reason, "complete")
-            for text in (choice.said.content, choice.said.refusal):
+            for text in (choice.content.content, choice.content.refusal):
                 answer.add_text(text or "")
-            for place, call in enumerate(choice.said.tool_calls or ()):
+            for number, call in enumerate(choice.content.tool_calls or ()):
                 function = call.function or _Function()
-                index = place if call.index is None else call.index
+                index = number if call.index is None else call.index
                 answer.add_call(index, call.id, function.name or "", function.arguments or "")
                 if isinstance(call.extra_content, dict):
                     answer.add_extra(index, call.extra_content)
 
 
 class OpenAIProvider:
-    """A ``Provider``. The library's own retries are off: Temporal retries instead, where everybody can see it."""
+    """A ``Provider``. The library's own retries are disabled: Temporal retries, where retries are visible."""
 
     def __init__(self) -> None:
         self._clients = ClientPool(_new_client)
@@ -271,7 +275,7 @@ class OpenAIProvider:
         note_call(lambda: parameter_attributes(dict(endpoint.properties)))
         try:
             async with asyncio.timeout(model.timeout), self._clients.client(_server_of(endpoint)) as client:
-                answered = await client.post(  # not by chat.completions: that is slow for every chunk
+                response = await client.post(  # not `client.chat.completions`: it is slow for every chunk
                     "/chat/completions",
                     cast_to=object,
                     body=_body(endpoint, request, stream=model.streams),
@@ -279,15 +283,15 @@ class OpenAIProvider:
                     stream=model.streams,
                     stream_cls=stream_class,
                 )
-                await _read(answered, answer, endpoint)
+                await _read(response, answer, endpoint)
             return answer.message()
-        except BatonError:
-            raise
-        except Exception as error:  # a server can fail in countless ways; each of them is an error of the model
-            raise error_of(error, endpoint) from None
+        except BatonError as error:
+            raise answer.failed(error) from None
+        except Exception as error:  # a server can fail in any way: all are errors of the model
+            raise answer.failed(error_of(error, endpoint)) from None
 
     async def check(self, model: ChainedModel, values: ValueResolver) -> str:
-        """Lists the server's models, which costs nothing; a server that has no such list answers all the same."""
+        """Lists the server's models, which costs nothing. A server without such a list is reachable, too."""
         endpoint = endpoint_of(model, values)
         try:
             async with self._clients.client(_server_of(endpoint)) as client:
@@ -303,41 +307,41 @@ class OpenAIProvider:
         await self._clients.close()
 
 
-async def _read(answered: object, answer: StreamedAnswer, endpoint: Endpoint) -> None:
+async def _read(response: object, answer: StreamedAnswer, endpoint: Endpoint) -> None:
     """Reads a stream, or the whole answer. Raises openai.APIError, as streams do, for an error with HTTP 200."""
-    if isinstance(answered, openai.AsyncStream):
-        async with answered:
-            async for chunk in answered:
+    if isinstance(response, openai.AsyncStream):
+        async with response:
+            async for chunk in response:
                 Chunk.model_validate(chunk).add_to(answer)
         return
-    if wrong := isinstance(answered, dict) and answered.get("error"):
-        words = str(wrong.get("message") if isinstance(wrong, dict) else wrong)
-        raise openai.APIError(words, httpx2.Request("POST", endpoint.base_url), body=wrong)
-    Chunk.model_validate(answered).add_to(answer)
+    if error := isinstance(response, dict) and response.get("error"):
+        message = str(error.get("message") if isinstance(error, dict) else error)
+        raise openai.APIError(message, httpx2.Request("POST", endpoint.base_url), body=error)
+    Chunk.model_validate(response).add_to(answer)
 
 
 def _server_of(endpoint: Endpoint) -> Endpoint:
-    """What all models of one server have in common, which share its connections. A run may have headers of its own."""
+    """The endpoint without the fields of one model or run: all models of a server share its connections."""
     return replace(endpoint, model="", properties=(), headers=())
 
 
 def _new_client(endpoint: Endpoint) -> openai.AsyncOpenAI:
     common: dict[str, Any] = {
         "api_key": endpoint.api_key,
-        "default_headers": _left_out(endpoint),
+        "default_headers": _omitted_headers(endpoint),
         "max_retries": 0,
-        "timeout": openai.Timeout(None, connect=CONNECT_TIMEOUT),  # each call has its own
-        "http_client": replace(OUTBOUND, guarded=endpoint.guarded).open(openai.DefaultAsyncHttpxClient),
+        "timeout": openai.Timeout(None, connect=CONNECT_TIMEOUT),  # calls have their own timeouts
+        "http_client": outbound_to(endpoint.server).open(openai.DefaultAsyncHttpxClient),
     }
     if version := endpoint.azure_version:
         return openai.AsyncAzureOpenAI(azure_endpoint=endpoint.base_url, api_version=version, **common)
     return openai.AsyncOpenAI(base_url=endpoint.base_url, **common)
 
 
-def _left_out(endpoint: Endpoint) -> dict[str, Any]:
-    """The headers that the library takes from the worker's environment, which no inline Model gets."""
+def _omitted_headers(endpoint: Endpoint) -> dict[str, Any]:
+    """The headers that the library reads from environment variables, omitted for inline Models."""
     names = ["OpenAI-Organization", "OpenAI-Project", *environment_headers("OPENAI_CUSTOM_HEADERS")]
-    return dict.fromkeys(names if endpoint.inline else (), openai.Omit())
+    return dict.fromkeys(() if endpoint.server.provenance.is_own else names, openai.Omit())
 
 
 def _body(endpoint: Endpoint, request: ModelRequest, *, stream: bool) -> dict[str, object]:
@@ -346,7 +350,7 @@ def _body(endpoint: Endpoint, request: ModelRequest, *, stream: bool) -> dict[st
         **({"stream_options": {"include_usage": True}} if stream else {}),
         **_options(request),
         **dict(endpoint.properties),
-        **{"messages": [message_param(each, endpoint) for each in request.messages], "stream": stream},
+        **{"messages": [message_param(message, endpoint) for message in request.messages], "stream": stream},
     }
 
 
@@ -357,7 +361,7 @@ class _Options(TypedDict, total=False):
 
 
 def _options(request: ModelRequest) -> _Options:
-    """The optional fields of a request. A single tool that must be used is named: more servers understand that."""
+    """The optional fields of a request. A single tool that must be used is named: more servers support that."""
     options: _Options = {}
     if request.tools:
         options["tools"] = [_tool(tool) for tool in request.tools]

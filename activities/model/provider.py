@@ -1,4 +1,4 @@
-"""The protocol of a model provider: what the activities need of the API by which a type of models is asked."""
+"""The protocol of model providers, and what they share: client pools and the translation of errors."""
 
 import asyncio
 import contextlib
@@ -21,12 +21,12 @@ from ..tool.tool import ToolDefinition
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """What a model is asked, in the words of no particular API.
+    """A request to a model, independent of an API.
 
-    ``schema`` is the JSON Schema of its final answer, if it has to fit one; a provider passes it on as well as its
-    server can. ``must_use``: the model has to call one of the tools. ``speaker`` is the name of its own earlier
-    messages in the conversation; messages of the role assistant with other names are from others. ``label`` tells the
-    calls of one activity apart.
+    ``schema`` is the JSON Schema of the final answer, if it has one; a provider sends it in the form that its server
+    supports. ``must_use``: the model must call one of the tools. ``speaker`` is the name of the model's own earlier
+    messages in the conversation; assistant messages with other names are from other speakers. ``label`` distinguishes
+    the calls of one activity.
     """
 
     messages: Sequence[Message]
@@ -38,23 +38,23 @@ class ModelRequest:
 
 
 class Provider(Protocol):
-    """Asks the models of one or more types (``spec.type`` of a Model). One instance serves all models of a worker.
+    """Calls the models of one or more types (``spec.type`` of a Model). One instance serves all models of a worker.
 
-    It resolves the model's address and key from the manifest at the time of use, and translates every failure into an
-    error of ``contracts.errors``: which one decides whether Temporal tries again, and whether a fallback is asked.
+    It resolves the model's address and key from the manifest at every call, and translates every failure into an error
+    of ``contracts.errors``, which decides whether Temporal retries and whether a fallback is called.
     """
 
     async def ask(
         self, model: ChainedModel, values: ValueResolver, request: ModelRequest, on_text: Callable[[str], None]
     ) -> Message:
-        """One answer of the model, within ``model.timeout``; ``on_text`` gets its text piece by piece.
+        """One answer of the model, within ``model.timeout``; ``on_text`` is called with its text in chunks.
 
-        Raises ModelRejected where the server refuses the request, perhaps because of its schema.
+        Raises ModelRejected if the server rejects the request, perhaps because of its schema.
         """
         ...
 
     async def check(self, model: ChainedModel, values: ValueResolver) -> str:
-        """Checks without a paid request that the model's server answers, and returns its address; raises as ``ask``."""
+        """Checks the model's server without a paid request, and returns its address. Raises the errors of ``ask``."""
         ...
 
     async def close(self) -> None:
@@ -66,7 +66,7 @@ Server = TypeVar("Server", bound=Hashable)
 Client = TypeVar("Client")
 
 MAX_IDLE = 50
-"""Clients without a call that stay open. Runs may bring any number of servers and keys; each client has connections."""
+"""Idle clients that stay open: runs may name any number of servers and keys, and clients hold connections."""
 
 
 @dataclass
@@ -77,14 +77,14 @@ class _Open(Generic[Client]):
 
 
 class ClientPool(Generic[Server, Client]):
-    """``connect`` makes the client of a server, as a context that closes it."""
+    """Clients by server; ``connect`` returns a context manager that opens and closes the client of a server."""
 
     def __init__(
         self, connect: Callable[[Server], AbstractAsyncContextManager[Client]], max_idle: int = MAX_IDLE
     ) -> None:
         self._connect = connect
         self._max_idle = max_idle
-        self._open: dict[Server, _Open[Client]] = {}  # the client that was used last is the last one
+        self._open: dict[Server, _Open[Client]] = {}  # the most recently used client is the last one
         self._opening = asyncio.Lock()
 
     @asynccontextmanager
@@ -109,54 +109,59 @@ class ClientPool(Generic[Server, Client]):
             client = await stack.enter_async_context(self._connect(server))
             return _Open(client, stack.pop_all())
 
-    async def _close_idle(self, left: int) -> None:
-        idle = [server for server, each in self._open.items() if not each.calls]
-        for each in [self._open.pop(server) for server in idle[: max(0, len(idle) - left)]]:
-            with contextlib.suppress(Exception):  # whoever has called has an answer already
-                await each.stack.aclose()
+    async def _close_idle(self, max_idle: int) -> None:
+        idle = [server for server, entry in self._open.items() if not entry.calls]
+        for entry in [self._open.pop(server) for server in idle[: max(0, len(idle) - max_idle)]]:
+            with contextlib.suppress(Exception):  # all its calls have ended
+                await entry.stack.aclose()
 
 
 CONNECT_TIMEOUT = 5.0
 """Seconds after which a server that does not accept a connection counts as unreachable."""
 
+NOT_STARTED = frozenset({503, 529})
+"""HTTP status codes above 500 by which a server says that it has not started: such a request costs nothing."""
+
 MAX_SERVER_TEXT = 5_000
-"""Characters of a server's own words. An error is cut further, after secrets were removed from it."""
+"""Characters of a server's message. An error is truncated further after redaction."""
 
 
 def error_of_status(
-    where: str, status: int, words: str, headers: Mapping[str, str], special: type[BatonError] | None = None
+    where: str, status: int, message: str, headers: Mapping[str, str], special: type[BatonError] | None = None
 ) -> BatonError:
-    """The error for an HTTP status. ``words`` are the server's own; ``special`` is what its error code stands for.
+    """The error for an HTTP status. ``message`` is the server's; ``special`` is the error for its error code.
 
-    The words of a server that refuses the key are left out: they may repeat the key.
+    If the server rejects the key, its message is dropped, as it may contain the key.
     """
     if status in (401, 403):
         return KeyRefused(f"{where} refused the key (HTTP {status})")
-    text = f"{where} answered HTTP {status}: {words[:MAX_SERVER_TEXT]}"
+    text = f"{where} answered HTTP {status}: {message[:MAX_SERVER_TEXT]}"
+    unsent = status != 408 and (status < 500 or status in NOT_STARTED)
     if special:
         return special(text)
     hint = headers.get("x-should-retry")
     retryable = hint == "true" if hint in ("true", "false") else is_retryable(status)
     if not retryable:
         return ModelRejected(text)
-    return ModelUnavailable(text, retry_after=retry_after(headers), outage=status >= 500)
+    return ModelUnavailable(text, retry_after=retry_after(headers), outage=status >= 500, unsent=unsent)
 
 
 def connection_error(error: Exception, where: str, library: ModuleType) -> BatonError:
-    """The error where the server gave no answer that can be read.
+    """The error if the server sent no valid response.
 
-    ``library`` is ``openai`` or ``anthropic``: their exceptions have the same names, and the cause of one that they
-    raise for a connection is what the HTTP client raised.
+    ``library`` is ``openai`` or ``anthropic``: their exceptions have the same names, and the cause of a connection
+    error is the exception of the HTTP client.
     """
     cause = error.__cause__
     is_timeout = isinstance(error, library.APITimeoutError)
     if is_timeout and isinstance(cause, httpx2.ConnectTimeout):
-        return ModelUnavailable(f"{where} can't be reached: no connection within {CONNECT_TIMEOUT:g} s")
+        return ModelUnavailable(f"{where} can't be reached: no connection within {CONNECT_TIMEOUT:g} s", unsent=True)
     if is_timeout or isinstance(error, httpx2.TimeoutException | TimeoutError):
-        return CallTimeout(f"{where} gave no answer in time")
+        return CallTimeout(f"{where} did not respond in time")
     if isinstance(error, library.APIConnectionError):
-        if isinstance(cause, BatonError):  # the rules for outbound requests refused the address or the answer
+        if isinstance(cause, BatonError):  # of the Outbound, which refused the address or the response
             return cause
         reason = cause or error
-        return ModelUnavailable(f"{where} can't be reached: {str(reason) or type(reason).__name__}")
-    return BrokenReply(f"{where} answered what can't be read: {type(error).__name__}: {str(error)[:MAX_SERVER_TEXT]}")
+        text = f"{where} can't be reached: {str(reason) or type(reason).__name__}"
+        return ModelUnavailable(text, unsent=isinstance(reason, httpx2.ConnectError))
+    return BrokenReply(f"{where} sent an invalid response: {type(error).__name__}: {str(error)[:MAX_SERVER_TEXT]}")

@@ -1,4 +1,4 @@
-"""The providers of a worker: which one asks the models of which type."""
+"""The providers of a worker, by the type of a Model."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -7,17 +7,19 @@ from functools import partial
 
 from ...contracts.errors import BatonError, ModelRejected, NotCarriedOut
 from ...contracts.message import Message
-from ...observability.spans import call_span, found_call, note_call, note_content
+from ...journal.leases import Lease
+from ...observability.spans import call_span, note_call, note_content, recorded_call
 from ...resources.catalog import Catalog
 from ...resources.model import Model, missing_package
+from ...temporal.threads import COMPUTING
 from ..context.calls import Calls
 from ..context.metering import ChainedModel, with_cost
 from ..context.value_resolver import ValueResolver
-from .call_attributes import answer_attributes, asked_content, model_name, request_attributes
+from .call_attributes import answer_attributes, model_name, request_attributes, request_content
 from .provider import ModelRequest, Provider
 
 API = {"openai": "openai", "azure": "openai", "gemini": "openai", "anthropic": "anthropic", "bedrock": "bedrock"}
-"""For each type of a Model, the API by which it is asked. Types with the same API share a provider's connections."""
+"""The API by the type of a Model. Types with the same API share a provider and its connections."""
 
 
 def new_provider(api: str) -> Provider:
@@ -38,19 +40,19 @@ def new_provider(api: str) -> Provider:
 
 
 ENVIRONMENT = "openai"
-"""The type of the models on the environment's server, which have no manifest."""
+"""The type of models without a manifest, on the server in the environment variables."""
 
 
 def types_in(catalog: Catalog) -> set[str]:
-    """The types of the Models in a catalog, and that of the environment's models."""
-    return {ENVIRONMENT, *(each.spec.server for each in catalog.manifests if isinstance(each, Model))}
+    """The types of the Models in a catalog, and that of models without a manifest."""
+    return {ENVIRONMENT, *(manifest.spec.server for manifest in catalog.manifests if isinstance(manifest, Model))}
 
 
 class Providers:
     """The providers of a worker.
 
-    Making it loads the libraries of the providers of ``types``, so it is made before the event loop is busy. Another
-    provider is made when the first of its models is asked, in a thread.
+    The constructor loads the libraries for the Models of ``types``, so it is called before the event loop is busy.
+    Other providers are created in a thread at the first call of one of their models.
     """
 
     def __init__(self, types: Iterable[str] = (ENVIRONMENT,), calls: Calls | None = None) -> None:
@@ -62,48 +64,57 @@ class Providers:
                 self._load(API[type_])
 
     async def ask(
-        self, model: ChainedModel, values: ValueResolver, request: ModelRequest, on_text: Callable[[str], None]
+        self,
+        lease: Lease,
+        model: ChainedModel,
+        values: ValueResolver,
+        request: ModelRequest,
+        on_text: Callable[[str], None],
     ) -> Message:
-        """One answer of a model, with what it has cost, if the model's price is known.
+        """One answer of a model, with its cost if the Model has a price. The caller holds the call's ``lease``.
 
-        A server that refuses the schema, which it may not know, is asked without it. Raises CircuitOpen while the
-        model's circuit breaker is open.
+        If the server rejects a request with a schema, it may not support schemas: the request is sent again without it.
+        Raises CircuitOpen while the model's circuit breaker is open.
         """
         provider = await self.of(model)
         try:
             name = model_name(model, values)
-        except BatonError:  # the call will say what is wrong
+        except BatonError:  # the call will raise it
             name = model.name
         span = call_span("chat", name, partial(request_attributes, model, name), label=request.label)
-        async with self._calls.make("model", model.manifest, values, model.name, span=span) as call:
-            note_content(partial(asked_content, request))
+        async with self._calls.make(lease, "model", model.manifest, values, model.name, span=span) as call:
+            note_content(partial(request_content, request))
             try:
                 answer = await provider.ask(model, values, request, on_text)
             except ModelRejected:
                 if request.schema is None:
                     raise
                 answer = await provider.ask(model, values, replace(request, schema=None), on_text)
-            answer = with_cost(answer, model.manifest)
+            except BatonError as error:
+                error.usage = with_cost(error.usage, model.manifest)
+                raise
+            if answer.usage:
+                answer = answer.with_usage(with_cost(answer.usage, model.manifest))
             note_call(partial(answer_attributes, answer))
             call.used(answer.usage)
             return answer
 
     @staticmethod
     def note_earlier(answer: Message, model: ChainedModel, values: ValueResolver, label: str = "call") -> None:
-        """Adds a call to the trace whose answer an earlier attempt has written to the journal."""
+        """Adds a call to the trace whose answer is already in the journal."""
         name = model_name(model, values)
         attributes = {**request_attributes(model, name), **answer_attributes(answer)}
-        found_call("chat", name, lambda: attributes, label=label)
+        recorded_call("chat", name, lambda: attributes, label=label)
 
     async def of(self, model: ChainedModel) -> Provider:
-        """The provider that asks a model. Raises NotCarriedOut where this worker lacks its library."""
+        """The provider of a model. Raises NotCarriedOut if its library is not installed."""
         type_ = model.manifest.spec.server if model.manifest else ENVIRONMENT
-        if lacking := missing_package(type_):
-            raise NotCarriedOut(f"{model.manifest.id if model.manifest else model.name}: {lacking}")
+        if missing := missing_package(type_):
+            raise NotCarriedOut(f"{model.manifest.id if model.manifest else model.name}: {missing}")
         api = API[type_]
         if api not in self._by_api:
             async with self._loading:
-                await asyncio.to_thread(self._load, api)
+                await COMPUTING.run(self._load, api)
         return self._by_api[api]
 
     def _load(self, api: str) -> None:

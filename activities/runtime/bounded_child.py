@@ -1,46 +1,71 @@
-"""The program of a bounded process: answers requests on stdin with what one function returns, under limits."""
+"""The program of a bounded process: calls one function for every request on stdin, under resource limits."""
 
 import importlib
 import json
 import marshal
-import resource
+import os
 import struct
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 LENGTH = struct.Struct(">I")
-"""The number of bytes of what follows: a request is marshalled, and an answer, which nobody trusts, is JSON."""
+"""The length prefix of a message, in bytes. Requests are marshalled; responses, which are untrusted, are JSON."""
 
 
 def main(target: str, memory: int) -> None:
-    """Serves ``module:function`` until stdin ends. What it loads, it loads before it gives up all access to files.
+    """Serves ``module:function`` until stdin ends. Access to files and environment ends once its modules are loaded.
 
-    An empty message says that it is ready.
+    It writes an empty message when it is ready.
     """
     module, _, name = target.partition(":")
     function = getattr(importlib.import_module(module), name)
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
-        resource.setrlimit(limit, (0, 0))
+    os.environ.clear()  # only the interpreter needs it, and jq filters can read it
+    _limit("RLIMIT_AS", memory)
+    for limit in ("RLIMIT_NOFILE", "RLIMIT_FSIZE", "RLIMIT_CORE"):
+        _limit(limit, 0)
     _write(sys.stdout.buffer, b"")
     while head := sys.stdin.buffer.read(LENGTH.size):
-        seconds, value = marshal.loads(sys.stdin.buffer.read(LENGTH.unpack(head)[0]))  # by the parent, which is trusted
+        seconds, value = marshal.loads(sys.stdin.buffer.read(LENGTH.unpack(head)[0]))  # from the parent: trusted
         _limit_time(seconds)
         _write(sys.stdout.buffer, json.dumps(_outcome(function, value)).encode())
 
 
+def identity(value: Any) -> Any:
+    """Returns the value. A worker calls it at its start, to check that bounded processes can run."""
+    return value
+
+
+def _limit(name: str, most: int) -> None:
+    """Lowers a resource limit if the system supports it: Windows has none, and macOS can't limit the address space.
+
+    An existing lower limit, as of ``ulimit -v``, is not raised.
+    """
+    with suppress(ImportError, AttributeError, ValueError, OSError):
+        import resource  # noqa: PLC0415  # not on Windows
+
+        limit = getattr(resource, name)
+        current = [value for value in resource.getrlimit(limit) if value != resource.RLIM_INFINITY]
+        most = min([most, *current])
+        resource.setrlimit(limit, (most, most))
+
+
 def _limit_time(seconds: float) -> None:
-    """Ends the process some time after its parent should have killed it: in case the parent is gone."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    cpu_seconds = int(usage.ru_utime + usage.ru_stime + seconds) + 2
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, resource.RLIM_INFINITY))
+    """Sets a CPU limit beyond the parent's timeout, in case the parent is gone and can't kill this process."""
+    with suppress(ImportError, ValueError, OSError):
+        import resource  # noqa: PLC0415
+
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        cpu_seconds = int(usage.ru_utime + usage.ru_stime + seconds) + 2
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, hard))
 
 
 def _outcome(function: Callable[[Any], Any], value: Any) -> dict[str, Any]:
     try:
         return {"value": function(value)}
-    except MemoryError:  # ends the process, which is how the parent knows it
+    except MemoryError:  # ends the process, which the parent reports as exceeded memory
         raise
     except Exception as error:
         return {"error": str(error) or type(error).__name__}

@@ -1,29 +1,55 @@
 """Runs a function on untrusted data in a subprocess, with limits on its time, memory and result.
 
-Conditions, schemas and filters are evaluated here, as they may take long on the CPU. A thread could not be ended, and
-would hold the interpreter's lock, and with it the worker's event loop.
+Conditions, schemas and filters are evaluated here, as they may need much CPU time. A thread could not be killed, and
+would hold the GIL and so block the worker's event loop.
 """
 
 import asyncio
 import json
 import marshal
+import os
+import signal
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
+from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from pydantic import JsonValue
 
-from .bounded_child import LENGTH, main
+from ...contracts.settings import SettingsError
+from ...contracts.text import truncate
+from .bounded_child import LENGTH, identity, main
 
 MAX_RESULT = 4_000_000
-"""Bytes of a result."""
+"""Bytes of a result, at most."""
 
 MAX_PROCESSES = 4
 """Concurrent processes of one function; further calls wait."""
 
+START_SECONDS = 60.0
+"""The time limit for loading the function: it may take seconds on a busy machine."""
 
-class LimitExceeded(Exception):
+MAX_WORDS = 300
+"""Characters of a process's stderr in an error."""
+
+ENVIRONMENT = (
+    "HOME",
+    "LD_LIBRARY_PATH",
+    "DYLD_LIBRARY_PATH",
+    "PYTHONHOME",
+    "PYTHONUSERBASE",
+    "PYTHONNOUSERSITE",
+    "SYSTEMROOT",
+)
+"""The environment variables of a process: paths of the interpreter and of installed libraries, and no secrets."""
+
+
+class EvaluationFailed(Exception):
+    """The function has no result: its process can't be started, or has died."""
+
+
+class LimitExceeded(EvaluationFailed):
     """The function took too long, needed too much memory, or returned too much."""
 
 
@@ -34,13 +60,22 @@ class _Pool:
         self.slots = asyncio.Semaphore(MAX_PROCESSES)
         self.idle: list[Process] = []
 
+    def take(self) -> Process | None:
+        """An idle process; dead ones are dropped."""
+        while self.idle:
+            process = self.idle.pop()
+            if process.returncode is None:
+                return process
+        return None
+
 
 class BoundedFunction:
-    """The function ``module:name``, from JSON to JSON, in processes that see neither files nor the environment.
+    """The function ``module:name``, from JSON to JSON, in processes without access to files or the environment.
 
-    A call takes ``seconds`` at most, and a process ``memory`` bytes. A process serves one call after the other; it is
-    killed if a call exceeds a limit or is cancelled. The first call waits for the start of a process (0.1 to 0.4 s),
-    every further one adds about half a millisecond. ``close_idle`` ends the processes.
+    A call may take ``seconds``, and a process ``memory`` bytes, where the system supports it (not macOS, Windows).
+    A process serves one call at a time; it is killed if a call exceeds a limit or is cancelled. The first call waits
+    for a process to start (0.1 to 0.4 s), every further one adds about half a millisecond. ``close_idle`` ends idle
+    processes.
     """
 
     def __init__(self, target: str, *, seconds: float = 5.0, memory: int = 512_000_000) -> None:
@@ -49,13 +84,21 @@ class BoundedFunction:
         _FUNCTIONS.append(self)
 
     async def call(self, value: JsonValue) -> JsonValue:
-        """What the function returns. Raises ValueError with the text of what it raises, and LimitExceeded."""
+        """Calls the function and returns its result.
+
+        Raises:
+            ValueError: the function raised an error with this message.
+            LimitExceeded: the call exceeded a limit.
+            EvaluationFailed: the process can't be started, or has died; with its output on stderr.
+        """
         data = marshal.dumps((self._seconds, value))  # much faster than JSON; raises ValueError for deep nesting
         pool = self._pool()
         async with pool.slots:
-            process = pool.idle.pop() if pool.idle else await self._start()
+            process = pool.take() or await self._start()
             try:
                 outcome = await self._ask(process, data)
+            except (asyncio.IncompleteReadError, ConnectionError):
+                raise await self._death(process) from None
             except BaseException:
                 await _kill(process)
                 raise
@@ -65,7 +108,7 @@ class BoundedFunction:
         return outcome["value"]
 
     async def close(self) -> None:
-        """Ends the processes of the running event loop that serve no call."""
+        """Ends the idle processes of the running event loop."""
         idle = self._pool().idle
         while idle:
             await _kill(idle.pop())
@@ -74,14 +117,27 @@ class BoundedFunction:
         return self._pools.setdefault(asyncio.get_running_loop(), _Pool())
 
     async def _start(self) -> Process:
-        """A process that has loaded the function."""
-        code = f"from {main.__module__} import main; main({self._target!r}, {self._memory})"
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", "-c", code, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={}
-        )
+        """A process that has loaded the function, with the module path of this process."""
+        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+        try:
+            path = [folder or str(Path.cwd()) for folder in sys.path]
+            code = f"import sys; sys.path[:] = {path!r}; from {main.__module__} import main; "
+            code += f"main({self._target!r}, {self._memory})"
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-c", code, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment
+            )
+        except (OSError, ValueError, TypeError) as error:  # no such file, no memory, no process left, no interpreter
+            raise EvaluationFailed(f"{sys.executable} can't be started: {error}") from None
         assert process.stdout
         try:
-            await process.stdout.readexactly(LENGTH.size)
+            async with asyncio.timeout(START_SECONDS):
+                await process.stdout.readexactly(LENGTH.size)
+        except TimeoutError:
+            await _kill(process)
+            raise EvaluationFailed(f"{sys.executable} did not start within {START_SECONDS:g} s") from None
+        except asyncio.IncompleteReadError:
+            how, _ = await _end_of(process)
+            raise EvaluationFailed(f"{sys.executable} ended at its start: {how}") from None
         except BaseException:
             await _kill(process)
             raise
@@ -101,12 +157,33 @@ class BoundedFunction:
                 return outcome
         except TimeoutError:
             raise LimitExceeded(f"it takes longer than {self._seconds:g} s") from None
-        except (asyncio.IncompleteReadError, ConnectionError):
-            raise LimitExceeded(f"it needs more than {self._memory // 1_000_000:,} MB of memory") from None
 
+    async def _death(self, process: Process) -> EvaluationFailed:
+        """The error for a process that ended during a call."""
+        how, written = await _end_of(process)
+        if any(text in written.lower() for text in OUT_OF_MEMORY):
+            return LimitExceeded(f"it needs more than {self._memory // 1_000_000:,} MB of memory")
+        ended = f"its process has ended: {how}"
+        return LimitExceeded(ended) if (process.returncode or 0) < 0 else EvaluationFailed(ended)
+
+
+OUT_OF_MEMORY = ("memoryerror", "memory allocation", "cannot allocate", "can't allocate", "out of memory")
+"""Lower-case texts in the messages of Python, Rust and jq when memory is exhausted."""
 
 _FUNCTIONS: list[BoundedFunction] = []
-"""All functions of this process, to close their subprocesses. Each is a constant of a module."""
+"""All functions of this process, to close their subprocesses. They are module constants."""
+
+_identity = BoundedFunction(f"{identity.__module__}:{identity.__name__}")
+
+
+async def check_processes() -> None:
+    """Raises SettingsError if no bounded process can run: all conditions, schemas and filters would fail later."""
+    try:
+        await _identity.call(None)
+    except EvaluationFailed as failed:
+        raise SettingsError(f"this worker can't evaluate conditions, schemas and filters: {failed}") from None
+    finally:
+        await _identity.close()
 
 
 async def close_idle() -> None:
@@ -115,7 +192,28 @@ async def close_idle() -> None:
         await function.close()
 
 
-async def _kill(process: Process) -> None:
+async def _kill(process: Process) -> bytes:
+    """Kills a process, and returns its output on stderr."""
     with suppress(ProcessLookupError):
         process.kill()
-    await process.communicate()  # reads what is left: wait() alone would wait for a reader of it
+    _, written = await process.communicate()  # drains stdout: wait() alone could block on unread output
+    return written
+
+
+async def _end_of(process: Process) -> tuple[str, str]:
+    """How a process has ended that gave no answer, with the last line of its stderr; and all of its stderr."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(1):  # its pipes may be closed a little before it has ended
+            await process.wait()
+    code = process.returncode
+    written = (await _kill(process)).decode(errors="replace")
+    lines = [line for line in written.splitlines() if line.strip() and not line.startswith("note: ")] or [""]
+    how = "its pipe was closed" if code is None else f"killed by {_signal(-code)}" if code < 0 else f"exit code {code}"
+    return f"{how}: {truncate(lines[-1], MAX_WORDS)}".removesuffix(": "), written
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"the signal {number}"

@@ -1,6 +1,7 @@
 """The registered functions of a worker: Python functions that manifests name as members, conditions or instructions."""
 
 import asyncio
+import contextlib
 import importlib
 import inspect
 import sysconfig
@@ -19,36 +20,49 @@ from ...resources.functions import Function, is_marked, name_of
 class FunctionRegistry:
     """The functions of a worker, by the names that manifests use."""
 
-    def __init__(self, functions: Iterable[Function], max_concurrent: int) -> None:
+    def __init__(
+        self, functions: Iterable[Function], max_concurrent: int, threads: ThreadPoolExecutor | None = None
+    ) -> None:
         self._by_name = {name_of(function): function for function in functions}
-        self._threads = ThreadPoolExecutor(max_concurrent, "function")  # asyncio's own are for looking up addresses
+        self._shared_slots = asyncio.Semaphore(max_concurrent) if threads else None
+        self._threads = threads or ThreadPoolExecutor(max_concurrent, "function")  # asyncio's pool is for DNS lookups
+        self._is_closed = False
 
     @classmethod
-    def of(cls, modules: Iterable[str], functions: Iterable[Function], max_concurrent: int) -> "FunctionRegistry":
-        """The functions that are marked with ``@function`` in ``modules``, which it imports, and ``functions``.
+    def of(
+        cls,
+        modules: Iterable[str],
+        functions: Iterable[Function],
+        max_concurrent: int,
+        threads: ThreadPoolExecutor | None = None,
+    ) -> "FunctionRegistry":
+        """Imports ``modules`` and registers their functions marked with ``@function``, and ``functions``.
 
-        At most ``max_concurrent`` of those that are not async run at once; others wait.
+        At most ``max_concurrent`` calls of functions that are not async run at once, in ``threads`` or the registry's
+        own threads; further calls wait.
         """
         values = [value for name in modules for value in vars(importlib.import_module(name)).values()]
-        return cls([*(value for value in values if is_marked(value)), *functions], max_concurrent)
+        return cls([*(value for value in values if is_marked(value)), *functions], max_concurrent, threads)
 
     def close(self) -> None:
-        """Begins no function that still waits for a thread; those that run are not waited for."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Cancels calls that still wait for a thread. Does not wait for running ones."""
+        self._is_closed = True
+        if not self._shared_slots:
+            self._threads.shutdown(wait=False, cancel_futures=True)
 
     def find(self, name: str) -> Function:
-        """The function of that name; raises UnknownResource if the worker has none."""
+        """The function with this name. Raises UnknownResource if the worker has none."""
         if target := self._by_name.get(name):
             return target
         known = ", ".join(sorted(self._by_name)) or "none"
         raise UnknownResource(f"the worker has no function '{name}'; known: {known}")
 
     async def invoke(self, name: str, /, *arguments: object, **named: object) -> object:
-        """What the function returns. A function that is not async runs in a thread.
+        """Calls a function and returns its result. A function that is not async runs in a thread.
 
         Raises:
             UnknownResource: the worker has no such function.
-            FunctionFailed: it raised something; retryable if that was a failed connection or a timeout.
+            FunctionFailed: the function raised an exception; retryable for an OSError or a TimeoutError.
         """
         target = self.find(name)
         with metered("function", name):
@@ -58,15 +72,18 @@ class FunctionRegistry:
             return value
 
     async def _outcome(self, function: Function) -> tuple[object, BaseException | None]:
-        """What a function returns or raises; SystemExit too, which would otherwise end the worker."""
+        """The result or the exception of a call. Catches SystemExit too, which would otherwise end the worker."""
         if not inspect.iscoroutinefunction(function):
             call = partial(copy_context().run, _outcome_in_thread, function)
-            return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+            async with self._shared_slots or contextlib.nullcontext():
+                if self._is_closed:
+                    raise asyncio.CancelledError
+                return await asyncio.get_running_loop().run_in_executor(self._threads, call)
         try:
             return await function(), None
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             task = asyncio.current_task()
-            if task and task.cancelling():  # the activity was cancelled, not something within the function
+            if task and task.cancelling():  # the activity itself was cancelled, not a task inside the function
                 raise
             return None, error
 
@@ -81,13 +98,13 @@ _LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdli
 
 
 def _place(error: BaseException, function: Function) -> str:
-    """Where an error was raised: the last place in the program's own code, as `` (team.py:14, in shorten)``."""
+    """Where an error was raised: the last frame in the user's own code, as `` (team.py:14, in shorten)``."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
     own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
     if frames:
-        last = own[-1] if own else frames[0]  # the first one of a library is what the function called
+        last = own[-1] if own else frames[0]  # a library function that was registered itself: its first frame
         return f" ({Path(last.filename).name}:{last.lineno}, in {last.name})"
-    code = getattr(function, "__code__", None)  # it could not be called at all
+    code = getattr(function, "__code__", None)  # without frames the call itself failed, as with wrong arguments
     return f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""
 
 

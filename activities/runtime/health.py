@@ -1,7 +1,7 @@
 """The HTTP endpoints of a worker: ``/healthz`` (liveness), ``/readyz`` (readiness), ``/circuits`` and ``/metrics``.
 
-They run in the worker's event loop, so a worker whose loop is blocked answers none of them. ``/readyz`` alone checks
-Temporal and the journal: restarting the worker would not bring those back.
+They run in the worker's event loop, so a worker whose loop is blocked does not respond. Only ``/readyz`` checks
+Temporal and the journal: a restart of the worker would not repair those.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from ...observability.metrics_export import MetricsText
 from ...temporal.search_attributes import describe_namespace
 
 Check = Callable[[], Awaitable[object]]
-"""Raises, or takes too long, if something is unhealthy."""
+"""Raises an exception, or exceeds CHECK_TIMEOUT, if something is unhealthy."""
 
 Checks = Mapping[str, Check]
 """Checks by name."""
@@ -32,7 +32,7 @@ CHECK_TIMEOUT = 2.0
 """Seconds after which a check has failed."""
 
 FRESH = 1.0
-"""Seconds for which the results are cached, however often somebody asks."""
+"""Seconds for which the results are cached."""
 
 
 class WorkerEnding(Exception):
@@ -40,7 +40,7 @@ class WorkerEnding(Exception):
 
 
 def checks_of(workers: Sequence[Worker], client: Client, journal: Check) -> Checks:
-    """The checks of a worker's readiness: the SDK's workers, Temporal, and the journal."""
+    """The readiness checks of a worker: the SDK's workers, Temporal, and the journal."""
 
     async def is_polling() -> None:
         if not all(worker.is_running for worker in workers):
@@ -50,7 +50,7 @@ def checks_of(workers: Sequence[Worker], client: Client, journal: Check) -> Chec
 
 
 class Readiness:
-    """The results of all checks, made at most once in a second."""
+    """The results of all checks, which run at most once a second."""
 
     def __init__(self, checks: Checks) -> None:
         self._checks = checks
@@ -59,7 +59,7 @@ class Readiness:
         self._results: dict[str, str] = {}
 
     async def results(self) -> dict[str, str]:
-        """``ok``, or the name of the error, for each check. The text of an error may hold what is secret."""
+        """``ok`` or the type of the error, by check. Error messages are left out: they may contain secrets."""
         async with self._lock:
             if time.monotonic() - self._checked_at >= FRESH:
                 results = await asyncio.gather(*map(_result, self._checks.values()))
@@ -78,11 +78,11 @@ async def _result(check: Check) -> str:
 
 
 LONGEST_CONNECTION = 5.0
-"""Seconds after which a connection is closed, whether a client has sent its request or not."""
+"""Seconds after which a connection is closed, even if its request is incomplete."""
 
 
 class _Connection(H11Protocol):
-    """A connection for one request, which a client that sends nothing, or not all of it, does not hold open."""
+    """A connection for one request. A client that never completes its request can't hold it open."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base does
         super().connection_made(transport)
@@ -107,12 +107,13 @@ async def serve_health(
     circuits: Callable[[], Mapping[str, str]] = dict,
     metrics: MetricsText | None = None,
 ) -> AsyncIterator[None]:
-    """Serves the endpoints at these hosts and ports while the block runs; does nothing without them.
+    """Serves the endpoints at these hosts and ports while the block runs; does nothing without addresses.
 
-    The host ``*`` stands for all addresses of the machine. Raises OSError if the port is taken, or the host not here.
+    The host ``*`` means all addresses of the machine. Raises OSError if a port is in use, or a host is not local.
 
-    ``/readyz`` responds with 200 if all ``checks`` pass, else with 503, and with the result of each. ``/circuits``
-    lists the ``circuits`` that are not closed; they do not affect readiness. ``/metrics`` serves ``metrics``.
+    ``/readyz`` responds with 200 if all ``checks`` pass, else with 503; the body has the result of every check.
+    ``/circuits`` lists the ``circuits`` that are not closed; they do not affect readiness. ``/metrics`` serves
+    ``metrics``.
     """
     if not addresses:
         yield
@@ -131,7 +132,7 @@ async def serve_health(
 
     async def all_metrics(request: Request) -> Response:
         if metrics is None:
-            return PlainTextResponse("this process keeps no metrics\n", 404)
+            return PlainTextResponse("this process has no metrics\n", 404)
         text, media_type = await metrics(request.headers.get("accept", ""))
         return Response(text, media_type=media_type)
 
@@ -157,7 +158,7 @@ async def serve_health(
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A listening socket; on all addresses, IPv4 and, where the machine has it, IPv6, if the host is ``*``."""
+    """A listening socket; for the host ``*`` on all IPv4 addresses, and all IPv6 ones if the machine supports IPv6."""
     if host != "*":
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)

@@ -1,4 +1,4 @@
-"""Which HTTP failures are retryable, and when a server allows the next attempt."""
+"""Which HTTP failures are retryable, and when the next attempt may start."""
 
 import email.utils
 import math
@@ -13,18 +13,18 @@ LONGEST_DELAY = timedelta(minutes=5)
 
 LATE_ATTEMPT = 6
 SHORT_DELAY = timedelta(seconds=15)
-"""From the late attempt on, a server's delay that is shorter than this is ignored: see ``retry_delay``."""
+"""From LATE_ATTEMPT on, a shorter delay that a server requests is ignored: see ``retry_delay``."""
 
 
 def is_retryable(status: int) -> bool:
-    """Whether a later request may succeed where this one was answered with ``status``."""
+    """Whether the same request may succeed later after a response with ``status``."""
     return status in RETRYABLE or status >= 500
 
 
 def retry_after(headers: Mapping[str, str]) -> timedelta | None:
     """How long a server asks the client to wait: ``retry-after-ms``, or ``Retry-After`` in seconds or as a date.
 
-    At most five minutes; None where the headers say nothing, or nothing that can be read.
+    At most five minutes; None if neither header is set, or the value can't be parsed.
     """
     milliseconds = headers.get("retry-after-ms")
     text = headers.get("retry-after")
@@ -45,9 +45,10 @@ def retry_after(headers: Mapping[str, str]) -> timedelta | None:
 
 
 def retry_delay(requested: timedelta | None, attempt: int) -> timedelta | None:
-    """The delay before the next attempt: what the server requests, or None for the delay of Temporal's retry policy.
+    """The delay before the next attempt: the one that the server requests, or None for that of the retry policy.
 
-    A server that requests one second every time would use up all attempts within ten, so late attempts wait longer.
+    A server that requests one second every time would use up all attempts within ten seconds. So from LATE_ATTEMPT on,
+    a delay below SHORT_DELAY is ignored.
     """
     if requested is not None and attempt >= LATE_ATTEMPT and requested < SHORT_DELAY:
         return None

@@ -1,4 +1,4 @@
-"""Finds secrets in texts, in whatever encoding they appear, and replaces them by ``[secret]``."""
+"""Finds secrets in texts, in any common encoding, and replaces them by ``[secret]``."""
 
 import asyncio
 import base64
@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import threading
+import time
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
@@ -26,10 +27,10 @@ from ...temporal.activity import is_last_attempt
 from .http import retry_delay
 
 LEVELS = 3
-"""How often escapes are undone: a JSON text in a JSON text in an address has three."""
+"""How often a text is unescaped: JSON in a JSON string in a URL has three levels of escapes."""
 
-LONGEST_KEPT = 12
-"""Characters of an escape whose meaning is kept: four bytes in an address."""
+LONGEST_CACHED = 12
+"""Characters of an escape that is cached: four percent-encoded bytes."""
 
 _ESCAPE = re.compile(
     r"%[0-7][0-9A-Fa-f]|(?:%[89A-Fa-f][0-9A-Fa-f])+"
@@ -40,24 +41,24 @@ _SHORT = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 class Level:
-    """A text with some escapes undone; a place in it leads to its place in the original text."""
+    """A text with some escapes undone, and a map from its positions to those of the original text."""
 
     def __init__(self, text: str, original: "Level | None" = None) -> None:
         self.text = text
         self._original = original
-        # Of each piece: its place, its place in the original, and its length there if it is an escape. As arrays, since
-        # the collection of garbage looks at millions of tuples with the interpreter's lock held.
+        # For every piece: its position, its position in the original, and its length there if it is an escape. Arrays,
+        # because garbage collection of millions of tuples would hold the GIL.
         self._at = array("q", [0])
         self._begins = array("q", [0])
         self._escapes = array("q", [0])
 
     def undone(self) -> "Level | None":
-        """The text with the escapes in it undone; None if there are none."""
+        """The text with its escapes undone; None if there are none."""
         if not any(sign in self.text for sign in "%\\&"):
             return None
         parts: list[str] = []
         place = 0  # in this text
-        size = 0  # of the undone text so far
+        size = 0  # length of the unescaped text up to here
         level = Level("", self)
         for escape in _ESCAPE.finditer(self.text):
             literal = self.text[place : escape.start()]
@@ -74,7 +75,7 @@ class Level:
         return level
 
     def start_of(self, at: int) -> int:
-        """The place in the original text at which the character at ``at`` begins."""
+        """The position in the original text at which the character at ``at`` begins."""
         if self._original is None:
             return at
         index = bisect_right(self._at, at) - 1
@@ -82,7 +83,7 @@ class Level:
         return self._original.start_of(begin if escape else begin + at - self._at[index])
 
     def end_of(self, at: int) -> int:
-        """The place in the original text at which the character before ``at`` ends."""
+        """The position in the original text at which the character before ``at`` ends."""
         if self._original is None:
             return at
         index = bisect_right(self._at, at - 1) - 1
@@ -91,7 +92,7 @@ class Level:
 
 
 def levels(text: str) -> Iterator[Level]:
-    """A text, and what becomes of it when its escapes are undone once, twice, and LEVELS times."""
+    """A text, and the same text unescaped once, twice, up to LEVELS times."""
     level: Level | None = Level(text)
     for _ in range(LEVELS + 1):
         if level is None:
@@ -101,10 +102,10 @@ def levels(text: str) -> Iterator[Level]:
 
 
 def _char_of(escape: str) -> str:
-    """What an escape stands for. Any number of backslashes escapes the same; a long row of bytes is not kept."""
+    """The characters of an escape. Several backslashes count as one; a long sequence of bytes is not cached."""
     if escape[0] == "\\":
         escape = "\\" + escape.lstrip("\\")
-    return _char(escape) if len(escape) <= LONGEST_KEPT else _undo(escape)
+    return _char(escape) if len(escape) <= LONGEST_CACHED else _undo(escape)
 
 
 @lru_cache(maxsize=10_000)
@@ -123,48 +124,46 @@ def _undo(escape: str) -> str:
 
 PLACEHOLDER = "[secret]"
 
-MAX_PASSING = 100
-"""Tokens that are replaced again and again: how many of them are known."""
-
 SHORTEST_ENCODED = 8
-"""Characters. What is shorter in base64 or in hexadecimal digits would be found in every text."""
+"""Characters. A shorter form in base64 or hexadecimal digits would match in almost every text."""
 
 PIECE = 1_000_000
-"""Characters that are searched at once: the search keeps the interpreter's lock (6 ms)."""
+"""Characters that are searched at once: the search holds the GIL (6 ms)."""
 
 _HEAD = 6
-_PATH = "/:@!$&'()*+,;=~"  # as the addresses of tools are escaped
+_PATH = "/:@!$&'()*+,;=~"  # safe characters in the URLs of tools
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Redactor:
-    """Knows the secrets of a worker. Each text is searched for all of them at once, escaped or not.
+    """The known secrets of a worker. A text is searched for all of them at once, escaped or not.
 
-    Threads may use it at the same time.
+    It is thread-safe.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._secrets: dict[str, set[str]] = {}
-        self._passing: dict[str, None] = {}  # the oldest first
+        self._expiries: dict[str, float] = {}
         self._forms: set[str] = set()
         self._longest = 0
         self._search: AhoCorasick | None = None  # built by the next search
         self._heads: dict[str, list[str]] = {}
         self._changing = threading.Lock()
 
-    def add(self, secret: str, *, passing: bool = False) -> None:
-        """Finds a secret from now on; a ``passing`` one until there are MAX_PASSING newer ones."""
+    def add(self, secret: str, seconds: float | None = None) -> None:
+        """Redacts a secret from now on; one that expires for at least ``seconds`` from its latest use."""
         with self._changing:
-            if secret in self._secrets and secret not in self._passing:
-                return
-            self._passing.pop(secret, None)
-            if passing:
-                self._passing[secret] = None
+            now = self._clock()
+            is_permanent = secret in self._secrets and secret not in self._expiries
+            if seconds is None:
+                self._expiries.pop(secret, None)
+            elif not is_permanent:
+                self._expiries[secret] = max(now + seconds, self._expiries.get(secret, 0))
             if secret not in self._secrets:
                 self._secrets[secret] = {_valid(form) for form in forms_of(_valid(secret))}
                 self._know(self._secrets[secret] - self._forms)
-            if len(self._passing) > MAX_PASSING:
-                self._forget(next(iter(self._passing)))
+                self._forget([secret for secret, expiry in self._expiries.items() if expiry < now])
 
     def _know(self, new: set[str]) -> None:
         if new:
@@ -173,23 +172,26 @@ class Redactor:
             self._longest = max(map(len, self._forms))
             self._search = None
 
-    def _forget(self, secret: str) -> None:
-        del self._secrets[secret]
-        del self._passing[secret]
+    def _forget(self, expired: list[str]) -> None:
+        if not expired:
+            return
+        for secret in expired:
+            del self._secrets[secret]
+            del self._expiries[secret]
         forms = set[str]().union(*self._secrets.values())
         heads: dict[str, list[str]] = {}
         _add_heads(heads, forms)
-        self._heads = heads  # replaced as a whole: another thread may be looking for secrets
+        self._heads = heads  # replaced as a whole: another thread may be searching
         self._forms = forms
         self._longest = max(map(len, forms))
         self._search = None
 
     def redact(self, text: str) -> str:
         """The text with ``[secret]`` in place of every secret."""
-        return _replaced(text, sorted(self._found(text))) if self._forms else text
+        return _replaced(text, sorted(self._matches(text))) if self._forms else text
 
     def redact_partial(self, text: str) -> str:
-        """The same for a text that is not complete: without an end that may be the beginning of a secret."""
+        """The same for an incomplete text: its end is cut off if a secret may start there."""
         clean = self.redact(text)
         if not self._forms:
             return clean
@@ -197,13 +199,13 @@ class Redactor:
         begin = max(0, len(clean) - 6 * longest)  # an escape has at most six characters, as in \\u0041
         cuts = []
         for level in levels(clean[begin:]):
-            cut = self._begun(level.text, longest)
+            cut = self._partial_match(level.text, longest)
             if cut is not None:
                 cuts.append(begin + level.start_of(cut))
         return clean[: min(cuts, default=len(clean))]
 
-    def _found(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where secrets are in a text."""
+    def _matches(self, text: str) -> Iterator[tuple[int, int]]:
+        """The start and end of every secret in a text."""
         with self._changing:
             search = self._search = self._search or AhoCorasick([*self._forms], matchkind=MatchKind.LeftmostLongest)
         for level in levels(text):
@@ -212,8 +214,8 @@ class Redactor:
                 for _, start, end in search.find_matches_as_indexes(text[begin : begin + PIECE + self._longest]):
                     yield level.start_of(begin + start), level.end_of(begin + end)
 
-    def _begun(self, text: str, longest: int) -> int | None:
-        """Where at the end of a text a secret may have begun."""
+    def _partial_match(self, text: str, longest: int) -> int | None:
+        """The position near the end of a text at which a secret may start."""
         for start in range(max(0, len(text) - longest + 1), len(text)):
             if any(form.startswith(text[start:]) for form in self._heads.get(text[start : start + _HEAD], ())):
                 return start
@@ -221,32 +223,32 @@ class Redactor:
 
 
 def _add_heads(heads: dict[str, list[str]], forms: Iterable[str]) -> None:
-    """Adds forms under each of their beginnings, of up to _HEAD characters."""
+    """Adds forms under all their prefixes of up to _HEAD characters."""
     for form in forms:
         for length in range(1, min(_HEAD, len(form)) + 1):
             heads.setdefault(form[:length], []).append(form)
 
 
 def forms_of(secret: str) -> set[str]:
-    """The forms of a secret that undoing escapes does not find: those of secrets that look escaped, and encodings."""
+    """The forms of a secret that are searched for: itself, its encodings, and its escaped and unescaped forms."""
     in_json = json.dumps(secret)[1:-1]
     forms = {secret, quote(secret, ""), quote(secret), quote(secret, _PATH), quote_plus(secret)}
     forms |= {in_json, json.dumps(secret, ensure_ascii=False)[1:-1], json.dumps(in_json)[1:-1]}
     forms |= {html.escape(secret), html.escape(secret, quote=False)}
     data = secret.encode()
     encoded = {data.hex(), data.hex().upper()}
-    for shift in range(3):  # where the secret stands in what was encoded
+    for shift in range(3):  # the secret's offset in the encoded data, modulo 3
         inside = base64.b64encode(b"\0" * shift + data).decode().rstrip("=")
         inside = inside[(0, 2, 3)[shift] : len(inside) - ((shift + len(data)) % 3 > 0)]
         encoded |= {inside, inside.replace("+", "-").replace("/", "_")}
-    forms |= {level.text for level in levels(secret)}  # one whose own signs look escaped
+    forms |= {level.text for level in levels(secret)}  # a secret may itself look escaped
     return forms | {form for form in encoded if len(form) >= SHORTEST_ENCODED}
 
 
 def _valid(text: str) -> str:
-    """The text with U+FFFD for each half of a surrogate pair, of which the search knows nothing; of the same length."""
+    """The text with U+FFFD in place of lone surrogates, which the search does not support; the length is unchanged."""
     try:
-        text.encode()  # a tenth of the time of the search
+        text.encode()  # takes a tenth of the time of the search
     except UnicodeEncodeError:
         return _SURROGATE.sub("\ufffd", text)
     return text
@@ -263,11 +265,11 @@ def _replaced(text: str, spans: list[tuple[int, int]]) -> str:
 
 
 Redact = Callable[[str], str]
-"""Gives a text with every known secret replaced."""
+"""Returns a text with every known secret replaced."""
 
 
 def redacted(message: Message, redact: Redact) -> Message:
-    """The message with redacted texts, also those of its calls, of its place on a server, and of a decision."""
+    """The message with redacted texts, including its tool calls, remote ids and decision."""
     changed: dict[str, object] = {"content": redact(message.content)}
     if message.model:
         changed["model"] = redact(message.model)
@@ -290,14 +292,12 @@ def _redacted_call(call: ToolCall, redact: Redact) -> ToolCall:
 
 
 def _redacted_decision(decision: PersonDecision, redact: Redact) -> PersonDecision:
-    texts = {"reason": redact(decision.reason), "arguments": decision.arguments}
-    if decision.arguments:
-        texts["arguments"] = redact(decision.arguments)
-    return decision.model_copy(update={name: text for name, text in texts.items() if text})
+    texts = {name: getattr(decision, name) for name in ("reason", "arguments", "text", "by")}
+    return decision.model_copy(update={name: redact(text) for name, text in texts.items() if text})
 
 
 class RedactionInterceptor(Interceptor):
-    """Removes secrets from every activity's error, and the errors that caused it, before Temporal gets it."""
+    """Removes secrets, and the causes, from every activity's error before it is sent to Temporal."""
 
     def __init__(self, redact: Callable[[str], str]) -> None:
         self._redact = redact

@@ -1,7 +1,8 @@
-"""How the SDK's worker is set up: its options, its deployment version, and its workflow runner."""
+"""The configuration of the SDK's worker: its options, its deployment version, and its workflow runner."""
 
 from datetime import timedelta
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
@@ -14,16 +15,19 @@ from temporalio.worker import (
     WorkflowInstance,
     WorkflowInstanceDetails,
 )
-from temporalio.worker._command_aware_visitor import CommandInfo  # private in 1.35, but in WorkflowInstance's methods
 from temporalio.workflow import Info
 
+from ...contracts.settings import SettingsError
 from ...temporal.activity import INTERVAL
 from ...temporal.client import EARLY_QUERY
 from .settings import Settings, WorkerQueue
 
+if TYPE_CHECKING:  # a private module, but its type is in the methods of WorkflowInstance
+    from temporalio.worker._command_aware_visitor import CommandInfo
+
 
 def deployment_of(settings: Settings) -> WorkerDeploymentConfig | None:
-    """The worker's version, if it has one: a run stays on the version that it began with."""
+    """The worker's deployment version, if it has one. Runs are pinned to the version that they were started with."""
     if settings.deployment is None or settings.build_id is None:
         return None
     return WorkerDeploymentConfig(
@@ -34,7 +38,7 @@ def deployment_of(settings: Settings) -> WorkerDeploymentConfig | None:
 
 
 def sdk_options(settings: Settings, queue: WorkerQueue) -> WorkerConfig:
-    """How much a worker of one task queue does at once, and how soon it learns of what has changed."""
+    """The concurrency limits and heartbeat intervals of a worker of one task queue."""
     interval = timedelta(seconds=INTERVAL)
     return WorkerConfig(
         max_cached_workflows=settings.max_cached_workflows,
@@ -43,28 +47,40 @@ def sdk_options(settings: Settings, queue: WorkerQueue) -> WorkerConfig:
         max_task_queue_activities_per_second=queue.rate,
         max_heartbeat_throttle_interval=interval,
         default_heartbeat_throttle_interval=interval,
-        # With the SDK's default of 10 s, each run would wait that long after its worker's death.
+        # With the SDK's default of 10 s, a run would wait that long after a crash of its worker.
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         graceful_shutdown_timeout=settings.graceful_shutdown_timeout,
         deployment_config=deployment_of(settings),
-        build_id=None if settings.deployment else version("baton"),  # three events of each turn hold it
+        build_id=None if settings.deployment else version("baton"),  # short: it is in three events of every turn
     )
 
 
 class WorkflowRunner(UnsandboxedWorkflowRunner):
-    """Runs workflows outside of the sandbox: all are Baton's, and the tests replay them inside it."""
+    """Runs workflows outside of the sandbox: all workflow code is Baton's own, and tests replay it in the sandbox.
+
+    Raises SettingsError if the SDK's version has an abstract method of workflow instances that is unknown here.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        if unknown := sorted(_Instance.__abstractmethods__):
+            raise SettingsError(
+                f"Baton can't be used with temporalio {version('temporalio')}, whose workflow instances have "
+                f"{' and '.join(unknown)}: install the version of temporalio that Baton's requirements.lock names"
+            )
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
-        """The workflow of a run, for as long as a worker keeps it in its cache."""
+        """The workflow instance of a run in the worker's cache."""
         return _Instance(super().create_instance(det))
 
 
 class _Instance(WorkflowInstance):
-    """A run that refuses events that belong to no workflow task yet.
+    """A run that rejects events which belong to no workflow task yet.
 
-    A query that waited while a workflow task timed out brings the events of the next task, before that task. The SDK
-    (1.35) would continue the run with them, and its commands would get into the history after later events: it could
-    not be replayed. Refused, the query alone fails, and the run leaves the cache; ``RetryQueries`` sends it again.
+    A query that was pending while a workflow task timed out is delivered with the events of the next task, before that
+    task starts. The SDK (1.35) would apply them to the run, its commands would be recorded after later events, and the
+    history could not be replayed. If the activation is rejected, only the query fails, and the run is evicted from the
+    cache; ``RetryQueries`` sends the query again.
     """
 
     def __init__(self, inner: WorkflowInstance) -> None:
@@ -73,7 +89,7 @@ class _Instance(WorkflowInstance):
         self._events = 0
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
-        """Handles what has happened; fails where no workflow task has begun on it."""
+        """Handles an activation; fails it if its events belong to no started workflow task."""
         if self._is_early(act):
             refused = WorkflowActivationCompletion(run_id=act.run_id)
             refused.failed.failure.message = EARLY_QUERY
@@ -83,23 +99,23 @@ class _Instance(WorkflowInstance):
         return self._inner.activate(act)
 
     def _is_early(self, act: WorkflowActivation) -> bool:
-        """Whether there are new events, but the time is still that of the workflow task before."""
+        """Whether there are new events, but the timestamp is still that of the previous workflow task."""
         same_task = (act.timestamp.seconds, act.timestamp.nanos) == self._begun_at
         acts = any(not job.HasField("query_workflow") for job in act.jobs)
         return same_task and acts and act.history_length > self._events and not act.is_replaying
 
-    def get_serialization_context(self, command_info: CommandInfo | None) -> SerializationContext | None:
-        """As of the run."""
+    def get_serialization_context(self, command_info: "CommandInfo | None") -> SerializationContext | None:
+        """See ``WorkflowInstance``."""
         return self._inner.get_serialization_context(command_info)
 
-    def get_external_store_context(self, command_info: CommandInfo | None) -> StorageDriverStoreContext:
-        """As of the run."""
+    def get_external_store_context(self, command_info: "CommandInfo | None") -> StorageDriverStoreContext:
+        """See ``WorkflowInstance``."""
         return self._inner.get_external_store_context(command_info)
 
     def get_info(self) -> Info:
-        """As of the run."""
+        """See ``WorkflowInstance``."""
         return self._inner.get_info()
 
     def get_thread_id(self) -> int | None:
-        """As of the run."""
+        """See ``WorkflowInstance``."""
         return self._inner.get_thread_id()

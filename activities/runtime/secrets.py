@@ -1,7 +1,9 @@
-"""The secret store of a worker: reads secrets at the time of use, and redacts every secret that it has given out."""
+"""The secret store of a worker: reads secrets when they are used, and redacts every secret that it has returned."""
 
 import asyncio
 import json
+import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,6 +21,7 @@ from ...resources.secret import Secrets
 from ...resources.values import KeyRef
 from ...temporal.activity import in_thread_if_long
 from ...temporal.encryption import KEYS
+from ...temporal.threads import SECRETS
 from .redaction import PLACEHOLDER, Redactor, redacted
 
 _KEYS = (
@@ -38,7 +41,7 @@ _LINES = ("OPENAI_CUSTOM_HEADERS", "ANTHROPIC_CUSTOM_HEADERS")
 
 
 def environment_secrets(environment: Mapping[str, str]) -> Iterator[str]:
-    """The secrets of an environment, also those that a library reads there and Baton does not."""
+    """The secrets in environment variables, including those that only a library reads."""
     yield from (environment.get(name, "") for name in _KEYS)
     yield from (key.rpartition(":")[2] for key in environment.get(KEYS, "").replace(",", " ").split())
     for name in _PAIRS:
@@ -51,7 +54,7 @@ def environment_secrets(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _of_header(value: str) -> Iterator[str]:
-    """The value of a header, and what comes after its scheme, as in ``Bearer TOKEN``."""
+    """The value of a header, and its credentials without the scheme, as in ``Bearer TOKEN``."""
     value = value.strip()
     yield value
     scheme, _, credentials = value.partition(" ")
@@ -60,20 +63,23 @@ def _of_header(value: str) -> Iterator[str]:
 
 
 def _password(url: str) -> str:
-    """The password of a database's address."""
+    """The password in a database URL."""
     try:
         return unquote(urlsplit(url).password or "")
     except ValueError:
         return ""
 
 
+RENEWAL_INTERVAL = 3_600.0
+"""Seconds after which the record of a run's files is renewed when it is read."""
+
 MIN_LENGTH = 6
-"""Characters. A shorter secret is not redacted: it would be found in every text."""
+"""Characters. A shorter secret is not redacted: it would match in almost every text."""
 
 
 @dataclass(frozen=True)
 class RunSecrets:
-    """The Secrets in a run's files, and the files that can't be read now: somebody may be editing them."""
+    """The Secrets in a run's files, and the files that can't be read now, as while they are being edited."""
 
     secrets: Secrets = field(default_factory=Secrets)
     unreadable: tuple[str, ...] = ()
@@ -82,9 +88,9 @@ class RunSecrets:
 class SecretStore:
     """The secrets in a worker's environment, in its own manifests, and in the files that runs were started from.
 
-    ``sources`` is a folder where a client on the same machine writes, for the catalog of a run, the paths of the files
-    that it was made from. So a Secret stays in the file where its owner has put it. ``own_files`` are the files that
-    ``own`` was read from: they are read again when they change, unless one of them is no file, such as stdin.
+    ``sources`` is a folder in which a client on the same machine lists, by catalog, the paths of the files that the
+    catalog was built from. So a Secret is read from its owner's file and never copied. ``own_files`` are the files that
+    ``own`` was read from: they are read again when they change, unless one of them is not a file, such as stdin.
     """
 
     def __init__(
@@ -113,42 +119,42 @@ class SecretStore:
 
     @property
     def allows_private_hosts(self) -> bool:
-        """Whether this worker lets runs choose servers in its own network: BATON_ALLOW_PRIVATE_HOSTS."""
+        """Whether runs may send requests to servers in this worker's own network: BATON_ALLOW_PRIVATE_HOSTS."""
         return self.environment("BATON_ALLOW_PRIVATE_HOSTS") in ("1", "true", "yes")
 
     def environment_secret(self, name: str) -> str | None:
-        """The same for a variable that holds a secret: its value is redacted from now on."""
+        """The value of a variable that holds a secret, which is redacted from now on; None if it is unset or empty."""
         value = self.environment(name)
         return self.remember(value) if value else None
 
     async def of_run(self, catalog: str) -> RunSecrets:
-        """The Secrets in a run's files as they are now; ``catalog`` is the SHA-256 of the run's catalog.
+        """The current Secrets in a run's files; ``catalog`` is the SHA-256 under which they are registered, or empty.
 
-        Reads the worker's own files, too, where they have changed. In a thread, as the files may be many, and one
-        activity after the other, as the next one needs the same files.
+        Also reads the worker's own files again if they have changed. Reads in a thread, as there may be many files, and
+        for one activity at a time, as the next one needs the same files.
         """
         async with self._reading:
-            return await asyncio.to_thread(self._read_files, catalog)
+            return await SECRETS.run(self._read_files, catalog)
 
-    def hosts_for_inline(self, namespace: str, name: str) -> tuple[str, ...]:
-        """The hosts, as in ``api.example.com, *.example.org``, to which an inline manifest may send a Secret."""
-        secret = self._own.get(namespace, name)
+    def hosts_of(self, of_run: RunSecrets, namespace: str, name: str) -> tuple[str, ...]:
+        """The hosts, as in ``api.example.com, *.example.org``, to which manifests of others may send a Secret."""
+        secret = of_run.secrets.get(namespace, name) or self._own.get(namespace, name)
         hosts = secret.metadata.annotations.get(ALLOW_INLINE, "") if secret else ""
         return tuple(host.strip().lower() for host in hosts.split(",") if host.strip())
 
-    def is_noted(self, catalog: str) -> bool:
-        """Whether a client on this machine has noted the catalog with that SHA-256: then it is its owner's own."""
+    def is_local(self, catalog: str) -> bool:
+        """Whether a client on this machine has registered the files of the catalog with this SHA-256."""
         return bool(self._sources and (self._sources / f"{catalog}.json").is_file())
 
     def read(self, of_run: RunSecrets, namespace: str, ref: KeyRef) -> str:
-        """The value of a Secret's key, in a run's own Secrets or else in those of this worker.
+        """The value of a Secret's key, from the run's own Secrets or else from those of this worker.
 
-        Raises KeyMissing if this worker does not have it; retryable if one of the run's files can't be read now.
+        Raises KeyMissing if neither has it; retryable if one of the run's files can't be read now.
         """
         for secrets in (of_run.secrets, self._own):
             secret = secrets.get(namespace, ref.name)
             value = secret.value(ref.key) if secret else None
-            if value and (value := value.rstrip("\r\n")):  # a newline that an editor or ``echo`` added
+            if value and (value := value.rstrip("\r\n")):  # an editor or ``echo`` may have added a newline
                 return self.remember(value)
         key = f"Secret '{namespace}/{ref.name}' with the key '{ref.key}'"
         if of_run.unreadable:
@@ -157,40 +163,42 @@ class SecretStore:
         raise KeyMissing(f"the worker has no {key}: start it with the folder that holds it")
 
     def redact(self, text: str) -> str:
-        """The text with ``[secret]`` in place of every secret of this worker, and of runs that it has read."""
+        """The text with ``[secret]`` in place of every secret of this worker and of the runs that it has read."""
         clean = self._redactor.redact(text)
         if clean != text:
             REDACTIONS.record(clean.count(PLACEHOLDER) - text.count(PLACEHOLDER))
         return clean
 
     async def redact_long(self, text: str) -> str:
-        """The same for a text of any length, which does not hold the event loop."""
+        """The same for a text of any length, without blocking the event loop."""
         return await in_thread_if_long(len(text), self.redact, text)
 
     async def redact_message(self, message: Message) -> Message:
-        """A message with redacted texts: a model may repeat a secret from its prompt."""
+        """The message with redacted texts: a model may repeat a secret from its prompt."""
         return await in_thread_if_long(message.length, redacted, message, self.redact)
 
     def redact_partial(self, text: str) -> str:
-        """The same for a text that is not complete: without an end that may be the beginning of a secret."""
+        """The same for an incomplete text: its end is cut off if a secret may start there."""
         return self._redactor.redact_partial(text)
 
-    def remember(self, value: str, *, passing: bool = False) -> str:
-        """The value, which is redacted from now on; of ``passing`` ones, the last MAX_PASSING."""
+    def remember(self, value: str, seconds: float | None = None) -> str:
+        """Returns the value and redacts it from now on; one that expires for at least so many ``seconds``."""
         if len(value) >= MIN_LENGTH:
-            self._redactor.add(value, passing=passing)
+            self._redactor.add(value, seconds)
         return value
 
     def _read_files(self, catalog: str) -> RunSecrets:
         self._read_own_files()
-        file = self._sources / f"{catalog}.json" if self._sources else None
+        file = self._sources / f"{catalog}.json" if self._sources and catalog else None
         if file is None or not file.is_file():
             return RunSecrets()
+        if time.time() - file.stat().st_mtime > RENEWAL_INTERVAL:
+            os.utime(file)  # it is removed when no run has needed it for weeks
         paths = (Path(path) for path in json.loads(file.read_text()))
         return _current(file for path in paths if path.exists() for file in manifest_files(path, recursive=True))
 
     def _read_own_files(self) -> None:
-        """Takes what the worker's own files hold now; while one of them can't be read, what they held before."""
+        """Reads the worker's own files again; keeps the previous Secrets while one of the files can't be read."""
         if not self._own_files:
             return
         current = _current(self._own_files)
@@ -203,7 +211,7 @@ def _current(files: Iterable[Path]) -> RunSecrets:
 
 
 def _changed_at(file: Path) -> int:
-    """The time of a file's last change in ns; 0 where it can't be read."""
+    """The modification time of a file in ns; 0 if it can't be read."""
     with suppress(OSError):
         return file.stat().st_mtime_ns
     return 0

@@ -1,4 +1,4 @@
-"""The settings of a worker, read from environment variables at once. A wrong one is reported by its variable's name."""
+"""The settings of a worker, read from environment variables. All invalid ones are reported at once, by variable."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -10,15 +10,16 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
 from ...contracts.settings import STATE_DIR, TASK_QUEUE, SettingsError, private_file, private_folder
+from ...journal.leases import LEASE_SECONDS
 from ...resources.base import Dialect, Duration, parse_duration
 
 Role = Literal["workflows", "models", "tools"]
-"""What a worker can do: run workflows and the journal's activities, call models, use tools."""
+"""What a worker runs: workflows and the journal's activities, model calls, tool calls."""
 
 ROLES: tuple[Role, ...] = ("workflows", "models", "tools")
 
 InlineManifests = Literal["all", "no-secrets", "none"]
-"""What inline manifests may do: all that the worker's own may; not read its Secrets; not run at all."""
+"""The rights of inline manifests: those of the worker's own; the same without its Secrets; they are refused."""
 
 
 def _list(text: object) -> object:
@@ -33,12 +34,12 @@ def _table(text: object) -> object:
         return text
     pairs = {name.strip(): value.strip() for name, _, value in (part.rpartition("=") for part in parts)}
     if not all(pairs) or len(pairs) != len(parts):
-        raise ValueError("write NAME=NUMBER, several with commas between them, each name once")
+        raise ValueError("write NAME=NUMBER, separated by commas, without duplicate names")
     return pairs
 
 
 def _address(text: object) -> object:
-    """``HOST:PORT`` as both."""
+    """``HOST:PORT`` as a host and a port."""
     host, _, port = str(text).rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65_535:
         raise ValueError("write HOST:PORT, such as 127.0.0.1:9464")
@@ -48,10 +49,10 @@ def _address(text: object) -> object:
 Address = Annotated[tuple[str, int], BeforeValidator(_address)]
 Rates = Annotated[dict[str, Annotated[float, Field(gt=0)]], BeforeValidator(_table)]
 DeploymentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_/-]*$", max_length=200)]
-"""As the Temporal Worker Controller names a deployment, ``NAMESPACE/NAME``."""
+"""Also in the Temporal Worker Controller's form ``NAMESPACE/NAME``."""
 
 BuildId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=200)]
-"""As the controller names a build, ``TAG-HASH``, where the tag of an image has dots."""
+"""Also in the controller's form ``TAG-HASH``, in which the image tag may contain dots."""
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
@@ -60,7 +61,7 @@ Seconds = Annotated[float, Field(gt=0, le=86_400)]
 class WorkerQueue:
     """A task queue that a worker polls, for some of its roles.
 
-    ``rate`` is how many activities per second may begin there, counted over all workers; None for no limit.
+    ``rate`` is the limit on started activities per second over all workers of the queue; None for no limit.
     """
 
     name: str
@@ -69,7 +70,7 @@ class WorkerQueue:
 
 
 class Settings(BaseModel):
-    """The settings of a worker. All workers of a deployment have the same ones, except for ``roles``."""
+    """The settings of a worker. All workers of a deployment share them, except for ``roles``."""
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
 
@@ -85,14 +86,16 @@ class Settings(BaseModel):
     tool_task_queue: str | None = Field(None, validation_alias="BATON_TOOL_TASK_QUEUE")
     model_rates: Rates = Field({}, validation_alias="BATON_MODEL_RATES")
     max_cached_workflows: int = Field(1_000, ge=0, validation_alias="BATON_MAX_CACHED_WORKFLOWS")
-    # With 100, three calls of ten found no free slot, and Temporal could not hand them over with the workflow task's
+    # With 100, three of ten activities got no free slot, and could not be started eagerly with the workflow task's
     # response.
     max_concurrent_activities: PositiveInt = Field(200, validation_alias="BATON_MAX_CONCURRENT_ACTIVITIES")
     max_concurrent_functions: PositiveInt = Field(50, validation_alias="BATON_MAX_CONCURRENT_FUNCTIONS")
-    # With 4, 300 queries at once left the processors idle a quarter of the time; far more exceed the workflow task
-    # timeout on a slow machine.
+    max_mcp_connections: PositiveInt = Field(100, validation_alias="BATON_MAX_MCP_CONNECTIONS")
+    # With 4, the CPUs were idle a quarter of the time under 300 concurrent queries; with far more, workflow tasks time
+    # out on a slow machine.
     max_concurrent_workflow_tasks: int = Field(10, ge=2, validation_alias="BATON_MAX_CONCURRENT_WORKFLOW_TASKS")
     graceful_shutdown_seconds: Seconds = Field(10, validation_alias="BATON_GRACEFUL_SHUTDOWN")
+    call_lease_seconds: Seconds = Field(LEASE_SECONDS, validation_alias="BATON_CALL_LEASE")
     approve_destructive: bool = Field(False, validation_alias="BATON_APPROVE_DESTRUCTIVE")
     dialect: Dialect = Field("baton", validation_alias="BATON_DIALECT")
     query_ttl: Duration | None = Field(None, validation_alias="BATON_QUERY_TTL")
@@ -116,12 +119,14 @@ class Settings(BaseModel):
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
         if (self.deployment is None) != (self.build_id is None):
-            raise ValueError("BATON_DEPLOYMENT and BATON_BUILD_ID: set both, or none of them")
+            raise ValueError("BATON_DEPLOYMENT and BATON_BUILD_ID: set both or neither")
         polled = {self._queue_of(role) for role in self.roles}
         for role in ROLES:
             if role not in self.roles and self._queue_of(role) in polled:
                 queues = "BATON_MODEL_TASK_QUEUE and BATON_TOOL_TASK_QUEUE"
-                raise ValueError(f"BATON_ROLES: {role} wait on a task queue that this worker polls, too: set {queues}")
+                raise ValueError(
+                    f"BATON_ROLES: this worker polls the task queue of {role} without that role: set {queues}"
+                )
         return self
 
     def _queue_of(self, role: Role) -> str:
@@ -130,27 +135,27 @@ class Settings(BaseModel):
 
     @property
     def journal(self) -> str:
-        """The address of the journal's database."""
+        """The URL of the journal's database."""
         return self.journal_url or f"sqlite:///{self.state_dir / 'journal.db'}"
 
     @property
     def health_address(self) -> tuple[str, int] | None:
-        """Where health checks are answered: a host, which is an address of this machine or ``*``, and a port."""
+        """Where health checks are served: a host of this machine or ``*``, and a port."""
         return None if self.health_port is None else (self.health_host, self.health_port)
 
     @property
     def http_addresses(self) -> list[tuple[str, int]]:
-        """Where health checks and metrics are answered, each address once."""
+        """Where health checks and metrics are served, without duplicates."""
         return [address for address in dict.fromkeys((self.health_address, self.metrics_address)) if address]
 
     @property
     def graceful_shutdown_timeout(self) -> timedelta:
-        """How long running activities may continue after the worker was asked to stop."""
+        """How long running activities may continue after shutdown begins."""
         return timedelta(seconds=self.graceful_shutdown_seconds)
 
     @property
     def query_ttl_seconds(self) -> float | None:
-        """The ``ttl`` of queries that have none, in seconds."""
+        """The default ``ttl`` of queries, in seconds."""
         return parse_duration(self.query_ttl).total_seconds() if self.query_ttl else None
 
     def with_all_roles(self) -> "Settings":
@@ -158,7 +163,7 @@ class Settings(BaseModel):
         return self.model_copy(update={"roles": frozenset(ROLES)})
 
     def worker_queues(self) -> Iterator[WorkerQueue]:
-        """The task queues that the worker polls. A model with a rate has one of its own, as Temporal limits queues."""
+        """The task queues that the worker polls. A model with a rate has its own: Temporal limits rates per queue."""
         queues: dict[str, set[Role]] = {}
         for role in sorted(self.roles):
             queues.setdefault(self._queue_of(role), set()).add(role)
@@ -173,12 +178,12 @@ class Settings(BaseModel):
 
     @property
     def activity_queues(self) -> dict[str, object]:
-        """The fields of ``TaskQueues``: the queues of activities that are not the workflows' own."""
+        """The fields of ``TaskQueues``: the activity task queues that differ from the workflows'."""
         queues = {"models": self.model_task_queue, "tools": self.tool_task_queue, "limited": self._limited_queues}
         return {field: queue for field, queue in queues.items() if queue and queue != self.task_queue}
 
     def make_journal_file(self) -> None:
-        """Makes the file of the default journal, and its folder, for their owner alone."""
+        """Creates the file of the default journal, and its folder, accessible by their owner only."""
         if not self.journal_url:
             private_folder(self.state_dir)
             os.close(private_file(self.state_dir / "journal.db", os.O_CREAT))

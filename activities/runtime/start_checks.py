@@ -1,4 +1,4 @@
-"""Checks that a worker fits its task queue: the journal and the manifests of the other workers and of the open runs."""
+"""Checks at a worker's start that its journal and manifests match those of the other workers and of open runs."""
 
 import asyncio
 import ipaddress
@@ -41,7 +41,7 @@ _MANIFESTS = re.compile(rf"{NO_MANIFESTS}|[0-9a-f]{{8}}")
 def worker_identity(client: Client, own: Catalog) -> str:
     """The identity of a worker in Temporal: its process, and a digest of the manifests that it was started with.
 
-    It is short, because five events of each turn hold it.
+    It is short because it is in five history events of every turn.
     """
     return f"{client.identity}/{own.sha[:8] if own.manifests else NO_MANIFESTS}"
 
@@ -50,16 +50,16 @@ async def check_manifests(client: Client, settings: Settings, own: Catalog) -> N
     """Compares this worker's manifests with those of the live workers of its task queue and deployment version.
 
     Raises:
-        SettingsError: one of two workers has no manifests, so that a run that is started by a name would fail at
-            random. Where both have some, and they differ, as while a changed manifest is rolled out, it logs a warning.
-        RPCError: Temporal can't be asked.
+        SettingsError: one of two workers has no manifests, so a run that is started by name would fail at random. If
+            both have manifests and they differ, as during a rollout, it only logs a warning.
+        RPCError: the request to Temporal failed.
     """
     if "workflows" in settings.roles:
         _compare_manifests(await live_workers(client, settings.task_queue), worker_identity(client, own), settings)
 
 
 async def check_manifests_once_listed(client: Client, settings: Settings, own: Catalog) -> None:
-    """Compares again as soon as Temporal lists this worker, so that of two that start at once the later one ends.
+    """Compares again once Temporal lists this worker: of two workers that start at once, the later one exits.
 
     Raises SettingsError.
     """
@@ -70,7 +70,7 @@ async def check_manifests_once_listed(client: Client, settings: Settings, own: C
         await asyncio.sleep(HEARTBEAT_INTERVAL.total_seconds())
         try:
             workers = await live_workers(client, settings.task_queue)
-        except RPCError:  # a worker outlives an outage of Temporal
+        except RPCError:  # an outage of Temporal must not end a worker
             return
         if any(worker.identity == identity for worker in workers):
             _compare_manifests(workers, identity, settings)
@@ -78,7 +78,7 @@ async def check_manifests_once_listed(client: Client, settings: Settings, own: C
 
 
 def _compare_manifests(workers: list[LiveWorker], identity: str, settings: Settings) -> None:
-    """Compares with each older worker; all others are older as long as this one is not listed itself."""
+    """Compares with every older worker. Until this worker is listed, all others count as older."""
     version = f"{settings.deployment}.{settings.build_id}" if settings.deployment else ""
     own_age = next((_age(worker) for worker in workers if worker.identity == identity), None)
     own_manifests = _manifests_of(identity)
@@ -89,9 +89,9 @@ def _compare_manifests(workers: list[LiveWorker], identity: str, settings: Setti
             continue
         what = "no manifests" if manifests == NO_MANIFESTS else "other manifests than this one"
         text = (
-            f"the worker {other.identity} on the task queue {settings.task_queue} knows {what}: a run that is started "
-            "by a name could go to either of them. Start both with the same manifests (baton worker -f PATH, "
-            "baton dev -f PATH), or give this one a task queue of its own (BATON_TASK_QUEUE)"
+            f"the worker {other.identity} on the task queue {settings.task_queue} has {what}: a run that is started "
+            "by name may get either of them. Start both with the same manifests (baton worker -f PATH, "
+            "baton dev -f PATH), or set another task queue for this one (BATON_TASK_QUEUE)"
         )
         if NO_MANIFESTS in (own_manifests, manifests):
             raise SettingsError(text)
@@ -107,13 +107,13 @@ def _age(worker: LiveWorker) -> tuple[float, str]:
 
 
 def check_journal_is_shared(settings: Settings, address: str) -> None:
-    """Raises JournalUnavailable for the default journal, a file here, if Temporal is at an ``address`` elsewhere.
+    """Raises JournalUnavailable if the journal is the default, a local file, and Temporal's ``address`` is remote.
 
-    It may have workers on other machines then, and they need a journal that they can reach.
+    There may be workers on other machines then, and they need a journal that they can reach.
     """
     if not settings.journal_url and not _is_loopback(address):
         raise JournalUnavailable(
-            f"Temporal at {address} is not on this machine, and the default journal is a file here: "
+            f"Temporal at {address} is not on this machine, and the default journal is a local file: "
             "set BATON_JOURNAL_URL to a database that all workers share"
         )
 
@@ -127,18 +127,18 @@ def _is_loopback(address: str) -> bool:
 
 
 MAX_RUNS = 20
-"""Open runs whose journals are compared, the newest first."""
+"""Open runs whose journals are compared, newest first."""
 
 MAX_EVENTS = 30
-"""Events at the beginning of a history among which a run is pinned."""
+"""Events at the beginning of a history that are searched for the result of ``pin``."""
 
 
 async def check_journal(client: Client, engine: Engine, task_queue: str) -> JournalIdentity:
-    """The identity of a worker's journal, which from now on serves the client's namespace.
+    """The identity of a worker's journal, which is recorded as that of the client's namespace.
 
     Raises:
-        SettingsError: an open run of the task queue began with another journal, which this one does not replace.
-        JournalUnavailable, RPCError: the journal or Temporal can't be asked.
+        SettingsError: an open run of the task queue was started with another journal, which this one does not replace.
+        JournalUnavailable, RPCError: the journal or Temporal can't be reached.
     """
     identity = await JournalIdentity.read(engine)
     query = f"TaskQueue = '{task_queue}' AND ExecutionStatus = 'Running' AND ParentWorkflowId IS NULL"
@@ -153,17 +153,17 @@ async def check_journal(client: Client, engine: Engine, task_queue: str) -> Jour
         run_id, other = others[0]
         ids = " ".join(sorted({journal.id for _, journal in others}))
         raise SettingsError(
-            f"this worker has the journal {identity.name.id} at {identity.name.place}, and the open run {run_id} began "
-            f"with the journal {other.id} at {other.place}. Start the worker with that BATON_HOME or "
+            f"this worker has the journal {identity.name.id} at {identity.name.place}, but the open run {run_id} was "
+            f"started with the journal {other.id} at {other.place}. Start the worker with that BATON_HOME or "
             "BATON_JOURNAL_URL: until then the run waits. "
-            f"If that journal is lost, let this one take its place: baton replace-journal {ids}"
+            f"If that journal is lost, replace it with this one: baton replace-journal {ids}"
         )
     await note_namespace(engine, (await describe_namespace(client)).namespace_info.id)
     return identity
 
 
 class _Pinned(JsonModel):
-    """What ``pin`` has returned, as far as it matters here."""
+    """The parts of ``pin``'s result that are read here."""
 
     thread: object
     plan: object
@@ -175,19 +175,19 @@ class _Carried(JsonModel):
 
 
 class _Continued(JsonModel):
-    """The input of a run that continues another."""
+    """The input of a run after continue-as-new."""
 
     carried: _Carried
 
 
 async def _journal_of(client: Client, workflow_id: str, run_id: str) -> JournalName | None:
-    """The journal with which a run began, from its history; None if it is not pinned yet, or can't be read here."""
+    """The journal that a run was started with, from its history; None if it is not pinned yet, or can't be decoded."""
     events = client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history_events(page_size=MAX_EVENTS)
     async for event in events:
         for payloads, kind in _pinned_in(event):
             try:
                 (value,) = await client.data_converter.decode(payloads.payloads[:1], [kind])
-            except Exception:  # whatever a client has sent, or without the key: this is not the result of pin
+            except Exception:  # not the result of pin: a client's payload, or one encrypted with a missing key
                 continue
             return value.carried.pinned.journal if isinstance(value, _Continued) else value.journal
         if event.event_id >= MAX_EVENTS:
@@ -196,7 +196,7 @@ async def _journal_of(client: Client, workflow_id: str, run_id: str) -> JournalN
 
 
 def _pinned_in(event: HistoryEvent) -> Iterator[tuple[Payloads, type[_Pinned] | type[_Continued]]]:
-    """What may be the result of ``pin``, which is an activity, a local activity, or that of an earlier run."""
+    """Payloads that may be the result of ``pin``: of an activity, of a local activity, or carried over by a run."""
     started = event.workflow_execution_started_event_attributes
     if started.continued_execution_run_id:
         yield started.input, _Continued
@@ -208,16 +208,16 @@ def _pinned_in(event: HistoryEvent) -> Iterator[tuple[Payloads, type[_Pinned] | 
 
 
 ROW_INTERVAL = 1.0
-"""Seconds between two looks for a run's first row."""
+"""Seconds between two reads of a run's first row."""
 
 
 class WaitForJournal(Interceptor):
-    """Lets activities wait while the journal at ``place`` lacks the first row of their run's conversation.
+    """Holds activities back while the journal at ``place`` lacks the first row of their run's conversation.
 
-    Such a journal is not the run's own: it is another one, or empty. ``check_journal`` can't find every such run, as
-    it compares the newest ones alone. The activities wait until the row is there, or until this worker ends and one
-    with the right journal takes them; otherwise the run would fail with JournalLost. A journal that has the first row
-    has lost another one, and its run fails. ``find_row`` returns a row, or None.
+    Such a journal is not the run's own: it is another one, or empty. ``check_journal`` may miss it, as it compares only
+    the newest runs. The activity waits until the row exists, or until this worker stops and a worker with the right
+    journal retries it; otherwise the run would fail with JournalLost. If the journal has the first row but lacks a
+    later one, data is lost and the run does fail. ``find_row`` returns a row, or None.
     """
 
     def __init__(self, find_row: Callable[[str], Awaitable[object]], place: str) -> None:
@@ -258,7 +258,7 @@ class _WaitingActivities(ActivityInboundInterceptor):
 
 
 def _first_row(request: object) -> str:
-    """The id of a row that a run's own journal has: the question of the run, or what an activity continues from."""
+    """The id of a row that must be in the run's own journal: its question, or the head that an activity continues."""
     thread = getattr(request, "thread", None)
     head = getattr(request, "head", None)
     if isinstance(thread, Thread):

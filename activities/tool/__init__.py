@@ -1,1 +1,1 @@
-"""Tools: the protocol that a tool type implements, the table of tool types, and each type's own code."""
+"""Tools: the protocol of tool types, the table of tool types, and their implementations."""

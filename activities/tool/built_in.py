@@ -1,4 +1,4 @@
-"""Tools of ``type: built-in``: they need nothing but their arguments (ARK: queries, tool execution)."""
+"""Tools of ``type: built-in``, skills, and tools that delegate to agents and teams (ARK: queries, tool execution)."""
 
 import ast
 import decimal
@@ -11,13 +11,15 @@ from ...contracts.errors import BadArguments, InvalidManifest, ToolFailed
 from ...resources.agent import Agent
 from ...resources.base import JsonObject
 from ...resources.catalog import Catalog
+from ...resources.provenance import Provenance
+from ...resources.run_catalog import RunCatalog
 from ...resources.skill import LOAD_SKILL, Skill
 from ..context.value_resolver import ValueResolver, skills_of
 from ..runtime.secrets import SecretStore
-from .tool import CallableTool, ToolContext, ToolDefinition
+from .tool import CallableTool, ToolContext, ToolDefinition, without_effects
 
 MAX_CHARACTERS = 500
-"""Characters of an expression."""
+"""Characters of an expression, at most."""
 
 DIGITS = 34
 """Significant digits of a number: as many as IEEE 754 decimal128 has."""
@@ -63,7 +65,7 @@ _FUNCTIONS: dict[str, Callable[..., Decimal]] = {
 
 
 async def calculate(arguments: JsonObject) -> str:
-    """The value of ``expression`` with up to 34 digits. Raises ToolFailed where it has none."""
+    """The value of ``expression`` with up to 34 digits. Raises ToolFailed if it is invalid or has no value."""
     text = str(arguments["expression"]).replace("^", "**").strip()
     if len(text) > MAX_CHARACTERS:
         raise ToolFailed(f"the expression is longer than {MAX_CHARACTERS} characters")
@@ -109,7 +111,7 @@ STYLES: dict[str, Callable[[str], str]] = {
 
 
 async def format_text(arguments: JsonObject) -> str:
-    """``text`` in the given ``style``. ``width`` (default: 70 columns) is only used by the style ``wrap``."""
+    """``text`` in one of STYLES. ``width`` (default: 70 columns) is only used by the style ``wrap``."""
     text = str(arguments["text"])
     style = str(arguments["style"])
     width = arguments.get("width")
@@ -124,23 +126,24 @@ class BuiltInTools:
     def __init__(self, _secrets: SecretStore) -> None: ...
 
     async def discover(self, context: ToolContext) -> list[CallableTool]:
-        """The built-in tool of that name."""
+        """The built-in tool with this name."""
         return [BUILT_IN_TOOLS[context.name]]
 
-    async def pin(self, values: ValueResolver) -> Catalog:
-        """Their manifests say all."""
+    async def pin(self, values: ValueResolver) -> RunCatalog:
+        """The catalog unchanged: the manifests are complete."""
         return values.catalog
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Does nothing: there are no connections."""
 
 
 async def _terminate(arguments: JsonObject) -> str:
-    """The final words, which may be left out."""
+    """The final message; empty by default."""
     return str(arguments.get("response", ""))
 
 
-async def _noop(arguments: JsonObject) -> str:
+async def repeat(arguments: JsonObject) -> str:
+    """The ``message`` itself."""
     return str(arguments.get("message", ""))
 
 
@@ -156,14 +159,14 @@ def _terminating(name: str) -> CallableTool:
     definition = ToolDefinition(
         name,
         "Ends the discussion. Call it once the goal is reached, with your final words as the response.",
-        _schema(response=_text("The final words: what the whole discussion has come to.")),
+        _schema(response=_text("The final words: the result of the whole discussion.")),
     )
-    return CallableTool(definition, _terminate, ends=True)
+    return CallableTool(definition, without_effects(_terminate), Provenance.FILES, ends=True)
 
 
 _NOOP = ToolDefinition(
     "noop",
-    "Does nothing and gives the message back.",
+    "Does nothing and returns the message.",
     _schema(message=_text("Any text.")),
 )
 _CALCULATOR = ToolDefinition(
@@ -185,14 +188,14 @@ _FORMAT_TEXT = ToolDefinition(
 BUILT_IN_TOOLS: dict[str, CallableTool] = {
     "terminate": _terminating("terminate"),
     "terminate_team": _terminating("terminate_team"),
-    "noop": CallableTool(_NOOP, _noop),
-    "calculator": CallableTool(_CALCULATOR, calculate),
-    "format-text": CallableTool(_FORMAT_TEXT, format_text),
+    "noop": CallableTool(_NOOP, without_effects(repeat), Provenance.FILES),
+    "calculator": CallableTool(_CALCULATOR, without_effects(calculate), Provenance.FILES),
+    "format-text": CallableTool(_FORMAT_TEXT, without_effects(format_text), Provenance.FILES),
 }
 
 
 def skill_tools(agent: Agent, catalog: Catalog) -> list[CallableTool]:
-    """The tool that reads skills, if the agent has any. It reads what was pinned with the run, and no file."""
+    """The tool that reads skills, if the agent has any. It reads the pinned skills of the run, not files."""
     skills = skills_of(agent, catalog)
     if not skills:
         return []
@@ -202,7 +205,7 @@ def skill_tools(agent: Agent, catalog: Catalog) -> list[CallableTool]:
         file = arguments.get("file")
         return _main_text(skills[name]) if file is None else _file(skills[name], str(file))
 
-    return [CallableTool(_definition([*skills]), load)]
+    return [CallableTool(_definition([*skills]), without_effects(load), Provenance.FILES)]
 
 
 def _definition(names: list[str]) -> ToolDefinition:
@@ -215,36 +218,37 @@ def _definition(names: list[str]) -> ToolDefinition:
 
 
 def _main_text(skill: Skill) -> str:
-    """The instructions, and which files there are."""
+    """The instructions of a skill, and the list of its files."""
     files = "\n".join(f"- {name}" for name in skill.spec.files)
     return f"{skill.spec.instructions}\n\nFiles of this skill:\n{files}" if files else skill.spec.instructions or ""
 
 
 def _file(skill: Skill, name: str) -> str:
     if (text := skill.spec.files.get(name.removeprefix("./"))) is None:
-        known = ", ".join(skill.spec.files) or "none"
-        raise BadArguments(f"the skill {skill.name} has no file '{name}'; its files: {known}")
+        files = ", ".join(skill.spec.files) or "none"
+        raise BadArguments(f"the skill {skill.name} has no file '{name}'; its files: {files}")
     return text
 
 
-class AskingTools:
-    """A ``ToolSource``. The workflow runs the child; using the tool here only gives the question that is put to it."""
+class DelegatingTools:
+    """A ``ToolSource``. The workflow runs the agent or team as a child; the call here only returns its question."""
 
     def __init__(self, _secrets: SecretStore) -> None: ...
 
     async def discover(self, context: ToolContext) -> list[CallableTool]:
-        """The one tool of a manifest."""
+        """The single tool of a manifest."""
         tool = context.manifest
         if tool is None:
-            raise InvalidManifest(f"the tool {context.name} asks nobody")
-        return [CallableTool(ToolDefinition(context.name, tool.model_description, tool.input_schema), _question)]
+            raise InvalidManifest(f"the tool {context.name} names no agent or team")
+        definition = ToolDefinition(context.name, tool.model_description, tool.input_schema)
+        return [CallableTool(definition, without_effects(_question), context.provenance)]
 
-    async def pin(self, values: ValueResolver) -> Catalog:
-        """Their manifests say all."""
+    async def pin(self, values: ValueResolver) -> RunCatalog:
+        """The catalog unchanged: the manifests are complete."""
         return values.catalog
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Does nothing: there are no connections."""
 
 
 async def _question(arguments: JsonObject) -> str:

@@ -4,9 +4,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
 from ...contracts.errors import BadArguments, FunctionFailed, InvalidManifest
+from ...journal.leases import Lease
 from ...resources.base import JsonObject
-from ...resources.catalog import Catalog
 from ...resources.functions import call_arguments, description, input_schema
+from ...resources.run_catalog import RunCatalog
 from ...resources.tool import Tool
 from ..context.value_resolver import ValueResolver
 from ..runtime.functions import FunctionRegistry
@@ -20,7 +21,7 @@ class FunctionTools:
         self._functions = functions
 
     async def discover(self, context: ToolContext) -> list[CallableTool]:
-        """The one tool of a manifest; its function may be missing on a worker that only asks models."""
+        """The single tool of a manifest. Its function may be missing on a worker that has only the role ``models``."""
         tool = context.manifest
         if tool is None or tool.spec.activity is None:
             raise InvalidManifest(f"the tool {context.name} has no function")
@@ -28,41 +29,43 @@ class FunctionTools:
         hints = tool.spec.annotations
         repeatable = context.repeatable or bool(hints and (hints.read_only_hint or hints.idempotent_hint))
 
-        async def use(arguments: JsonObject) -> str:
+        async def use(arguments: JsonObject, lease: Lease) -> str:
             try:
-                given = call_arguments(self._functions.find(name), arguments)
+                parameters = call_arguments(self._functions.find(name), arguments)
             except ValidationError as error:
-                raise BadArguments(f"the arguments of {context.name} don't fit the function: {_wrong(error)}") from None
+                raise BadArguments(
+                    f"the arguments of {context.name} don't match the function: {_problems(error)}"
+                ) from None
             if not repeatable:
-                await context.begin_once()
+                await lease.send_once(context.name)
             try:
-                return _text(await self._functions.invoke(name, **given))
+                return _text(await self._functions.invoke(name, **parameters))
             except FunctionFailed as failed:
                 raise FunctionFailed(failed.message, retryable=repeatable and not failed.non_retryable) from failed
 
-        return [CallableTool(self._definition(context.name, tool, name), use)]
+        return [CallableTool(self._definition(context.name, tool, name), use, context.provenance)]
 
     def _definition(self, name: str, tool: Tool, function: str) -> ToolDefinition:
-        """What a model reads; what the manifest leaves out is read from the function itself."""
-        words = tool.own_description or description(self._functions.find(function)) or tool.model_description
+        """The tool's definition. Fields that the manifest omits are derived from the function."""
+        text = tool.own_description or description(self._functions.find(function)) or tool.model_description
         own = "input_schema" in tool.spec.model_fields_set
-        return ToolDefinition(name, words, tool.input_schema if own else input_schema(self._functions.find(function)))
+        return ToolDefinition(name, text, tool.input_schema if own else input_schema(self._functions.find(function)))
 
-    async def pin(self, values: ValueResolver) -> Catalog:
-        """Their manifests say all."""
+    async def pin(self, values: ValueResolver) -> RunCatalog:
+        """The catalog unchanged: the manifests are complete."""
         return values.catalog
 
     async def close(self) -> None:
-        """There is nothing to close: the functions are the worker's."""
+        """Does nothing: the functions are the worker's."""
 
 
 def _text(value: object) -> str:
-    """A function's result for a model: a text as it is, everything else as JSON."""
+    """A function's result for a model: a text unchanged, any other value as JSON."""
     if isinstance(value, str):
         return value
     return to_json(value, by_alias=isinstance(value, BaseModel), fallback=str).decode()
 
 
-def _wrong(error: ValidationError) -> str:
-    places = error.errors(include_url=False, include_input=False)
-    return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in places)
+def _problems(error: ValidationError) -> str:
+    problems = error.errors(include_url=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)

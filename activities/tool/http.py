@@ -1,10 +1,11 @@
-"""Tools of ``type: http``: using one sends a request to a server; the response's text is the result."""
+"""Tools of ``type: http``: a call sends a request to a server; the response's text is the result."""
 
 import asyncio
 import codecs
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 from urllib.parse import urljoin
@@ -12,9 +13,10 @@ from urllib.parse import urljoin
 import httpx
 
 from ...contracts.errors import InvalidManifest, ToolFailed
+from ...journal.leases import Lease
 from ...observability.spans import trace_headers
 from ...resources.base import JsonObject
-from ...resources.catalog import Catalog
+from ...resources.run_catalog import RunCatalog
 from ...resources.template import fill
 from ...resources.tool import ARGUMENTS, HttpSpec, Tool
 from ...resources.values import Header
@@ -23,32 +25,32 @@ from ..context.value_resolver import ValueResolver
 from ..runtime.http import is_retryable, retry_after
 from ..runtime.outbound import CONNECTIONS, BodyLimits, Outbound
 from ..runtime.secrets import SecretStore
-from .http_request import HttpRequest, header_argument, request_of
+from .http_request import HttpRequest, header_argument, request_of, server_provenance, server_template, server_url
 from .tool import BeginOnce, CallableTool, ToolContext, ToolDefinition, no_guard
 
 MAX_ERROR_TEXT = 5_000
-"""Characters of an error's text. An error is cut further, after secrets were removed from it."""
+"""Characters of an error's text. An error is truncated further after redaction."""
 
 CHARSETS = re.compile(r"ascii|utf-(8|16|32).*|(iso8859|cp|koi8|mac|euc|shift|iso2022|big5|gb|tis)[\w-]*")
-"""Python's names for the encodings of texts; decoding takes a time that grows with the length alone."""
+"""Python's names of text encodings: their decoding takes linear time."""
 
 _BINARY = re.compile(r"(image|audio|video|font)/|application/(octet-stream|pdf|zip|gzip|x-tar|wasm)")
 
 
 async def result_of(response: httpx.Response, host: str, redact: Callable[[str], str], limit: int) -> str:
-    """The text of a response, of which ``limit`` bytes are read; raises ToolFailed for an error."""
+    """The text of a response, of which up to ``limit`` bytes are read. Raises ToolFailed for an error status."""
     text = await _text(response, redact, limit)
     status = f"HTTP {response.status_code} {response.reason_phrase}".strip()
     if response.status_code >= 400:
         retryable = is_retryable(response.status_code)
         wait = retry_after(response.headers)
-        words = " ".join(text.split())[:MAX_ERROR_TEXT]
-        said = f"{host} answered {status}: {words}".rstrip(": ")
+        body = " ".join(text.split())[:MAX_ERROR_TEXT]
+        error = f"{host} answered {status}: {body}".rstrip(": ")
         outage = response.status_code >= 500
-        raise ToolFailed(said, retryable=retryable, retry_after=wait, outage=outage)
+        raise ToolFailed(error, retryable=retryable, retry_after=wait, outage=outage)
     if response.request.method == "HEAD":
         return "\n".join((status, *(f"{name}: {value}" for name, value in response.headers.items())))
-    return text or f"({status}, without a text)"
+    return text or f"({status}, empty body)"
 
 
 async def _text(response: httpx.Response, redact: Callable[[str], str], limit: int) -> str:
@@ -61,7 +63,9 @@ async def _text(response: httpx.Response, redact: Callable[[str], str], limit: i
     if _BINARY.match(kind) or b"\0" in data[:1_000]:
         return f"[not a text: {kind.partition(';')[0] or 'binary'}, {_size(response, data, limit)}]"
     text = data[:limit].decode(_charset(response.charset_encoding), errors="replace")
-    return text if len(data) <= limit else f"{redact(text)}… [cut here: the answer has {_size(response, data, limit)}]"
+    if len(data) <= limit:
+        return text
+    return f"{redact(text)}… [truncated: the response has {_size(response, data, limit)}]"
 
 
 def _size(response: httpx.Response, data: bytes, limit: int) -> str:
@@ -70,57 +74,55 @@ def _size(response: httpx.Response, data: bytes, limit: int) -> str:
     return f"{int(declared):,} bytes" if exact else f"{'more than ' * (len(data) > limit)}{len(data):,} bytes"
 
 
-def _charset(given: str | None) -> str:
-    """The name of a text encoding, UTF-8 where a server names none: Python also has encodings such as zlib."""
+def _charset(declared: str | None) -> str:
+    """The name of a text encoding, by default UTF-8. Python also has encodings that are not text, such as zlib."""
     try:
-        name = codecs.lookup(given or "utf-8").name
+        name = codecs.lookup(declared or "utf-8").name
     except (LookupError, ValueError):
         return "utf-8"
     return name if CHARSETS.fullmatch(name) else "utf-8"
 
 
 REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
-"""Methods of requests that may be sent twice."""
+"""Methods of idempotent requests."""
 
 MAX_BYTES = 256_000
-"""Bytes of a response that are read; a model couldn't read more."""
+"""Bytes of a response that are read: more would exceed a model's context window."""
 
 MAX_REDIRECTS = 5
 CONNECT_SECONDS = 10.0
-"""The longest time for one attempt to connect."""
+"""The timeout of one attempt to connect, at most."""
 
 RECONNECT_DELAYS = (0.5, 1.0, 2.0)
-"""Seconds between the attempts to connect for a request that may be sent only once."""
+"""Seconds between the attempts to connect for a request that is not idempotent."""
 
 
 class HttpClient:
-    """Sends requests. ``private`` allows hosts in the worker's own network even where an argument names them.
+    """Sends requests.
 
-    ``redact`` removes secrets from a response that is cut, and the beginning of a secret at its end.
+    ``redact`` removes secrets from a truncated response, and a partial secret at its end.
     """
 
-    def __init__(
-        self, *, private: bool = False, redact: Callable[[str], str] = str, max_bytes: int = MAX_BYTES
-    ) -> None:
+    def __init__(self, *, redact: Callable[[str], str] = str, max_bytes: int = MAX_BYTES) -> None:
         self._redact = redact
         self._max_bytes = max_bytes
-        self._trusted = _open(guarded=False)
-        self._guarded = _open(guarded=not private)
+        self._guarded = _open(proxied=False)
+        self._proxied = _open(proxied=True)
 
     async def close(self) -> None:
         """Closes the connections."""
-        await self._trusted.aclose()
         await self._guarded.aclose()
+        await self._proxied.aclose()
 
     async def send(self, request: HttpRequest, seconds: float, *, repeatable: bool, begin: BeginOnce = no_guard) -> str:
-        """The response's text, which comes within ``seconds`` after there is a connection.
+        """The response's text, within ``seconds`` after the connection is established.
 
-        ``begin`` is awaited right before the request is sent. Raises ToolFailed, which is retryable only if the request
-        is ``repeatable``, and what ``begin`` raises.
+        ``begin`` is awaited right before the request is sent. Raises its errors, and ToolFailed, which is retryable
+        only if the request is ``repeatable``.
         """
         host = self._host(request)
-        given = {name.lower() for name, _ in request.headers}
-        trace = [each for each in trace_headers().items() if each[0] not in given]
+        own = {name.lower() for name, _ in request.headers}
+        trace = [header for header in trace_headers().items() if header[0] not in own]
         request = replace(request, headers=(*request.headers, *trace))
         try:
             async with asyncio.timeout(None) as limit:
@@ -131,50 +133,49 @@ class HttpClient:
             wait = failed.next_retry_delay
             raise ToolFailed(failed.message, retryable=retryable, retry_after=wait, outage=failed.outage) from None
         except TimeoutError:
-            text = f"{host} gave no answer in {seconds:g} s"
+            text = f"{host} did not respond within {seconds:g} s"
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             text = f"{host} can't be reached: {error or type(error).__name__}"
             raise ToolFailed(text, retryable=repeatable, outage=True) from None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            text = f"{host} broke off its answer: {error or type(error).__name__}"
-        text = text if repeatable else f"{text}; whether it was carried out is unknown"
+            text = f"{host} did not complete its response: {error or type(error).__name__}"
+        text = text if repeatable else f"{text}; whether it was executed is unknown"
         raise ToolFailed(text, retryable=repeatable, outage=True)
 
     def _host(self, request: HttpRequest) -> str:
-        """The host of a request's address; raises ToolFailed where it can't be one, such as 0177.0.0.1."""
+        """The host of a request's URL. Raises ToolFailed if it is invalid, such as 0177.0.0.1."""
         try:
-            return httpx.URL(request.url).host
+            return httpx.URL(request.destination.url).host
         except (httpx.InvalidURL, ValueError) as error:
-            raise ToolFailed(f"the address of the request is none: {error}") from None
+            raise ToolFailed(f"the URL of the request is invalid: {error}") from None
 
     async def _follow(self, request: HttpRequest, sending: "_Sending", *, repeatable: bool) -> str:
-        origin = _origin(request.url)
         for hop in range(MAX_REDIRECTS + 1):
             try:
                 response = await self._connect(request, sending, waits=() if repeatable else RECONNECT_DELAYS)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 if hop == 0:
                     raise
-                raise httpx.ReadError(f"it led to a server that can't be reached: {error}") from None
+                raise httpx.ReadError(f"it redirected to a server that can't be reached: {error}") from None
             try:
                 if not response.has_redirect_location:
-                    return await result_of(response, httpx.URL(request.url).host, self._redact, self._max_bytes)
-                request = _redirected(request, response, origin)
+                    return await result_of(response, request.destination.host, self._redact, self._max_bytes)
+                request = _redirected(request, response)
             finally:
                 await response.aclose()
         raise ToolFailed(f"the server redirected the request more than {MAX_REDIRECTS} times", retryable=False)
 
     async def _connect(self, request: HttpRequest, sending: "_Sending", waits: tuple[float, ...]) -> httpx.Response:
-        """Sends a request. Where no connection could be made, it tries again after each of ``waits`` (seconds)."""
+        """Sends a request. If the connection fails, it tries again after the delays in ``waits`` (seconds)."""
         for wait in (*waits, None):
             try:
-                client = self._trusted if request.trusted else self._guarded
+                client = self._guarded if request.destination.is_guarded else self._proxied
                 built = client.build_request(
                     request.method,
-                    request.url,
+                    request.destination.url,
                     headers=request.headers,
                     content=request.body,
-                    extensions=sending.extensions,
+                    extensions={**sending.extensions, "destination": request.destination},
                 )
                 return await client.send(built, stream=True)
             except (httpx.ConnectError, httpx.ConnectTimeout):
@@ -184,15 +185,15 @@ class HttpClient:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _open(*, guarded: bool) -> httpx.AsyncClient:
-    # No limits: answers are read up to ``max_bytes``, and then left.
-    outbound = Outbound(BodyLimits(None, None), guarded=guarded, server="the server")
-    no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))  # no request shares cookies with another
-    return outbound.open(httpx.AsyncClient, cookies=no_cookies, limits=httpx.Limits(**CONNECTIONS))
+def _open(*, proxied: bool) -> httpx.AsyncClient:
+    # No limits: responses are read up to ``max_bytes``, and then closed.
+    outbound = Outbound(BodyLimits(None, None), destination=None, server="the server")
+    no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))  # requests must not share cookies
+    return outbound.open(httpx.AsyncClient, proxied=proxied, cookies=no_cookies, limits=httpx.Limits(**CONNECTIONS))
 
 
 class _Sending:
-    """Watches the sending of a request: its clock starts when it has a connection, right before it is sent."""
+    """Starts the timeout of a request once it has a connection, right before it is sent."""
 
     def __init__(self, limit: asyncio.Timeout, seconds: float, begin: BeginOnce) -> None:
         self._limit = limit
@@ -203,7 +204,7 @@ class _Sending:
         self.extensions = {"trace": self._trace, "timeout": timeout}
 
     async def _trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """Called by the library at each step. A redirected request was sent already, and a proxy's CONNECT is none."""
+        """Called by the library at every step. Redirects after the first request and a proxy's CONNECT are ignored."""
         is_sending = event.endswith("send_request_headers.started") and info["request"].method != b"CONNECT"
         if is_sending and not self._sent:
             await self._begin()
@@ -211,54 +212,50 @@ class _Sending:
             self._limit.reschedule(asyncio.get_running_loop().time() + self._seconds)
 
 
-def _origin(url: str) -> tuple[str, str, int | None]:
-    parsed = httpx.URL(url)
-    return parsed.scheme, parsed.host, parsed.port
-
-
-def _redirected(request: HttpRequest, response: httpx.Response, origin: tuple[str, str, int | None]) -> HttpRequest:
-    """The request that a redirect asks for. Another server gets none of the tool's headers, and is not trusted."""
-    url = urljoin(request.url, response.headers["location"])
+def _redirected(request: HttpRequest, response: httpx.Response) -> HttpRequest:
+    """The request after a redirect. For another server, it has no headers of the tool, and is not trusted."""
+    url = urljoin(request.destination.url, response.headers["location"])
     if not url.startswith(("http://", "https://")):
-        raise ToolFailed("the server redirected the request to what is no HTTP address")
-    same_origin = _origin(url) == origin
+        raise ToolFailed("the server redirected the request to an address that is not HTTP")
+    destination = request.destination.at(url)
+    same_origin = destination.origin == request.destination.origin
     becomes_get = response.status_code == 303 or (response.status_code in (301, 302) and request.method == "POST")
     body = None if becomes_get else request.body
     if body is not None and not same_origin:
-        raise ToolFailed("the server redirected the request, with all that it holds, to another server")
+        raise ToolFailed("the server redirected the request, including its body, to another server")
     method = "GET" if becomes_get and request.method != "HEAD" else request.method
     headers = request.headers if same_origin else ()
-    return replace(request, method=method, url=url, headers=headers, body=body, trusted=request.trusted and same_origin)
+    return replace(request, method=method, destination=destination, headers=headers, body=body)
 
 
 class HttpTools:
-    """A ``ToolSource`` (ARK: queries, tool execution).
-
-    BATON_ALLOW_PRIVATE_HOSTS lets arguments choose hosts in the worker's own network.
-    """
+    """A ``ToolSource`` (ARK: queries, tool execution)."""
 
     def __init__(self, secrets: SecretStore) -> None:
-        self._client = HttpClient(private=secrets.allows_private_hosts, redact=secrets.redact_partial)
+        self._client = HttpClient(redact=secrets.redact_partial)
 
     async def discover(self, context: ToolContext) -> list[CallableTool]:
-        """The one tool of a manifest; its description and schema stand there."""
+        """The single tool of a manifest, with its description and schema."""
         manifest = context.manifest
         http = manifest.spec.http if manifest else None
         if manifest is None or http is None:
             raise InvalidManifest(f"the tool {context.name} has no http request")
         hints = manifest.spec.annotations
-        harmless = bool(hints and (hints.read_only_hint or hints.idempotent_hint))
-        repeatable = context.repeatable or harmless or http.method in REPEATABLE
+        is_idempotent = bool(hints and (hints.read_only_hint or hints.idempotent_hint))
+        repeatable = context.repeatable or is_idempotent or http.method in REPEATABLE
 
-        async def use(arguments: JsonObject) -> str:
+        async def use(arguments: JsonObject, lease: Lease) -> str:
             request = _request(context, manifest, http, arguments)
-            begin = no_guard if repeatable else context.begin_once
+            begin = no_guard if repeatable else partial(lease.send_once, context.name)
             return await self._client.send(request, http.seconds, repeatable=repeatable, begin=begin)
 
-        return [CallableTool(ToolDefinition(context.name, manifest.model_description, manifest.input_schema), use)]
+        definition = ToolDefinition(context.name, manifest.model_description, manifest.input_schema)
+        server, _ = server_template(http.url)
+        parameters = context.values.parameters_of(manifest, context.agent, context.values.catalog.query)
+        return [CallableTool(definition, use, server_provenance(server, parameters, context.provenance))]
 
-    async def pin(self, values: ValueResolver) -> Catalog:
-        """Their manifests say all."""
+    async def pin(self, values: ValueResolver) -> RunCatalog:
+        """The catalog unchanged: the manifests are complete."""
         return values.catalog
 
     async def close(self) -> None:
@@ -267,18 +264,25 @@ class HttpTools:
 
 
 def _request(context: ToolContext, tool: Tool, http: HttpSpec, arguments: JsonObject) -> HttpRequest:
+    """The request, whose Secrets may be sent to its server."""
     values = context.values
-    value = values.parameter_lookup(tool, *(owner for owner in (context.agent, values.query()) if owner))
+    parameters = values.parameters_of(tool, context.agent, values.catalog.query)
+    template, _ = server_template(http.url)
+    provenance = server_provenance(template, parameters, context.provenance)
+    if not provenance.is_of_manifest:  # a Secret in the address would be sent to whichever server that names
+        parameters = parameters.sending_to(values.destination_at("", provenance))
+    server = values.destination_at(server_url(template, arguments, parameters.value), provenance)
+    values = values.sending_to(server)
+    value = parameters.sending_to(server).value
 
-    def known(name: str) -> str:
+    def lookup(name: str) -> str:
         return header_argument(arguments, name.removeprefix(ARGUMENTS)) if name.startswith(ARGUMENTS) else value(name)
 
-    texts = ((each, _header(each, values.resolve(each.value, tool) or "", known)) for each in http.headers)
-    headers = [(each.name, text) for each, text in texts if text or ARGUMENTS not in (each.value.value or "")]
-    request = request_of(http, headers, arguments, value, idempotency_key())
-    return replace(request, trusted=request.trusted and not values.is_guarded(tool))
+    texts = ((header, _header(header, values.resolve(header.value, tool) or "", lookup)) for header in http.headers)
+    headers = [(header.name, text) for header, text in texts if text or ARGUMENTS not in (header.value.value or "")]
+    return request_of(http, server, headers, arguments, value, idempotency_key())
 
 
 def _header(header: Header, text: str, value: Callable[[str], str]) -> str:
-    """A header's text. A literal in the manifest is a template; what comes from a Secret or a ConfigMap is not."""
+    """A header's text. A literal in the manifest is a template; a value from a Secret or a ConfigMap is not."""
     return (fill(text, value) if header.value.value else text).strip()

@@ -1,4 +1,4 @@
-"""Applies jq filters to a text: run in a process of its own, since a filter can take any time and memory."""
+"""Applies jq filters to a text, in a bounded process: a filter may need any amount of time and memory."""
 
 import json
 
@@ -6,17 +6,17 @@ import jq  # type: ignore[import-not-found]  # it has no types
 from pydantic import JsonValue
 
 
-def apply_filters(given: JsonValue) -> str:
-    """The ``text`` after each of the ``filters``, as compact JSON; a text that is no JSON stays as it is.
+def apply_filters(request: JsonValue) -> str:
+    """Applies the ``filters`` in order to the ``text``, giving compact JSON. A text that is not JSON is unchanged.
 
-    Several results become a list, none an empty text (ARK: agent execution). Raises ValueError.
+    Several results of a filter become a list, no result an empty text (ARK: agent execution). Raises ValueError.
     """
-    assert isinstance(given, dict)
-    text = str(given["text"])
-    filters = given["filters"]
+    assert isinstance(request, dict)
+    text = str(request["text"])
+    filters = request["filters"]
     assert isinstance(filters, list)
-    for each in filters:
-        text = _filtered(text, str(each))
+    for program in filters:
+        text = _filtered(text, str(program))
     return text
 
 

@@ -1,4 +1,4 @@
-"""The protocol of a tool type: how its tools are discovered, described to a model, and used."""
+"""The protocol of a tool type: how its tools are discovered, described to a model, and called."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -7,18 +7,20 @@ from itertools import count
 from typing import Protocol
 
 from ...contracts.message import PersonDecision
+from ...journal.leases import Lease
 from ...observability.metrics import InputRequired
 from ...resources import tool as resources
 from ...resources.agent import Agent, AgentTool
 from ...resources.approval import Approval
 from ...resources.base import JsonObject, Reference
-from ...resources.catalog import Catalog
+from ...resources.provenance import Provenance
+from ...resources.run_catalog import RunCatalog
 from ..context.value_resolver import ValueResolver
 
 
 @dataclass(frozen=True)
 class ToolDefinition:
-    """What a model reads about a tool; ``parameters`` is the JSON Schema of its arguments."""
+    """The definition of a tool for a model; ``parameters`` is the JSON Schema of its arguments."""
 
     name: str
     description: str
@@ -26,22 +28,39 @@ class ToolDefinition:
 
 
 async def unchanged(answer: str) -> str:
-    """The answer itself."""
+    """Returns the answer."""
     return answer
+
+
+Use = Callable[[JsonObject, Lease], Awaitable[str]]
+"""Calls a tool with arguments that are valid for its parameters, and returns the result as text.
+
+The caller holds the lease of the call; ``Lease.send_once`` is awaited right before what must not be done twice. Raises
+ToolFailed or AsksPerson.
+"""
+
+
+def without_effects(result: Callable[[JsonObject], Awaitable[str]]) -> Use:
+    """The use of a tool without a request to any server, which may be called any number of times."""
+
+    async def use(arguments: JsonObject, _lease: Lease) -> str:
+        return await result(arguments)
+
+    return use
 
 
 @dataclass(frozen=True)
 class CallableTool:
-    """A tool that can be used.
+    """A tool that can be called. ``server`` is the provenance of the server that gets its arguments.
 
-    ``use`` takes arguments that fit the definition's parameters and returns the result as text, or raises ToolFailed,
-    or AsksPerson. ``ends``: using it ends the turn and the team. ``retries``: Temporal retries every failure, not only
-    those that the tool itself calls retryable. ``untrusted``: its results are marked for a model. ``approval``: which
-    calls require human approval. ``finish`` turns the tool's answer into the result that is kept.
+    ``ends``: a call ends the turn and the team. ``retries``: Temporal retries every failure, even if the tool reports
+    it as non-retryable. ``untrusted``: results are fenced for a model. ``approval``: which calls require human
+    approval. ``finish`` converts the tool's answer into the stored result.
     """
 
     definition: ToolDefinition
-    use: Callable[[JsonObject], Awaitable[str]]
+    use: Use
+    server: Provenance
     ends: bool = False
     retries: bool = False
     untrusted: bool = False
@@ -51,17 +70,16 @@ class CallableTool:
 
 @dataclass(frozen=True)
 class Answered:
-    """What a person has decided about the question that a use of the tool has ended with, and the tool's own notes."""
+    """A person's decision about the question of an earlier call, and the state that the tool needs to continue."""
 
     state: JsonObject
     decision: PersonDecision
 
 
 class AsksPerson(InputRequired):
-    """A use of a tool ends with a question to a person; it continues with the answer.
+    """A tool call ends with a question to a person, and continues with the answer.
 
-    ``text`` is what the person reads, ``reply_schema`` what the answer has to fit, and ``state`` what the tool needs to
-    go on.
+    ``text`` is the question, ``reply_schema`` the JSON Schema of the answer, ``state`` what the tool needs to continue.
     """
 
     def __init__(self, text: str, reply_schema: JsonObject | None, state: JsonObject) -> None:
@@ -72,20 +90,20 @@ class AsksPerson(InputRequired):
 
 
 BeginOnce = Callable[[], Awaitable[None]]
-"""Awaited right before something that must not be done twice. Raises OutcomeUnknown if an earlier attempt began it."""
+"""Awaited right before a request that must not be sent twice. Raises OutcomeUnknown if it may have been sent."""
 
 
 async def no_guard() -> None:
-    """The ``BeginOnce`` of tools that are only shown to a model."""
+    """The ``BeginOnce`` of idempotent calls."""
 
 
 @dataclass(frozen=True)
 class ToolContext:
-    """For whom a tool is discovered.
+    """The use of a tool.
 
-    ``name`` is the tool's name, ``manifest`` its Tool, which a built-in tool has not. ``agent`` uses it; None where a
-    query is put to the tool itself. ``repeatable``: the agent allows to use it twice (``onError: retry``).
-    ``answered``: this use continues with the answer to a question.
+    ``name`` is the tool's name, ``manifest`` its Tool; None for a built-in tool. ``agent`` is the caller; None if the
+    tool is the target of a query. ``repeatable``: the agent allows repeated calls (``onError: retry``). ``answered``:
+    this call continues with the answer to a question.
     """
 
     name: str
@@ -93,19 +111,23 @@ class ToolContext:
     values: ValueResolver
     agent: Agent | None = None
     repeatable: bool = False
-    begin_once: BeginOnce = no_guard
     answered: Answered | None = None
+
+    @property
+    def provenance(self) -> Provenance:
+        """The provenance of its manifest; a tool without one is built in."""
+        return self.values.catalog.provenance_of(self.manifest) if self.manifest else Provenance.FILES
 
 
 class ToolSource(Protocol):
     """The tools of one type (``spec.type`` of a Tool). One instance serves all tools of that type in a worker."""
 
     async def discover(self, context: ToolContext) -> list[CallableTool]:
-        """The tools behind a name: one, or for a source such as a server that lists its tools, several."""
+        """The tools of a name: one, or several for a source such as a server that lists its tools."""
         ...
 
-    async def pin(self, values: ValueResolver) -> Catalog:
-        """The catalog of a run that begins, with what these tools need of their servers, so that it stays the same."""
+    async def pin(self, values: ValueResolver) -> RunCatalog:
+        """The catalog of a new run, with data from the servers of these tools, which is fixed for the whole run."""
         ...
 
     async def close(self) -> None:
@@ -114,41 +136,42 @@ class ToolSource(Protocol):
 
 
 MAX_NAME = 64
-"""Characters of a tool's name: models take no longer ones."""
+"""Characters of a tool's name, the limit of most model APIs."""
 
-Chosen = Callable[[Reference], Sequence[str] | None]
-"""The names of the made tools that a reference stands for; None where it names a manifest of its own."""
+GeneratedNames = Callable[[Reference], Sequence[str] | None]
+"""From a reference to the names of its generated tools; None if it refers to a manifest that generates none."""
 
 
 def tool_names(prefix: str, names: Iterable[str]) -> Iterator[str]:
-    """A name for each tool, as in ``prefix-read-file``; no two are the same."""
-    known = set[str]()
+    """Unique names of tools, such as ``prefix-read-file``."""
+    used = set[str]()
     for name in names:
         short = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "tool"
-        first = made = f"{prefix}-{short}"[:MAX_NAME].rstrip("-")
-        for number in count(2):  # two names may differ in what is not kept of them
-            if made not in known:
+        first = f"{prefix}-{short}"[:MAX_NAME].rstrip("-")
+        unique = first
+        for number in count(2):  # different names may become equal by the normalization
+            if unique not in used:
                 break
-            made = f"{first[: MAX_NAME - 4]}-{number}"
-        known.add(made)
-        yield made
+            unique = f"{first[: MAX_NAME - 4]}-{number}"
+        used.add(unique)
+        yield unique
 
 
-def with_generated_tools(agent: Agent, chosen: Chosen) -> Agent:
-    """The agent with the tools that one of its own stands for, without those that it has by name already."""
-    tools = tuple(_tools(agent, chosen))
+def with_generated_tools(agent: Agent, generated_names: GeneratedNames) -> Agent:
+    """The agent with generated tools in place of the tools that generate them, without duplicate names."""
+    tools = tuple(_tools(agent, generated_names))
     if tools == agent.spec.tools:
         return agent
     return agent.with_tools(tools)
 
 
-def _tools(agent: Agent, chosen: Chosen) -> Iterator[AgentTool]:
+def _tools(agent: Agent, generated_names: GeneratedNames) -> Iterator[AgentTool]:
     own = {tool.name for tool in agent.spec.tools}
-    for given, reference in agent.tools():
-        names = chosen(reference) if reference else None
-        for name in (given.own_name,) if names is None else names:
-            if name == given.own_name:
-                yield given
+    for own_tool, reference in agent.tools():
+        names = generated_names(reference) if reference else None
+        for name in (own_tool.own_name,) if names is None else names:
+            if name == own_tool.own_name:
+                yield own_tool
             elif name not in own:
                 own.add(name)
-                yield given.generated(name)
+                yield own_tool.generated(name)

@@ -1,4 +1,4 @@
-"""The migrations of the journal's tables: one file for each version, named ``version_NNNN.py``, run in their order.
+"""The migrations of the journal's tables: one file per version, named ``version_NNNN.py``, run in order.
 
 To add one, write the next file and nothing else; ``schema.py`` gets the tables and columns that the code uses::
 
@@ -15,9 +15,9 @@ To add one, write the next file and nothing else; ``schema.py`` gets the tables 
 
 Three rules hold for every migration:
 
-- It only adds: tables, indexes, and columns that are nullable or have a server default. Workers of the version before
-  are still running while it runs, and go on reading and writing what they know until they are replaced.
-- It stands alone: it imports nothing of Baton, because today's code changes and a migration that was run does not.
-- It can run in one transaction on SQLite and on PostgreSQL (so no ``CREATE INDEX CONCURRENTLY``). It is given its
-  ``Operations``, because ``alembic.op`` is one for a whole process, and a process may migrate two journals at once.
+- It only adds: tables, indexes, and columns that are nullable or have a server default. Workers of the previous version
+  are still running meanwhile, and continue to read and write the columns they know until they are replaced.
+- It is self-contained: it imports nothing of Baton, because the code changes but a released migration does not.
+- It can run in one transaction on SQLite and on PostgreSQL (so no ``CREATE INDEX CONCURRENTLY``). It receives its
+  ``Operations``, because ``alembic.op`` is global to the process, which may migrate two journals concurrently.
 """

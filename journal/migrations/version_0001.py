@@ -1,4 +1,4 @@
-"""Version 1: conversations, catalogs, long values, budgets, the store of manifests, OAuth tokens, and their keys."""
+"""Version 1: conversations, catalogs, large values, leases, budgets, stored manifests, OAuth tokens, and keys."""
 
 import uuid
 
@@ -67,6 +67,18 @@ def upgrade(op: Operations) -> None:
         sa.Column("cost", sa.BigInteger, nullable=False),
         sa.Column("model_calls", sa.BigInteger, nullable=False),
         sa.Column("tool_calls", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "baton_calls",
+        sa.Column("id", sa.String(255), primary_key=True),
+        sa.Column("owner", sa.String(64), nullable=False),
+        sa.Column("epoch", sa.Integer, nullable=False),
+        sa.Column("state", sa.String(16), nullable=False),
+    )
+    op.create_table(
+        "baton_workers",
+        sa.Column("id", sa.String(32), primary_key=True),
+        sa.Column("renewed", sa.BigInteger, nullable=False),
     )
     op.create_table(
         "baton_charges",

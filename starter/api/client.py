@@ -1,15 +1,16 @@
-"""Connections of a program to Temporal, on which it starts runs: ``baton.connect``, ``baton.run``, ``baton.start``."""
+"""A program's connections to Temporal, with which it starts runs: ``baton.connect``, ``baton.run``, ``baton.start``."""
 
 import asyncio
 import contextlib
+import json
 import logging
-import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 from weakref import WeakKeyDictionary
 
+from pydantic import JsonValue
 from temporalio.client import Client
 
 from ...contracts.panel import Contribution
@@ -18,12 +19,13 @@ from ...resources.functions import Function
 from ...resources.loader import Loaded
 from ...resources.query import Query
 from ...resources.schedule import Schedule
+from ...temporal.client import PROGRAM
 from ...temporal.client import task_queue as default_task_queue
 from ..runs import schedules
-from ..runs.runs import RunHandle, find_run, has_worker
-from ..runs.start import start_query
+from ..runs.runs import RunHandle, find_run, has_worker, open_task_queue
+from ..runs.start import new_run_id, start_query
 from ..server.connection import ServerLocation, use_server
-from ..server.in_process_worker import InProcessWorker, worker_environment
+from ..server.in_process_worker import InProcessWorkers, worker_environment
 from .handle import Handle, Result, ScheduleHandle
 from .resources import (
     QueryDefinition,
@@ -58,15 +60,29 @@ class RunOptions(TypedDict, total=False):
     resources: Sequence[ResourceDefinition]
 
 
-def query_for(target: ResourceDefinition, text: str | None, options: RunOptions) -> ResourceDefinition:
-    """The query that gives an input to a target; raises TypeError if the input is missing or not allowed."""
+RunInput = str | Mapping[str, JsonValue]
+"""The input of a run: a text, or a mapping such as ``{"goal": "Review draft X"}``."""
+
+
+def input_text(value: RunInput) -> str:
+    """The text of an input: that of its only field ``goal``, or the mapping as JSON, as tools take it."""
+    if isinstance(value, str):
+        return value
+    goal = value.get("goal")
+    return goal if isinstance(goal, str) and len(value) == 1 else json.dumps(dict(value), ensure_ascii=False)
+
+
+def query_for(target: ResourceDefinition, value: RunInput | None, options: RunOptions) -> ResourceDefinition:
+    """The query that sends an input to a target; raises TypeError if the input is missing or not allowed."""
     check(target, ResourceDefinition, "target", "an agent, a team, a model, a Query or a Manifest")
     unknown = sorted(options.keys() - RunOptions.__annotations__.keys())
     if unknown:
         raise TypeError(f"there is no option '{unknown[0]}'; known: {', '.join(sorted(RunOptions.__annotations__))}")
     conversation = options.get("conversation")
-    for argument, value in (("input", text), ("id", options.get("id")), ("conversation", conversation)):
-        check(value, (str, type(None)), argument, "a string")
+    check(value, (str, Mapping, type(None)), "input", "a string, or a mapping such as {'goal': …}")
+    for argument, option in (("id", options.get("id")), ("conversation", conversation)):
+        check(option, (str, type(None)), argument, "a string")
+    text = None if value is None else input_text(value)
     check_mapping(options.get("session"), "session")
     check_list(options.get("functions", ()), "functions", Callable, "a list of functions")  # type: ignore[arg-type]  # ABC
     check_list(options.get("resources", ()), "resources", ResourceDefinition, "a list of Manifests")
@@ -96,9 +112,8 @@ _log = logging.getLogger("baton")
 class Connection:
     """A connection to Temporal, for ``async with``.
 
-    It connects to the server at ``address``, else to the one that the environment names (TEMPORAL_ADDRESS and the
-    like), else to this machine's local server, which is started with a worker if it isn't running, and stops when
-    nothing uses it.
+    It connects to the server at ``address``, or to the one configured in the environment (TEMPORAL_ADDRESS etc.), or to
+    this machine's local server, which is started with a worker if it isn't running, and stops when it is unused.
 
     Runs are executed by the workers of ``task_queue``. A run that uses functions or a literal API key is executed in
     this process instead, in a thread with its own event loop, until the run ends or the connection is closed.
@@ -113,7 +128,7 @@ class Connection:
         self._server_locks = contextlib.ExitStack()
         self._connecting = asyncio.Lock()
         self._client: Client | None = None
-        self._workers: list[InProcessWorker] = []
+        self._in_process: InProcessWorkers | None = None
 
     async def __aenter__(self) -> Self:
         await self.client()
@@ -122,8 +137,8 @@ class Connection:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for worker in self._workers:
-            await worker.stop()
+        if self._in_process:
+            await self._in_process.stop()
         self._server_locks.close()
 
     async def client(self) -> Client:
@@ -136,7 +151,12 @@ class Connection:
                 self._client = await self._server.connect()
         return self._client
 
-    async def run(self, target: ResourceDefinition, input: str | None = None, **options: Unpack[RunOptions]) -> Result:  # noqa: A002
+    async def run(
+        self,
+        target: ResourceDefinition,
+        input: RunInput | None = None,  # noqa: A002
+        **options: Unpack[RunOptions],
+    ) -> Result:
         """Starts a run as ``start`` does, and waits for its result. Raises RunFailed.
 
         If the waiting task is cancelled, the run continues.
@@ -146,53 +166,61 @@ class Connection:
     async def start(
         self,
         target: ResourceDefinition,
-        input: str | None = None,  # noqa: A002
+        input: RunInput | None = None,  # noqa: A002
         **options: Unpack[RunOptions],
     ) -> Handle:
-        """Starts a run that gives ``input`` to a team, an agent, a model or a tool, or a run of a ``Query``.
+        """Starts a run that sends ``input`` to a team, an agent, a model or a tool, or a run of a ``Query``.
 
-        Raises ManifestError, before it is started, if a resource that the run needs is missing.
+        Raises ManifestError before the start if a resource that the run needs is missing.
         """
         query = query_for(target, input, options)
         loaded = load_definitions([query, *options.get("resources", ())])
         functions = unique_functions([*query.functions(), *options.get("functions", ())])
         client = await self.client()
         run_id = options.get("id")
+        new_id = run_id or new_run_id(query.name)
         manifest = loaded.catalog.get("Query", query.namespace, query.name)
         assert isinstance(manifest, Query)
-        # Only this process has the functions and the literal keys: it executes the run, on a task queue of its own.
+        # Only this process has the functions and the literal keys: it executes the run, on a separate task queue.
         in_process = bool(functions or loaded.secrets)
         remote = self._server.state_dir is None
         catalog = loaded.needed_by(manifest, elsewhere=remote and not in_process)
         if self._server.state_dir:
             self._server.state_dir.write_sources(catalog.sha, [])
-        queue = f"{self._task_queue}-{run_id or uuid.uuid4().hex}" if in_process else self._task_queue
-        session = options.get("session")
-        start_run = partial(start_query, client, manifest, catalog, run_id, task_queue=queue, session=session)
+        start_run = partial(
+            start_query, client, manifest, catalog, new_id, session=options.get("session"), joins=run_id is not None
+        )
         if in_process:
-            run = await self._execute(queue, loaded, functions, start_run)
+            workers = await self._workers()
+            queue = await open_task_queue(client, run_id) if run_id else None
+            queue = queue if queue and PROGRAM in queue else None  # the workers of any other queue execute the run
+            run = await workers.execute(new_id, loaded, functions, lambda name: start_run(task_queue=name), queue)
         else:
-            run = await start_run()
-            if remote and not await has_worker(client, queue):
+            run = await start_run(task_queue=self._task_queue)
+            if remote and not await has_worker(client, self._task_queue):
                 _log.warning("%s waits: no worker is running; start one with: baton worker", run.id)
         return Handle(client, run, query.output_model)
 
     async def attach(self, name: str, *, namespace: str = "default", functions: Sequence[Function] = ()) -> Handle:
-        """The run of that id, or the newest run of the Query of that name, whichever process has started it.
+        """The run with that id, or the newest run of the Query with that name, regardless of who started it.
 
         With ``functions`` it is executed in this process. Raises NoSuchRunError.
         """
         check_text(name, "name")
         check_list(functions, "functions", Callable, "a list of functions")  # type: ignore[arg-type]  # an ABC
         client = await self.client()
-        find = partial(find_run, client, name, namespace)
-        run = await find()
+        run = await find_run(client, name, namespace)
         if functions:
-            await self._execute((await run.describe()).task_queue, Loaded(), functions, find)
+            queue = (await run.describe()).task_queue
+
+            async def existing(_: str) -> RunHandle:
+                return run
+
+            await (await self._workers()).execute(run.id, Loaded(), functions, existing, queue)
         return Handle(client, run)
 
     async def apply_schedule(self, schedule: ScheduleDefinition) -> ScheduleHandle:
-        """Creates a schedule, or updates it in place, as ``baton schedules apply``.
+        """Creates a schedule, or updates it in place, like ``baton schedules apply``.
 
         Raises ManifestError, ScheduleError, and ValueError if its query needs functions or keys that only this process
         has.
@@ -208,12 +236,12 @@ class Connection:
         state_dir = self._server.state_dir
         query, catalog = loaded.scheduled_query(manifest, elsewhere=state_dir is None)
         if state_dir:
-            state_dir.write_sources(catalog.sha, [])
+            state_dir.write_sources(catalog.sha, [], scheduled=True)
         await schedules.apply_schedule(client, manifest, query, catalog, self._task_queue)
         return ScheduleHandle(client, schedule.namespace, schedule.name)
 
     async def find_schedule(self, name: str, *, namespace: str = "default") -> ScheduleHandle:
-        """The schedule of that name. Raises ScheduleError."""
+        """The schedule with that name. Raises ScheduleError."""
         check_text(name, "name")
         client = await self.client()
         await schedules.describe_schedule(client, namespace, name)
@@ -222,7 +250,7 @@ class Connection:
     async def contributions(self, session: str, key: str = "contributions") -> tuple[Contribution, ...]:
         """The contributions to the panel that shares its transcript under this key of a session; empty if none does.
 
-        They are read from the journal, which this process must be able to open, also while the panel is running.
+        They are read from the journal, to which this process needs access, even while the panel is running.
         """
         check_text(session, "session")
         check_text(key, "key")
@@ -231,18 +259,14 @@ class Connection:
 
         return await read_contributions(session, key, worker_environment(self._server))
 
-    async def _execute(
-        self,
-        task_queue: str,
-        own: Loaded,
-        functions: Sequence[Function],
-        start_run: Callable[[], Awaitable[RunHandle]],
-    ) -> RunHandle:
-        """Starts a run that a worker in this process executes."""
-        worker = InProcessWorker(self._server, task_queue, own, functions)
-        run = await worker.execute(start_run)
-        self._workers.append(worker)
-        return run
+    async def _workers(self) -> InProcessWorkers:
+        """The workers in this process; started on first use."""
+        async with self._connecting:
+            if self._in_process is None:
+                workers = InProcessWorkers(self._server, self._task_queue)
+                await workers.start()
+                self._in_process = workers
+            return self._in_process
 
 
 _connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = WeakKeyDictionary()
@@ -258,23 +282,23 @@ def _default_connection() -> Connection:
     return _connections.setdefault(asyncio.get_running_loop(), Connection())
 
 
-async def run(target: ResourceDefinition, input: str | None = None, **options: Unpack[RunOptions]) -> Result:  # noqa: A002
+async def run(target: ResourceDefinition, input: RunInput | None = None, **options: Unpack[RunOptions]) -> Result:  # noqa: A002
     """Runs a team, an agent or a query to its end, as ``Connection.run`` does."""
     return await _default_connection().run(target, input, **options)
 
 
-async def start(target: ResourceDefinition, input: str | None = None, **options: Unpack[RunOptions]) -> Handle:  # noqa: A002
+async def start(target: ResourceDefinition, input: RunInput | None = None, **options: Unpack[RunOptions]) -> Handle:  # noqa: A002
     """Starts a run, as ``Connection.start`` does."""
     return await _default_connection().start(target, input, **options)
 
 
 async def attach(name: str, *, namespace: str = "default", functions: Sequence[Function] = ()) -> Handle:
-    """A handle on a run that exists, as ``Connection.attach`` gives it."""
+    """A handle on an existing run, as ``Connection.attach``."""
     return await _default_connection().attach(name, namespace=namespace, functions=functions)
 
 
 async def contributions(session: str, key: str = "contributions") -> tuple[Contribution, ...]:
-    """A shared transcript, as ``Connection.contributions`` reads it."""
+    """A shared transcript, as ``Connection.contributions``."""
     return await _default_connection().contributions(session, key)
 
 
@@ -284,5 +308,5 @@ async def apply_schedule(schedule: ScheduleDefinition) -> ScheduleHandle:
 
 
 async def find_schedule(name: str, *, namespace: str = "default") -> ScheduleHandle:
-    """A schedule that exists, as ``Connection.find_schedule`` gives it."""
+    """An existing schedule, as ``Connection.find_schedule``."""
     return await _default_connection().find_schedule(name, namespace=namespace)

@@ -1,4 +1,4 @@
-"""Handles on a run (its result, messages and status, and what controls it) and on a schedule."""
+"""Handles on a run (its result, messages, status and controls) and on a schedule."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ RECONNECT_TIMEOUT = 60.0
 
 @dataclass(frozen=True)
 class MessageEvent:
-    """A message in a run: its author's name, its text, and the team and time; in a panel also its round and part."""
+    """A message in a run: its author's name, text, team and time; in a panel also its round and part."""
 
     name: str
     text: str
@@ -53,9 +53,9 @@ class MessageEvent:
 async def stream_messages(
     client: Client, run: RunHandle, reconnect_timeout: float = RECONNECT_TIMEOUT
 ) -> AsyncIterator[MessageEvent]:
-    """The messages in a run and its child runs, each once, from the beginning to the end of the run.
+    """The messages in a run and its child runs, without duplicates, from the beginning to the end of the run.
 
-    Raises Temporal's RPCError where the connection is lost for longer than ``reconnect_timeout`` seconds.
+    Raises Temporal's RPCError if the connection is lost for longer than ``reconnect_timeout`` seconds.
     """
     queue: asyncio.Queue[MessageEvent | None] = asyncio.Queue()
 
@@ -76,7 +76,7 @@ async def stream_messages(
 def _messages_in(event: RunEvent) -> list[MessageEvent]:
     if not isinstance(event, CallEnded):
         return []
-    team = event.run.name if event.run.kind == "team" else None
+    team = event.run.team.name if event.run.team else None
     return [
         MessageEvent(message.name or message.role, message.content, message.round, message.part, team, event.at)
         for message in event.messages
@@ -85,11 +85,11 @@ def _messages_in(event: RunEvent) -> list[MessageEvent]:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a completed run. ``value`` is its ``message``, read into the type that the target declares:
+    """The result of a completed run. ``value`` is its ``message``, parsed into the type that the target declares.
 
-    JSON or a pydantic model for an ``output_schema``; a ``PanelShape`` or ``DebateShape`` for a panel without a
-    synthesizer, or for one that was terminated or whose budget is used up; otherwise the message itself, as where
-    a run with an ``output_schema`` was ended before its answer had that form.
+    That is JSON or a pydantic model for an ``output_schema``; a ``PanelShape`` or ``DebateShape`` for a panel without a
+    synthesizer, or one that was terminated or whose budget is used up; otherwise the message itself. It is also the
+    message if a run with an ``output_schema`` ended before it had an answer in that form.
     """
 
     id: str
@@ -103,18 +103,18 @@ class Result:
 
     @property
     def usage(self) -> TokenUsage:
-        """The tokens and calls it used."""
+        """The tokens and calls that the run used."""
         return self.status.token_usage
 
 
 class RunFailed(Exception):
-    """A run failed or was canceled: ``status`` says why, and ``messages`` are its latest messages."""
+    """A run failed or was canceled: ``status`` has the reason, and ``messages`` are its latest messages."""
 
     def __init__(self, run_id: str, status: Status) -> None:
         self.id = run_id
         self.status = status
         if status.phase == "Failed":
-            outcome = f"has failed: {status.error}"
+            outcome = f"failed: {status.error}"
         else:
             outcome = f"was canceled: {status.note or 'no reason given'}"
         super().__init__(f"the run {run_id} {outcome}")
@@ -141,22 +141,22 @@ async def target_of(client: Client, run: RunHandle) -> Resource | None:
     (_, started), *_ = await execution_chain(client, run.id, run_id)
     if started.workflow_type.name != "query" or started.continued_execution_run_id:  # the first run is deleted
         return None
-    (given,) = await client.data_converter.decode(started.input.payloads, [QueryInput])
-    catalog = Catalog.model_validate({"manifests": given.resources})
-    query = catalog.get("Query", given.namespace, given.name or "")
+    (query_input,) = await client.data_converter.decode(started.input.payloads, [QueryInput])
+    catalog = Catalog.model_validate({"manifests": query_input.resources})
+    query = catalog.get("Query", query_input.namespace, query_input.name or "")
     targets = catalog.targets(query) if isinstance(query, Query) else ()
     return catalog.find(targets[0]) if len(targets) == 1 else None
 
 
 _ENDED_EARLY = ("terminated", "budget")
-"""Stop reasons of runs that completed before their answer: the message is the last one, or the panel's state."""
+"""Stop reasons of runs that completed early: their message is the last message, or the panel's state."""
 
 
 def value_of(target: Resource | None, status: Status, output_model: type[BaseModel] | None = None) -> object:
-    """The value of a completed run's message; ``output_model`` is the model into which structured answers are read.
+    """The value of a completed run's message; ``output_model`` is the model into which structured answers are parsed.
 
-    A run that has ended early may not have come to an answer in that form: then it is the message. Raises pydantic's
-    ValidationError where another answer does not fit that model.
+    If a run ended early, without an answer in that form, it is the message. Raises pydantic's ValidationError if any
+    other answer does not fit the model.
     """
     ended_early = status.stop_reason in _ENDED_EARLY
     if isinstance(target, Team) and target.spec.is_panel and (ended_early or target.spec.synthesizer is False):
@@ -175,8 +175,8 @@ def value_of(target: Resource | None, status: Status, output_model: type[BaseMod
 class Handle:
     """A run. It continues whether or not a program holds a handle on it.
 
-    ``async for message in handle`` gives its messages from its beginning to its end, also if the connection is lost for
-    a while; it can be repeated.
+    ``async for message in handle`` iterates over its messages from beginning to end, across lost connections; it can be
+    repeated.
     """
 
     def __init__(self, client: Client, run: RunHandle, output_model: type[BaseModel] | None = None) -> None:
@@ -205,13 +205,13 @@ class Handle:
         return await (self._ended() if closed else live_status(self._client, self._run))
 
     async def steer(self, text: str, name: str = "user") -> None:
-        """Sends a message into the discussion, for all who speak after it. Raises Refused."""
+        """Sends a message into the discussion, which all later speakers read. Raises Refused."""
         check_text(text, "text")
         check_text(name, "name")
         await self._update("steer", {"name": name, "text": text})
 
     async def session(self, **changes: JsonValue) -> JsonObject:
-        """Changes values that conditions and functions read; None removes one. Returns all. Raises Refused."""
+        """Changes values that conditions and functions read; None removes one. Returns all values. Raises Refused."""
         values = await self._update("session", as_json(changes))
         return values if isinstance(values, dict) else {}
 
@@ -230,9 +230,9 @@ class Handle:
     ) -> PersonDecision:
         """Approves the call with that id, with its own or with other ``arguments``.
 
-        With ``remember``, later calls of this tool in the run are approved too. ``by`` says who decides, by default
-        the account and the host of this program. Raises Refused if the call is not pending (any longer), or the
-        arguments don't match the tool's schema.
+        With ``remember``, later calls of this tool in the run are approved too. ``by`` is the name of the approver, by
+        default the account and the host of this program. Raises Refused if the call is not or no longer pending, or
+        the arguments don't match the tool's schema.
         """
         check_text(call, "call")
         check_text(reason, "reason")
@@ -284,21 +284,21 @@ class Handle:
             await request_termination(self._run, reason, now=now)
 
     async def cancel(self, reason: str = "") -> None:
-        """Cancels the run at once; its messages are kept. Raises Refused if it has ended."""
+        """Cancels the run at once; its messages remain stored. Raises Refused if it has ended."""
         check_text(reason, "reason")
         with self._refused_after_its_end():
             await self._run.signal("cancel", TerminateRequest(reason=reason))
 
-    async def _update(self, name: str, given: JsonObject) -> object:
+    async def _update(self, name: str, payload: JsonObject) -> object:
         try:
             with self._refused_after_its_end():
-                return await self._run.execute_update(name, given)
+                return await self._run.execute_update(name, payload)
         except WorkflowUpdateFailedError as error:
             raise Refused(str(error.cause)) from None
 
     @contextmanager
     def _refused_after_its_end(self) -> Iterator[None]:
-        """Raises Refused if Temporal has no open run to deliver a message to."""
+        """Raises Refused if the run is closed, so that Temporal can't deliver a message."""
         try:
             yield
         except RPCError as error:
@@ -307,7 +307,7 @@ class Handle:
             raise Refused(f"the run {self.id} has ended") from None
 
     async def _ended(self) -> Status:
-        """Waits for the end of the run; the status is read from its result, without a worker."""
+        """Waits for the end of the run; the status is read from its result, which needs no worker."""
         try:
             result: object = await self._run.result()
         except WorkflowFailureError as error:

@@ -21,10 +21,10 @@ from ...resources.schedule import OverlapPolicy
 from ...resources.skill_folder import read_skill
 
 
-def check(value: object, kind: type | tuple[type, ...], argument: str, wanted: str) -> None:
+def check(value: object, kind: type | tuple[type, ...], argument: str, expected: str) -> None:
     """Raises TypeError for a value that is not of that type."""
     if not isinstance(value, kind):
-        raise TypeError(f"{argument} is {_described(value)}, must be {wanted}")
+        raise TypeError(f"{argument} is {_described(value)}, must be {expected}")
 
 
 def check_text(value: object, argument: str) -> None:
@@ -37,12 +37,12 @@ def check_mapping(value: object, argument: str) -> None:
     check(value, (Mapping, type(None)), argument, "a mapping, as in {'name': 'value'}")
 
 
-def check_list(value: object, argument: str, kind: type | None = None, wanted: str = "a list") -> None:
+def check_list(value: object, argument: str, kind: type | None = None, expected: str = "a list") -> None:
     """Raises TypeError for a value that is not a list or tuple, or has an element that is not a ``kind``."""
-    check(value, (list, tuple), argument, wanted)
+    check(value, (list, tuple), argument, expected)
     if kind:
         for index, item in enumerate(cast(Sequence[object], value)):
-            check(item, kind, f"{argument}[{index}]", "one of " + wanted.removeprefix("a list of "))
+            check(item, kind, f"{argument}[{index}]", "one of " + expected.removeprefix("a list of "))
 
 
 def reject_unknown(options: type, arguments: Mapping[str, Any], constructor: str) -> None:
@@ -55,12 +55,12 @@ def reject_unknown(options: type, arguments: Mapping[str, Any], constructor: str
 
 
 def as_json(value: Mapping[str, object]) -> JsonObject:
-    """A mapping as JSON. Raises TypeError that names the field whose value JSON can't represent."""
+    """A mapping as JSON. Raises TypeError, naming the field, for a value that JSON can't represent."""
     try:
         return cast(JsonObject, to_jsonable_python(value, by_alias=True))
     except (PydanticSerializationError, ValueError):
         path, wrong = _first_without_json(value)
-        raise TypeError(f"{dotted_path(path)} is {_described(wrong)}, which a manifest can't hold") from None
+        raise TypeError(f"{dotted_path(path)} is {_described(wrong)}, which a manifest can't contain") from None
 
 
 def _first_without_json(value: object, path: JsonPath = ()) -> tuple[JsonPath, object]:
@@ -90,9 +90,9 @@ _TYPE_NAMES = {
 
 
 def _described(value: object) -> str:
-    """What a wrong argument is, for an error message."""
+    """The description of a wrong argument for an error message."""
     if inspect.iscoroutine(value):
-        return f"the coroutine {value.__name__}, which is not awaited"
+        return f"the coroutine {value.__name__}, which was not awaited"
     if isinstance(value, type):
         return f"the class {value.__name__}"
     if inspect.isroutine(value):
@@ -101,7 +101,7 @@ def _described(value: object) -> str:
 
 
 FREE_KEYS = ("output_schema", "outputSchema", "session", "parameters", "properties", "labels", "data")
-"""Fields whose keys the program chooses; they are not changed to camelCase."""
+"""Fields whose keys are chosen by the program, and are not converted to camelCase."""
 
 
 def camel_case(value: object) -> object:
@@ -115,15 +115,15 @@ def camel_case(value: object) -> object:
 
 
 def spec_fields(options: Mapping[str, object]) -> dict[str, object]:
-    """The fields of a spec, from options in snake_case; an option that is None leaves its field out."""
+    """The fields of a spec, from options in snake_case; options that are None are omitted."""
     return cast(dict[str, object], camel_case({key: value for key, value in options.items() if value is not None}))
 
 
 class ResourceDefinition:
     """A manifest of any kind: ``Manifest("Tool", "weather", {...})``, with a ``spec`` as in a file.
 
-    A run of it carries its ``dependencies`` as inline manifests. ``output_model`` is the pydantic model into which its
-    answer is read. Raises ManifestError with all errors, as for a manifest in a file.
+    A run of it has its ``dependencies`` as inline manifests. ``output_model`` is the pydantic model into which its
+    answer is parsed. Raises ManifestError with all errors, as for a manifest in a file.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class ResourceDefinition:
         self.output_model = output_model
         self.manifest = as_json({"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec})
         self.dependencies = dependencies or Dependencies()
-        load_definitions([self])  # a mistake raises here, where it was made
+        load_definitions([self])  # reports mistakes where they were made
 
     def with_dependencies(self) -> Iterator["ResourceDefinition"]:
         """The definition, and all definitions that it depends on."""
@@ -160,7 +160,7 @@ class ResourceDefinition:
 
 
 class Dependencies:
-    """Collects the definitions and functions in a constructor's arguments; the manifest refers to them by name."""
+    """Collects the definitions and functions in a constructor's arguments, which the manifest references by name."""
 
     def __init__(self, namespace: str = "default") -> None:
         self._namespace = namespace
@@ -173,14 +173,14 @@ class Dependencies:
         return name_of(function)
 
     def reference(self, resource: object) -> object:
-        """A resource as ``{name, namespace}``; a name stays as it is."""
+        """A resource as ``{name, namespace}``; a name is returned unchanged."""
         if isinstance(resource, ResourceDefinition):
             self.definitions.append(resource)
             return {"name": resource.name, "namespace": resource.namespace}
         return camel_case(resource)
 
     def speaker(self, speaker: object) -> object:
-        """A speaker as ``{name, type}``, from a definition or a function; a name, true and false stay as they are."""
+        """A speaker as ``{name, type}``, from a definition or a function; names and booleans are returned unchanged."""
         if isinstance(speaker, ResourceDefinition):
             self.definitions.append(speaker)
             return {"name": speaker.name, "namespace": speaker.namespace, "type": speaker.kind.lower()}
@@ -225,7 +225,7 @@ def schema_of(schema: object) -> tuple[object, type[BaseModel] | None]:
 
 
 def load_definitions(definitions: Iterable[ResourceDefinition]) -> Loaded:
-    """Loads definitions and their dependencies, each once, as the loader reads a file; raises ManifestError."""
+    """Loads definitions and their dependencies without duplicates, as from a file; raises ManifestError."""
     documents: list[JsonValue] = []
     for definition in definitions:
         for dependency in definition.with_dependencies():
@@ -235,7 +235,7 @@ def load_definitions(definitions: Iterable[ResourceDefinition]) -> Loaded:
 
 
 def unique_functions(functions: Iterable[Function]) -> tuple[Function, ...]:
-    """Functions, each once; raises ValueError for two of the same name."""
+    """Functions without duplicates; raises ValueError for two with the same name."""
     by_name: dict[str, Function] = {}
     for function in functions:
         name = name_of(function)
@@ -245,13 +245,13 @@ def unique_functions(functions: Iterable[Function]) -> tuple[Function, ...]:
 
 
 ValueInput = str | Mapping[str, Any]
-"""A text, or its source, as in ``{"value_from": {"secret_key_ref": {"name": …, "key": …}}}``."""
+"""A text, or a value source, as in ``{"value_from": {"secret_key_ref": {"name": …, "key": …}}}``."""
 
 ToolInput = str | Mapping[str, Any] | ResourceDefinition | Function
-"""The name of a built-in tool, an entry of ``tools`` as in a manifest, a ``Manifest`` of the kind Tool, a function."""
+"""The name of a built-in tool, an entry of ``tools`` as in a manifest, a ``Manifest`` of kind Tool, or a function."""
 
 SchemaInput = Mapping[str, Any] | type[BaseModel]
-"""A JSON Schema, or a pydantic model, into which the answer is read."""
+"""A JSON Schema, or a pydantic model into which the answer is parsed."""
 
 
 def _value(value: ValueInput | None) -> Any:
@@ -269,7 +269,7 @@ def _parameters(parameters: Mapping[str, ValueInput] | None) -> list[dict[str, A
 
 
 class ModelDefinition(ResourceDefinition):
-    """A language model. With a literal API key, the run is executed in this process, which alone has the key.
+    """A language model. With a literal API key, the run is executed in this process, the only one that has the key.
 
     ``connection`` has further fields of the provider's connection, such as ``{"region": "us-east-1"}``; ``timeout`` is
     the time limit of one answer, such as ``10m``; ``pricing`` is the price per million tokens,
@@ -313,7 +313,7 @@ class ModelDefinition(ResourceDefinition):
 
 
 class SkillDefinition(ResourceDefinition):
-    """A skill: a folder with a SKILL.md, read now. Raises ValueError for a folder that is not a skill."""
+    """A skill: a folder with a SKILL.md, which is read immediately. Raises ValueError for any other folder."""
 
     def __init__(self, folder: str | Path, *, namespace: str = "default") -> None:
         check(folder, (str, Path), "folder", "the path of a folder")
@@ -322,7 +322,7 @@ class SkillDefinition(ResourceDefinition):
 
 
 class AgentOptions(TypedDict, total=False):
-    """Further fields of an agent, each as the manifest's field of that name in camelCase."""
+    """Further fields of an agent, like the manifest's fields with the same names in camelCase."""
 
     description: str
     max_iterations: int
@@ -348,8 +348,8 @@ class AgentDefinition(ResourceDefinition):
         **options: Unpack[AgentOptions],
     ) -> None:
         reject_unknown(AgentOptions, options, "Agent")
-        check_list(tools, "tools", wanted="a list of tools")
-        check_list(skills, "skills", wanted="a list of names and Skills")
+        check_list(tools, "tools", expected="a list of tools")
+        check_list(skills, "skills", expected="a list of names and Skills")
         dependencies = Dependencies(namespace)
         schema, output_model = schema_of(output_schema)
         spec = {
@@ -373,7 +373,7 @@ class AgentDefinition(ResourceDefinition):
 
 
 class QueryDefinition(ResourceDefinition):
-    """A question to agents, teams, models and tools, which its run carries as inline manifests."""
+    """A question to agents, teams, models and tools, which become inline manifests of its run."""
 
     def __init__(
         self,
@@ -393,7 +393,9 @@ class QueryDefinition(ResourceDefinition):
         dependencies.definitions.extend(targets)
         spec = {
             "input": input,
-            "targets": [{"type": TARGETS.get(each.kind, each.kind.lower()), "name": each.name} for each in targets],
+            "targets": [
+                {"type": TARGETS.get(target.kind, target.kind.lower()), "name": target.name} for target in targets
+            ],
             "parameters": _parameters(parameters),
             "timeout": timeout,
             "conversation_id": conversation,
@@ -410,7 +412,7 @@ class QueryDefinition(ResourceDefinition):
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """Further fields of a schedule, each as the manifest's field of that name in camelCase."""
+    """Further fields of a schedule, like the manifest's fields with the same names in camelCase."""
 
     time_zone: str
     overlap_policy: OverlapPolicy

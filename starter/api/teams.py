@@ -32,9 +32,9 @@ TextOrFunction = str | Function | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class MemberDefinition:
-    """A member of a team: as ``speaker`` an agent, a team or a function, else a default agent with a ``role``.
+    """A member of a team: an agent, a team or a function as ``speaker``, or otherwise a default agent with a ``role``.
 
-    A speaker has a prompt of its own, which does not include its ``role`` (round-robin pattern: roster).
+    A speaker has its own prompt, which does not include its ``role`` (round-robin pattern: roster).
     """
 
     name: str
@@ -44,14 +44,14 @@ class MemberDefinition:
 
 
 MemberInput = str | Mapping[str, Any] | MemberDefinition | ResourceDefinition | Function
-"""One entry of ``members``."""
+"""An entry of ``members``."""
 
 RoleInput = bool | str | Mapping[str, Any] | ResourceDefinition | Function
-"""Who has a role in a panel: true for the default agent, false for nobody, or an agent, a team or a function."""
+"""The holder of a role in a panel: True for the default agent, False for none, or an agent, a team or a function."""
 
 
 class TeamOptions(TypedDict, total=False):
-    """Further fields of a team, each as the manifest's field of that name in camelCase; None leaves it out."""
+    """Further fields of a team, like the manifest's fields with the same names in camelCase; None omits a field."""
 
     description: str | None
     max_turns: int | None
@@ -87,7 +87,7 @@ class TeamOptions(TypedDict, total=False):
 
 
 class TeamDefinition(ResourceDefinition):
-    """A team: members that answer a question together, by a strategy."""
+    """A team: members that answer a question together, according to a strategy."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class TeamDefinition(ResourceDefinition):
         **options: Unpack[TeamOptions],
     ) -> None:
         reject_unknown(TeamOptions, options, "Team")
-        check_list(members, "members", wanted="a list of names, mappings, agents, teams or functions")
+        check_list(members, "members", expected="a list of names, mappings, agents, teams or functions")
         dependencies = Dependencies()
         schema, output_model = schema_of(options.get("output_schema"))
         spec = {
@@ -132,7 +132,7 @@ def _member(dependencies: Dependencies, member: MemberInput) -> object:
     if "speaker" not in member:
         is_default = "role" in member and "type" not in member
         return dependencies.speaker({**member, "type": "default"} if is_default else member)
-    # A speaker has a prompt of its own, and is not told its role.
+    # A speaker has its own prompt, into which no role is inserted.
     fields = {key: value for key, value in member.items() if key not in ("speaker", "role")}
     speaker = dependencies.speaker(member["speaker"])
     if isinstance(speaker, str):
@@ -143,7 +143,7 @@ def _member(dependencies: Dependencies, member: MemberInput) -> object:
 
 
 def _resolved(dependencies: Dependencies, options: TeamOptions) -> dict[str, object]:
-    """The options that may hold definitions or functions, with references by name in their place."""
+    """The options that may contain definitions or functions, with these replaced by references."""
     resolved: dict[str, object] = {}
     for key, value in options.items():
         match key:
@@ -169,8 +169,8 @@ def round_robin(name: str, roster: Sequence[MemberInput], **options: Unpack[Team
     or with ``synthesizer=False`` a ``PanelShape``.
 
     Raises:
-        ManifestError: the roster is empty or has a name twice, ``max_rounds`` is not a whole number above 0, there is
-            an ``output_schema`` without a synthesizer, or the manifest has another error.
+        ManifestError: the roster is empty or has duplicate names, ``max_rounds`` is not a positive integer, there is an
+            ``output_schema`` without a synthesizer, or the manifest has another error.
         TypeError: an option is unknown.
     """
     reject_unknown(TeamOptions, options, "round_robin")
@@ -180,7 +180,7 @@ def round_robin(name: str, roster: Sequence[MemberInput], **options: Unpack[Team
 
 
 def debate(name: str, debaters: Sequence[MemberInput], **options: Unpack[TeamOptions]) -> TeamDefinition:
-    """A debate: each debater argues for its ``stance``, and a judge decides on the question that is its input.
+    """A debate: the debaters argue for their ``stance``, and a judge decides the question that is its input.
 
     By default there are at most 2 rounds, no moderator, and a default judge and synthesizer. The result is the
     synthesizer's text, or with ``synthesizer=False`` a ``DebateShape``. Raises the errors of ``round_robin``.
@@ -232,7 +232,7 @@ def synthesizer(
 
 
 def _prompt(part: str, more: str, **known: str) -> str:
-    """A default prompt with its constant values; the values of a round are empty. ``more`` is added below."""
+    """A default prompt with its constant values; the values of a round are empty. ``more`` is appended."""
     for name, value in {**known, "more": more}.items():
         check_text(value, name.lower())
     empty = dict.fromkeys(PROMPT_NAMES, "")

@@ -9,6 +9,7 @@ from .exit_codes import run_and_exit
 
 app = typer.Typer(
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     help="Run teams of language-model agents as durable Temporal workflows.",
 )

@@ -20,16 +20,16 @@ T = TypeVar("T")
 
 @cache
 def silence_sdk() -> None:
-    """Stops the core of Temporal's SDK from logging on stdout, where results stand; its errors are reported anyway."""
-    with suppress(RuntimeError):  # the process that runs the command line has chosen its runtime
+    """Stops Temporal's SDK Core from logging to stdout, which is for results; its errors are reported anyway."""
+    with suppress(RuntimeError):  # the embedding process has set its own runtime
         Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=None)))
 
 
 def with_client(work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
     """The result of work with a connected client.
 
-    This machine's own server and worker are started if they have ended, so that earlier runs are found and unfinished
-    ones continue. Raises UnreachableError if nothing has run here, or the server that the environment names is away.
+    This machine's local server and worker are started if they have ended, so that earlier runs are found and open ones
+    continue. Raises UnreachableError if nothing has run here, or the configured server is unreachable.
     """
 
     async def connected(server: ServerLocation) -> T:
@@ -41,9 +41,9 @@ def with_client(work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
 
 
 def with_run(name: str, namespace: str, work: Callable[[Client, RunHandle], Coroutine[Any, Any, T]]) -> T:
-    """The result of work with a run, given its id or the name of its Query; raises NoSuchRunError."""
+    """The result of work with a run, by its id or the name of its Query; raises NoSuchRunError."""
 
-    async def found(client: Client) -> T:
+    async def with_found_run(client: Client) -> T:
         return await work(client, await find_run(client, name, namespace))
 
-    return with_client(found)
+    return with_client(with_found_run)

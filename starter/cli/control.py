@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..account import account_name
+from ..account import account_name, client_identity
 from ..errors import UsageError
-from .options import Namespace, RunName
+from .exit_codes import REFUSED, CommandEndError
+from .options import Namespace, RunName, RunNames
 from .terminal import print_message
 
 if TYPE_CHECKING:
@@ -22,56 +23,57 @@ app = typer.Typer()
 
 @app.command()
 def terminate(
-    name: RunName,
+    names: RunNames,
     namespace: Namespace = "default",
     reason: Annotated[str, typer.Option("--reason", help="The reason, shown in the status.")] = "",
     now: Annotated[bool, typer.Option("--now", help="Don't wait for calls in flight.")] = False,
 ) -> None:
-    """End a run gracefully after the current turn; its phase is then Completed."""
+    """End runs gracefully after the current turn; their phase is then Completed."""
     from ..runs.runs import request_termination
 
-    _control(name, namespace, lambda handle: request_termination(handle, reason, now=now), "termination requested")
+    _control(names, namespace, lambda handle: request_termination(handle, reason, now=now), "termination requested")
 
 
 @app.command()
-def cancel(name: RunName, namespace: Namespace = "default") -> None:
-    """Cancel a run immediately; its messages are kept."""
-    _control(name, namespace, lambda handle: handle.cancel(), "cancellation requested")
+def cancel(names: RunNames, namespace: Namespace = "default") -> None:
+    """Cancel runs immediately; their messages remain stored."""
+    _control(names, namespace, lambda handle: handle.cancel(), "cancellation requested")
 
 
-Person = Annotated[str | None, typer.Option("--as", help="Your name; by default your account.")]
-
-
-@app.command()
-def pause(name: RunName, person: Person = None, namespace: Namespace = "default") -> None:
-    """Pause a run before its next model call."""
-    by = {"name": person or account_name()}
-    _control(name, namespace, lambda handle: handle.signal("pause", by), "pause requested")
+Person = Annotated[str | None, typer.Option("--as", help="Your name; by default your account and host.")]
 
 
 @app.command()
-def resume(name: RunName, person: Person = None, namespace: Namespace = "default") -> None:
-    """Resume a paused run."""
-    by = {"name": person or account_name()}
-    _control(name, namespace, lambda handle: handle.signal("resume", by), "resume requested")
+def pause(names: RunNames, person: Person = None, namespace: Namespace = "default") -> None:
+    """Pause runs before their next model call."""
+    by = {"name": person or client_identity()}
+    _control(names, namespace, lambda handle: handle.signal("pause", by), "pause requested")
+
+
+@app.command()
+def resume(names: RunNames, person: Person = None, namespace: Namespace = "default") -> None:
+    """Resume paused runs."""
+    by = {"name": person or client_identity()}
+    _control(names, namespace, lambda handle: handle.signal("resume", by), "resume requested")
 
 
 @app.command()
 def steer(
     name: RunName,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The message, which the next speakers read.")],
-    speaker: Annotated[str, typer.Option("--as", help="The sender's name.")] = "user",
+    speaker: Annotated[str | None, typer.Option("--as", help="Your name; by default your account.")] = None,
     namespace: Namespace = "default",
 ) -> None:
     """Send a message into a run's discussion."""
     from ...contracts.control_messages import SteerRequest, SteerResult
 
     async def send(handle: "RunHandle") -> None:
-        result = await handle.execute_update("steer", SteerRequest(text=text, name=speaker), result_type=SteerResult)
+        message = SteerRequest(text=text, name=speaker or account_name())
+        result = await handle.execute_update("steer", message, result_type=SteerResult)
         when = f"at turn {result.turn} at the latest" if result.turn else "before the next model call"
         print_message(f"the message takes effect {when}")
 
-    _control(name, namespace, send)
+    _control([name], namespace, send)
 
 
 @app.command()
@@ -89,11 +91,11 @@ def session(
         current: JsonObject = await handle.execute_update("session", changes)
         print_message(f"the session is now {json.dumps(current, ensure_ascii=False)}")
 
-    _control(name, namespace, change)
+    _control([name], namespace, change)
 
 
 def _read_values(assignments: Sequence[str]) -> "JsonObject":
-    """Values written as ``NAME=VALUE``: JSON if it can be read as such, else text. Raises UsageError."""
+    """Values written as ``NAME=VALUE``, parsed as JSON if possible, otherwise text. Raises UsageError."""
     changes: JsonObject = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
@@ -107,19 +109,47 @@ def _read_values(assignments: Sequence[str]) -> "JsonObject":
 
 
 def _control(
-    name: str, namespace: str, action: Callable[["RunHandle"], Awaitable[object]], done: str | None = None
+    names: Sequence[str], namespace: str, action: Callable[["RunHandle"], Awaitable[object]], done: str | None = None
 ) -> None:
-    """Sends a request to a run, and prints ``done`` after its id. Raises UsageError if the run refuses it."""
-    from temporalio.client import WorkflowUpdateFailedError
+    """Sends a request to open runs, and prints ``done`` after the id of each.
 
-    from .client import with_run
+    A run that doesn't exist, has ended, or rejects the request is reported and doesn't affect the others; the exit code
+    is then 1.
+    """
+    from ..runs.runs import NoSuchRunError, RunEndedError, find_run
+    from .client import with_client
 
-    async def act(_client: "Client", handle: "RunHandle") -> None:
-        try:
-            await action(handle)
-        except WorkflowUpdateFailedError as error:
-            raise UsageError(str(error.cause)) from None
-        if done:
-            print_message(f"{handle.id}: {done}")
+    async def act(client: "Client") -> None:
+        refused = False
+        for name in names:
+            try:
+                handle = await find_run(client, name, namespace)
+                await _send(handle, action)
+            except (NoSuchRunError, RunEndedError, UsageError) as error:
+                print_message(f"error: {error}", style="red")
+                refused = True
+                continue
+            if done:
+                print_message(f"{handle.id}: {done}")
+        if refused:
+            raise CommandEndError(REFUSED)
 
-    with_run(name, namespace, act)
+    with_client(act)
+
+
+async def _send(handle: "RunHandle", action: Callable[["RunHandle"], Awaitable[object]]) -> None:
+    """Sends a request to a run. Raises RunEndedError if it has ended, and UsageError if it rejects the request."""
+    from temporalio.client import RPCError, WorkflowUpdateFailedError
+    from temporalio.service import RPCStatusCode
+
+    from ..runs.runs import check_open
+
+    await check_open(handle)
+    try:
+        await action(handle)
+    except WorkflowUpdateFailedError as error:
+        raise UsageError(str(error.cause)) from None
+    except RPCError as error:
+        if error.status == RPCStatusCode.NOT_FOUND:  # it may have ended since
+            await check_open(handle)
+        raise

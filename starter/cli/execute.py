@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from ...contracts.message import TokenUsage
 from ...contracts.status import Status, format_time
 from ...resources.base import JsonObject
 from ...resources.catalog import Catalog
@@ -27,9 +28,10 @@ from .terminal import dump, print_message, stderr_console
 
 
 class RunResults(NamedTuple):
-    """Queries with their status, and the text that was printed last and in full while they were followed."""
+    """Queries with their status, the ids of their runs, and the text last printed in full while they were followed."""
 
     queries: list[JsonObject]
+    ids: tuple[str, ...]
     last_text: str = ""
 
 
@@ -41,7 +43,7 @@ async def run_queries(
     run_id: str | None = None,
     detach: bool = False,
 ) -> RunResults:
-    """Starts queries and follows them to their end, unless ``detach``; the queries with their status."""
+    """Starts queries and, unless ``detach``, follows them to their end; returns the queries with their status."""
     if run_id and len(queries) > 1:
         raise UsageError("--id is for a single run: name a Query, as in: query/NAME")
     client = await server.connect()
@@ -52,8 +54,9 @@ async def run_queries(
         if not await has_worker(client):
             print_message("note: no worker is running; start one with: baton worker")
         if detach:
-            running = Status(phase="Running", start_time=format_time(datetime.now(UTC)))
-            return RunResults([await run_manifest(client, handle, running) for handle in started])
+            running = Status(phase="Running", token_usage=TokenUsage(), start_time=format_time(datetime.now(UTC)))
+            manifests = [await run_manifest(client, handle, running) for handle in started]
+            return RunResults(manifests, tuple(handle.id for handle in started))
         return await _follow_to_end(client, started)
 
 
@@ -64,9 +67,9 @@ async def start_all(
     queries: Sequence[Query | QueryName],
     run_id: str | None = None,
 ) -> list[RunHandle]:
-    """Starts a run of each query; raises ManifestError, before any is started, if one of them can't be run.
+    """Starts a run per query; raises ManifestError before any is started if one of them can't be run.
 
-    Without files (``loaded``) a run takes from its worker what the query names.
+    Without files (``loaded``), the worker must have the manifests.
     """
     starts = [_start(server, loaded, query) for query in queries]
     return [await start_run(client, start, run_id) for start in starts]
@@ -83,7 +86,7 @@ def _start(server: ServerLocation, loaded: Loaded | None, query: Query | QueryNa
 
 
 async def _follow_to_end(client: Client, started: list[RunHandle]) -> RunResults:
-    """Prints the progress of runs until they are over, and how they ended."""
+    """Prints the progress of runs until they are over, and their final status."""
     console = stderr_console()
     watch = Watch(client, console, len(started))
     async with watch.live_view():
@@ -93,7 +96,7 @@ async def _follow_to_end(client: Client, started: list[RunHandle]) -> RunResults
         status = await final_status(handle)
         print_status(console, handle.id, status)
         results.append(await run_manifest(client, handle, status))
-    return RunResults(results, watch.last_text)
+    return RunResults(results, tuple(handle.id for handle in started), watch.last_text)
 
 
 @contextlib.contextmanager
@@ -106,7 +109,7 @@ def _explain_return(started: list[RunHandle]) -> Iterator[None]:
         lost = "Connection lost; the run continues when Temporal and a worker are back."
         reason = lost if isinstance(end, RPCError) else "Detached; the run continues."
         print_message(f"{reason} Follow it with: {watch}")
-        if isinstance(end, RPCError):  # of any kind: a server that is being shut down may answer with any of them
+        if isinstance(end, RPCError):  # with any status: a server that is shutting down may respond with any of them
             raise ConnectionLostError(end.message) from None
         raise
 
@@ -116,9 +119,9 @@ def _link(server: ServerLocation, client: Client, handle: RunHandle) -> str:
 
 
 def printed(results: list[JsonObject], form: str) -> str:
-    """Results as text, JSON or YAML: one object, or a List of several, as ``kubectl get`` prints them."""
+    """Results as text, JSON or YAML: an object, or a List of several, like the output of ``kubectl get``."""
     if form == "text":
-        texts = [str(_at(result, "status", "message") or "") for result in results]
+        texts = [Status.model_validate(result["status"]).said for result in results]
         if len(texts) == 1:
             return texts[0]
         names = [_at(result, "metadata", "name") for result in results]

@@ -1,6 +1,6 @@
-"""Runs the command line and ends the process with an exit code; an error becomes one sentence on stderr.
+"""Runs the command line and ends the process with an exit code; errors are printed as one sentence on stderr.
 
-Exit codes: 0 done, 1 bad usage or refused manifest, 2 the query failed or was canceled, 3 Temporal can't be reached,
+Exit codes: 0 done, 1 usage error or invalid manifest, 2 the query failed or was canceled, 3 Temporal is unreachable,
 130 interrupted by Ctrl-C.
 """
 
@@ -21,7 +21,7 @@ INTERRUPTED = 130
 
 
 class CommandEndError(Exception):
-    """A command has printed everything it has to say, and ends with an exit code."""
+    """A command has printed its output, and ends with an exit code."""
 
     def __init__(self, code: int) -> None:
         self.code = code
@@ -32,17 +32,19 @@ def run_and_exit(app: typer.Typer) -> NoReturn:
     """Runs the command line and exits with the code of its result."""
     code = exit_code(app)
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # the reader of a pipe may have gone
+        with contextlib.suppress(OSError, ValueError):  # the reader of a pipe may have exited
             stream.flush()
-    os._exit(code)  # the SDK's threads can't be waited for, and would abort an interpreter that ends before them
+    os._exit(code)  # the SDK's threads can't be joined, and would abort an interpreter that ends before them
 
 
 def exit_code(app: typer.Typer) -> int:
-    """Runs the command line; the exit code of its result."""
+    """Runs the command line and returns the exit code."""
     try:
         app()
         return DONE
-    except SystemExit as end:  # raised by typer: for --help, bad usage, or Ctrl-C
+    except SystemExit as end:  # raised by typer and rich: for --help, bad usage, Ctrl-C, or a closed pipe
+        if isinstance(end.__context__, BrokenPipeError):  # the reader, such as head, has read enough
+            return DONE
         return INTERRUPTED if end.code == INTERRUPTED else REFUSED if end.code else DONE
     except CommandEndError as end:
         return end.code
@@ -51,7 +53,7 @@ def exit_code(app: typer.Typer) -> int:
 
 
 def _report(error: Exception) -> int:
-    """Prints what an error says; its exit code. An unexpected error is raised again."""
+    """Prints an error and returns its exit code. An unexpected error is raised again."""
     from ...resources.problems import ManifestError
 
     if isinstance(error, ManifestError):
@@ -65,7 +67,7 @@ def _report(error: Exception) -> int:
 
 
 def _explain(error: Exception) -> tuple[int, str]:
-    """The exit code and the sentence for an error; raises one that is not expected here."""
+    """The exit code and the text for an error; raises unexpected errors again."""
     import yaml
     from pydantic import ValidationError
     from temporalio.service import RPCError, RPCStatusCode
@@ -74,11 +76,11 @@ def _explain(error: Exception) -> tuple[int, str]:
     from ...contracts.settings import SettingsError
     from ...temporal.client import ConnectionFailed
     from ..errors import START_HINT, ConnectionLostError, UnreachableError, UsageError
-    from ..runs.runs import NoSuchRunError
+    from ..runs.runs import NoSuchRunError, RunEndedError
     from ..server.embedded import ServerError
 
     match error:
-        case UsageError() | NoSuchRunError() | SettingsError():
+        case UsageError() | NoSuchRunError() | RunEndedError() | SettingsError():
             return REFUSED, str(error)
         case ValidationError() | yaml.YAMLError() | OSError() | UnicodeDecodeError():
             return REFUSED, str(error)
@@ -87,7 +89,7 @@ def _explain(error: Exception) -> tuple[int, str]:
         case UnreachableError() | ServerError():
             return UNREACHABLE, str(error)
         case RPCError(status=RPCStatusCode.INVALID_ARGUMENT | RPCStatusCode.RESOURCE_EXHAUSTED):
-            return REFUSED, f"Temporal refused it: {error.message}"
+            return REFUSED, f"Temporal rejected the request: {error.message}"
         case RPCError(status=RPCStatusCode.NOT_FOUND | RPCStatusCode.FAILED_PRECONDITION):
             return REFUSED, error.message
         case RPCError(message=text) | ConnectionLostError(args=(text,)):

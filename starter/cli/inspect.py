@@ -38,8 +38,9 @@ def list_runs(
 @app.command()
 def status(name: RunName, namespace: Namespace = "default", output: QueryOutput = QueryFormat.text) -> None:
     """Show a run's status and latest answer; -o yaml shows the complete status."""
-    from ..console.status import print_status
+    from ..console.status import print_decisions, print_status
     from ..console.watch import print_open_calls
+    from ..runs.decisions import pending_decisions
     from ..runs.runs import live_status
     from ..runs.start import run_manifest
     from .client import with_run
@@ -49,9 +50,12 @@ def status(name: RunName, namespace: Namespace = "default", output: QueryOutput 
         current = await live_status(client, handle)
         if output is QueryFormat.text:
             print_status(stderr_console(), handle.id, current)
+            if current.phase == "InputRequired":
+                pending = await pending_decisions(client, handle.id, handle.run_id)
+                print_decisions(stderr_console(), [(handle.id, decision) for decision in pending])
             if current.is_open:
                 await print_open_calls(client, handle, stderr_console())
-            return current.message
+            return current.said
         return printed([await run_manifest(client, handle, current)], output)
 
     print_result(with_run(name, namespace, read))
@@ -97,11 +101,12 @@ def transcript(name: RunName, namespace: Namespace = "default") -> None:
 
 
 @app.command()
+@app.command("logs", help="The same as 'baton events'.")
 def events(
     name: RunName,
     namespace: Namespace = "default",
     output: Output = OutputFormat.text,
-    wait: Annotated[bool, typer.Option("-F", "--follow", help="Print new events until the run ends.")] = False,
+    wait: Annotated[bool, typer.Option("-f", "-F", "--follow", help="Print new events until the run ends.")] = False,
 ) -> None:
     """Print the events of a run with their times."""
     from ..history.events import Event, EventRecorder

@@ -1,4 +1,4 @@
-"""Commands that look after an installation: doctor, migrate, prune, replace-journal, version, keys."""
+"""Commands that maintain an installation: doctor, migrate, prune, replace-journal, version, keys."""
 
 import os
 import signal
@@ -67,7 +67,8 @@ def prune(
     pruned = with_client(lambda client: prune_journal(client, url, age, dry=dry_run))
     done = "Would delete" if dry_run else "Deleted"
     print_message(
-        f"{done} {pruned.conversations} conversations with {pruned.messages} messages; {pruned.kept} are still needed."
+        f"{done} {pruned.conversations} conversations with {pruned.messages} messages; "
+        f"{pruned.remaining} are still needed."
     )
 
 
@@ -77,7 +78,7 @@ def replace_journal(
         list[str], typer.Argument(metavar="ID...", help="The ids of lost journals, from the worker's error.")
     ],
 ) -> None:
-    """Use the journal at BATON_JOURNAL_URL in place of lost ones; open runs that need their data fail."""
+    """Use the journal at BATON_JOURNAL_URL instead of lost ones; open runs that need their data fail."""
     import asyncio
 
     from ..operations.prune import journal_address, replace_journals

@@ -13,7 +13,7 @@ app = typer.Typer()
 
 
 class DrawingFormat(StrEnum):
-    """The form in which a drawing is printed."""
+    """The output formats of drawings."""
 
     mermaid = "mermaid"
     svg = "svg"
@@ -27,7 +27,7 @@ def validate(
         bool, typer.Option("--strict", help="Reject references to manifests that are not in the files.")
     ] = False,
 ) -> None:
-    """Check the manifests in FILE and report every error."""
+    """Check the manifests in FILE and report all errors."""
     from ...resources.problems import ManifestError
     from .targets import load_manifests
 
@@ -80,7 +80,7 @@ def tools(
     namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Only agents in this namespace.")] = None,
     output: Output = OutputFormat.text,
 ) -> None:
-    """Show the tools of agents as models see them, including those that MCP servers list."""
+    """Show the tools of agents as models see them, including those of MCP servers."""
     import asyncio
 
     from ..operations.agent_tools import tool_list, tools_of

@@ -1,4 +1,4 @@
-"""Options and arguments that several commands have in common."""
+"""Options and arguments that several commands share."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -8,7 +8,7 @@ import typer
 
 
 class OutputFormat(StrEnum):
-    """The form in which a result is printed."""
+    """The output formats of results."""
 
     text = "text"
     json = "json"
@@ -16,7 +16,7 @@ class OutputFormat(StrEnum):
 
 
 class QueryFormat(StrEnum):
-    """The form in which a query is printed."""
+    """The output formats of queries."""
 
     text = "text"
     json = "json"
@@ -41,6 +41,9 @@ Target = Annotated[str | None, typer.Argument(metavar="[KIND/NAME]", help="A res
 Namespace = Annotated[str, typer.Option("-n", "--namespace", help="The namespace of the Query.")]
 RunName = Annotated[
     str, typer.Argument(metavar="NAME|ID", help="A run's id, or the name of a Query, for its newest run.")
+]
+RunNames = Annotated[
+    list[str], typer.Argument(metavar="NAME|ID", help="Ids of runs, or names of Queries, for their newest runs.")
 ]
 Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="The output format.")]
 QueryOutput = Annotated[

@@ -10,7 +10,7 @@ import typer
 from ..account import client_identity
 from ..errors import UsageError
 from .options import Namespace, Output, OutputFormat, RunName
-from .terminal import dump, print_message, print_result, print_rows
+from .terminal import dump, print_message, print_result
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -29,7 +29,10 @@ OptionalNamespace = Annotated[
     typer.Option("-n", "--namespace", help="The namespace of the Query; without a run, only runs of its Queries."),
 ]
 Person = Annotated[str | None, typer.Option("--as", help="Your name; by default your account and host.")]
-Call = Annotated[str, typer.Argument(metavar="CALL", help="The id of the call, from 'baton approvals'.")]
+Call = Annotated[
+    str | None,
+    typer.Argument(metavar="[CALL]", help="The id of the call, from 'baton approvals'; needed if several wait."),
+]
 Reason = Annotated[str, typer.Option("--reason", help="The reason; if a call is rejected, the model receives it.")]
 Remember = Annotated[bool, typer.Option("--remember", help="Apply the decision to later calls of the tool in the run.")]
 
@@ -38,49 +41,56 @@ Remember = Annotated[bool, typer.Option("--remember", help="Apply the decision t
 def approvals(
     name: OptionalRun = None, namespace: OptionalNamespace = None, output: Output = OutputFormat.text
 ) -> None:
-    """List tool calls and budgets that wait for approval, in a run and its child runs, or in all runs."""
-    from ..runs.decisions import COLUMNS
-
-    pending = [
+    """List pending approvals of tool calls and budgets, in a run and its child runs, or in all runs."""
+    waiting = [
         (root, decision) for root, decision in _pending(name, namespace) if decision.kind in ("approval", "budget")
     ]
-    rows = [(_cells(root, decision), _value(root, decision)) for root, decision in pending]
-    # Nobody should approve arguments of which they see a part: these cells are never truncated.
-    print_rows(COLUMNS, rows, output, "Nothing waits for approval.", truncate_last=False)
+    if output is OutputFormat.text:
+        _print_text(waiting, "No pending approvals.")
+    else:
+        print_result(dump([_value(root, decision) for root, decision in waiting], output))
 
 
 @app.command()
 def approve(
     name: RunName,
-    call: Call,
-    arguments: Annotated[str | None, typer.Option("--arguments", help="Other arguments for it, as JSON.")] = None,
+    call: Call = None,
+    arguments: Annotated[str | None, typer.Option("--arguments", help="Changed arguments, as JSON.")] = None,
     reason: Reason = "",
     remember: Remember = False,
     person: Person = None,
     namespace: Namespace = "default",
 ) -> None:
-    """Approve a tool call, optionally with other arguments, or more of a budget."""
+    """Approve a tool call, optionally with changed arguments, or a budget increase."""
     from ...contracts.decisions import ApproveRequest
 
     by = person or client_identity()
-    request = ApproveRequest(call=call, arguments=_read_arguments(arguments), reason=reason, remember=remember, by=by)
-    _decide(name, namespace, request)
+    changed = _read_arguments(arguments)
+
+    def request(call: str) -> ApproveRequest:
+        return ApproveRequest(call=call, arguments=changed, reason=reason, remember=remember, by=by)
+
+    _decide(name, namespace, call, request)
 
 
 @app.command()
 def reject(
     name: RunName,
-    call: Call,
+    call: Call = None,
     reason: Reason = "",
     remember: Remember = False,
     person: Person = None,
     namespace: Namespace = "default",
 ) -> None:
-    """Reject a tool call, or more of a budget; the model receives the reason."""
+    """Reject a tool call or a budget increase; the model receives the reason."""
     from ...contracts.decisions import ApproveRequest
 
     by = person or client_identity()
-    _decide(name, namespace, ApproveRequest(call=call, approved=False, reason=reason, remember=remember, by=by))
+
+    def request(call: str) -> ApproveRequest:
+        return ApproveRequest(call=call, approved=False, reason=reason, remember=remember, by=by)
+
+    _decide(name, namespace, call, request)
 
 
 @app.command()
@@ -88,7 +98,7 @@ def inbox(name: OptionalRun = None, namespace: OptionalNamespace = None, output:
     """List open questions to people, in a run and its child runs, or in all runs."""
     questions = [(root, decision) for root, decision in _pending(name, namespace) if decision.kind == "question"]
     if output is OutputFormat.text:
-        _print_questions(questions)
+        _print_text(questions, "No open questions.")
     else:
         print_result(dump([_value(root, decision) for root, decision in questions], output))
 
@@ -120,9 +130,9 @@ def reply(
 
 
 def _pending(name: str | None, namespace: str | None) -> "list[tuple[str, PendingDecision]]":
-    """The pending decisions of a run and its child runs, or of all runs, each after the id of its root run.
+    """The pending decisions of a run and its child runs, or of all runs, with the ids of their root runs.
 
-    Of all runs, those that can't be queried are named on stderr.
+    Runs that can't be queried are reported on stderr.
     """
     from ..runs.decisions import all_pending_decisions, pending_decisions
     from .client import with_client, with_run
@@ -138,31 +148,18 @@ def _pending(name: str | None, namespace: str | None) -> "list[tuple[str, Pendin
     return pending.decisions
 
 
+def _print_text(decisions: "list[tuple[str, PendingDecision]]", none: str) -> None:
+    from rich.console import Console
+
+    from ..console.status import print_decisions
+
+    print_decisions(Console(highlight=False), decisions)
+    if not decisions:
+        print_result(none)
+
+
 def _value(root: str, decision: "PendingDecision") -> "JsonValue":
     return {"root": root, **decision.model_dump(mode="json")}
-
-
-def _cells(root: str, decision: "PendingDecision") -> tuple[str, ...]:
-    until = f"{decision.until.astimezone():%Y-%m-%d %H:%M:%S}" if decision.until else "-"
-    return root, decision.id, decision.speaker, until, decision.tool or "", decision.arguments or ""
-
-
-def _print_questions(questions: "list[tuple[str, PendingDecision]]") -> None:
-    """Prints each question below a line with its run, its id, whom it is for, and until when."""
-    from rich.console import Console
-    from rich.text import Text
-
-    from ..text import escape_control_characters
-
-    console = Console(highlight=False)
-    for root, decision in questions:
-        until = f" until {decision.until.astimezone():%Y-%m-%d %H:%M:%S}" if decision.until else ""
-        heading = escape_control_characters(f"{root} {decision.id}  {decision.speaker}{until}")
-        console.print(Text(heading, style="bold"), soft_wrap=True)
-        for line in (decision.question or "").splitlines():
-            console.print(Text(f"  {escape_control_characters(line)}"), soft_wrap=True)
-    if not questions:
-        console.print("No open questions.")
 
 
 def _read_arguments(text: str | None) -> "JsonObject | None":
@@ -177,17 +174,23 @@ def _read_arguments(text: str | None) -> "JsonObject | None":
     return value
 
 
-def _decide(name: str, namespace: str, request: "ApproveRequest") -> None:
-    from ..runs.decisions import decide
+def _decide(name: str, namespace: str, call: str | None, request: "Callable[[str], ApproveRequest]") -> None:
+    """Sends the decision about a call, or about the only one that waits."""
+    from ..runs.decisions import decide, only_call
 
-    decision = _send(name, namespace, lambda client, handle: decide(client, handle, request))
-    print_message(f"{request.call} {'approved' if decision.approved else 'rejected'}.")
+    async def send(client: "Client", handle: "RunHandle") -> "PersonDecision":
+        decided = call or await only_call(client, handle)
+        decision = await decide(client, handle, request(decided))
+        print_message(f"{decided} {'approved' if decision.approved else 'rejected'}.")
+        return decision
+
+    _send(name, namespace, send)
 
 
 def _send(
     name: str, namespace: str, send: "Callable[[Client, RunHandle], Awaitable[PersonDecision]]"
 ) -> "PersonDecision":
-    """The result of sending a decision to a run. Raises UsageError if the run refuses it."""
+    """The result of sending a decision to a run. Raises UsageError if the run rejects it."""
     from ..runs.decisions import NotDecided
     from .client import with_run
 

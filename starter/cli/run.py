@@ -64,7 +64,7 @@ def run(
     silence_sdk()
     with use_server(print_message, start=True) as server:
         results = asyncio.run(run_queries(server, loaded, queries, run_id=own_id, detach=detach))
-    text = printed(results.queries, output)
+    text = "\n".join(results.ids) if detach and output is QueryFormat.text else printed(results.queries, output)
     if not (on_one_terminal() and text.strip() == results.last_text.strip()):
         print_result(text)
     if not detach and not all(map(ended_well, results.queries)):
@@ -96,7 +96,7 @@ def chat(
     conversation = conversation or f"chat-{secrets.token_hex(4)}"
     in_conversation(
         choose_queries(loaded, target, "?", namespace)[0], conversation
-    )  # a mistake raises before the first line
+    )  # reports mistakes before the first line
     if loaded and not uses_remote_server():
         refuse_secrets_of_stdin(loaded)
     silence_sdk()
@@ -110,7 +110,7 @@ def chat(
 
 
 def _lines() -> Iterator[str]:
-    """The lines that a person writes, until the end of the input or Ctrl-C."""
+    """The lines that the user enters, until the end of the input or Ctrl-C."""
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         while True:
             if sys.stdin.isatty():
@@ -120,7 +120,7 @@ def _lines() -> Iterator[str]:
 
 
 async def _answer(server: "ServerLocation", loaded: "Loaded | None", query: "Query | QueryName") -> None:
-    """Runs a query, and prints its messages and how it ended."""
+    """Runs a query, and prints its messages and its final status."""
     from ..console.status import print_status
     from ..console.watch import Watch
     from ..history.follow import follow
@@ -136,19 +136,20 @@ async def _answer(server: "ServerLocation", loaded: "Loaded | None", query: "Que
         status = await final_status(handle)
     if status.phase != "Completed" or status.notices:
         print_status(stderr_console(), handle.id, status)
-    if status.message and not (on_one_terminal() and status.message.strip() == watch.last_text.strip()):
-        print_result(status.message)
+    if status.said and not (on_one_terminal() and status.said.strip() == watch.last_text.strip()):
+        print_result(status.said)
 
 
 @contextlib.contextmanager
 def _canceled_by_ctrl_c(handle: "RunHandle") -> Iterator[None]:
-    """While the block runs, Ctrl-C cancels the run, and not the command."""
+    """A context manager in which Ctrl-C cancels the run instead of the command."""
     import asyncio
 
-    loop = asyncio.get_running_loop()
-    requests = set[asyncio.Task[None]]()  # the loop itself keeps weak references only
-    loop.add_signal_handler(signal.SIGINT, lambda: requests.add(asyncio.create_task(handle.cancel())))
+    from ...contracts.settings import on_signal
+
+    requests = set[asyncio.Task[None]]()  # the loop itself has only weak references
+    end = on_signal(signal.SIGINT, lambda: requests.add(asyncio.create_task(handle.cancel())))
     try:
         yield
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
+        end()

@@ -66,7 +66,7 @@ def apply(
         raise UsageError("no Schedule found in the files")
     remote = uses_remote_server()
     for schedule in selected:
-        loaded.scheduled_query(schedule, elsewhere=remote)  # a mistake raises before any schedule is changed
+        loaded.scheduled_query(schedule, elsewhere=remote)  # reports mistakes before any schedule is changed
     if not remote:
         refuse_secrets_of_stdin(loaded)
     silence_sdk()
@@ -83,7 +83,8 @@ async def _apply_all(server: "ServerLocation", loaded: "Loaded", selected: "list
     for schedule in selected:
         query, catalog = loaded.scheduled_query(schedule, elsewhere=server.state_dir is None)
         if server.state_dir:
-            server.state_dir.write_sources(catalog.sha, [Path(name) for name in sorted(loaded.secret_files)])
+            files = [Path(name) for name in sorted(loaded.secret_files)]
+            server.state_dir.write_sources(catalog.sha, files, scheduled=True)
         try:
             applied = await apply_schedule(client, schedule, query, catalog)
         except ScheduleError as error:
@@ -95,7 +96,7 @@ async def _apply_all(server: "ServerLocation", loaded: "Loaded", selected: "list
 
 
 async def _print_next_run(client: "Client", schedule: "Schedule") -> None:
-    """Prints when it runs next, or that it is paused: a person may have done that."""
+    """Prints when it runs next, or that it is paused, which a person may have done."""
     from ..runs.schedules import describe_schedule
 
     description = await describe_schedule(client, schedule.namespace, schedule.name)
@@ -142,7 +143,7 @@ def delete(name: ScheduleName, namespace: Namespace = "default") -> None:
 def _change(
     name: str, namespace: str, action: "Callable[[ScheduleHandle], Coroutine[Any, Any, None]]", done: str
 ) -> None:
-    """Applies an action to a schedule that exists, and prints what was done."""
+    """Applies an action to an existing schedule, and prints what was done."""
     from ..runs.schedules import describe_schedule, schedule_handle
 
     async def change(client: "Client") -> None:

@@ -46,7 +46,7 @@ def dev(
     state_dir = StateDir.of(os.environ)
     options = DevOptions(load_manifests(file or (), recursive=recursive), port, ui_port, linger)
     if linger is None:
-        stop_idle(state_dir)  # which a command has started: this one takes its place
+        stop_idle(state_dir)  # one that a command has started is replaced
     if not asyncio.run(run_dev_server(state_dir, options, partial(_announce, options, state_dir))):
         running = state_dir.read_dev_server()
         end = ""
@@ -57,7 +57,7 @@ def dev(
 
 
 def _announce(options: "DevOptions", state_dir: "StateDir", dev: "DevServer", taken: list[int]) -> None:
-    """Prints where the server is, and how other programs use it."""
+    """Prints the addresses of the server, and how other programs connect to it."""
     if taken:
         ports = " and ".join(map(str, taken))
         print_message(f"note: port {ports} is in use, perhaps by another Temporal server; using other ports.")

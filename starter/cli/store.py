@@ -23,7 +23,7 @@ app = typer.Typer()
 
 
 class StoreFormat(StrEnum):
-    """The form in which manifests of the store are printed."""
+    """The output formats of stored manifests."""
 
     text = "text"
     wide = "wide"
@@ -92,7 +92,7 @@ def delete(
     namespace: Namespace = None,
     force: Annotated[bool, typer.Option("--force", help="Delete even if other manifests need it.")] = False,
 ) -> None:
-    """Delete manifests from the store; open runs keep theirs."""
+    """Delete manifests from the store; open runs are not affected."""
     from .stored_rows import Selection
 
     selections = [Selection.of(kind, resource, namespace) for resource in name or (None,)] if kind else []
@@ -105,16 +105,16 @@ def delete(
 
 
 def _keys_in(files: "Sequence[Path]", namespace: str | None, *, recursive: bool) -> "list[Key]":
-    """What the manifests of files name, and may be in the store."""
+    """The keys of the storable manifests in files."""
     from ...resources.stored import STORABLE, key_of
     from .targets import in_namespace, load_manifests
 
     loaded = in_namespace(load_manifests(files, recursive=recursive), namespace)
-    return [key_of(each) for each in loaded.catalog.manifests if each.kind in STORABLE]
+    return [key_of(manifest) for manifest in loaded.catalog.manifests if manifest.kind in STORABLE]
 
 
 def look_into_store(loaded: "Loaded") -> "Loaded":
-    """The same, with what the store has, if the files refer to what is not in them. Raises UsageError."""
+    """The same, with the manifests of the store if the files have unresolved references. Raises UsageError."""
     import asyncio
 
     from ..operations.manifests import StoreError, with_stored
@@ -126,7 +126,7 @@ def look_into_store(loaded: "Loaded") -> "Loaded":
 
 
 def _with_store(work: "Callable[[Store], Coroutine[Any, Any, T]]") -> T:
-    """The result of work with the store. Raises UsageError for what the store refuses."""
+    """The result of work with the store. Raises UsageError for errors of the store."""
     import asyncio
 
     from ..operations.manifests import StoreError, open_store

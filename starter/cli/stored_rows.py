@@ -1,4 +1,4 @@
-"""Prints manifests of the store: as a table, as manifests, or row by row as they change."""
+"""Prints stored manifests: as a table, as manifests, or row by row as they change."""
 
 import asyncio
 import json
@@ -19,14 +19,14 @@ from ..text import format_age
 from .terminal import dump, print_result, print_rows
 
 WATCH_INTERVAL = 1.0
-"""Seconds between two looks at the revision of the store."""
+"""Seconds between two polls of the store's revision."""
 
 COLUMNS = ("NAME", "NAMESPACE", "VERSION", "AGE")
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The manifests that a command names: of a kind or of all, perhaps in one namespace, or a single one."""
+    """The manifests that a command selects: all or those of a kind, optionally in one namespace, or a single one."""
 
     kind: str | None
     name: str | None
@@ -35,11 +35,11 @@ class Selection:
 
     @classmethod
     def of(cls, kind: str, name: str | None, namespace: str | None, version: int | None = None) -> Self:
-        """What is written as ``KIND NAME`` or ``KIND/NAME``. Raises UsageError for a kind that is not stored."""
+        """Parses ``KIND NAME`` or ``KIND/NAME``. Raises UsageError for a kind that is not storable."""
         word, slash, rest = kind.partition("/")
         if slash and name:
             raise UsageError(
-                f"'{kind}' contains a name already: write {word} {rest} {name} for two resources of a kind"
+                f"'{kind}' already contains a name: write {word} {rest} {name} for two resources of a kind"
             )
         name = name or rest or None
         known_kind = kind_of(word)
@@ -53,7 +53,7 @@ class Selection:
         return self.kind or "", self.namespace or "", self.name or ""
 
     def matches(self, stored: StoredManifest) -> bool:
-        """Whether a stored manifest is among them."""
+        """Whether a stored manifest is selected."""
         return (
             self.kind in (None, stored.kind)
             and self.namespace in (None, stored.namespace)
@@ -87,9 +87,9 @@ async def print_manifests(store: Store, selection: Selection, output: str) -> No
 
 
 async def watch_manifests(store: Store, selection: Selection, output: str) -> None:
-    """Prints the selected manifests, and then a row for each change."""
+    """Prints the selected manifests, and then a row for every change."""
     contents = await store.contents()
-    rows = [_cells(stored, selection, output) for stored in contents.there if selection.matches(stored)]
+    rows = [_cells(stored, selection, output) for stored in contents.existing if selection.matches(stored)]
     print_table(Console(highlight=False), _columns(output), rows, "No manifests found in the store yet.")
     widths = [max(map(len, column)) for column in zip(_columns(output), *rows, strict=True)]
     revision = contents.revision
@@ -113,7 +113,7 @@ async def _select(store: Store, selection: Selection) -> list[StoredManifest]:
     contents = await store.contents()
     if selection.name:
         return [contents.get(selection.key)]
-    return [stored for stored in contents.there if selection.matches(stored)]
+    return [stored for stored in contents.existing if selection.matches(stored)]
 
 
 def _columns(output: str) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Chooses what a command is about: loads the manifests of its files, and finds the resources that it names."""
+"""Loads the manifests in a command's files, and finds the resources that it names."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,16 +35,16 @@ def load_manifests(paths: Sequence[Path], parameters: Sequence[Parameter] = (), 
 
 
 def in_namespace(loaded: Loaded, namespace: str | None) -> Loaded:
-    """What was read, with the manifests and Secrets of one namespace alone; all for None."""
+    """The loaded manifests and Secrets of one namespace only; all for None."""
     if namespace is None:
         return loaded
-    manifests = [each for each in loaded.catalog.manifests if each.namespace == namespace]
-    places = {name: each for name, each in loaded.places.items() if name.split("/")[1] == namespace}
+    manifests = [manifest for manifest in loaded.catalog.manifests if manifest.namespace == namespace]
+    places = {name: document for name, document in loaded.places.items() if name.split("/")[1] == namespace}
     return replace(loaded, catalog=catalog_of(manifests), places=places)
 
 
 def refuse_secrets_of_stdin(loaded: Loaded) -> None:
-    """Raises UsageError if a Secret or a literal key was read from standard input, where no worker can find it."""
+    """Raises UsageError if a Secret or a literal key was read from standard input, which workers can't read."""
     if str(STDIN) in loaded.secret_files:
         raise UsageError(
             "Secrets and keys can't be read from stdin: workers read them from files, and no copy is stored. "
@@ -64,20 +64,20 @@ def read_parameters(assignments: Sequence[str]) -> list[Parameter]:
 
 
 def _with_parameters(parameters: Sequence[Parameter], document: Document) -> Document:
-    """The document; if it is a Query, with these parameters, which replace its own of the same names."""
+    """The document; if it is a Query, with these parameters, which replace its own with the same names."""
     data = document.data
     spec = data.get("spec") if isinstance(data, dict) and data.get("kind") == "Query" else None
     own = spec.get("parameters", []) if isinstance(spec, dict) else None
     if not (parameters and isinstance(data, dict) and isinstance(spec, dict) and isinstance(own, list)):
         return document
     names = [parameter.name for parameter in parameters]
-    kept = [each for each in own if not (isinstance(each, dict) and each.get("name") in names)]
-    added = [each.model_dump(mode="json", exclude_unset=True) for each in parameters]
-    return replace(document, data={**data, "spec": {**spec, "parameters": [*kept, *added]}})
+    unchanged = [parameter for parameter in own if not (isinstance(parameter, dict) and parameter.get("name") in names)]
+    added = [parameter.model_dump(mode="json", exclude_unset=True) for parameter in parameters]
+    return replace(document, data={**data, "spec": {**spec, "parameters": [*unchanged, *added]}})
 
 
 def check_runnable(loaded: Loaded, queries: Sequence[Query | QueryName], *, remote: bool) -> None:
-    """Raises ManifestError or UsageError if the files lack what a query needs, or hold Secrets that no worker finds."""
+    """Raises ManifestError or UsageError if a manifest is missing, or no worker can read a Secret."""
     for query in queries:
         if isinstance(query, Query):
             loaded.needed_by(query, elsewhere=remote)
@@ -92,14 +92,16 @@ def choose_queries(
     namespace: str | None,
     parameters: Sequence[Parameter] = (),
 ) -> Sequence[Query | QueryName]:
-    """The queries to run: those of the files (in a namespace), the one named, or one made of a target and an input.
+    """The queries to run: those in the files (in a namespace), the named one, or one for a target and an input.
 
-    Without files, what is named must be known to workers. Raises UsageError.
+    Without files, the workers must have the manifests. Raises UsageError.
     """
     if loaded is None:
-        return [_choose_known(target, text, namespace, parameters)]
+        return [_choose_on_workers(target, text, namespace, parameters)]
     if target is None:
-        queries = _in_namespace([each for each in loaded.catalog.manifests if isinstance(each, Query)], namespace)
+        queries = _in_namespace(
+            [manifest for manifest in loaded.catalog.manifests if isinstance(manifest, Query)], namespace
+        )
         if not queries:
             raise UsageError('no Query found in the files: add one, or pass KIND/NAME "question"')
         return queries
@@ -112,12 +114,12 @@ def choose_queries(
 
 
 def in_conversation(query: Q, conversation: str | None) -> Q:
-    """The query in that conversation instead of its own; unchanged for None. Raises UsageError."""
+    """The query with another conversation; unchanged for None. Raises UsageError."""
     if conversation is None:
         return query
     if isinstance(query, QueryName):
         raise UsageError(
-            f"--conversation can't be used with query/{query.name} of the workers: name a team or an agent"
+            f"--conversation can't be used with query/{query.name} of the workers: pass a team or an agent"
         )
     try:
         conversation_id = TypeAdapter(ConversationId).validate_python(conversation)
@@ -128,18 +130,20 @@ def in_conversation(query: Q, conversation: str | None) -> Q:
 
 
 def find_resource(loaded: Loaded, target: str, namespace: str | None) -> Resource:
-    """The resource that is written as ``KIND/NAME``; raises UsageError."""
+    """The resource written as ``KIND/NAME``; raises UsageError."""
     kind, _, name = target.partition("/")
     resource = loaded.catalog.get(kind.capitalize(), namespace or "default", name)
     if resource is None:
-        known = ", ".join(f"{each.kind.lower()}/{each.name}" for each in loaded.catalog.manifests) or "none"
+        known = ", ".join(f"{manifest.kind.lower()}/{manifest.name}" for manifest in loaded.catalog.manifests) or "none"
         raise UsageError(f"'{target}' is not in the files in namespace '{namespace or 'default'}'; known: {known}")
     return resource
 
 
 def choose_agents(loaded: Loaded, name: str | None, namespace: str | None) -> list[Agent]:
-    """The agent of that name, or all agents (in a namespace). Raises UsageError if there is none."""
-    agents = _in_namespace([each for each in loaded.catalog.manifests if isinstance(each, Agent)], namespace)
+    """The agent with that name, or all agents (in a namespace). Raises UsageError if there is none."""
+    agents = _in_namespace(
+        [manifest for manifest in loaded.catalog.manifests if isinstance(manifest, Agent)], namespace
+    )
     chosen = [agent for agent in agents if name in (None, agent.name)]
     if not chosen:
         known = ", ".join(agent.name for agent in agents) or "none"
@@ -148,7 +152,7 @@ def choose_agents(loaded: Loaded, name: str | None, namespace: str | None) -> li
 
 
 def resources_to_draw(loaded: Loaded, target: str | None, namespace: str | None) -> list[Resource]:
-    """What is to be drawn: what is named, else the queries (in a namespace), else the outermost teams.
+    """The resources to draw: the named one, or the queries (in a namespace), or otherwise the outermost teams.
 
     Raises UsageError.
     """
@@ -156,7 +160,7 @@ def resources_to_draw(loaded: Loaded, target: str | None, namespace: str | None)
         return [find_resource(loaded, target, namespace)]
     from ..diagram.build import outermost_teams
 
-    queries = [each for each in loaded.catalog.manifests if isinstance(each, Query)]
+    queries = [manifest for manifest in loaded.catalog.manifests if isinstance(manifest, Query)]
     chosen: list[Resource] = [*_in_namespace(queries, namespace)]
     chosen = chosen or [*_in_namespace(outermost_teams(loaded.catalog), namespace)]
     if not chosen:
@@ -174,10 +178,10 @@ def _query(kind: TargetType, name: str, namespace: str, text: str, parameters: S
     return Query(api_version=API_VERSION, kind="Query", metadata=metadata, spec=QuerySpec.model_validate(spec))
 
 
-def _choose_known(
+def _choose_on_workers(
     target: str | None, text: str | None, namespace: str | None, parameters: Sequence[Parameter]
 ) -> Query | QueryName:
-    """What a command without files names: a Query that workers know, or one that is made of a target and an input.
+    """The query to run without files: a Query that workers have, or one for a target and an input.
 
     Raises UsageError.
     """

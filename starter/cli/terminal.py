@@ -22,50 +22,45 @@ def stderr_console() -> "Console":
 
 
 def print_message(text: str, style: str | None = None) -> None:
-    """Prints a message on stderr; control characters are made visible, as others may have written a part of it."""
+    """Prints a message on stderr; control characters are escaped, as parts of it may be untrusted."""
     stderr_console().print(escape_control_characters(text), soft_wrap=True, markup=False, style=style)
 
 
 def print_result(result: str) -> None:
-    """Prints a result on stdout, unchanged; on a terminal control characters are made visible."""
+    """Prints a result on stdout, unchanged; on a terminal control characters are escaped."""
     print(escape_control_characters(result) if sys.stdout.isatty() else result, flush=True)
 
 
 def on_one_terminal() -> bool:
-    """Whether a person sees results and messages in one place, so that nothing need be printed in both."""
+    """Whether results and messages go to the same terminal, so that nothing has to be printed twice."""
     return sys.stdout.isatty() and sys.stderr.isatty()
 
 
 def print_rows(
-    columns: Sequence[str],
-    rows: "Sequence[tuple[Sequence[str], JsonValue]]",
-    output: str,
-    none: str,
-    *,
-    truncate_last: bool = True,
+    columns: Sequence[str], rows: "Sequence[tuple[Sequence[str], JsonValue]]", output: str, none: str
 ) -> None:
     """Prints rows of cells as a table, or their values as JSON or YAML.
 
-    A table without rows is the text ``none``; ``truncate_last`` is as for ``print_table``.
+    A table without rows is printed as the text ``none``.
     """
     from rich.console import Console
 
     from ..console.status import print_table
 
     if output in ("text", "wide"):
-        print_table(Console(highlight=False), columns, [cells for cells, _ in rows], none, truncate_last=truncate_last)
+        print_table(Console(highlight=False), columns, [cells for cells, _ in rows], none)
     else:
         print_result(dump([value for _, value in rows], output))
 
 
 def dump(value: "JsonValue", output: str) -> str:
-    """A value as YAML for ``yaml`` and ``ark``, else as JSON."""
+    """A value as YAML for ``yaml`` and ``ark``, otherwise as JSON."""
     if output not in ("yaml", "ark"):
         return json.dumps(value, indent=2, ensure_ascii=False)
     import yaml
 
     class BlockTextDumper(yaml.SafeDumper):
-        """Writes strings of several lines as blocks."""
+        """Writes multi-line strings as blocks."""
 
     def represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)

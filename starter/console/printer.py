@@ -19,8 +19,8 @@ from ..history.live_state import OpenCall
 from ..history.run_events import (
     ActivityCall,
     CallEnded,
-    DecisionAsked,
     DecisionMade,
+    DecisionRequested,
     RequestReceived,
     RunEvent,
     RunInfo,
@@ -33,23 +33,23 @@ MAX_ARGUMENTS = 500
 """The length to which arguments changed by a person are truncated."""
 
 
-def decision_line(event: DecisionAsked | DecisionMade) -> Text:
-    """A pending decision with the commands that make it, or the decision that was made; a reply with its text."""
-    asked = event if isinstance(event, DecisionAsked) else event.asked
-    if asked.kind == "question":
-        return _question_line(event, asked.who)
-    if asked.kind == "budget":
-        return _budget_line(event, asked.who)
-    if isinstance(event, DecisionAsked):
+def decision_line(event: DecisionRequested | DecisionMade) -> Text:
+    """A pending decision with the commands to decide it, or the decision; a reply with its text."""
+    pending = event if isinstance(event, DecisionRequested) else event.pending
+    if pending.kind == "question":
+        return _question_line(event, pending.who)
+    if pending.kind == "budget":
+        return _budget_line(event, pending.who)
+    if isinstance(event, DecisionRequested):
         place = f"{event.run.root.id} {event.id}"
         commands = f" needs approval: baton approve {place}, or baton reject {place}"
         return Text.assemble("? ", (event.call.name, "bold yellow"), commands)
     decision = event.decision
-    who = "timeout" if decision.how == "timeout" else decision.by or "somebody"
+    who = "timeout" if decision.how == "timeout" else decision.by or "an unknown person"
     remembered = " (remembered)" if decision.how == "remembered" else ""
     sign, verb = ("✓", "approved") if decision.approved else ("✗", "rejected")
     result = f" {verb} by {who}{remembered}{_arguments_and_reason(decision)}"
-    return Text.assemble(f"  {sign} ", (asked.call.name, "cyan"), result)
+    return Text.assemble(f"  {sign} ", (pending.call.name, "cyan"), result)
 
 
 def _arguments_and_reason(decision: PersonDecision) -> str:
@@ -57,29 +57,29 @@ def _arguments_and_reason(decision: PersonDecision) -> str:
     return f"{arguments}: {decision.reason}" if decision.reason else arguments
 
 
-def _budget_line(event: DecisionAsked | DecisionMade, owner: str) -> Text:
-    if isinstance(event, DecisionAsked):
+def _budget_line(event: DecisionRequested | DecisionMade, owner: str) -> Text:
+    if isinstance(event, DecisionRequested):
         command = f" needs approval: baton approvals {event.run.root.id}"
         return Text.assemble("? the budget of ", (owner, "bold yellow"), command)
     decision = event.decision
     sign, verb = ("✓", "extended") if decision.approved else ("✗", "not extended")
-    result = f" {verb} by {decision.by or 'somebody'}{_arguments_and_reason(decision)}"
+    result = f" {verb} by {decision.by or 'an unknown person'}{_arguments_and_reason(decision)}"
     return Text.assemble(f"  {sign} the budget of ", (owner, "cyan"), result)
 
 
-def _question_line(event: DecisionAsked | DecisionMade, member: str) -> Text:
-    if isinstance(event, DecisionAsked):
+def _question_line(event: DecisionRequested | DecisionMade, member: str) -> Text:
+    if isinstance(event, DecisionRequested):
         command = f": baton reply {event.run.root.id} TEXT --to {event.id}"
         return Text.assemble("? question for ", (member, "bold yellow"), f"{command}\n{event.arguments}")
     decision = event.decision
     if decision.how == "timeout":
         return Text.assemble("  ✗ ", (member, "cyan"), " did not reply in time")
-    by = f"  {'replied' if decision.approved else 'declined'} by {decision.by or 'somebody'}"
+    by = f"  {'replied' if decision.approved else 'declined'} by {decision.by or 'an unknown person'}"
     return Text.assemble((member, "bold green"), (by, "dim"), f"\n{event.decision.text or ''}")
 
 
 def role_output_text(brief: SpeakerBrief | None, text: str) -> str:
-    """The answer to a brief as text; unchanged if it is not JSON of the role's kind."""
+    """The answer to a brief as text; unchanged if it is not the JSON output of the role."""
     formatter = _FORMATTERS.get(brief.part) if brief else None
     try:
         return formatter(text) if formatter else text
@@ -119,7 +119,7 @@ MAX_SHOWN_BYTES = 500
 
 
 class EventPrinter:
-    """Prints run events. If it prints several ``runs``, each line names its run.
+    """Prints run events. If it prints several ``runs``, every line names its run.
 
     ``last_text`` is the text of the latest message, if it was printed in full.
     """
@@ -132,24 +132,24 @@ class EventPrinter:
         self.last_text = ""
 
     def print_event(self, event: RunEvent) -> None:
-        """Prints an event; events that people do not need are left out."""
+        """Prints an event, unless it is internal."""
         match event:
             case RunStarted(run=run):
                 self._teams += run.kind == "team"
-                if run.parent:
+                if run.parent and run.team in (None, run):
                     self._print_line(Text(f"{run.id} ({run.type})", style="dim"))
             case RequestReceived():
                 self._print_request(event)
-            case DecisionAsked() | DecisionMade():
+            case DecisionRequested() | DecisionMade():
                 self._print_line(decision_line(event))
             case CallEnded(call=ActivityCall(hidden=True), failure=None):
                 pass
             case CallEnded(result=AskModelResult() | PerformResult() as result, call=call):
                 self._print_answer(event.run, call, result, event.at - call.scheduled_at)
-            case CallEnded(result=UseToolResult(message=message, ends=ends)):
-                self._print_tool_result(message.name or "tool", message.content, in_full=ends)
+            case CallEnded(result=UseToolResult(message=message, ends=ends), call=call):
+                self._print_tool_result(message.name or "tool", call.agent, message.content, in_full=ends)
             case CallEnded(result=SelectResult(member=member, how=how)):
-                self._print_line(Text.assemble("selector → ", (member or "nobody", "cyan"), (f"  {how}", "dim")))
+                self._print_line(Text.assemble("selector → ", (member or "none", "cyan"), (f"  {how}", "dim")))
             case CallEnded(failure=Failure(message=error), call=call):
                 self._print_failure(call, error)
 
@@ -162,7 +162,7 @@ class EventPrinter:
         self._print_line(Text.assemble("  ✗ ", (call.call.speaker, "red"), error, (run, "dim")))
 
     def print_unfinished(self, name: str, about: str, text: str) -> None:
-        """Prints an answer that a model is writing, as far as it is known."""
+        """Prints the received part of an answer that a model is still streaming."""
         self._print_line(Text.assemble((name, "bold yellow"), (f"  {about} · unfinished", "dim")))
         self._print_text(f"{text}…")
 
@@ -176,6 +176,8 @@ class EventPrinter:
             self._console.print(Text(SCRIPTED_NOTE, style="bold magenta"))
         about = self._about(run, call, result, duration)
         self._print_line(Text.assemble((call.speaker or "?", "bold green"), (f"  {about}", "dim")))
+        for earlier in result.earlier if isinstance(result, AskModelResult) else ():
+            self._print_text(earlier.content)
         if message.content:
             self._print_text(role_output_text(call.brief, message.content))
         for tool_call in message.tool_calls:
@@ -205,10 +207,10 @@ class EventPrinter:
     def _about(
         self, run: RunInfo, call: ActivityCall, result: AskModelResult | PerformResult, duration: timedelta
     ) -> str:
-        """The team, the turn, the model, the tokens, the duration and the run, where they are needed."""
+        """The team, turn, model, tokens, duration and run, where needed."""
         usage = result.message.usage
         parts = (
-            run.name if run.kind == "team" and self._teams > 1 and not self._several_runs else "",
+            run.team.name if run.team and self._teams > 1 and not self._several_runs else "",
             format_turn(call),
             result.message.model if isinstance(call.request, AskModelRequest) else f"function {call.name}",
             f"{usage.prompt_tokens} + {usage.completion_tokens} tokens" if usage else "",
@@ -219,18 +221,18 @@ class EventPrinter:
 
     def _print_failure(self, call: ActivityCall, error: str) -> None:
         if call.activity_type == "use_tool":
-            self._print_tool_result(call.name or "tool", f"failed: {error}")
+            self._print_tool_result(call.name or "tool", call.agent, f"failed: {error}")
         else:
             self._print_line(Text.assemble("  ✗ ", (call.speaker or call.activity_type, "red"), f": {error}"))
 
-    def _print_tool_result(self, tool: str, text: str, *, in_full: bool = False) -> None:
+    def _print_tool_result(self, tool: str, caller: str, text: str, *, in_full: bool = False) -> None:
         shown = "" if in_full else indent(truncate(text, MAX_SHOWN_BYTES), "    ").lstrip()
-        self._print_line(Text.assemble("  ← ", (tool, "cyan"), f": {shown}"))
+        self._print_line(Text.assemble("  ← ", (tool, "cyan"), f" for {caller}" if caller else "", f": {shown}"))
         if in_full:
             self._print_text(text)
 
     def _print_text(self, text: str) -> None:
-        """Prints an indented text of several lines; on a terminal, long lines are wrapped between words."""
+        """Prints an indented multi-line text; on a terminal, long lines are wrapped between words."""
         self.last_text = text
         if self._console.is_terminal:
             self._console.print(Padding(Text(escape_control_characters(text.strip("\n"))), (0, 0, 0, 2)))
@@ -238,13 +240,13 @@ class EventPrinter:
             self._console.print(Text(escape_control_characters(indent(text, "  "))), soft_wrap=True)
 
     def _print_line(self, text: Text) -> None:
-        """Prints a line; further lines of it are indented, so that texts of others can't pass for lines of Baton."""
+        """Prints a line; its continuation lines are indented, so that untrusted text can't imitate Baton's output."""
         text.plain = escape_control_characters(text.plain)
         self._console.print(Text("\n    ").join(text.split("\n")), soft_wrap=True)
 
 
 def format_turn(call: ActivityCall) -> str:
-    """The turn of a call, such as ``turn 3 of 9``; in a panel its round, and the part of a speaker with a name."""
+    """The turn of a call, such as ``turn 3 of 9``; in a panel its round, and the role of a named speaker."""
     brief, request = call.brief, call.request
     if brief:
         part = "" if brief.member_index is not None or brief.part == call.speaker else f" · {brief.part}"

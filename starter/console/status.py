@@ -7,6 +7,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from ...contracts.decisions import PendingDecision
 from ...contracts.status import Status
 from ...resources.problems import ManifestError
 from ..text import escape_control_characters, format_duration, format_usage
@@ -19,18 +20,37 @@ def print_status(console: Console, name: str, status: Status) -> None:
     colour = _COLOURS.get(status.phase, "red")
     reason = f" ({status.stop_reason})" if status.stop_reason else ""
     if status.paused:
-        reason = f" (paused by {status.paused.by or 'somebody'} since {status.paused.since})"
+        reason = f" (paused by {status.paused.by or 'an unknown person'} since {status.paused.since})"
     about = f"{name} · {format_usage(status.token_usage)} · {format_duration(_duration(status))}"
     _print_line(console, Text.assemble((status.phase, f"{colour} bold"), f"{reason} ", (about, "dim")))
     if status.error:
         kind = f"{status.failure.type}: " if status.failure else ""
         _print_line(console, Text(f"{kind}{status.error}", style="red"))
+    for failure in status.all_member_failures:
+        where = f" in turn {failure.turn}" if failure.turn else ""
+        text = f"note: {failure.member or 'a member'} has failed{where}: {failure.message}"
+        _print_line(console, Text(text, style="yellow"))
     for notice in status.notices or ():
         _print_line(console, Text(f"note: {notice}", style="yellow"))
 
 
+def print_decisions(console: Console, decisions: Sequence[tuple[str, PendingDecision]]) -> None:
+    """Prints pending decisions, with the ids of their root runs.
+
+    What a person decides is below a line with the run, the id, the member, and the deadline. It is printed in full, as
+    people have to read it before they decide; long lines are wrapped.
+    """
+    for root, decision in decisions:
+        until = f" until {decision.until.astimezone():%Y-%m-%d %H:%M:%S}" if decision.until else ""
+        _print_line(console, Text(f"{root} {decision.id}  {decision.speaker}{until}", style="bold"))
+        called = " ".join(filter(None, (decision.tool, decision.arguments)))
+        content = Text(escape_control_characters(decision.question or called))
+        for line in content.wrap(console, max(20, console.width - 2), overflow="fold"):
+            console.print(Text.assemble("  ", line), soft_wrap=True)
+
+
 def _print_line(console: Console, line: Text) -> None:
-    """Prints a line literally: without markup, and with control characters made visible."""
+    """Prints a line literally: without markup, and with escaped control characters."""
     line.plain = escape_control_characters(line.plain)
     console.print(line, soft_wrap=True)
 
@@ -45,7 +65,7 @@ def print_problems(console: Console, error: ManifestError) -> None:
     for line in error.lines():
         _print_line(console, Text(line))
     count = len(error.problems)
-    console.print(Text(f"{count} {'problem' if count == 1 else 'problems'}: nothing was started", style="red"))
+    console.print(Text(f"{count} {'problem' if count == 1 else 'problems'}", style="red"))
 
 
 _PHASE_COLOURS = {
@@ -55,19 +75,17 @@ _PHASE_COLOURS = {
 }
 
 
-def print_table(
-    console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], none: str, *, truncate_last: bool = True
-) -> None:
-    """Prints rows with one cell for each column, or the text ``none`` if there are no rows.
+def print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], none: str) -> None:
+    """Prints rows with one cell per column, or the text ``none`` if there are no rows.
 
-    Cells are printed in full, as users copy ids from them; with ``truncate_last``, those of the last column are
-    truncated on a terminal, with a ``…``.
+    Cells are printed in full, because users copy ids from them; on a terminal, those of the last column are truncated,
+    with a ``…``.
     """
     if not rows:
         console.print(none)
         return
     widths = [max(map(cell_len, column)) for column in zip(columns, *rows, strict=True)]
-    if console.is_terminal and truncate_last:
+    if console.is_terminal:
         space = console.width - sum(widths[:-1]) - 2 * len(widths[:-1])
         widths[-1] = min(widths[-1], max(space, MIN_LAST_COLUMN))
     console.print(_line(columns, widths, "bold"), soft_wrap=True)
@@ -85,7 +103,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], style: str = "") -> Text:
 
 
 def _fit(cell: str, width: int) -> str:
-    """The cell in exactly that width, in columns of the terminal."""
+    """The cell, padded or truncated to that width in terminal columns."""
     return set_cell_size(cell, width) if cell_len(cell) <= width else f"{set_cell_size(cell, width - 1)}…"
 
 

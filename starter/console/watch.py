@@ -23,7 +23,7 @@ from .printer import EventPrinter, format_turn
 
 @dataclass
 class LiveView:
-    """Renders the state at the time of drawing, in at most half of the terminal's height."""
+    """Renders the current state, in at most half of the terminal's height."""
 
     state: LiveState
     summary: bool = True
@@ -44,10 +44,10 @@ class LiveView:
 
 
 def describe_call(call: OpenCall) -> str:
-    """The team, the turn, the model or the tool, and the attempt, where they are known."""
+    """The team, turn, model or tool, and attempt, where known."""
     is_model_call = isinstance(call.call.request, AskModelRequest)
     parts = [
-        call.run.name if call.run.kind == "team" else "",
+        call.run.team.name if call.run.team else "",
         format_turn(call.call),
         call.call.name if is_model_call else f"uses {call.call.name}",
     ]
@@ -57,12 +57,12 @@ def describe_call(call: OpenCall) -> str:
 
 
 def partial_text(call: OpenCall) -> str:
-    """The known end of the answer that a model is writing."""
+    """The latest part of an answer that a model is still streaming."""
     return ("…" if call.progress.offset else "") + call.progress.text
 
 
 def _call_lines(call: OpenCall, about: str, console: Console, height: int) -> list[Text]:
-    """At most ``height`` lines for a call: its speaker, the error of its last attempt, the end of its text."""
+    """At most ``height`` lines for a call: its speaker, the error of its last attempt, the latest part of its text."""
     lines = [_one_line(Text.assemble((call.call.speaker, "bold yellow"), (about, "dim")))]
     if call.failure:
         lines.append(_one_line(Text(f"  ✗ {' '.join(call.failure.split())}", style="red")))
@@ -102,7 +102,7 @@ DRAW_INTERVAL = 0.25
 
 
 class Watch:
-    """Prints the events of some runs on ``console``, and keeps their live state."""
+    """Prints the events of runs on ``console``, and tracks their live state."""
 
     def __init__(self, client: Client, console: Console, runs: int = 1) -> None:
         self.state = LiveState()
@@ -123,7 +123,7 @@ class Watch:
 
     @contextlib.asynccontextmanager
     async def live_view(self) -> AsyncIterator[None]:
-        """Shows the live view while the block runs; without a terminal, a line for each failed attempt of a call."""
+        """A context manager that shows the live view; without a terminal, it prints a line per failed attempt."""
         if self._console.is_interactive:
             async with self._drawn():
                 yield
@@ -165,7 +165,7 @@ class Watch:
             await asyncio.sleep(DRAW_INTERVAL)
 
     async def print_unfinished(self) -> None:
-        """Prints the answers that models are writing."""
+        """Prints the answers that models are still streaming."""
         await read_heartbeats(self._client, self.state.open_calls.values())
         for call in self.state.open_calls.values():
             self._printer.print_unfinished(call.call.speaker, describe_call(call), partial_text(call))
@@ -173,7 +173,7 @@ class Watch:
 
 @contextlib.asynccontextmanager
 async def _meanwhile(*work: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """Runs coroutines while the block runs, and cancels them at its end."""
+    """A context manager that runs coroutines in the background, and cancels them at its end."""
     tasks = [asyncio.create_task(coroutine) for coroutine in work]
     try:
         yield
@@ -184,7 +184,7 @@ async def _meanwhile(*work: Coroutine[None, None, None]) -> AsyncIterator[None]:
 
 
 async def print_open_calls(client: Client, handle: RunHandle, console: Console) -> None:
-    """Prints the open calls of a run, the failures of their last attempts, and the ends of their texts."""
+    """Prints the open calls of a run, with the failures of their last attempts and the latest parts of their texts."""
     state = LiveState()
     await follow(client, handle, state.apply, wait=False)
     await read_heartbeats(client, state.open_calls.values())

@@ -1,4 +1,4 @@
-"""Builds the diagram of manifests: who asks whom, and who speaks after whom in each team."""
+"""Builds the diagram of manifests: the targets of queries, and the speaking order in teams."""
 
 import re
 import textwrap
@@ -18,7 +18,7 @@ from ...resources.team import Team, TeamSpec
 from ..text import escape_control_characters
 
 MAX_TITLE = 60
-"""The length at which a title is cut, in characters."""
+"""The length at which a title is truncated, in characters."""
 
 MAX_LINE = 36
 """The length at which the lines below a title are wrapped, in characters."""
@@ -26,19 +26,19 @@ MAX_LINE = 36
 _NOT_IN_XML = re.compile("[\ufffe\uffff]")
 
 
-def title_of(named: Resource | Reference, namespace: str) -> str:
-    """The name of a resource; with its namespace if that is another than ``namespace``."""
-    return named.name if named.namespace == namespace else f"{named.namespace}/{named.name}"
+def title_of(resource: Resource | Reference, namespace: str) -> str:
+    """The name of a resource, with its namespace if it is not ``namespace``."""
+    return resource.name if resource.namespace == namespace else f"{resource.namespace}/{resource.name}"
 
 
 def shorten(text: str, length: int) -> str:
-    """The text in one line, of at most ``length`` characters."""
+    """The text on one line, truncated to ``length`` characters."""
     flat = " ".join(text.split())
     return flat if len(flat) <= length else f"{flat[: length - 1].rstrip()}…"
 
 
 def box_lines(title: str, *notes: str) -> tuple[str, ...]:
-    """A title, and notes in lines that are not too long, without control characters."""
+    """A title, and wrapped notes, without control characters."""
     wrapped = (textwrap.wrap(note, MAX_LINE, break_on_hyphens=False) for note in notes)
     lines = (shorten(title, MAX_TITLE), *chain.from_iterable(wrapped))
     return tuple(_NOT_IN_XML.sub("\ufffd", escape_control_characters(line)).replace("\xa0", " ") for line in lines)
@@ -49,7 +49,7 @@ Shape = Literal["page", "query", "team", "agent", "human", "model", "tool", "mis
 
 @dataclass(frozen=True)
 class Arrow:
-    """An arrow between two boxes, which are given by their index in the box around them."""
+    """An arrow between two boxes, by their indexes in the enclosing box."""
 
     start: int
     end: int
@@ -62,7 +62,7 @@ class Arrow:
 class Box:
     """A resource or another shape, with its lines of text.
 
-    The boxes ``inside`` stand in columns, from left to right by their ``column``; ``arrows`` connect them.
+    The boxes ``inside`` are arranged in columns, from left to right by their ``column``; ``arrows`` connect them.
     """
 
     shape: Shape
@@ -74,10 +74,10 @@ class Box:
 
 @dataclass(frozen=True)
 class Arrangement:
-    """How a team's members stand: the column of each, and the arrows between them.
+    """The layout of a team: the columns of its members, and the arrows between them.
 
-    ``helpers`` are boxes that are no members; arrows count them after the members. ``unreachable`` are the members that
-    never speak.
+    ``helpers`` are boxes that are not members; their indexes follow those of the members. ``unreachable`` are the
+    indexes of members that never speak.
     """
 
     columns: tuple[int, ...]
@@ -87,7 +87,7 @@ class Arrangement:
 
 
 def arrange_panel(spec: TeamSpec, role_holders: Mapping[str, str]) -> Arrangement:
-    """The members in a row or, with a moderator, next to it; then referee, judge and synthesizer, if it has them."""
+    """The members in a row or, with a moderator, next to it; then referee, judge and synthesizer, if any."""
     count = len(spec.members)
     members = _moderated(count) if "moderator" in role_holders else _in_row(count)
     helpers = [Box("agent", _lines("moderator", role_holders))] if "moderator" in role_holders else []
@@ -105,7 +105,7 @@ def arrange_panel(spec: TeamSpec, role_holders: Mapping[str, str]) -> Arrangemen
 
 
 def _moderated(count: int) -> Arrangement:
-    """The members next to the moderator, who is the first box after them."""
+    """The members next to the moderator, which is the first helper."""
     return Arrangement((1,) * count, tuple(Arrow(count, index, two_way=True) for index in range(count)))
 
 
@@ -114,7 +114,7 @@ def _in_row(count: int) -> Arrangement:
 
 
 def _lines(role: str, role_holders: Mapping[str, str]) -> tuple[str, ...]:
-    """The name of who has a role, and the role unless that is the name."""
+    """The name of the holder of a role, and the role unless it is the name."""
     name = role_holders[role]
     return (name,) if name == role else (name, role)
 
@@ -129,26 +129,26 @@ def strategy_label(spec: TeamSpec) -> str:
 
 
 def arrange(spec: TeamSpec, role_holders: Mapping[str, str]) -> Arrangement:
-    """The arrangement of a team; ``role_holders`` are the names of its other speakers, by their role."""
+    """The arrangement of a team; ``role_holders`` are the names of its other speakers, by role."""
     if spec.is_panel:
         return arrange_panel(spec, role_holders)
     return _ARRANGE.get(spec.rules.order, _as_list)(spec)
 
 
 def _as_list(spec: TeamSpec) -> Arrangement:
-    """One below the other: for a speaking order that has no drawing of its own."""
+    """The members in a column, for a speaking order without its own arrangement."""
     return Arrangement((0,) * len(spec.members))
 
 
 def _in_order(spec: TeamSpec) -> Arrangement:
-    """In a row; with an arrow back to the first if they speak again."""
+    """The members in a row, with an arrow back to the first if they speak again."""
     indexes = range(len(spec.members))
     back = [Arrow(indexes[-1], 0)] if spec.rules.repeats or spec.loops else []
     return Arrangement(tuple(indexes), (*(Arrow(*pair) for pair in pairwise(indexes)), *back))
 
 
 def _at_once(spec: TeamSpec) -> Arrangement:
-    """One below the other, between the start and the aggregator or the end."""
+    """The members in a column, between the start and the aggregator or the end."""
     count = len(spec.members)
     start, end = Box("dot", column=0), Box("dot", column=2)
     if spec.aggregator:
@@ -158,10 +158,10 @@ def _at_once(spec: TeamSpec) -> Arrangement:
 
 
 def _selected(spec: TeamSpec) -> Arrangement:
-    """One below the other, next to the selector. With edges it can select any member first, then as they lead."""
+    """The members in a column, next to the selector. With edges it can select any first speaker, then follows them."""
     count = len(spec.members)
-    chooser = spec.selector and (spec.selector.agent or spec.selector.model)
-    selector = Box("selector", ("selector", *([chooser.name] if chooser else [])))
+    selected_by = spec.selector and (spec.selector.agent or spec.selector.model)
+    selector = Box("selector", ("selector", *([selected_by.name] if selected_by else [])))
     edges = _edges(spec)
     selections = (Arrow(count, index, two_way=not edges, dashed=bool(edges)) for index in range(count))
     return Arrangement((1,) * count, (*selections, *_merge(edges)), (selector,))
@@ -194,7 +194,7 @@ def _edges(spec: TeamSpec) -> list[Arrow]:
 
 
 def _merge(arrows: Iterable[Arrow]) -> list[Arrow]:
-    """The arrows without duplicates; two that lead there and back become one."""
+    """The arrows without duplicates; a pair of opposite arrows becomes a two-way arrow."""
     merged: dict[tuple[int, int, str], Arrow] = {}
     for arrow in arrows:
         back = (arrow.end, arrow.start, arrow.label)
@@ -211,23 +211,23 @@ _ARRANGE: dict[SpeakingOrder, Callable[[TeamSpec], Arrangement]] = {
     "selected": _selected,
     "by_edges": _by_edges,
 }
-"""The drawing of each speaking order; a new strategy that has one of these needs no change here."""
+"""The arrangements by speaking order; a new strategy with one of these orders needs no change here."""
 
 
 MAX_INPUT = 110
-"""The length at which a query's input is cut, in characters."""
+"""The length at which a query's input is truncated, in characters."""
 
 MAX_DEPTH = 30
-"""How many levels of teams within teams are drawn."""
+"""The maximum nesting depth of teams that is drawn."""
 
 MISSING = "not in the files"
 
 
 def build_diagram(catalog: Catalog, shown: Sequence[Resource], namespace: str = "default") -> Box:
-    """A page with the queries and their targets, each target once, and the other resources one below the other."""
+    """A page with the queries and their targets, without duplicates, and the other resources in a column."""
     builder = _BoxBuilder(catalog)
-    queries = [each for each in shown if isinstance(each, Query)]
-    boxes = [builder.query(each, namespace) for each in queries]
+    queries = [manifest for manifest in shown if isinstance(manifest, Query)]
+    boxes = [builder.query(query, namespace) for query in queries]
     indexes: dict[str, int] = {}
     arrows: list[Arrow] = []
     for index, query in enumerate(queries):
@@ -235,21 +235,21 @@ def build_diagram(catalog: Catalog, shown: Sequence[Resource], namespace: str = 
             if (target := indexes.setdefault(str(reference), len(boxes))) == len(boxes):
                 boxes.append(replace(builder.referenced(reference, namespace), column=1))
             arrows.append(Arrow(index, target))
-    others = [each for each in shown if not isinstance(each, Query)]
-    boxes.extend(builder.resource(each, title_of(each, namespace)) for each in others)
+    others = [manifest for manifest in shown if not isinstance(manifest, Query)]
+    boxes.extend(builder.resource(manifest, title_of(manifest, namespace)) for manifest in others)
     return Box("page", inside=tuple(boxes), arrows=tuple(dict.fromkeys(arrows)))
 
 
 def outermost_teams(catalog: Catalog) -> list[Team]:
     """The teams that are no member of another team."""
-    teams = [each for each in catalog.manifests if isinstance(each, Team)]
-    members = {found.id for team in teams for each in team.members() if (found := catalog.find(each))}
+    teams = [manifest for manifest in catalog.manifests if isinstance(manifest, Team)]
+    members = {member.id for team in teams for reference in team.members() if (member := catalog.find(reference))}
     return [team for team in teams if team.id not in members]
 
 
 @dataclass
 class _BoxBuilder:
-    """Builds the boxes of one diagram. A team has its members inside only where it is drawn first."""
+    """Builds the boxes of one diagram. A team has its members inside only at its first occurrence."""
 
     catalog: Catalog
     drawn: set[str] = field(default_factory=set)
@@ -261,8 +261,8 @@ class _BoxBuilder:
     def referenced(self, reference: Reference, namespace: str, depth: int = 0) -> Box:
         """The box of a referenced resource."""
         title = title_of(reference, namespace)
-        found = self.catalog.find(reference)
-        return self.resource(found, title, depth) if found else Box("missing", box_lines(title, MISSING))
+        manifest = self.catalog.find(reference)
+        return self.resource(manifest, title, depth) if manifest else Box("missing", box_lines(title, MISSING))
 
     def resource(self, resource: Resource, title: str, depth: int = 0) -> Box:
         """The box of a resource."""
@@ -281,8 +281,8 @@ class _BoxBuilder:
     def _team(self, team: Team, title: str, depth: int) -> Box:
         lines = box_lines(title, strategy_label(team.spec))
         if team.id in self.drawn or depth > MAX_DEPTH:
-            why = "drawn elsewhere" if team.id in self.drawn else "its members are nested too deeply to be drawn"
-            return Box("team", (*lines, why))
+            note = "drawn elsewhere" if team.id in self.drawn else "its members are nested too deeply to be drawn"
+            return Box("team", (*lines, note))
         self.drawn.add(team.id)
         names = {role: reference.name if reference else role for role, reference in team.role_holders()}
         arrangement = arrange(team.spec, names)
@@ -295,7 +295,7 @@ class _BoxBuilder:
         return Box("team", lines, inside=(*members, *arrangement.helpers), arrows=arrangement.arrows)
 
     def _member(self, team: Team, member: Member, reference: Reference, depth: int) -> Box:
-        """The box of a member, with its name in the team and its stance if it has them."""
+        """The box of a member, with its name in the team and its stance, if any."""
         box = self._speaker(team, member, reference, depth)
         lines = (f"{member.as_} = {box.lines[0]}", *box.lines[1:]) if member.as_ else box.lines
         return replace(box, lines=(*lines, *box_lines("", member.stance or "")[1:]))
@@ -311,7 +311,7 @@ class _BoxBuilder:
         return Box("agent", box_lines(member.name, member.role or ""))
 
     def _model_and_tools(self, agent: Agent) -> list[str]:
-        """The model or what executes it, and the tools of an agent, in one line if they fit."""
+        """The model or executor and the tools of an agent, on one line if they fit."""
         if agent.is_remote:
             executor = agent.executor()
             by = f"executed by {self._name(executor.name, executor)}" if executor else f"at {agent.a2a_address}"
@@ -323,6 +323,6 @@ class _BoxBuilder:
         return [line] if len(line := " · ".join(parts)) <= MAX_LINE else parts
 
     def _name(self, name: str, reference: Reference | None) -> str:
-        """A name, with a note if its manifest is missing; no-break spaces keep the note in one line."""
+        """A name, with a note if its manifest is missing; no-break spaces keep the note on one line."""
         known = reference is None or reference.optional or self.catalog.find(reference)
         return name if known else f"{name} ({MISSING})".replace(" ", "\xa0")

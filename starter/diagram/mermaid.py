@@ -1,4 +1,4 @@
-"""Writes a diagram as a Mermaid flowchart, with a subgraph for each team."""
+"""Renders a diagram as a Mermaid flowchart, with teams as subgraphs."""
 
 import re
 from collections import defaultdict
@@ -23,11 +23,11 @@ _STYLES = {
 }
 
 _SPECIAL = re.compile(r"[^\w ·…()/,-]")
-"""Characters that may have a meaning in Mermaid, HTML or Markdown."""
+"""Characters that may be special in Mermaid, HTML or Markdown."""
 
 
 def mermaid(page: Box) -> str:
-    """The diagram as text; equal diagrams give equal text."""
+    """The diagram as text, which is deterministic."""
     ids: defaultdict[str, list[str]] = defaultdict(list)
     numbers = count(1)
 
@@ -43,15 +43,15 @@ def mermaid(page: Box) -> str:
 
     def write_contents(box: Box, indent: str) -> Iterator[str]:
         names = [f"n{next(numbers)}" for _ in box.inside]
-        for name, each in zip(names, box.inside, strict=True):
-            yield from write_box(each, name, indent)
+        for name, inner in zip(names, box.inside, strict=True):
+            yield from write_box(inner, name, indent)
         yield from (f"{indent}{_arrow(arrow, names)}" for arrow in box.arrows)
 
     return "\n".join(("flowchart LR", *write_contents(page, "  "), *_style_lines(ids)))
 
 
 def _style_lines(ids: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """The styles of the shapes that the diagram has; ``ids`` are the ids of the boxes, by their shape."""
+    """The styles of the shapes in the diagram; ``ids`` are the ids of the boxes, by shape."""
     for shape in (shape for shape in _STYLES if shape in ids):
         yield f"  classDef {shape} {_STYLES[shape]}"
         yield f"  class {','.join(ids[shape])} {shape}"
@@ -64,4 +64,4 @@ def _arrow(arrow: Arrow, names: list[str]) -> str:
 
 
 def _text(lines: tuple[str, ...]) -> str:
-    return "<br/>".join(_SPECIAL.sub(lambda found: f"#{ord(found[0])};", line) for line in lines) or " "
+    return "<br/>".join(_SPECIAL.sub(lambda match: f"#{ord(match[0])};", line) for line in lines) or " "

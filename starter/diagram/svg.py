@@ -1,4 +1,4 @@
-"""Draws a diagram as an SVG image that needs no other files."""
+"""Renders a diagram as a self-contained SVG image."""
 
 import unicodedata
 from collections import Counter
@@ -8,18 +8,19 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from .build import Arrow, Box
 
+# Routes of arrows:
 # - To the next column: a curve over the gap between the columns.
 # - Within a column: up or down through the gap on its right.
-# - To any other column: down the gap on the right, along below all columns, and up the gap on the left of its end.
+# - To any other column: down the gap on the right, below all columns, and up the gap on the left of the target.
 
 Point = tuple[float, float]
 Span = tuple[float, float]
 
 VERTICAL_SPACING, HORIZONTAL_SPACING = 14, 16
-"""The distance between two arrows that run through the same gap, and of two that run along below the columns."""
+"""The distance between two arrows in the same gap, and between two arrows below the columns."""
 
 FIRST_DISTANCE, CURVE_MARGIN = 16, 10
-"""The distance of the first arrow in a gap from the column, and the length of a curve's straight ends for the heads."""
+"""The distance of the first arrow in a gap from the column, and the length of a curve's straight ends."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +48,17 @@ class ArrowPath:
 
 
 def count_vertical(box: Box) -> Counter[int]:
-    """The number of arrows that run up or down each gap; gap 0 is on the left of all columns."""
+    """The number of vertical arrows per gap; gap 0 is on the left of all columns."""
     return Counter(gap for arrow in box.arrows for gap in _gaps(box, arrow))
 
 
 def count_horizontal(box: Box) -> int:
-    """The number of arrows that run along below the columns."""
+    """The number of arrows below the columns."""
     return sum(len(_gaps(box, arrow)) == 2 for arrow in box.arrows)
 
 
 def _gaps(box: Box, arrow: Arrow) -> tuple[int, ...]:
-    """The gaps that an arrow runs up or down: none to the next column, one within a column, else two."""
+    """The gaps through which an arrow runs: none to the next column, one within a column, otherwise two."""
     start, end = box.inside[arrow.start].column, box.inside[arrow.end].column
     return () if end == start + 1 else (start + 1,) if end == start else (start + 1, end)
 
@@ -79,7 +80,7 @@ def route_arrows(box: Box, rectangles: Sequence[Rectangle], columns: Sequence[Sp
 
 
 def _nearest_first(box: Box, rectangles: Sequence[Rectangle]) -> list[tuple[int, Arrow]]:
-    """The arrows with their indexes, the shortest first, so that short ones run within long ones."""
+    """The arrows with their indexes, shortest first, so that short ones run inside long ones."""
 
     def distance(numbered: tuple[int, Arrow]) -> tuple[int, float]:
         start, end = numbered[1].start, numbered[1].end
@@ -113,7 +114,7 @@ def _curve(box: Box, arrow: Arrow, out: Point, to: Point, columns: Sequence[Span
 
 
 def _svg_path(arrow: Arrow, out: Point, to: Point, verticals: Sequence[float], below: float) -> ArrowPath:
-    """The path through one gap or, along below the columns, through two."""
+    """The path through one gap, or through two gaps and below the columns."""
     first, last = verticals[0], verticals[-1]
     around = ((first, below), (last, below)) if len(verticals) == 2 else ()
     label_height = below if around else (out[1] + to[1]) / 2
@@ -122,7 +123,7 @@ def _svg_path(arrow: Arrow, out: Point, to: Point, verticals: Sequence[float], b
 
 
 def _end_heights(box: Box, rectangles: Sequence[Rectangle]) -> dict[tuple[int, str], float]:
-    """The height at which each arrow leaves ("out") and enters ("in"), spread over a side so that they don't cross."""
+    """The heights at which arrows leave ("out") and enter ("in") boxes, spread over a side so that they don't cross."""
     heights: dict[tuple[int, str], float] = {}
     for (index_of_box, _), ends in _ends_by_side(box, rectangles).items():
         rectangle = rectangles[index_of_box]
@@ -134,7 +135,7 @@ def _end_heights(box: Box, rectangles: Sequence[Rectangle]) -> dict[tuple[int, s
 
 
 def _ends_by_side(box: Box, rectangles: Sequence[Rectangle]) -> dict[tuple[int, str], list[tuple[float, int, str]]]:
-    """The ends of arrows at each side of each box, with the height of the other end, or infinity if it runs below."""
+    """The ends of arrows by box and side, with the height of the other end, or infinity if the arrow runs below."""
     sides: dict[tuple[int, str], list[tuple[float, int, str]]] = {}
     for index, arrow in enumerate(box.arrows):
         gaps = len(_gaps(box, arrow))
@@ -149,7 +150,7 @@ PADDING, LINE_HEIGHT, BOX_SPACING = 14, 18, 22
 """The space within a box around its text, the height of a line, and the space between two boxes in a column."""
 
 OUTER_GAP, COLUMN_GAP = 18, 64
-"""The gaps between the columns and at both sides; arrows that run through a gap make it wider."""
+"""The gaps at both sides and between the columns; arrows in a gap make it wider."""
 
 TITLE_CHARACTER, TEXT_CHARACTER = 8.8, 7.1
 """The width of a character in the first line and in the other lines, rounded up."""
@@ -160,7 +161,7 @@ DOT_SIZE = 14
 
 @dataclass(frozen=True)
 class PlacedBox:
-    """A box with its place in the box around it; the paths of the arrows are in its own coordinates."""
+    """A box with its position in the enclosing box; the paths of its arrows are in its own coordinates."""
 
     box: Box
     rectangle: Rectangle
@@ -169,16 +170,16 @@ class PlacedBox:
 
 
 def place(box: Box) -> PlacedBox:
-    """The box with everything in it, at the origin."""
+    """The layout of the box and its contents, at the origin."""
     if not box.inside:
         return PlacedBox(box, Rectangle(0, 0, *_leaf_size(box)))
-    children = [place(each) for each in box.inside]
+    children = [place(inner) for inner in box.inside]
     columns, width = _centered(box, _column_spans(box, children))
     top = PADDING * 1.5 + LINE_HEIGHT * len(box.lines)
     heights = _column_heights(children)
     bottom = top + max(heights)
     placed = _place_in_columns(children, columns, [top + (max(heights) - height) / 2 for height in heights])
-    paths = route_arrows(box, [each.rectangle for each in placed], columns, bottom)
+    paths = route_arrows(box, [child.rectangle for child in placed], columns, bottom)
     height = bottom + HORIZONTAL_SPACING * count_horizontal(box) + PADDING
     return PlacedBox(box, Rectangle(0, 0, width, height), tuple(placed), tuple(paths))
 
@@ -199,30 +200,30 @@ def _text_width(lines: Sequence[str]) -> float:
 
 
 def _character_width(character: str) -> float:
-    """The width of a character, where that of most is 1."""
+    """The relative width of a character; most have 1."""
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1.5 if character in "mwMW@%…—" else 1
 
 
 def _by_column(children: Sequence[PlacedBox]) -> list[list[PlacedBox]]:
-    count = max(each.box.column for each in children) + 1
-    return [[each for each in children if each.box.column == column] for column in range(count)]
+    count = max(child.box.column for child in children) + 1
+    return [[child for child in children if child.box.column == column] for column in range(count)]
 
 
 def _column_spans(box: Box, children: Sequence[PlacedBox]) -> list[Span]:
-    """The left and the right end of each column, with space before it for arrows and their labels."""
+    """The left and right ends of all columns, with space before them for arrows and their labels."""
     spans: list[Span] = []
     x = 0.0
     for index, column in enumerate(_by_column(children)):
         labels = [_text_width(["", arrow.label]) for arrow in box.arrows if box.inside[arrow.end].column == index]
         gap = COLUMN_GAP if index else OUTER_GAP
         x += gap + VERTICAL_SPACING * count_vertical(box)[index] + max(labels, default=0)
-        spans.append((x, x + max(each.rectangle.width for each in column)))
+        spans.append((x, x + max(child.rectangle.width for child in column)))
         x = spans[-1][1]
     return spans
 
 
 def _centered(box: Box, spans: Sequence[Span]) -> tuple[list[Span], float]:
-    """The columns in the middle of the box, and the width of the box, which has space for its lines of text."""
+    """The centered columns, and the width of the box, which has space for its lines of text."""
     content = spans[-1][1] + OUTER_GAP + VERTICAL_SPACING * count_vertical(box)[len(spans)]
     width = max(content, _text_width(box.lines) + 2 * PADDING)
     shift = (width - content) / 2
@@ -231,18 +232,18 @@ def _centered(box: Box, spans: Sequence[Span]) -> tuple[list[Span], float]:
 
 def _column_heights(children: Sequence[PlacedBox]) -> list[float]:
     return [
-        sum(each.rectangle.height + BOX_SPACING for each in column) - BOX_SPACING for column in _by_column(children)
+        sum(child.rectangle.height + BOX_SPACING for child in column) - BOX_SPACING for column in _by_column(children)
     ]
 
 
 def _place_in_columns(children: Sequence[PlacedBox], columns: Sequence[Span], tops: list[float]) -> list[PlacedBox]:
-    """The children at their places: one below the other, each in the middle of its column."""
+    """The children with their positions, stacked and centered in their columns."""
     placed: list[PlacedBox] = []
-    for each in children:
-        column, size = each.box.column, each.rectangle
+    for child in children:
+        column, size = child.box.column, child.rectangle
         left, right = columns[column]
         rectangle = replace(size, x=(left + right - size.width) / 2, y=tops[column])
-        placed.append(replace(each, rectangle=rectangle))
+        placed.append(replace(child, rectangle=rectangle))
         tops[column] += size.height + BOX_SPACING
     return placed
 
@@ -259,16 +260,16 @@ COLOURS = {
     "dot": (LINE, LINE),
     "agent": (BACKGROUND, LINE),
 }
-"""The fill and the outline of each shape but teams."""
+"""The fill and outline colors by shape, except for teams."""
 
 TEAM_FILLS = ("#f3f5f8", "#e8ecf2")
-"""The fills of teams, in turn for teams within teams."""
+"""The fills of teams, alternating with the nesting depth."""
 
 CORNER_RADIUS = 7
 
 
 def svg(page: Box) -> str:
-    """The diagram as an image; equal diagrams give equal text."""
+    """The diagram as an SVG text, which is deterministic."""
     root = place(page)
     width, height = (f"{round(size)}" for size in (root.rectangle.width, root.rectangle.height))
     image = Element("svg", xmlns="http://www.w3.org/2000/svg", width=width, height=height)
@@ -289,14 +290,14 @@ def _define_arrow_head(image: Element) -> None:
 
 
 def _draw_inside(parent: Element, around: PlacedBox, depth: int) -> None:
-    for each in around.inside:
-        _draw_box(parent, each, depth)
+    for child in around.inside:
+        _draw_box(parent, child, depth)
     for path in around.paths:
         _draw_arrow(parent, path)
 
 
-def _draw_box(parent: Element, each: PlacedBox, depth: int) -> None:
-    box, rectangle = each.box, each.rectangle
+def _draw_box(parent: Element, placed: PlacedBox, depth: int) -> None:
+    box, rectangle = placed.box, placed.rectangle
     group = SubElement(parent, "g", transform=f"translate({rectangle.x:.1f} {rectangle.y:.1f})")
     fill, stroke = COLOURS.get(box.shape, (TEAM_FILLS[depth % 2], LINE))
     outline = _outline(group, box.shape, rectangle)
@@ -306,7 +307,7 @@ def _draw_box(parent: Element, each: PlacedBox, depth: int) -> None:
         outline.set("stroke-dasharray", "5 4")
     top = PADDING / 2 if box.inside else (rectangle.height - LINE_HEIGHT * len(box.lines)) / 2
     _write(group, box.lines, rectangle.width / 2, top)
-    _draw_inside(group, each, depth + 1)
+    _draw_inside(group, placed, depth + 1)
 
 
 def _outline(group: Element, shape: str, rectangle: Rectangle) -> Element:
@@ -347,7 +348,7 @@ def _draw_arrow(parent: Element, path: ArrowPath) -> None:
 
 
 def _path(points: tuple[Point, ...]) -> str:
-    """Lines with round corners; a step that is neither horizontal nor vertical is a curve."""
+    """Lines with rounded corners; a step that is neither horizontal nor vertical is a curve."""
     steps = [f"M{_at(points[0])}"]
     for before, here, after in zip(points, points[1:], points[2:], strict=False):
         if _straight(before, here) and _straight(here, after):
@@ -367,7 +368,7 @@ def _straight(start: Point, end: Point) -> bool:
 
 
 def _near(here: Point, there: Point) -> Point:
-    """The point near ``here``, on the way to ``there``, where a round corner begins or ends."""
+    """The point near ``here``, towards ``there``, where a rounded corner begins or ends."""
     far = max(abs(there[0] - here[0]), abs(there[1] - here[1]), 1)
     share = min(CORNER_RADIUS, far / 2) / far
     return here[0] + (there[0] - here[0]) * share, here[1] + (there[1] - here[1]) * share

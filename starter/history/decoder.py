@@ -49,10 +49,10 @@ def _is_from_person(message: Message) -> bool:
 
 @dataclass
 class CallTracker:
-    """Follows the calls of one run in their order; ``team`` is the plan of the run's team, if it has one.
+    """Follows the calls of one run in order; ``team`` is the plan of the run's team, if it has one.
 
-    ``_replies`` are the answers of models and functions, and ``_briefs`` the briefs of speakers, by journal rows:
-    later calls refer to them by these rows.
+    ``_replies`` are the answers of models and functions, and ``_briefs`` the briefs of speakers, by journal row, by
+    which later calls refer to them.
     """
 
     team: TeamPlan | None = None
@@ -62,12 +62,12 @@ class CallTracker:
     _hidden_children: list[str] = field(default_factory=list)
 
     def child_run(self, parent: RunInfo, workflow_id: str, run_id: str) -> RunInfo:
-        """A child run of ``parent``, which is the run that is followed."""
+        """A child run of ``parent``, which is the followed run."""
         hidden = any(workflow_id.startswith(f"{parent.id}/{place}/") for place in self._hidden_children)
         return RunInfo(workflow_id, run_id, parent=parent, hidden=parent.hidden or hidden)
 
     def complete(self, run: RunInfo, call: ActivityCall) -> ActivityCall:
-        """A scheduled call with everything that is known about it."""
+        """A scheduled call with its name, brief and member."""
         call = self._with_name(call)
         brief = self._brief_of(call)
         if brief is None:
@@ -77,7 +77,7 @@ class CallTracker:
         return replace(call, brief=brief, member=self._member(brief), hidden=run.hidden or brief.hidden)
 
     def record(self, result: CallResult, brief: SpeakerBrief | None = None) -> None:
-        """Keeps a result to which later calls refer."""
+        """Stores a result to which later calls refer."""
         match result:
             case AskModelResult(message=message, head=head):
                 self._replies[head.id] = message
@@ -97,7 +97,7 @@ class CallTracker:
                 self._agents = {agent.speaker: agent}
 
     def messages(self, call: ActivityCall, result: CallResult) -> tuple[Message, ...]:
-        """The messages that a completed call has added to the conversation and that may be shown."""
+        """The visible messages that a completed call has added to the conversation."""
         if call.hidden:
             return ()
         panel = self.team.panel if self.team else None
@@ -149,7 +149,7 @@ class CallTracker:
         return None
 
     def _member(self, brief: SpeakerBrief) -> str:
-        """The name of the panel's member that has the brief; empty for another part."""
+        """The name of the panel's member that has the brief; empty for another role."""
         panel = self.team.panel if self.team else None
         return panel.roster[brief.member_index] if panel and brief.member_index is not None else ""
 
@@ -159,13 +159,13 @@ REQUEST_EVENTS = (
     "workflow_execution_update_accepted",
     "workflow_execution_cancel_requested",
 )
-"""The names of the history events with which a run gets a request."""
+"""The names of the history events by which a run receives a request."""
 
 
 async def decode_request(
     converter: DataConverter, run: RunInfo, at: datetime, event: str, attributes: Any
 ) -> RequestReceived | None:
-    """The request of a client; None for what a parent forwards to its child, and for what a run ignores."""
+    """The request of a client; None for requests forwarded by a parent run, and for those that a run ignores."""
     if event == "workflow_execution_update_accepted":
         request = attributes.accepted_request
         name = request.input.name
@@ -209,14 +209,14 @@ async def decode_decision(
 
 
 def _person(kind: RequestKind, value: JsonValue) -> str | None:
-    """The name that a request gives; a text alone is a name only where it can't be a reason or a message."""
+    """The person's name in a request; a plain text is a name only if it can't be a reason or a message."""
     if kind == "steer" and (message := read_steer_request(value)):
         return message.name
     return read_person(value) if kind in ("pause", "resume") or isinstance(value, dict) else None
 
 
 def _data(kind: RequestKind, value: JsonValue) -> JsonObject | None:
-    """What a request says; None if a run ignores it."""
+    """The data of a request; None if a run ignores it."""
     match kind:
         case "steer":
             message = read_steer_request(value)
@@ -230,7 +230,7 @@ def _data(kind: RequestKind, value: JsonValue) -> JsonObject | None:
 
 
 async def _value(converter: DataConverter, payloads: Payloads) -> JsonValue:
-    """The first payload's value; None if there is none or it can't be read: a run treats both alike."""
+    """The first payload's value; None if there is none or it can't be decoded, which runs treat alike."""
     if not payloads.payloads:
         return None
     try:
@@ -245,9 +245,9 @@ T = TypeVar("T")
 
 
 async def decode_payload(converter: DataConverter, payloads: Payloads, kind: type[T]) -> T:
-    """The only value of some payloads.
+    """The single value in payloads.
 
-    Raises InvalidInput if it is not of that kind, and SettingsError if it is encrypted and the key is missing.
+    Raises InvalidInput if it is not of that type, and SettingsError if it is encrypted and the key is missing.
     """
     values = await converter.decode(payloads.payloads, [kind])
     value: T = values[0]
@@ -255,7 +255,7 @@ async def decode_payload(converter: DataConverter, payloads: Payloads, kind: typ
 
 
 async def decode_failure(converter: DataConverter, failure: TemporalFailure) -> Failure:
-    """A failure of an activity or a workflow, in the form in which the workflow itself would record it."""
+    """A failure of an activity or a workflow, translated as the workflow itself does."""
     error = await converter.decode_failure(failure)
     match error:
         case ActivityTimeout(message=text):
@@ -279,11 +279,11 @@ END_EVENTS = {
     f"workflow_execution_{end}": end.replace("_", " ")
     for end in ("completed", "failed", "canceled", "terminated", "timed_out")
 }
-"""The history events that end a run, with the words for people."""
+"""The history events that end a run, with their descriptions."""
 
 
 async def decode_run_end(converter: DataConverter, run: RunInfo, at: datetime, event: str, attributes: Any) -> RunEnded:
-    """How a run has ended: as its result says, or else as Temporal says."""
+    """The end of a run, from its result, or otherwise from Temporal's event."""
     result = await _result(converter, run, attributes)
     match result:
         case TurnResult():
@@ -300,7 +300,7 @@ async def decode_run_end(converter: DataConverter, run: RunInfo, at: datetime, e
 
 
 async def _result(converter: DataConverter, run: RunInfo, attributes: Any) -> TurnResult | Status | None:
-    """The result that a run has returned, or that is in the details of its failure; None if there is none."""
+    """The result of a run, also from the details of its failure; None if there is none."""
     failure = getattr(attributes, "failure", TemporalFailure())
     for payloads in (
         getattr(attributes, "result", Payloads()),
@@ -308,8 +308,8 @@ async def _result(converter: DataConverter, run: RunInfo, attributes: Any) -> Tu
         failure.canceled_failure_info.details,
     ):
         if payloads.payloads:
-            # Other runs return a TurnResult to their parent, and a Status to a client, whose fields have the same names
-            # as far as they are read here.
+            # Other runs return a TurnResult to their parent, and a Status to a client. The fields read here have the
+            # same names in both.
             return await decode_payload(converter, payloads, Status if run.kind == "query" else TurnResult)
     return None
 
@@ -328,7 +328,7 @@ def event_attributes(event: HistoryEvent) -> tuple[str, Any]:
 
 
 class HistoryDecoder:
-    """Decodes the events of one run in their order, through all executions in which it continues as new."""
+    """Decodes the events of one run in order, across all executions of its continue-as-new chain."""
 
     def __init__(self, run: RunInfo, converter: DataConverter) -> None:
         self.run = run
@@ -345,7 +345,7 @@ class HistoryDecoder:
         self.run = replace(self.run, run_id=run_id, continued_from=self.run.first_run_id)
 
     async def decode(self, event: HistoryEvent) -> list[RunEvent]:
-        """The run events of a history event; most have none."""
+        """The run events of a history event, mostly none."""
         at = event.event_time.ToDatetime(UTC)
         match event_attributes(event):
             case "workflow_execution_started", started if not self._started:
@@ -379,14 +379,17 @@ class HistoryDecoder:
             name=str(run_input.get("name" if kind == "query" else kind) or self.run.id),
             namespace=str(run_input.get("namespace") or "default"),
         )
+        pinned: Pinned | None = None
         if carried := run_input.get("carried"):  # Temporal has deleted the first executions of this run
             pinned = Continuation.model_validate_json(json.dumps(carried)).pinned
+        elif given := run_input.get("pinned"):
+            pinned = Pinned.model_validate_json(json.dumps(given))
+        if pinned:
             self.calls.record(pinned)
-            return RunStarted(self.run, at, pinned)
-        return RunStarted(self.run, at)
+        return RunStarted(self.run, at, pinned)
 
     async def _input(self, started: Any) -> dict[str, Any]:
-        """The input of the workflow; empty if it is no object, which the workflow itself refuses."""
+        """The input of the workflow; empty if it is no object, which the workflow rejects."""
         if len(started.input.payloads) != 1:
             return {}
         try:
@@ -404,7 +407,7 @@ class HistoryDecoder:
         return [received] if received else []
 
     async def _timer(self, at: datetime, event: HistoryEvent, timer: str) -> list[RunEvent]:
-        """A timer that limits how long a decision is pending starts or fires."""
+        """Handles a timer that limits the wait for a decision."""
         if event.HasField("timer_fired_event_attributes"):
             return [*self.decisions.timed_out(self.run, at, self._timers.pop(timer, ""))]
         if event.user_metadata.HasField("summary"):
@@ -419,7 +422,7 @@ class HistoryDecoder:
         return self.calls.complete(self.run, ActivityCall(scheduled.activity_id, activity_type, at, request))
 
     async def _local_activity(self, at: datetime, marker: Any) -> list[RunEvent]:
-        """A local activity. One that failed but may be retried is called again as a regular activity."""
+        """Decodes a local activity, unless it failed with a retryable error: then a regular activity follows."""
         details = json.loads(marker.details["data"].payloads[0].data)
         call = ActivityCall(details["activity_id"], details["activity_type"], at)
         if call.activity_type not in RESULT_TYPES or not _is_final(marker):
@@ -452,7 +455,7 @@ class HistoryDecoder:
 
 
 def _is_final(marker: Any) -> bool:
-    """Whether a local activity has completed, was canceled, or has failed for good."""
+    """Whether a local activity completed, was canceled, or failed with a non-retryable error."""
     failure = marker.failure
     canceled = failure.HasField("canceled_failure_info")
     return not marker.HasField("failure") or canceled or failure.application_failure_info.non_retryable

@@ -1,4 +1,4 @@
-"""The events of a run and its child runs, with the names that ARK gives them (ARK: queries)."""
+"""The events of a run and its child runs, with ARK's names (ARK: queries)."""
 
 import json
 from collections.abc import Iterator
@@ -16,6 +16,7 @@ from ...contracts.requests import (
     AskModelResult,
     Pinned,
     RecallRequest,
+    RecallResult,
     RememberRequest,
     SelectRequest,
     SelectResult,
@@ -24,14 +25,15 @@ from ...contracts.requests import (
 )
 from ...contracts.status import format_time
 from ...contracts.text import truncate
+from ...contracts.turn import Thread
 from ...resources.base import JsonObject
 from ...resources.strategies import STRATEGIES
 from .run_events import (
     ActivityCall,
     CallEnded,
     CallScheduled,
-    DecisionAsked,
     DecisionMade,
+    DecisionRequested,
     RequestKind,
     RequestReceived,
     RunEnded,
@@ -74,20 +76,20 @@ _REQUEST_EVENTS: dict[RequestKind, str] = {
     "terminate_team": "TerminationRequested",
     "cancel": "CancellationRequested",
 }
-"""The names of the events of clients' requests. Their data are the requester (``by``) and the request's own data."""
+"""The names of the events of clients' requests. Their data are the sender (``by``) and the request's own data."""
 
 
-def decision_event(event: DecisionAsked | DecisionMade) -> NamedEvent:
-    """The event of a pending decision, or of its result: by whom, how, and with which arguments."""
-    asked = event.asked if isinstance(event, DecisionMade) else event
-    if asked.kind == "question":
-        return _question_event(event, asked)
-    if asked.kind == "budget":
-        return _budget_event(event, asked)
-    about: JsonObject = {"call": asked.id, "agent": asked.call.agent or None, "tool": asked.call.name}
-    shown = not asked.call.hidden
-    if isinstance(event, DecisionAsked):
-        return "ApprovalRequested", {**about, "arguments": asked.arguments if shown else None}
+def decision_event(event: DecisionRequested | DecisionMade) -> NamedEvent:
+    """The event of a pending decision, or of its outcome: by whom, how, and with which arguments."""
+    pending = event.pending if isinstance(event, DecisionMade) else event
+    if pending.kind == "question":
+        return _question_event(event, pending)
+    if pending.kind == "budget":
+        return _budget_event(event, pending)
+    about: JsonObject = {"call": pending.id, "agent": pending.call.agent or None, "tool": pending.call.name}
+    shown = not pending.call.hidden
+    if isinstance(event, DecisionRequested):
+        return "ApprovalRequested", {**about, "arguments": pending.arguments if shown else None}
     decision = event.decision
     return "CallApproved" if decision.approved else "CallRejected", {
         **about,
@@ -99,10 +101,10 @@ def decision_event(event: DecisionAsked | DecisionMade) -> NamedEvent:
     }
 
 
-def _budget_event(event: DecisionAsked | DecisionMade, asked: DecisionAsked) -> NamedEvent:
-    about: JsonObject = {"budget": asked.who, "call": asked.call.id}
-    if isinstance(event, DecisionAsked):
-        return "GrantRequested", {**about, "text": asked.arguments}
+def _budget_event(event: DecisionRequested | DecisionMade, pending: DecisionRequested) -> NamedEvent:
+    about: JsonObject = {"budget": pending.who, "call": pending.call.id}
+    if isinstance(event, DecisionRequested):
+        return "GrantRequested", {**about, "text": pending.arguments}
     decision = event.decision
     return "GrantApproved" if decision.approved else "GrantRejected", {
         **about,
@@ -113,17 +115,17 @@ def _budget_event(event: DecisionAsked | DecisionMade, asked: DecisionAsked) -> 
     }
 
 
-def _question_event(event: DecisionAsked | DecisionMade, asked: DecisionAsked) -> NamedEvent:
-    about: JsonObject = {"question": asked.id, "member": asked.who}
-    if isinstance(event, DecisionAsked):
-        return "ReplyRequested", {**about, "text": None if asked.call.hidden else asked.arguments}
+def _question_event(event: DecisionRequested | DecisionMade, pending: DecisionRequested) -> NamedEvent:
+    about: JsonObject = {"question": pending.id, "member": pending.who}
+    if isinstance(event, DecisionRequested):
+        return "ReplyRequested", {**about, "text": None if pending.call.hidden else pending.arguments}
     if event.decision.how == "timeout":
         return "ReplyMissed", {**about, "at": format_time(event.decision.at)}
     return "ReplyGiven", {**about, "by": event.decision.by, "at": format_time(event.decision.at)}
 
 
 def started_data(call: ActivityCall, place: JsonObject) -> JsonObject:
-    """The data of the event that a call has started, in the turn ``place``; with the arguments of a tool."""
+    """The data of the event for a started call, in the turn ``place``; with the arguments of a tool."""
     data = _call_data(call, place)
     if call.activity_type == "use_tool" and not call.hidden:
         data["arguments"] = call.arguments
@@ -131,16 +133,16 @@ def started_data(call: ActivityCall, place: JsonObject) -> JsonObject:
 
 
 def ended_data(ended: CallEnded, place: JsonObject) -> JsonObject:
-    """The data of the event that a call has ended: with its attempts, its result or its error, and its usage."""
+    """The data of the event for an ended call: attempts, result or error, and usage."""
     return {**_call_data(ended.call, place), "attempts": ended.attempts, **_result_data(ended)}
 
 
 def failure_data(failure: Failure | None) -> JsonObject:
-    """The error, and the member and the target that have failed."""
+    """The error, and the member and the target that failed."""
     if failure is None:
         return {}
-    what: JsonObject = {"error": failure.message, "errorType": failure.type, "wait": failure.wait}
-    return {**what, "member": failure.member, "target": failure.target}
+    error: JsonObject = {"error": failure.message, "errorType": failure.type, "wait": failure.wait}
+    return {**error, "member": failure.member, "target": failure.target}
 
 
 def usage_data(usage: TokenUsage) -> JsonObject:
@@ -149,7 +151,7 @@ def usage_data(usage: TokenUsage) -> JsonObject:
 
 
 def _call_data(call: ActivityCall, place: JsonObject) -> JsonObject:
-    """Who made a call, when, and the model, tool or function."""
+    """The caller, the turn, and the called model, tool or function."""
     caller: JsonObject = {"call": call.id}
     if call.agent:
         caller["agent"] = call.agent
@@ -182,20 +184,26 @@ def _result_data(ended: CallEnded) -> JsonObject:
     return failure_data(ended.failure)
 
 
+TURN_CALLS = ("ask_model", "execute_agent", "review", "use_tool", "delegate")
+"""The activity types that start the turn of a query's only target."""
+
+
 @dataclass
 class TargetTurn:
-    """The turn of a query's only target; ``target`` is None while there is no such turn."""
+    """The turn of a query's only target; ``target`` is None if there is no such turn."""
 
     target: TargetPlan | None = None
+    has_begun: bool = False
 
     def start(self) -> Iterator[NamedEvent]:
-        """The turn begins when the query is pinned."""
-        if self.target:
+        """The event for the start of the turn, with its first call: a query may fail or be stopped before it."""
+        if self.target and not self.has_begun:
+            self.has_begun = True
             yield f"{RUN_EVENTS[self.target.type]}Started", self._data(self.target)
 
     def end(self, ended: RunEnded, usage: TokenUsage) -> Iterator[NamedEvent]:
-        """It ends with the query."""
-        if self.target:
+        """The event for the end of the turn, together with the query."""
+        if self.target and self.has_begun:
             data = {
                 **self._data(self.target),
                 "stopReason": ended.stop_reason,
@@ -216,7 +224,7 @@ ROUND_STRATEGIES = [name for name, rules in STRATEGIES.items() if rules.turn_uni
 
 @dataclass
 class _OpenTurn:
-    """A turn of the team that is not over: its members in the order in which they began, and what they have used."""
+    """An open turn of the team: its members in the order of their start, and their usage."""
 
     data: JsonObject
     members: list[str] = field(default_factory=list)
@@ -226,7 +234,7 @@ class _OpenTurn:
 
 @dataclass
 class TeamTurns:
-    """The turns of the team that ``run`` runs. A member's turn has a number, from 1; events count turns from 0."""
+    """The turns of the team of ``run``. Members' turns are numbered from 1; events count turns from 0."""
 
     run: RunInfo
     plan: TeamPlan | None = None
@@ -235,7 +243,7 @@ class TeamTurns:
     _members: dict[int, tuple[int, JsonObject]] = field(default_factory=dict)
 
     def place_of(self, call: ActivityCall) -> JsonObject:
-        """The turn of the team in which a call is made; in panels also the round, and the role if it is no member's."""
+        """The turn of the team in which a call is made; in panels also the round, and the role of a non-member."""
         match call.brief, call.request:
             case None, AskModelRequest(turn=number) | SelectRequest(turn=number):
                 return self.place(number)
@@ -246,13 +254,13 @@ class TeamTurns:
                 return {**place, "part": brief.part} if brief.member_index is None else place
 
     def place(self, number: int, in_round: int = 0) -> JsonObject:
-        """The turn of the team in which the ``number``-th turn of a member lies; a panel says in which round."""
+        """The turn of the team that contains the ``number``-th turn of a member; a panel passes the round."""
         if in_round:
             return {"turn": in_round - 1, "round": in_round}
         return {"turn": (number - 1) // self._members_per_turn}
 
     def start_member(self, member: str, kind: str, number: int, in_round: int) -> Iterator[NamedEvent]:
-        """A member's turn begins, and perhaps with it a turn of the team."""
+        """The events for the start of a member's turn, and of the team's turn if it begins as well."""
         place = self.place(number, in_round)
         turn = in_round or 1 + (number - 1) // self._members_per_turn
         if turn not in self._turns:
@@ -269,7 +277,10 @@ class TeamTurns:
     def end_member(
         self, number: int, end: str, failure: Failure | None = None, usage: TokenUsage | None = None
     ) -> Iterator[NamedEvent]:
-        """A member's turn is over, and perhaps with it the turn of the team. ``end`` is as in ``TeamMemberFailed``."""
+        """The events for the end of a member's turn, and of the team's turn if it ends as well.
+
+        ``end`` is the suffix of the name, as in ``TeamMemberFailed``.
+        """
         if number not in self._members:
             return
         key, data = self._members.pop(number)
@@ -282,7 +293,7 @@ class TeamTurns:
             yield self._end(key, end, failure)
 
     def end_all(self, run_ended: RunEnded | None = None) -> Iterator[NamedEvent]:
-        """The turns of the team that are open are over: with the run, or because something else begins."""
+        """Ends all open turns of the team: with the run, or because another role speaks."""
         failure = run_ended.failure if run_ended and run_ended.stop_reason != "max_turns" else None
         end = "Failed" if failure else "Canceled" if run_ended and run_ended.phase == "Canceled" else "Completed"
         for number in [*self._members]:
@@ -321,7 +332,7 @@ class TeamTurns:
 
     @property
     def _members_in_round(self) -> int | None:
-        """How many members speak in a round; None if a moderator decides."""
+        """The number of members that speak in a round; None if a moderator decides."""
         panel = self.plan.panel if self.plan else None
         return None if panel and "moderator" in panel.parts else self._members_per_turn
 
@@ -331,12 +342,12 @@ def _error(failure: Failure | None) -> JsonObject:
 
 
 TurnKey = tuple[int, str]
-"""The number of a turn, and in a panel the part of the speaker if it is no member; else empty."""
+"""The number of a turn, and the role of the speaker if it is not a member of the panel, or an empty text."""
 
 
 @dataclass
 class _AgentTurn:
-    """An agent's turn that is not over; ``unanswered`` is the number of tool calls whose results are missing."""
+    """An open turn of an agent; ``unanswered`` is the number of tool calls without a result."""
 
     data: JsonObject
     key: TurnKey
@@ -348,7 +359,7 @@ class _AgentTurn:
 
 @dataclass
 class EventBuilder:
-    """Builds the events of ``run``; keeps the turns that have started, and those of agents that are not over."""
+    """Builds the events of ``run``; tracks the started turns, and the open turns of agents."""
 
     run: RunInfo
     usage: TokenUsage = field(default_factory=TokenUsage)
@@ -371,7 +382,7 @@ class EventBuilder:
             turn.usage += usage
 
     def build(self, event: RunEvent) -> Iterator[NamedEvent]:
-        """The events that stand for a run event of the run itself."""
+        """The events for a run event of the run itself."""
         match event:
             case RunStarted(pinned=pinned) if self.run.kind in RUN_EVENTS:
                 self._take_plan(pinned)
@@ -385,7 +396,7 @@ class EventBuilder:
                 yield from self._run_ended(event)
 
     def start_turn(self, member: str, kind: str, number: int = 0, in_round: int = 0) -> Iterator[NamedEvent]:
-        """A member's turn starts. A selector's only candidate is selected here."""
+        """The events for the start of a member's turn. A selector's only candidate is selected here."""
         number = number or 1 + self.team_turns.started
         if self.run.type == "selector" and not self.selected:
             yield "ParticipantSelected", {**self._data, "member": member, "reason": "only_candidate"}
@@ -393,19 +404,25 @@ class EventBuilder:
         yield from self.team_turns.start_member(member, kind, number, in_round)
 
     def end_child_turn(self, ended: RunEnded, number: int, usage: TokenUsage) -> Iterator[NamedEvent]:
-        """The turn of a member that is a team is over with its run; in a panel without its number, it is the last."""
+        """The events for the end of a nested team's turn, together with its run; 0 is the latest turn of a panel."""
         yield from self.team_turns.end_member(number or self.team_turns.started, ended.phase, ended.failure, usage)
+
+    def ended_by_member(self, member: "EventBuilder") -> None:
+        """The team is ended if a member has ended it in a run of its own."""
+        self.ended_by = member.ended_by or self.ended_by
+        self.end_message = member.end_message or self.end_message
 
     @property
     def _data(self) -> JsonObject:
-        """The data that all events of the run itself have."""
+        """The data of all events of the run itself."""
         run = self.run
         if run.kind == "team":
             return {"team": run.name, "namespace": run.namespace, "strategy": run.type}
-        return {run.kind: run.name, "namespace": run.namespace}
+        own: JsonObject = {run.kind: run.name, "namespace": run.namespace}
+        return {**own, "team": run.team.name, "turn": run.turn - 1} if run.team else own
 
     def _open_turn(self, event: RunEvent) -> _AgentTurn | None:
-        """The open turn to which a call belongs; in a parallel team, several are open at a time."""
+        """The open turn to which a call belongs; a parallel team has several open turns."""
         if not isinstance(event, CallScheduled | CallEnded) or event.run.first_run_id != self.run.first_run_id:
             return None
         match event.call.request:
@@ -418,6 +435,8 @@ class EventBuilder:
     def _call_started(self, call: ActivityCall) -> Iterator[NamedEvent]:
         if call.activity_type == "pin" and self.run.kind == "query":
             yield "QueryStarted", self._data
+        if call.activity_type in TURN_CALLS:
+            yield from self.target_turn.start()
         match call.request:
             case AskModelRequest() as request if self.run.kind == "team" and _turn_key(request) not in self.started:
                 yield from self._agent_started(call, request)
@@ -427,7 +446,7 @@ class EventBuilder:
             yield f"{CALL_EVENTS[call.activity_type]}Started", started_data(call, self.team_turns.place_of(call))
 
     def _agent_started(self, call: ActivityCall, request: AskModelRequest) -> Iterator[NamedEvent]:
-        """An agent starts its turn, as a member or in another part of a panel."""
+        """The events for the start of an agent's turn, as a member or in another role of a panel."""
         key = _turn_key(request)
         if not key[1]:
             yield from self.start_turn(call.agent, "agent", request.turn, call.brief.round if call.brief else 0)
@@ -455,6 +474,11 @@ class EventBuilder:
             else:
                 end = "Completed" if ended.result else "Canceled"
             yield f"{CALL_EVENTS[call.activity_type]}{end}", ended_data(ended, self.team_turns.place_of(call))
+        self._record_end(ended)
+        if isinstance(ended.result, RecallResult):
+            yield self._context_loaded(ended.result.thread)
+        elif call.activity_type == "recall":
+            yield "ContextLoadFailed", {**self._data, **failure_data(ended.failure)}
         if isinstance(ended.result, SelectResult):
             self.selected = True
             yield "ParticipantSelected", {**self._data, "member": ended.result.member, "reason": ended.result.how}
@@ -464,8 +488,14 @@ class EventBuilder:
         if (turn := self._open_turn(ended)) and not is_deferred(ended):
             yield from self._continue_turn(turn, ended)
 
+    def _record_end(self, ended: CallEnded) -> None:
+        """Records who has ended the team, or the agent's turn, by a tool."""
+        if isinstance(ended.result, UseToolResult) and ended.result.ends:
+            self.ended_by = ended.call.agent
+            self.end_message = ended.result.message.content
+
     def _continue_turn(self, turn: _AgentTurn, ended: CallEnded) -> Iterator[NamedEvent]:
-        """A turn ends with an answer without tool calls, or with the results of tool calls that end the team."""
+        """Updates a turn, which ends with an answer without tool calls, or with the results of terminating calls."""
         result = ended.result
         turn.failure = ended.failure
         if isinstance(result, AskModelResult):
@@ -475,8 +505,6 @@ class EventBuilder:
             turn.unanswered -= 1
         if isinstance(result, UseToolResult) and result.ends:
             turn.ends_team = True
-            self.ended_by = ended.call.agent
-            self.end_message = result.message.content
         is_answer = isinstance(result, AskModelResult) and not (result.wrong or result.question)
         if turn.unanswered == 0 and (turn.ends_team or is_answer):
             yield from self._end_turn(turn, "Completed")
@@ -495,15 +523,22 @@ class EventBuilder:
                 self.team_turns.plan = plan
 
     def _pinned(self, ended: CallEnded) -> Iterator[NamedEvent]:
-        """The context of the run is loaded; only a root run has an event for it, since it passes it to its children."""
+        """The events for a pinned run; only a root run has them, as it passes the context to its children.
+
+        A conversation that the service of a Memory stores is read after that, by ``recall``.
+        """
         self._take_plan(ended.result)
         if self.run.parent is None and ended.failure:
             yield "ContextLoadFailed", {**self._data, **failure_data(ended.failure)}
         elif self.run.parent is None and isinstance(ended.result, Pinned):
-            yield "ContextLoaded", {**self._data, "messages": ended.result.thread.head.depth}
+            plan = ended.result.plan
+            if not (isinstance(plan, QueryPlan) and plan.conversation and plan.conversation.remote):
+                yield self._context_loaded(ended.result.thread)
             for notice in ended.result.notices:
                 yield "ToolsUnavailable", {**self._data, "notice": notice}
-            yield from self.target_turn.start()
+
+    def _context_loaded(self, thread: Thread) -> NamedEvent:
+        return "ContextLoaded", {**self._data, "messages": thread.head.depth}
 
     def _run_ended(self, ended: RunEnded) -> Iterator[NamedEvent]:
         turns = [*self.open_turns.values()]
@@ -537,13 +572,13 @@ def _turn_key(request: AskModelRequest) -> TurnKey:
 MAX_VALUE_BYTES = 160
 """The length to which a value is truncated in a line of text."""
 
-HIDDEN_IN_LINES = ("call", "namespace", "tokenUsage")
-"""Data that only an event's JSON has."""
+HIDDEN_IN_LINES = ("namespace", "tokenUsage")
+"""Data that are only in an event's JSON."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """One event: its time, its name, the id of its run, and its data, which depend on the name."""
+    """An event: its time, its name, the id of its run, and its data, which depend on the name."""
 
     time: datetime
     name: str
@@ -568,7 +603,7 @@ class Event:
 
 
 class EventRecorder:
-    """Builds the events of a run and its child runs from their run events, recorded in order."""
+    """Builds the events of a run and its child runs from run events, which are recorded in order."""
 
     def __init__(self) -> None:
         self._builders: dict[str, EventBuilder] = {}
@@ -580,7 +615,7 @@ class EventRecorder:
             name, data = _REQUEST_EVENTS[event.kind], {"by": event.by, **event.data}
             yield from _events(event, run, iter([(name, data)]))
             return
-        if isinstance(event, DecisionAsked | DecisionMade):
+        if isinstance(event, DecisionRequested | DecisionMade):
             yield from _events(event, run, iter([decision_event(event)]))
             return
         builder = self._builders.get(run.first_run_id)
@@ -596,16 +631,18 @@ class EventRecorder:
             yield from self._child_ended(run, event, builder.usage)
 
     def _child_started(self, run: RunInfo, event: RunEvent) -> Iterator[Event]:
-        """A child run that takes a turn of its team starts that turn."""
+        """The events for the start of a turn that is a child run."""
         team = self._team_above(run)
         if team and (run.turn or run.round):
             yield from _events(event, team.run, team.start_turn(run.name, run.kind, run.turn, run.round))
 
     def _child_ended(self, run: RunInfo, event: RunEnded, usage: TokenUsage) -> Iterator[Event]:
-        """A child run that has taken a turn of its team ends that turn."""
+        """The events for the end of a turn that is a child run."""
         team = self._team_above(run)
         if team and (run.turn or run.round):
             yield from _events(event, team.run, team.end_child_turn(event, run.turn, usage))
+        if team and run.team not in (None, run):
+            team.ended_by_member(self._builders[run.first_run_id])
 
     def _team_above(self, run: RunInfo) -> EventBuilder | None:
         return self._builders.get(run.parent.first_run_id) if run.parent else None

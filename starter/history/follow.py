@@ -1,4 +1,4 @@
-"""Follows a run and its child runs: reads their histories, while they run or afterwards, and reports the run events."""
+"""Follows a run and its child runs: reads their histories, open or closed, and reports the run events."""
 
 import asyncio
 import itertools
@@ -18,7 +18,7 @@ from .run_events import RunEnded, RunEvent, RunInfo
 OnEvent = Callable[[RunEvent], None]
 
 EXPIRE = "expire"
-"""The workflow type of a child that is not followed: it outlives the run, and then deletes it."""
+"""The workflow type of a child that is not followed: it outlives the run, to delete its data."""
 
 RECONNECT_INTERVAL = 0.5
 """Seconds between two attempts to reconnect."""
@@ -33,7 +33,7 @@ async def follow(
     number of clients can follow a run. A lost connection is retried for ``reconnect_timeout`` seconds.
 
     Raises:
-        RPCError: if Temporal can't be reached for longer than that.
+        RPCError: if Temporal is unreachable for longer than that.
     """
     newest = handle.run_id or (await handle.describe()).run_id
     first, *later = [run_id for run_id, _ in await execution_chain(client, handle.id, newest)]
@@ -45,7 +45,7 @@ async def follow(
 
 
 async def _read_to_the_end(reader: "_HistoryReader", on_event: OnEvent, reconnect_timeout: float) -> None:
-    """Reads on until the run is over, and reconnects as long as each connection brings new events in time."""
+    """Reads events until the run is over, and reconnects as long as every connection yields new events in time."""
     count_at_loss = -1
     lost_at = 0.0
     while True:
@@ -62,10 +62,10 @@ async def _read_to_the_end(reader: "_HistoryReader", on_event: OnEvent, reconnec
 
 @dataclass
 class _HistoryReader:
-    """Reads the history of one run, and those of its child runs; it can continue where it stopped.
+    """Reads the history of one run, and those of its child runs; it can resume where it stopped.
 
     ``later`` are the known executions after the current one: after a reset, they differ from those in the history.
-    ``children`` have as keys the execution and the event in which they were started.
+    ``children`` are keyed by the execution and the event in which they were started.
     """
 
     client: Client
@@ -78,17 +78,17 @@ class _HistoryReader:
 
     @property
     def count(self) -> int:
-        """The number of history events that were read, with those of child runs."""
+        """The number of history events read, including those of child runs."""
         return self.own_count + sum(child.count for child in self.children.values())
 
     async def read_existing(self) -> list[RunEvent]:
-        """All events that exist already, in the order of time."""
+        """All existing events, in chronological order."""
         own = [event async for _, events in self._read(wait=False) for event in events]
         of_children = await asyncio.gather(*(child.read_existing() for child in self.children.values()))
         return sorted(itertools.chain(own, *of_children), key=lambda event: event.at)
 
     async def read_on(self, on_event: OnEvent) -> None:
-        """Reports new events until the run is over; all of a child run before the next event of its parent."""
+        """Reports new events until the run is over; all events of a child run before the next one of its parent."""
         tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
 
         def follow_children() -> None:
@@ -110,7 +110,7 @@ class _HistoryReader:
                 task.cancel()
 
     async def _read(self, *, wait: bool) -> AsyncIterator[tuple[HistoryEvent, list[RunEvent]]]:
-        """The history events that were not read before, decoded; with ``wait`` also those to come."""
+        """The unread history events, decoded; with ``wait`` also future ones."""
         run_id = None
         while not self.over and run_id != self.decoder.run.run_id:
             run_id = self.decoder.run.run_id
@@ -142,7 +142,7 @@ class _HistoryReader:
 
 
 def _start_of_ended_child(event: HistoryEvent) -> int:
-    """The id of the event in which a child run has started, if this event is its end; else 0."""
+    """The id of the event in which a child run started, if this event is its end; otherwise 0."""
     name, attributes = event_attributes(event)
     if name.startswith("child_workflow_execution_") and name != "child_workflow_execution_started":
         return int(attributes.started_event_id)

@@ -1,4 +1,4 @@
-"""The live state of some runs: the calls that are open, their heartbeats, and the status and usage of each run."""
+"""The live state of runs: their open calls with heartbeats, and their status and usage."""
 
 import asyncio
 from collections.abc import Iterable
@@ -18,8 +18,8 @@ from .run_events import (
     ActivityCall,
     CallEnded,
     CallScheduled,
-    DecisionAsked,
     DecisionMade,
+    DecisionRequested,
     RequestReceived,
     RunEnded,
     RunEvent,
@@ -48,21 +48,21 @@ class OpenCall:
 
 @dataclass
 class RunProgress:
-    """A run that a client has started: its usage so far, whether it is paused, and its end once it has ended.
+    """A root run: its usage so far, its pause, and its end once it has ended.
 
-    ``waits`` are the pending decisions of the run and its child runs, by their ids.
+    ``waits`` are the pending decisions of the run and its child runs, by id.
     """
 
     run: RunInfo
     started_at: datetime
     usage: TokenUsage = field(default_factory=TokenUsage)
     pause: Pause | None = None
-    waits: dict[str, DecisionAsked] = field(default_factory=dict)
+    waits: dict[str, DecisionRequested] = field(default_factory=dict)
     end: RunEnded | None = None
 
     @property
     def status(self) -> Status:
-        """The run's status, as far as its events show it."""
+        """The run's status, derived from its events."""
         if self.end is None:
             start = format_time(self.started_at)
             phase: Phase = "InputRequired" if self.waits else "Running"
@@ -80,7 +80,7 @@ class RunProgress:
 
 @dataclass
 class LiveState:
-    """The open calls in the order of their start, and the progress of each run that a client has started, by its id."""
+    """The open calls in the order of their start, and the progress of root runs, by id."""
 
     open_calls: dict[tuple[str, str], OpenCall] = field(default_factory=dict)
     runs: dict[str, RunProgress] = field(default_factory=dict)
@@ -99,10 +99,10 @@ class LiveState:
                 self.open_calls[run.run_id, call.id] = OpenCall(run, call)
             case CallEnded(call=call):
                 self.open_calls.pop((run.run_id, call.id), None)
-            case DecisionAsked(id=id_) if run.root.id in self.runs:
+            case DecisionRequested(id=id_) if run.root.id in self.runs:
                 self.runs[run.root.id].waits[id_] = event
-            case DecisionMade(asked=asked) if run.root.id in self.runs:
-                self.runs[run.root.id].waits.pop(asked.id, None)
+            case DecisionMade(pending=pending) if run.root.id in self.runs:
+                self.runs[run.root.id].waits.pop(pending.id, None)
             case RunEnded():
                 self._end(event)
         if run.root.id in self.runs:
@@ -112,13 +112,13 @@ class LiveState:
         first = ended.run.first_run_id
         self.open_calls = {key: call for key, call in self.open_calls.items() if call.run.first_run_id != first}
         if root := self.runs.get(ended.run.root.id):
-            root.waits = {key: asked for key, asked in root.waits.items() if asked.run.first_run_id != first}
+            root.waits = {key: pending for key, pending in root.waits.items() if pending.run.first_run_id != first}
         if ended.run.id in self.runs:
             self.runs[ended.run.id].end = ended
 
 
 async def read_heartbeats(client: Client, calls: Iterable[OpenCall]) -> None:
-    """Updates open calls from their latest heartbeats, which Temporal holds; no workflow is queried."""
+    """Updates open calls from their latest heartbeats, which Temporal stores; no workflow is queried."""
     runs: dict[str, list[OpenCall]] = {}
     for call in calls:
         runs.setdefault(call.run.run_id, []).append(call)

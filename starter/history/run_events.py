@@ -1,4 +1,4 @@
-"""The run events: the start and the end of runs and of activity calls, as the histories record them."""
+"""The run events: the start and the end of runs and of activity calls, as recorded in histories."""
 
 import re
 from dataclasses import dataclass
@@ -96,7 +96,7 @@ class RunInfo:
 
     ``kind`` is ``query``, ``team``, ``agent``, ``model`` or ``tool``, and ``name`` and ``namespace`` are those of the
     resource. ``run_id`` is the execution whose history is read; ``continued_from`` is the first execution if the run
-    has continued as new, else empty. A child run has a ``parent``. The messages of a ``hidden`` run are not shown.
+    has continued as new, otherwise empty. A child run has a ``parent``. Messages of a ``hidden`` run are not shown.
     """
 
     id: str
@@ -111,13 +111,21 @@ class RunInfo:
 
     @property
     def first_run_id(self) -> str:
-        """The id of the first execution, which identifies the run however often it continues as new."""
+        """The id of the first execution, which does not change at continue-as-new."""
         return self.continued_from or self.run_id
 
     @property
     def turn(self) -> int:
         """The turn of its team that this child run takes, read from its id; 0 if it takes none."""
         return self._number_in_id(r"turn-(\d+)")
+
+    @property
+    def team(self) -> "RunInfo | None":
+        """The team's run: this one, or the one above if this one takes an agent's turn in it."""
+        if self.kind == "team":
+            return self
+        takes_turn = self.parent is not None and self.parent.kind == "team" and self.turn > 0
+        return self.parent if takes_turn else None
 
     @property
     def round(self) -> int:
@@ -130,18 +138,17 @@ class RunInfo:
 
     @property
     def root(self) -> "RunInfo":
-        """The outermost run, which a client has started."""
+        """The root run, which a client has started."""
         return self.parent.root if self.parent else self
 
 
 @dataclass(frozen=True)
 class ActivityCall:
-    """One call of an activity.
+    """A call of an activity.
 
-    ``name`` is the model, the tool or the function that is called; ``arguments`` are those of a tool, and ``tool_call``
-    is the id that the model has given to the call, empty where a tool is the target of a query. In a panel, ``brief``
-    is the speaker's brief and ``member`` the name of the member who makes the call. The result of a ``hidden`` call is
-    not shown.
+    ``name`` is the called model, tool or function; ``arguments`` are those of a tool, and ``tool_call`` is the model's
+    id of the call, empty if a tool is the target of a query. In a panel, ``brief`` is the speaker's brief and
+    ``member`` the name of the calling member. The result of a ``hidden`` call is not shown.
     """
 
     id: str
@@ -157,7 +164,7 @@ class ActivityCall:
 
     @property
     def speaker(self) -> str:
-        """The name of the member who speaks, uses a tool or selects; empty for other activities."""
+        """The name of the member that speaks, calls a tool or selects; empty for other activities."""
         match self.request:
             case AskModelRequest() | UseToolRequest() if self.member:
                 return self.member
@@ -171,7 +178,7 @@ class ActivityCall:
 
     @property
     def agent(self) -> str:
-        """The name of the agent that makes the call; empty if a model or a tool is the target of a query itself."""
+        """The name of the calling agent; empty if a model or a tool is the target of a query itself."""
         match self.request:
             case AskModelRequest(speaker=speaker) | UseToolRequest(speaker=speaker):
                 return "" if speaker.startswith(("Model/", "Tool/")) else self.speaker
@@ -180,7 +187,11 @@ class ActivityCall:
 
 @dataclass(frozen=True)
 class RunStarted:
-    """A run has started. If Temporal has deleted its first executions, ``pinned`` is what they had pinned."""
+    """A run has started.
+
+    ``pinned`` is what its parent has pinned for it, or, if Temporal has deleted its first executions, their result of
+    ``pin``.
+    """
 
     run: RunInfo
     at: datetime
@@ -189,7 +200,7 @@ class RunStarted:
 
 @dataclass(frozen=True)
 class CallScheduled:
-    """An activity was scheduled; a worker starts it as soon as it can."""
+    """An activity was scheduled."""
 
     run: RunInfo
     at: datetime
@@ -198,9 +209,9 @@ class CallScheduled:
 
 @dataclass(frozen=True)
 class CallEnded:
-    """An activity has completed (``result``), failed for good (``failure``) or was canceled (neither).
+    """An activity completed (``result``), finally failed (``failure``) or was canceled (neither).
 
-    ``messages`` are the messages that it has added to the conversation and that may be shown.
+    ``messages`` are the visible messages that it has added to the conversation.
     """
 
     run: RunInfo
@@ -214,7 +225,7 @@ class CallEnded:
 
 @dataclass(frozen=True)
 class RunEnded:
-    """A run is over. ``turns`` is the number of turns of a team, if its result says so."""
+    """A run has ended. ``turns`` is the number of turns of a team, if its result contains it."""
 
     run: RunInfo
     at: datetime
@@ -229,9 +240,9 @@ class RunEnded:
 class RequestReceived:
     """A client's request to a run, by a signal, an update or Temporal's cancellation.
 
-    ``kind`` is the name of the signal or the update. ``by`` is the person's name in the request, else the identity of
-    the client. ``data`` are ``{text}`` of ``steer``, ``{changes}`` of ``session``, ``{reason, now}`` of
-    ``terminate_team``, ``{reason}`` of ``cancel``; nothing for ``pause`` and ``resume``.
+    ``kind`` is the name of the signal or the update. ``by`` is the person's name in the request, or otherwise the
+    identity of the client. ``data`` is ``{text}`` for ``steer``, ``{changes}`` for ``session``, ``{reason, now}`` for
+    ``terminate_team``, ``{reason}`` for ``cancel``; empty for ``pause`` and ``resume``.
     """
 
     run: RunInfo
@@ -242,12 +253,12 @@ class RequestReceived:
 
 
 @dataclass(frozen=True)
-class DecisionAsked:
+class DecisionRequested:
     """A decision is pending.
 
-    ``arguments`` are, by ``kind``: of an ``approval`` those of the tool call; of a ``question`` its text, to ``who``, a
-    member of the team or the agent in whose call a server asks; of a ``budget`` what is used up, whose owner is
-    ``who``. ``id`` is that of the decision; of a budget ``RUN/CALL``, since the history has no id for it.
+    ``arguments`` depends on ``kind``: for an ``approval`` those of the tool call; for a ``question`` its text, where
+    ``who`` is a member of the team or the agent in whose call a server asks; for a ``budget`` the reached limit, where
+    ``who`` is the owner. ``id`` is that of the decision; for a budget ``RUN/CALL``, as the history has no id for it.
     """
 
     run: RunInfo
@@ -261,19 +272,19 @@ class DecisionAsked:
 
 @dataclass(frozen=True)
 class DecisionMade:
-    """A pending decision was made; the history shows it when the run continues with the call."""
+    """A pending decision was made; it is in the history once the run continues with the call."""
 
     run: RunInfo
     at: datetime
-    asked: DecisionAsked
+    pending: DecisionRequested
     decision: PersonDecision
 
 
-RunEvent = RunStarted | RequestReceived | CallScheduled | CallEnded | RunEnded | DecisionAsked | DecisionMade
+RunEvent = RunStarted | RequestReceived | CallScheduled | CallEnded | RunEnded | DecisionRequested | DecisionMade
 
 
 def token_usage(event: RunEvent) -> TokenUsage:
-    """The usage that an event adds: a model call counts when it is answered, a tool call also when it has failed."""
+    """The usage that an event adds: a model call counts when it is answered, a tool call also when it failed."""
     match event:
         case CallEnded(call=ActivityCall(request=UseToolRequest() | PerformRequest())) if event.result or (
             event.failure and not is_deferred(event)
@@ -287,6 +298,6 @@ def token_usage(event: RunEvent) -> TokenUsage:
 
 
 def is_deferred(ended: CallEnded) -> bool:
-    """Whether a call did not begin because of an open circuit breaker, or of a budget for which a person is asked."""
+    """Whether a call was prevented by an open circuit breaker, or by a budget that a person may raise."""
     failure = ended.failure
     return failure is not None and (failure.wait is not None or bool(failure.budget and failure.budget.asks))

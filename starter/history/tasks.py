@@ -106,7 +106,7 @@ async def list_tasks(client: Client, handle: RunHandle) -> list[TurnTask]:
 
 @dataclass
 class TaskRecorder:
-    """The tasks of a run and its child runs, made from their run events, which it takes in their order."""
+    """The tasks of a run and its child runs, derived from their run events, in order."""
 
     _teams: dict[str, "_TeamRun"] = field(default_factory=dict)
 
@@ -134,12 +134,12 @@ class TaskRecorder:
                 team.end(event)
 
     def count_attempts(self, run: RunInfo, attempts: int) -> None:
-        """Records the attempts of an activity in the tasks of which it is a step."""
+        """Records the attempts of an activity in the tasks that contain it."""
         for task in self._open_tasks(run):
             task.attempts = max(task.attempts, attempts)
 
     def _open_tasks(self, run: RunInfo | None) -> Iterator[TurnTask]:
-        """The open tasks of a run and of those above it."""
+        """The open tasks of a run and of its ancestors."""
         while run:
             team = self._teams.get(run.first_run_id)
             if team and team.open:
@@ -149,9 +149,9 @@ class TaskRecorder:
 
 @dataclass
 class _TeamRun:
-    """A run of a team: its plan, the answers by their journal rows, its tasks, and the one that is open.
+    """A run of a team: its plan, its answers by journal row, its tasks, and the open task.
 
-    In a panel, members speak one after the other: at most one task is open.
+    In a panel, members speak sequentially: at most one task is open.
     """
 
     run: RunInfo
@@ -161,7 +161,7 @@ class _TeamRun:
     open: TurnTask | None = None
 
     def start(self, brief: SpeakerBrief, at: datetime) -> None:
-        """The first activity of a member's turn starts its task."""
+        """Starts a task at the first activity of a member's turn."""
         panel, index = self.plan.panel, brief.member_index
         if self.open or panel is None or index is None:
             return
@@ -173,7 +173,7 @@ class _TeamRun:
         self.tasks.append(self.open)
 
     def record(self, ended: CallEnded) -> None:
-        """A task is completed when its contribution is appended to the panel's conversation."""
+        """Completes a task when its contribution is appended to the panel's conversation."""
         match ended.result, ended.call.request:
             case ((AskModelResult(message=message, head=head) | PerformResult(message=message, head=head)), _):
                 self.replies[head.id] = message
@@ -189,7 +189,7 @@ class _TeamRun:
             self.open = None
 
     def end(self, ended: RunEnded) -> None:
-        """A task that is open at the end of the run has failed with it, or was canceled."""
+        """Ends an open task at the end of the run, as failed or canceled."""
         if self.open:
             self.open.error = ended.failure.message if ended.failure else None
             self.open.end("errored" if ended.failure else "cancelled", ended.at)

@@ -1,4 +1,4 @@
-"""Lists the tools of agents as their models see them, including those that MCP servers list."""
+"""Lists the tools of agents as their models see them, including those of MCP servers."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,13 +16,14 @@ from ...contracts.errors import BatonError
 from ...resources.agent import Agent
 from ...resources.base import JsonObject
 from ...resources.loader import Loaded
+from ...resources.run_catalog import RunCatalog
 from ..errors import UsageError
 
 
 async def tools_of(loaded: Loaded, agents: Sequence[Agent]) -> list[JsonObject]:
-    """Each agent's namespace, name and tools, with the name, description and JSON Schema of each.
+    """The namespace, name and tools of agents; a tool has a name, a description and a JSON Schema.
 
-    Raises ManifestError for a manifest that is missing, UsageError where a server can't be asked.
+    Raises ManifestError for a missing manifest, and UsageError if a server can't be reached.
     """
     secrets = SecretStore(loaded.secrets, os.environ)
     functions = FunctionRegistry.of(Settings.of(os.environ).functions, (), max_concurrent=1)
@@ -37,7 +38,7 @@ async def tools_of(loaded: Loaded, agents: Sequence[Agent]) -> list[JsonObject]:
 
 
 async def _tools_of(loaded: Loaded, agent: Agent, tools: Tools, secrets: SecretStore) -> JsonObject:
-    values = ValueResolver(loaded.needed_by(agent), secrets)
+    values = ValueResolver(RunCatalog.of_files(loaded.needed_by(agent)), secrets)
     catalog = await tools.pin(values)
     pinned = catalog.by_id(agent.id)
     assert isinstance(pinned, Agent)
@@ -52,8 +53,8 @@ WIDTH = 100
 
 
 def tool_list(agents: Iterable[JsonObject]) -> str:
-    """A paragraph for each agent; ``agents`` as ``operations.agent_tools`` gives them."""
-    return "\n".join(line for each in agents for line in _agent(each))
+    """The agents and their tools as text; ``agents`` is the result of ``tools_of``."""
+    return "\n".join(line for agent in agents for line in _agent(agent))
 
 
 def _agent(agent: JsonObject) -> Iterator[str]:
@@ -66,14 +67,14 @@ def _agent(agent: JsonObject) -> Iterator[str]:
 
 
 def _arguments(schema: JsonValue) -> Iterator[str]:
-    """The names of the arguments with their types; one that may be left out has a ``?``."""
+    """The names of the arguments with their types; optional ones have a ``?``."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     required = schema.get("required") if isinstance(schema, dict) else None
-    for name, each in properties.items() if isinstance(properties, dict) else ():
+    for name, property_schema in properties.items() if isinstance(properties, dict) else ():
         optional = "" if isinstance(required, list) and name in required else "?"
-        kind = each.get("type") if isinstance(each, dict) else None
+        kind = property_schema.get("type") if isinstance(property_schema, dict) else None
         yield f"{name}{optional}: {kind}" if isinstance(kind, str) else f"{name}{optional}"
 
 
 def _objects(values: JsonValue) -> list[JsonObject]:
-    return [each for each in values if isinstance(each, dict)] if isinstance(values, list) else []
+    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []

@@ -1,4 +1,4 @@
-"""Lists, reads and deletes the conversations that the journal keeps."""
+"""Lists, reads and deletes the conversations in the journal."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ async def _journal(environ: Mapping[str, str]) -> AsyncIterator[Journal]:
 
 
 async def list_conversations(limit: int, environ: Mapping[str, str] = os.environ) -> Sequence[ConversationRecord]:
-    """The conversations that were used last, the latest first."""
+    """The most recently used conversations, latest first."""
     async with _journal(environ) as journal:
         return await Conversations(journal).latest(limit)
 
@@ -31,7 +31,7 @@ async def list_conversations(limit: int, environ: Mapping[str, str] = os.environ
 async def read_conversation(
     conversation: ConversationPlan, limit: int, environ: Mapping[str, str] = os.environ
 ) -> list[Message] | None:
-    """The last messages of a conversation, in their order; None if there is no such conversation."""
+    """The last messages of a conversation, in order; None if there is no such conversation."""
     async with _journal(environ) as journal:
         head = await Conversations(journal).head(conversation)
         first = head.depth - limit + 1
@@ -40,7 +40,7 @@ async def read_conversation(
 
 
 async def delete_conversation(conversation: ConversationPlan, environ: Mapping[str, str] = os.environ) -> bool:
-    """Deletes a conversation, and says whether there was one."""
+    """Deletes a conversation; returns whether it existed."""
     async with _journal(environ) as journal:
         return await Conversations(journal).delete(conversation)
 

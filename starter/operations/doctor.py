@@ -28,6 +28,7 @@ from ...activities.context.lookup import Executor, find_executor
 from ...activities.context.metering import ChainedModel
 from ...activities.context.value_resolver import ValueResolver
 from ...activities.model.providers import Providers, types_in
+from ...activities.runtime.outbound import BodyLimits, Destination, Outbound
 from ...activities.runtime.secrets import SecretStore
 from ...activities.runtime.settings import Settings
 from ...contracts.errors import BatonError
@@ -39,6 +40,8 @@ from ...journal.migrate import version as journal_version
 from ...resources.agent import DEFAULT_MODEL, Agent
 from ...resources.loader import Loaded
 from ...resources.model import Model
+from ...resources.provenance import Provenance
+from ...resources.run_catalog import RunCatalog
 from ...temporal import search_attributes
 from ...temporal.client import ConnectionFailed, connect
 from ...temporal.search_attributes import live_workers
@@ -46,10 +49,10 @@ from ..errors import START_HINT, UnreachableError
 from ..server.connection import ServerLocation, use_server
 
 MAX_RUNS = 100
-"""The number of open runs that are checked, the newest first, besides as many with problems that the server reports."""
+"""The number of open runs that are checked, newest first, plus as many with problems reported by the server."""
 
 BATCH = 20
-"""Requests to Temporal at the same time."""
+"""Concurrent requests to Temporal."""
 
 MAX_ATTEMPTS = 3
 """Failed attempts after which a workflow task or an activity counts as stuck."""
@@ -69,7 +72,7 @@ async def stuck_runs(client: Client, queue: str) -> AsyncIterator[Stuck]:
         try:
             async for run in client.list_workflows(query, limit=MAX_RUNS):
                 ids[run.id] = None
-        except RPCError:  # an older server does not know this search attribute
+        except RPCError:  # an older server does not have this search attribute
             continue
     run_ids = [*ids]
     for start in range(0, len(run_ids), BATCH):
@@ -85,8 +88,8 @@ async def _stuck(client: Client, run: str) -> Stuck | None:
     worst = max(described.pending_activities, key=_failed_attempts, default=None)
     if worst is None or _failed_attempts(worst) < MAX_ATTEMPTS:
         return None
-    why = truncate(worst.last_failure.message.partition("\n")[0], 200)
-    return run, f"attempt {worst.attempt} at {worst.activity_type.name}: {why}", ACTIVITY_HINT.format(run)
+    reason = truncate(worst.last_failure.message.partition("\n")[0], 200)
+    return run, f"attempt {worst.attempt} at {worst.activity_type.name}: {reason}", ACTIVITY_HINT.format(run)
 
 
 def _failed_attempts(activity: PendingActivityInfo) -> int:
@@ -94,10 +97,10 @@ def _failed_attempts(activity: PendingActivityInfo) -> int:
 
 
 CHECK_TIMEOUT = 2.5
-"""Seconds after which a check is given up."""
+"""The timeout of a check in seconds."""
 
 MIN_RETENTION = timedelta(days=3)
-"""With a shorter retention closed runs are deleted before somebody looks at them."""
+"""With a shorter retention closed runs may be deleted before anyone looks at them."""
 
 REGISTER_ATTRIBUTES = "; ".join(
     f"temporal operator search-attribute create --name {key.name} --type Keyword" for key in search_attributes.ALL
@@ -106,7 +109,7 @@ REGISTER_ATTRIBUTES = "; ".join(
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of a check: what was checked, whether it is ok, what was found, and a hint where it is not ok."""
+    """The result of a check: the subject, whether it is ok, a description, and a hint if it is not ok."""
 
     what: str
     ok: bool
@@ -118,7 +121,7 @@ CheckResults = AsyncIterator[CheckResult]
 
 
 async def collect(what: str, results: CheckResults, hint: str) -> list[CheckResult]:
-    """The results of a check, or the error or timeout that ended it, as a result with ``hint``."""
+    """The results of a check; an error or timeout becomes a result with ``hint``."""
     collected: list[CheckResult] = []
     try:
         async with asyncio.timeout(CHECK_TIMEOUT):
@@ -151,7 +154,7 @@ async def server(client: Client) -> CheckResults:
 
 
 async def workers(client: Client, settings: Settings) -> CheckResults:
-    """The workers that poll the task queues of these settings, each counted once."""
+    """The workers that poll the task queues of these settings."""
     for queue in settings.with_all_roles().worker_queues():
         count = len(await live_workers(client, queue.name))
         waiting = [f"{await _backlog(client, queue.name, 'ACTIVITY')} calls"]
@@ -176,7 +179,7 @@ async def _backlog(client: Client, queue: str, kind: str) -> int:
 
 
 async def runs(client: Client, settings: Settings) -> CheckResults:
-    """Runs that are stuck."""
+    """Stuck runs."""
     stuck = [run async for run in stuck_runs(client, settings.task_queue)]
     for run, text, hint in stuck:
         yield CheckResult("run", False, f"{run}: {text}", hint)
@@ -185,7 +188,7 @@ async def runs(client: Client, settings: Settings) -> CheckResults:
 
 
 async def journal(settings: Settings) -> CheckResults:
-    """Whether the journal can be reached, and its version."""
+    """Whether the journal is reachable, and its version."""
     engine = connect_journal(settings.journal)
     url = make_url(settings.journal)
     where = url.render_as_string(hide_password=True)
@@ -205,15 +208,15 @@ async def journal(settings: Settings) -> CheckResults:
 
 
 async def models(loaded: Loaded, environment: Mapping[str, str], providers: Providers) -> list[CheckResult]:
-    """Whether the server of each Model answers and accepts its key; without manifests, that of the environment.
+    """Whether the servers of all Models answer and accept their keys; without manifests, the one in the environment.
 
     Closes ``providers``.
     """
     secrets = SecretStore(loaded.secrets, environment)
-    models: list[Model | None] = [each for each in loaded.catalog.manifests if isinstance(each, Model)]
+    models: list[Model | None] = [manifest for manifest in loaded.catalog.manifests if isinstance(manifest, Model)]
     if not models and environment.keys() & {"OPENAI_API_KEY", "OPENAI_BASE_URL"}:
         models = [None]
-    values = ValueResolver(loaded.catalog, secrets)
+    values = ValueResolver(RunCatalog.of_files(loaded.catalog), secrets)
 
     async def check(model: Model | None) -> CheckResults:
         chained = ChainedModel(model, model.name if model else DEFAULT_MODEL)
@@ -229,10 +232,10 @@ async def models(loaded: Loaded, environment: Mapping[str, str], providers: Prov
 
 
 async def executors(loaded: Loaded, environment: Mapping[str, str]) -> list[CheckResult]:
-    """Whether each ExecutionEngine and A2AServer answers, and the skills of the agents of the latter."""
+    """Whether all ExecutionEngines and A2AServers answer, and the skills of the agents of A2AServers."""
     secrets = SecretStore(loaded.secrets, environment)
-    values = ValueResolver(loaded.catalog, secrets)
-    clients = Executors(secrets)
+    values = ValueResolver(RunCatalog.of_files(loaded.catalog), secrets)
+    clients = Executors()
     executors: dict[str, Executor] = {}
     for manifest in loaded.catalog.manifests:
         if isinstance(manifest, Agent) and manifest.a2a_address:
@@ -248,7 +251,7 @@ async def executors(loaded: Loaded, environment: Mapping[str, str]) -> list[Chec
 
     try:
         hint = "check its address and headers"
-        results = await asyncio.gather(*(collect("agents", check(each), hint) for each in executors.values()))
+        results = await asyncio.gather(*(collect("agents", check(executor), hint) for executor in executors.values()))
         return [_redacted(result, secrets) for of_executor in results for result in of_executor]
     finally:
         await clients.close()
@@ -262,14 +265,16 @@ CIRCUIT_HINT = "check that its server responds; waiting calls then continue"
 
 
 async def open_circuits(settings: Settings) -> CheckResults:
-    """The circuit breakers that are not closed. Nothing where no worker answers health checks here."""
+    """The circuit breakers that are not closed; no result without a local worker that serves health checks."""
     if settings.health_address is None:
         return
     host, port = settings.health_address
     at = "127.0.0.1" if host == "*" else f"[{host}]" if ":" in host else host
+    url = f"http://{at}:{port}/circuits"
+    worker = Destination(url=url, provenance=Provenance.FILES, private_hosts=True)
     try:
-        async with httpx.AsyncClient(trust_env=False) as http:
-            states: dict[str, str] = (await http.get(f"http://{at}:{port}/circuits")).json()
+        async with Outbound(BodyLimits(None, None), worker).open(httpx.AsyncClient, trust_env=False) as http:
+            states: dict[str, str] = (await http.get(url)).json()
     except (httpx.HTTPError, ValueError):  # there is no worker here, or an older one
         return
     for name, state in states.items():
@@ -282,8 +287,8 @@ Check = Coroutine[Any, Any, list[CheckResult]]
 
 
 def run_checks(loaded: Loaded, report: Callable[[str], None]) -> list[CheckResult]:
-    """The results of all checks, those of the Models in ``loaded`` included; ``report`` is given warnings."""
-    providers = Providers(types_in(loaded.catalog))  # before the event loop: loading takes the time of other checks
+    """The results of all checks, including those of the Models in ``loaded``; ``report`` receives warnings."""
+    providers = Providers(types_in(loaded.catalog))  # before the event loop, which imports would block
     try:
         settings = Settings.of(os.environ)
         with use_server(report, start=False) as server:
@@ -301,7 +306,7 @@ def _versions() -> CheckResult:
 
 
 def _variables(server: ServerLocation) -> list[CheckResult]:
-    """The variables that the worker of this machine was started with, if it runs, and those that differ from ours."""
+    """The environment variables of the local worker, if it is running, and those that differ from this process."""
     dev = server.state_dir.read_dev_server() if server.state_dir else None
     if dev is None:
         return []
@@ -315,7 +320,7 @@ def _variables(server: ServerLocation) -> list[CheckResult]:
 async def _check(
     server: ServerLocation | None, settings: Settings, loaded: Loaded, providers: Providers
 ) -> list[CheckResult]:
-    """Runs the checks at the same time; without ``server`` all but those of the server."""
+    """Runs the checks concurrently; without ``server``, all except those of the server."""
     checking: list[Check] = [_temporal(server.address, settings)] if server else []
     checking.append(collect("journal", journal(settings), "start its database, or correct BATON_JOURNAL_URL"))
     checking.append(models(loaded, os.environ, providers))
@@ -338,7 +343,7 @@ async def _temporal(address: str | None, settings: Settings) -> list[CheckResult
 
 
 def as_text(results: list[CheckResult]) -> str:
-    """The results as text, one per line, with a hint below a result that is not ok."""
+    """The results as text, one per line, with hints below the results that are not ok."""
     lines = []
     for result in results:
         lines.append(f"{'ok   ' if result.ok else 'WRONG'}  {result.what:<10}  {result.text}")

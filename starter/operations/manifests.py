@@ -1,7 +1,7 @@
 """Applies, reads and deletes the manifests of the store in the journal's database, as ``baton apply`` does.
 
-Only who can write that database can do so. What is written is checked against the store as it was read. If somebody
-else has changed it meanwhile, nothing is written, and all is done again.
+This requires write access to that database. Changes are validated against the store as it was read. If it has changed
+meanwhile, nothing is written, and the operation starts again.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ from ...resources.stored import Key, StoredManifest, check_storable, check_with,
 from ...temporal.encryption import Keys
 
 Applied = Literal["created", "configured", "unchanged"]
-"""The result of applying a manifest, in the words of ``kubectl apply``."""
+"""The result of applying a manifest, as reported by ``kubectl apply``."""
 
 ATTEMPTS = 20
-"""The number of attempts to change the store while others change it."""
+"""The number of attempts to change the store in case of concurrent changes."""
 
 
 class StoreError(Exception):
@@ -39,20 +39,22 @@ class StoreContents(NamedTuple):
     newest: Mapping[Key, StoredManifest]
 
     @property
-    def there(self) -> list[StoredManifest]:
-        """Those that are not deleted."""
+    def existing(self) -> list[StoredManifest]:
+        """The manifests that are not deleted."""
         return [stored for stored in self.newest.values() if not stored.is_deleted]
 
     def get(self, key: Key) -> StoredManifest:
-        """The newest version of a resource. Raises StoreError if it is not there."""
+        """The newest version of a resource. Raises StoreError if it does not exist."""
         stored = self.newest.get(key)
         if stored is None or stored.is_deleted:
-            raise _missing(key, self.there)
+            raise _missing(key, self.existing)
         return stored
 
     def catalog(self, without: Collection[Key] = ()) -> Catalog:
-        """The manifests, ``without`` some. Raises StoreError for one that this version of Baton can't read."""
-        return catalog_of(filter(None, (_resource(each) for each in self.there if each.key not in without)))
+        """The manifests, ``without`` some. Raises StoreError for one that this release can't read."""
+        return catalog_of(
+            filter(None, (_resource(manifest) for manifest in self.existing if manifest.key not in without))
+        )
 
     def text(self, key: Key) -> str:
         """The newest manifest of a resource as JSON; empty if there is none."""
@@ -60,21 +62,23 @@ class StoreContents(NamedTuple):
 
 
 class Store(ManifestStore):
-    """The store, as those use it who change it."""
+    """The store with validated changes."""
 
     async def contents(self) -> StoreContents:
-        """All that it holds now."""
-        newest = {each.key: each for each in await self.changed_since(0)}
-        return StoreContents(max((each.revision for each in newest.values()), default=0), newest)
+        """The current contents."""
+        newest = {manifest.key: manifest for manifest in await self.changed_since(0)}
+        return StoreContents(max((manifest.revision for manifest in newest.values()), default=0), newest)
 
     async def apply(self, loaded: Loaded, *, force: bool = False) -> Sequence[tuple[Resource, Applied]]:
-        """Writes all manifests of files that are new or have changed, or none of them.
+        """Writes all new or changed manifests of files, or none of them.
 
-        Raises ManifestError for what may not be stored or breaks a rule together with what is there, and StoreError.
-        With ``force`` they may need what is neither in the files nor in the store.
+        Raises ManifestError for manifests that can't be stored or break a rule together with the store, and StoreError.
+        With ``force`` references may be unresolved.
         """
         check_storable(loaded)
-        texts = {key_of(each): each.model_dump_json(exclude_unset=True) for each in loaded.catalog.manifests}
+        texts = {
+            key_of(manifest): manifest.model_dump_json(exclude_unset=True) for manifest in loaded.catalog.manifests
+        }
 
         def change(contents: StoreContents) -> Mapping[Key, str]:
             changed = {key: text for key, text in texts.items() if contents.text(key) != text}
@@ -87,9 +91,9 @@ class Store(ManifestStore):
         return [(manifest, _applied(before, changed, key_of(manifest))) for manifest in loaded.catalog.manifests]
 
     async def delete(self, keys: Collection[Key], *, force: bool = False) -> None:
-        """Deletes all of these manifests or none; their versions stay.
+        """Deletes all of these manifests or none; their earlier versions remain.
 
-        Raises StoreError if one is not there, or if another manifest still needs one of them, unless ``force``.
+        Raises StoreError if one does not exist, or if another manifest still needs one of them, unless ``force``.
         """
 
         def change(contents: StoreContents) -> Mapping[Key, str]:
@@ -104,7 +108,7 @@ class Store(ManifestStore):
     async def _change(
         self, change: Callable[[StoreContents], Mapping[Key, str]]
     ) -> tuple[StoreContents, Mapping[Key, str]]:
-        """Writes what ``change`` makes of the store; the store as it was before, and what was written."""
+        """Writes the changes that ``change`` computes; returns the previous contents and the written changes."""
         for _ in range(ATTEMPTS):
             contents = await self.contents()
             changed = change(contents)
@@ -132,9 +136,9 @@ async def open_store(environ: Mapping[str, str] = os.environ) -> AsyncIterator[S
 
 
 async def with_stored(loaded: Loaded, environ: Mapping[str, str] = os.environ) -> Loaded:
-    """What was loaded, with the manifests of the store if it refers to others than its own, Secrets aside.
+    """The loaded manifests, with those of the store if they have unresolved references, except to Secrets.
 
-    Nothing is read where no journal is named, and none is on this machine.
+    Nothing is read if no journal is configured and none is on this machine.
     """
     settings = Settings.of(environ)
     catalog = loaded.catalog
@@ -152,19 +156,22 @@ async def with_stored(loaded: Loaded, environ: Mapping[str, str] = os.environ) -
 def _check_unused(contents: StoreContents, keys: Collection[Key]) -> None:
     needed = users(contents.catalog(), {"/".join(key) for key in keys})
     if texts := [f"{user.id}: {dotted_path(reference.path)}: needs {reference}" for user, reference in needed]:
-        hint = "delete or change what needs it first, or use --force"
+        hint = "delete or change the manifests that need it first, or use --force"
         raise StoreError("; ".join(texts[:MAX_LINES]) + f"; nothing was deleted: {hint}")
 
 
-def _missing(key: Key, there: Iterable[StoredManifest]) -> StoreError:
+def _missing(key: Key, existing: Iterable[StoredManifest]) -> StoreError:
     """The error for a resource that is not in the store."""
     kind, namespace, name = key
-    known = ", ".join(each.name for each in there if (each.kind, each.namespace) == (kind, namespace)) or "none"
+    known = (
+        ", ".join(manifest.name for manifest in existing if (manifest.kind, manifest.namespace) == (kind, namespace))
+        or "none"
+    )
     return StoreError(f"there is no {kind} '{name}' in the store in the namespace '{namespace}'; known: {known}")
 
 
 def _check_size(contents: StoreContents, changed: Mapping[Key, str]) -> None:
-    sizes = {stored.key: len(stored.manifest.encode()) for stored in contents.there}
+    sizes = {stored.key: len(stored.manifest.encode()) for stored in contents.existing}
     sizes |= {key: len(text.encode()) for key, text in changed.items()}
     for key in changed:
         if sizes[key] > MAX_MANIFEST_BYTES:

@@ -1,4 +1,4 @@
-"""Deletes from the journal what no open run and no kept conversation needs; migrates and replaces a journal."""
+"""Deletes journal rows that no open run and no stored conversation needs; migrates and replaces a journal."""
 
 import asyncio
 import os
@@ -32,23 +32,23 @@ from ...temporal.search_attributes import describe_namespace
 from ..errors import UsageError
 
 BATCH = 20
-"""Requests to Temporal at the same time."""
+"""Concurrent requests to Temporal."""
 
 TIME_ORDERED = 7
-"""The version of a UUID that holds its time; Temporal gives one to every run that doesn't continue another."""
+"""The version of time-ordered UUIDs, which Temporal uses for every run that doesn't continue another."""
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """How many conversations and messages were deleted, or would be, and how many conversations are kept."""
+    """The number of conversations and messages that were or would be deleted, and of remaining conversations."""
 
     conversations: int
     messages: int
-    kept: int
+    remaining: int
 
 
 class _Needed(NamedTuple):
-    """The ids of runs that are needed, and the families of workflows that they belong to."""
+    """The ids of needed runs, and the families of workflows to which they belong."""
 
     runs: set[str]
     families: set[str]
@@ -71,16 +71,16 @@ def read_age(text: str) -> timedelta:
 async def prune_journal(client: Client, url: str, age: timedelta | None, *, dry: bool) -> Pruned:
     """Deletes the conversations that are older than ``age``, or only counts them if ``dry``.
 
-    Without an ``age``, runs are kept as long as the namespace keeps them. Raises JournalUnavailable, RPCError, and
-    UsageError if the journal is that of another namespace.
+    The default ``age`` is the namespace's retention. Raises JournalUnavailable, RPCError, and UsageError if the journal
+    belongs to another namespace.
     """
     space = await describe_namespace(client)
-    kept: timedelta = space.config.workflow_execution_retention_ttl.ToTimedelta()
-    since = datetime.now(UTC) - (kept if age is None else age)
+    retention: timedelta = space.config.workflow_execution_retention_ttl.ToTimedelta()
+    since = datetime.now(UTC) - (retention if age is None else age)
     engine = connect(url)
     try:
         await _check_namespace(engine, space.namespace_info.name, space.namespace_info.id)
-        conversations = await engine.run(find_conversations)  # read first: new ones may come meanwhile
+        conversations = await engine.run(find_conversations)  # read first: new ones may begin meanwhile
         idle = await engine.run(lambda connection: find_idle_families(connection, since))
         needed = await _needed(client, since)
         needed.runs.update(await engine.run(live_runs))
@@ -100,14 +100,14 @@ async def prune_journal(client: Client, url: str, age: timedelta | None, *, dry:
 
 
 async def _check_namespace(engine: Engine, name: str, namespace: str) -> None:
-    """The runs of a namespace that the journal has never served need nothing of it: all would be deleted."""
+    """Raises UsageError for a namespace that the journal has never served, as all its rows would be deleted."""
     serves = (await JournalIdentity.read(engine)).serves
     if serves and namespace not in serves:
         raise UsageError(f"the journal at {engine.place} does not belong to the namespace {name}: nothing was deleted")
 
 
 async def _needed(client: Client, since: datetime) -> _Needed:
-    """The runs that are open or were closed since then, and the runs in which their conversations began."""
+    """The runs that are open or were closed after ``since``, and the runs in which their conversations began."""
     needed = _Needed(set(), set())
     continued: list[WorkflowExecution] = []
     async for run in client.list_workflows(f"ExecutionStatus = 'Running' OR CloseTime >= '{since.isoformat()}'"):
@@ -121,7 +121,7 @@ async def _needed(client: Client, since: datetime) -> _Needed:
 
 
 async def _first_run(client: Client, run: WorkflowExecution) -> str:
-    """The first run of the chain of runs that a run continues."""
+    """The first run of a continue-as-new chain."""
     try:
         described = await client.get_workflow_handle(run.id, run_id=run.run_id).describe()
     except RPCError as error:
@@ -132,13 +132,13 @@ async def _first_run(client: Client, run: WorkflowExecution) -> str:
 
 
 def _is_recent(conversation: Conversation, since: datetime) -> bool:
-    """Whether it may have begun since then: Temporal lists a new run only after a moment."""
+    """Whether it may have begun after ``since``: Temporal's visibility is eventually consistent."""
     begun = [time for run in conversation if (time := _start_time(run))]
     return not begun or max(begun) >= since
 
 
 def _start_time(run: str) -> datetime | None:
-    """When a run began; None where its id doesn't hold the time."""
+    """The start time of a run; None if its id doesn't contain it."""
     try:
         parsed = uuid.UUID(run)
     except ValueError:
@@ -147,9 +147,9 @@ def _start_time(run: str) -> datetime | None:
 
 
 async def migrate_journal(environment: Mapping[str, str]) -> str:
-    """Brings the tables of the environment's journal to the newest version, and says so without its password.
+    """Migrates the tables of the configured journal to the newest version; returns a message without its password.
 
-    Tables of this version stay as they are. Raises JournalUnavailable and SettingsError.
+    Tables of that version are not changed. Raises JournalUnavailable and SettingsError.
     """
     settings = Settings.of(environment)
     settings.make_journal_file()
@@ -159,9 +159,9 @@ async def migrate_journal(environment: Mapping[str, str]) -> str:
 
 
 async def replace_journals(url: str, ids: Collection[str]) -> str:
-    """Lets the journal at ``url`` take the place of others, and returns its address without a password.
+    """Makes the journal at ``url`` the replacement of others, and returns its address without a password.
 
-    What the others had of open runs counts as lost. Raises JournalUnavailable.
+    Data of open runs in the other journals count as lost. Raises JournalUnavailable.
     """
     async with Database.open(url) as database:
         await note_replaced(database.engine, ids)

@@ -1,4 +1,4 @@
-"""Lists and makes the pending decisions of a run and its child runs, or of all runs."""
+"""Lists pending decisions of a run and its child runs, or of all runs, and sends people's decisions."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,31 +10,30 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCStatusCode
 
 from ...contracts.decisions import ApproveRequest, PendingDecision, ReplyRequest
+from ...contracts.errors import UnknownDecision
 from ...contracts.message import PersonDecision
 from ...contracts.status import Status
 from ...resources.base import JsonModel
 from ...temporal.client import task_queue
 from ...temporal.search_attributes import PHASE
-from .runs import QUERY_TIMEOUT, ROOT_RUNS, RunHandle
-
-COLUMNS = "RUN", "CALL", "WHO", "WAITS UNTIL", "TOOL", "ARGUMENTS"
+from .runs import QUERY_TIMEOUT, ROOT_RUNS, RunHandle, of_queue
 
 CONCURRENT_QUERIES = 10
-"""The number of runs that are queried for their pending decisions at once."""
+"""The number of runs that are queried for their pending decisions concurrently."""
 
 ATTEMPTS = 5
-"""The number of times an update is sent to a run that does not know its pending decision yet."""
+"""How often an update is sent to a run in which the decision is not pending yet."""
 
 UNPROCESSED = "wasn't processed by worker"
 """The server's error for an update that no worker has received."""
 
 
 class NotDecided(Exception):
-    """A run refused a decision; the text says why."""
+    """A run rejected a decision; the text has the reason."""
 
 
 class PendingInRuns(NamedTuple):
-    """Pending decisions after the ids of their root runs; the errors of runs that can't be queried, by their ids."""
+    """Pending decisions with the ids of their root runs; the errors of runs that can't be queried, by id."""
 
     decisions: list[tuple[str, PendingDecision]]
     unanswered: dict[str, str]
@@ -43,10 +42,10 @@ class PendingInRuns(NamedTuple):
 async def pending_decisions(
     client: Client, run: str, run_id: str | None = None, *, query_timeout: timedelta | None = None
 ) -> list[PendingDecision]:
-    """The pending decisions of a run and its child runs, the oldest first; a run that has just ended has none.
+    """The pending decisions of a run and its child runs, oldest first; a run that has just ended has none.
 
-    ``run_id`` selects one of several runs with that id. ``query_timeout`` is that of each run; by default it is as long
-    as Temporal waits for a worker. Raises RPCError if one of the runs can't be queried.
+    ``run_id`` selects one of several runs with that id. ``query_timeout`` is the timeout per run; the default is
+    Temporal's. Raises RPCError if one of the runs can't be queried.
     """
     handle: RunHandle = client.get_workflow_handle(run, run_id=run_id)
     try:
@@ -69,8 +68,8 @@ async def all_pending_decisions(
 ) -> PendingInRuns:
     """The pending decisions of all runs of a task queue; with a ``namespace``, only of runs of its Queries.
 
-    If the server or a run has no search attributes, open runs are queried whatever their phase. A run that can't be
-    queried, such as one whose workflow tasks fail, does not hide the others.
+    If the server or a run has no search attributes, open runs are queried regardless of their phase. A run that can't
+    be queried, such as one whose workflow tasks fail, does not affect the others.
     """
     limit = asyncio.Semaphore(CONCURRENT_QUERIES)
     unanswered: dict[str, str] = {}
@@ -91,7 +90,7 @@ async def all_pending_decisions(
 
 async def _waiting_roots(client: Client, queue: str) -> list[WorkflowExecution]:
     """The open root runs that may have pending decisions: those whose phase is not Running, or is unknown."""
-    open_runs = f"TaskQueue = '{queue}' AND {ROOT_RUNS} AND ExecutionStatus = 'Running'"
+    open_runs = f"{of_queue(queue)} AND {ROOT_RUNS} AND ExecutionStatus = 'Running'"
     may_wait = f"{open_runs} AND ({PHASE.name} IS NULL OR {PHASE.name} != 'Running')"
     try:
         return [run async for run in client.list_workflows(may_wait)]
@@ -105,10 +104,25 @@ async def _is_of(run: WorkflowExecution, namespace: str | None) -> bool:
     return namespace is None or (await run.memo()).get("namespace") == namespace
 
 
+async def only_call(client: Client, run: RunHandle) -> str:
+    """The id of the only call of a run, or of its child runs, that waits for approval.
+
+    Raises NotDecided if none waits, or if several do.
+    """
+    pending = await pending_decisions(client, run.id, run.run_id)
+    calls = [decision for decision in pending if decision.kind != "question"]
+    if not calls:
+        raise NotDecided(f"nothing in {run.id} waits for approval")
+    if len(calls) > 1:
+        listed = ", ".join(f"{call.id} ({call.tool or call.kind})" for call in calls[:10])
+        raise NotDecided(f"specify which call is decided; waiting: {listed}")
+    return calls[0].id
+
+
 async def decide(client: Client, run: RunHandle, request: ApproveRequest) -> PersonDecision:
     """Decides a pending call of a run or of its child runs.
 
-    Raises NotDecided if the call is unknown, was decided already or timed out, or if the arguments are invalid.
+    Raises NotDecided if the call is unknown, already decided or timed out, or if the arguments are invalid.
     """
     pending = await pending_decisions(client, run.id, run.run_id)
     return await _send(client, run, "approve", request.call, request, pending)
@@ -117,7 +131,7 @@ async def decide(client: Client, run: RunHandle, request: ApproveRequest) -> Per
 async def reply(client: Client, run: RunHandle, request: ReplyRequest) -> PersonDecision:
     """Replies to an open question of a run or of its child runs: to the one with the id ``to``, or to the only one.
 
-    Raises NotDecided if it is unclear which question, if that has a reply or timed out, or if the reply is invalid.
+    Raises NotDecided if the question is ambiguous, already answered or timed out, or if the reply is invalid.
     """
     pending = await pending_decisions(client, run.id, run.run_id)
     questions = [decision for decision in pending if decision.kind == "question"]
@@ -141,8 +155,8 @@ async def _send(
 ) -> PersonDecision:
     """Sends an update to the run with the pending decision.
 
-    It is sent again if a worker that took over the run delivered it before an older result of an activity, so that the
-    decision was not pending yet, or if a server that was killed lost it.
+    It is sent again if the decision was not pending yet, because a worker that took over the run received the update
+    before an earlier activity result, or if a crashed server lost it.
     """
     for attempt in range(1, ATTEMPTS + 1):
         where = next((decision.run for decision in pending if decision.id == decision_id), run.id)
@@ -151,11 +165,12 @@ async def _send(
             decision: PersonDecision = await handle.execute_update(update, request, result_type=PersonDecision)
         except WorkflowUpdateFailedError as error:
             text = error.cause.message if isinstance(error.cause, ApplicationError) else str(error.cause)
-            again = _is_unknown(text) or UNPROCESSED in text
+            is_unknown = isinstance(error.cause, ApplicationError) and error.cause.type == UnknownDecision.__name__
+            again = is_unknown or UNPROCESSED in text
             if again:
                 pending = await pending_decisions(client, run.id, run.run_id)
             if attempt == ATTEMPTS or not again or decision_id not in {decision.id for decision in pending}:
-                raise NotDecided(_with_pending(text, decision_id, pending)) from None
+                raise NotDecided(_with_pending(decision_id, pending) if is_unknown else text) from None
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
@@ -165,13 +180,7 @@ async def _send(
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _is_unknown(text: str) -> bool:
-    return "does not wait for a decision" in text
-
-
-def _with_pending(text: str, decision_id: str, pending: Sequence[PendingDecision]) -> str:
-    """Why a decision was refused; for an unknown id, with the pending ones of the run and its child runs."""
-    if not _is_unknown(text):
-        return text
+def _with_pending(decision_id: str, pending: Sequence[PendingDecision]) -> str:
+    """The reason why a decision with an unknown id was rejected, with the pending ids of the run and its child runs."""
     known = ", ".join(decision.id for decision in pending[:10]) or "nothing"
     return f"'{decision_id}' does not wait for a decision; waiting: {known}"

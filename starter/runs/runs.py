@@ -18,9 +18,11 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from ...contracts.control_messages import TerminateRequest
 from ...contracts.errors import Failure, RunClosed
+from ...contracts.message import TokenUsage
 from ...contracts.settings import SettingsError
 from ...contracts.status import Status, format_time
 from ...resources.base import JsonObject
+from ...temporal.client import PROGRAM
 from ...temporal.client import task_queue as default_task_queue
 from ...temporal.executions import first_run_id
 from ...temporal.search_attributes import PHASE, live_workers
@@ -37,10 +39,10 @@ async def newest_runs(
     matches: Callable[[WorkflowExecution], Awaitable[bool]],
     limit: int | None = None,
 ) -> list[StartedRun]:
-    """At most ``count`` runs of a visibility query that match, the newest first.
+    """At most ``count`` matching runs of a visibility query, newest first.
 
-    Temporal lists open runs by their start and closed runs by their end, the newest first. Of each list it reads
-    ``limit`` runs, or until no later entry can be newer than the runs found so far. A run that continued as new is
+    Temporal lists open runs by start time and closed runs by close time, newest first. From both lists it reads
+    ``limit`` runs, or until no later entry can be newer than the matches so far. A run that continued as new is
     represented by its last execution.
     """
     newest: list[StartedRun] = []
@@ -62,7 +64,7 @@ async def newest_runs(
 
 
 async def _start_time(client: Client, run: WorkflowExecution) -> datetime:
-    """The start of the first execution; of this one if Temporal has deleted the first."""
+    """The start time of the first execution, or of this one if Temporal has deleted the first."""
     with contextlib.suppress(RPCError):
         first = await first_run_id(client.get_workflow_handle(run.id, run_id=run.run_id))
         return (await client.get_workflow_handle(run.id, run_id=first).describe()).start_time
@@ -70,28 +72,39 @@ async def _start_time(client: Client, run: WorkflowExecution) -> datetime:
 
 
 RunHandle = WorkflowHandle[object, object]
-"""Temporal's handle of the workflow of a run."""
+"""Temporal's handle for the workflow of a run."""
+
+
+class RunEndedError(Exception):
+    """The run has ended, so that it can't be controlled."""
+
+
+async def check_open(handle: RunHandle) -> None:
+    """Raises RunEndedError if the run has ended: Temporal accepts some requests to an ended run without effect."""
+    status = (await handle.describe()).status
+    if status is not None and status is not WorkflowExecutionStatus.RUNNING:
+        raise RunEndedError(f"{handle.id} has ended: {status.name.lower().replace('_', ' ')}")
 
 
 async def request_termination(handle: RunHandle, reason: str, *, now: bool) -> None:
-    """Asks a run to end after the current turn or, with ``now``, at once; its phase is then Completed."""
+    """Requests a run to end after the current turn or, with ``now``, at once; its phase is then Completed."""
     await handle.signal("terminate_team", TerminateRequest(reason=reason, now=now))
 
 
 SEARCH_LIMIT = 1_000
-"""The number of runs, of the open ones and of the others, among which the run of a Query is searched."""
+"""The number of open runs, and of closed runs, that are searched for the run of a Query."""
 
 
 class NoSuchRunError(Exception):
-    """There is no run of that name or id."""
+    """There is no run with that name or id."""
 
 
 async def find_run(client: Client, name: str, namespace: str) -> RunHandle:
-    """The run with that id, or else the newest run of the Query with that name.
+    """The run with that id, or otherwise the newest run of the Query with that name.
 
     Raises:
         NoSuchRunError: if there is none.
-        SettingsError: if a run's memo is encrypted and the key is missing, so that it might be the one.
+        SettingsError: if a run's memo is encrypted and the key is missing, so that it might be that run.
     """
     handle = client.get_workflow_handle(name)
     try:
@@ -120,7 +133,7 @@ async def _newest_of_query(client: Client, name: str, namespace: str) -> RunHand
         return (memo.get("query"), memo.get("namespace")) == (name, namespace)
 
     queries = "WorkflowType = 'query'"
-    # Most ids begin with the Query's name: with the start of the newest of them, the search of all others is short.
+    # Most ids begin with the Query's name: the start time of the newest of them limits the search of all others.
     with_name = f"{queries} AND WorkflowId STARTS_WITH '{_escape(name)}-'"
     runs = await newest_runs(client, with_name, 1, matches, SEARCH_LIMIT)
     since = f" AND StartTime > '{runs[0][0].isoformat()}'" if runs else ""
@@ -146,7 +159,7 @@ def _escape(text: str) -> str:
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A run that a client has started. ``name`` and ``namespace`` are those of its Query, if its memo has them."""
+    """A root run. ``name`` and ``namespace`` are those of its Query, if its memo has them."""
 
     id: str
     name: str | None
@@ -158,7 +171,7 @@ class ListedRun:
 
     @property
     def duration(self) -> timedelta:
-        """The time from its start to its end, or until now."""
+        """The time between its start and its end, or until now."""
         return (self.end or datetime.now(UTC)) - self.start
 
     @property
@@ -183,18 +196,24 @@ class ListedRun:
 
 
 ROOT_RUNS = "ParentWorkflowId IS NULL AND ExecutionStatus != 'ContinuedAsNew'"
-"""The filter for runs that clients have started: of those that continued as new, the last execution alone."""
+"""The filter for root runs, with only the last execution of those that continued as new."""
+
+
+def of_queue(queue: str) -> str:
+    """The filter for runs of a task queue, with those that programs with functions of their own execute."""
+    return f"(TaskQueue = '{queue}' OR TaskQueue STARTS_WITH '{queue}{PROGRAM}')"
+
 
 COLUMNS = "ID", "TYPE", "STATE", "DURATION", "AGE"
 
 
 async def recent_runs(client: Client, namespace: str | None, limit: int, queue: str | None = None) -> list[ListedRun]:
-    """The newest runs without child runs, at most ``limit``; with a ``namespace``, only those of its Queries."""
+    """The newest root runs, at most ``limit``; with a ``namespace``, only those of its Queries."""
 
     async def matches(run: WorkflowExecution) -> bool:
         return namespace in (None, (await _memo(run)).get("namespace"))
 
-    runs = await newest_runs(client, f"TaskQueue = '{queue or default_task_queue()}' AND {ROOT_RUNS}", limit, matches)
+    runs = await newest_runs(client, f"{of_queue(queue or default_task_queue())} AND {ROOT_RUNS}", limit, matches)
     return [await _describe(run, start) for start, run in runs]
 
 
@@ -223,9 +242,9 @@ QUERY_TIMEOUT = timedelta(seconds=5)
 
 
 async def status_of(handle: RunHandle) -> Status:
-    """The status of a run, as its workflow answers, for which a worker must run.
+    """The status of a run from a query to its workflow, which needs a running worker.
 
-    A run that was terminated or timed out in Temporal has the phase Failed, whatever its workflow answers.
+    A run that was terminated or timed out in Temporal has the phase Failed, regardless of the query's result.
     """
     status: Status = await handle.query("status", result_type=Status)
     closed = (await handle.describe()).status
@@ -237,7 +256,7 @@ async def status_of(handle: RunHandle) -> Status:
 async def live_status(client: Client, handle: RunHandle) -> Status:
     """The status of a run; while it is open, with the messages and the usage of its child runs so far.
 
-    Child runs are queried one by one, since they report to their parent only at their end.
+    Child runs are queried one by one, as they report to their parent only at their end.
     """
     status = await status_of(handle)
     if not status.is_open:
@@ -246,7 +265,7 @@ async def live_status(client: Client, handle: RunHandle) -> Status:
 
 
 async def _with_responses(client: Client, status: Status, own: str) -> Status:
-    """The status of the query ``own``, with the answers so far of the targets that run in child runs."""
+    """The status of the query ``own``, with the answers so far of targets in child runs."""
     for index, response in enumerate(status.responses):
         run = response.run if response.status == "Running" and response.run != own else None
         if run and (below := await _status_below(client, run)):
@@ -255,7 +274,7 @@ async def _with_responses(client: Client, status: Status, own: str) -> Status:
 
 
 async def _with_runs(client: Client, status: Status) -> Status:
-    """The status of a run, with the progress of its child runs, such as those of members that are teams."""
+    """The status of a run, with the progress of its child runs, such as those of nested teams."""
     for run in status.runs or ():
         if below := await _status_below(client, run):
             status = status.with_child_progress(below)
@@ -272,11 +291,12 @@ async def _status_below(client: Client, run: str) -> Status | None:
 
 
 async def closed_status(handle: RunHandle) -> Status:
-    """The status of a closed run that has no result, as Temporal describes it."""
+    """The status of a closed run without a result, from Temporal's description."""
     description = await handle.describe()
     status = Status(
         phase="Canceled",
         stop_reason="canceled",
+        token_usage=TokenUsage(),
         start_time=format_time(description.start_time),
         completion_time=format_time(description.close_time or description.start_time),
     )
@@ -289,8 +309,19 @@ def _closed_in_temporal(closed: WorkflowExecutionStatus) -> Failure:
     return RunClosed(f"the run was closed in Temporal: {closed.name.lower().replace('_', ' ')}").as_failure()
 
 
+async def open_task_queue(client: Client, run_id: str) -> str | None:
+    """The task queue of the open run with that id; None if there is none."""
+    try:
+        described = await client.get_workflow_handle(run_id).describe()
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        return None
+    return described.task_queue if described.status is WorkflowExecutionStatus.RUNNING else None
+
+
 async def wait_until_closed(handle: RunHandle) -> None:
-    """Waits for the end of a run, whatever its result; reconnects to Temporal as long as necessary."""
+    """Waits for the end of a run, regardless of its result; reconnects to Temporal as long as necessary."""
     while True:
         try:
             await handle.result()
@@ -308,8 +339,14 @@ async def final_status(handle: RunHandle) -> Status:
     return await status_of(handle)
 
 
+async def oldest_open_start(client: Client) -> datetime | None:
+    """The earliest start time of an open execution; None if there is none. Raises RPCError."""
+    times = [run.start_time async for run in client.list_workflows("ExecutionStatus = 'Running'")]
+    return min(times, default=None)
+
+
 async def has_open_runs(client: Client) -> bool:
-    """Whether any run is open; true if Temporal can't answer."""
+    """Whether any run is open; True if Temporal is unreachable."""
     try:
         return (await client.count_workflows("ExecutionStatus = 'Running'")).count > 0
     except RPCError:
@@ -317,7 +354,7 @@ async def has_open_runs(client: Client) -> bool:
 
 
 async def open_runs(client: Client, limit: int = 3) -> list[str]:
-    """The ids of the newest open runs that clients have started, at most ``limit``."""
+    """The ids of the newest open root runs, at most ``limit``."""
     query = "ExecutionStatus = 'Running' AND ParentWorkflowId IS NULL"
     return [run.id async for run in client.list_workflows(query, limit=limit)]
 

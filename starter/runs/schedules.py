@@ -1,4 +1,4 @@
-"""Applies, finds, lists and triggers the Schedules that were made from manifests."""
+"""Applies, finds, lists and triggers the Schedules that were created from manifests."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ from ..text import format_age
 from .start import query_start
 
 MAX_INPUT_BYTES = 1_000_000
-"""Bytes of the manifests that a schedule can keep: they stand in the schedule itself, and Temporal takes twice that."""
+"""Bytes of the manifests in a schedule: they are stored in the schedule itself, and Temporal's limit is 2 MB."""
 
 OVERLAP: dict[OverlapPolicy, ScheduleOverlapPolicy.ValueType] = {
     "Skip": ScheduleOverlapPolicy.SCHEDULE_OVERLAP_POLICY_SKIP,
@@ -61,14 +61,14 @@ class ScheduleError(Exception):
 
 
 def schedule_id(namespace: str, name: str) -> str:
-    """The id of a Schedule in Temporal, with which the ids of its runs begin. No name has an underscore."""
+    """The id of a Schedule in Temporal, which is the prefix of its runs' ids. Names don't contain underscores."""
     return name if namespace == "default" else f"{namespace}_{name}"
 
 
 async def schedule_request(
     client: Client, schedule: Schedule, query: Query, catalog: Catalog, task_queue: str
 ) -> TemporalSchedule:
-    """What Temporal is to keep of a schedule. Raises ScheduleError."""
+    """The schedule as Temporal stores it. Raises ScheduleError."""
     spec = schedule.spec
     return TemporalSchedule(
         spec=ScheduleSpec(
@@ -89,7 +89,7 @@ async def schedule_request(
 async def _action(
     client: Client, schedule: Schedule, query: Query, catalog: Catalog, task_queue: str
 ) -> ScheduleAction:
-    """Starts the workflow ``query`` with the same input as ``start_query``."""
+    """The action that starts the workflow ``query`` with the same input as ``start_query``."""
     converter = dataclasses.replace(client.data_converter, external_storage=None)
     start = query_start(query, catalog)
     version = schedule_version(schedule, catalog, task_queue)
@@ -111,9 +111,9 @@ async def _action(
 
 
 def schedule_version(schedule: Schedule, catalog: Catalog, task_queue: str) -> str:
-    """A digest of all that a schedule is made from, without what people change while it runs.
+    """A digest of everything that a schedule is created from, without the fields that people change in Temporal.
 
-    Schedules are compared by it: Temporal rewrites cron expressions, and encryption never gives the same bytes twice.
+    Schedules are compared by it, because Temporal rewrites cron expressions, and encryption is not deterministic.
     """
     spec = schedule.spec.model_dump(mode="json", exclude={"paused", "note"})
     made_from = json.dumps([spec, catalog.sha, task_queue], sort_keys=True)
@@ -121,7 +121,7 @@ def schedule_version(schedule: Schedule, catalog: Catalog, task_queue: str) -> s
 
 
 async def schedule_memo(client: Client, schedule: Schedule) -> Memo:
-    """The memo by which a schedule is known as one of Baton's."""
+    """The memo that identifies a schedule as one of Baton's."""
     memo = {"kind": schedule.kind, "name": schedule.name, "namespace": schedule.namespace}
     payloads: list[Payload] = await client.data_converter.encode([*memo.values()])
     return Memo(fields=dict(zip(memo, payloads, strict=True)))
@@ -136,14 +136,14 @@ def _duration(span: timedelta) -> Duration:
 COLUMNS = "NAME", "NAMESPACE", "SCHEDULE", "TIME ZONE", "STATE", "LAST RUN", "NEXT RUN", "NOTE"
 
 TRIGGER_TIMEOUT = 10.0
-"""Seconds to wait until a schedule that was triggered has started its run, or has passed over it."""
+"""Seconds to wait until a triggered schedule has started or skipped its run."""
 
 POLL_INTERVAL = 0.1
 
 
 @dataclass(frozen=True)
 class ListedSchedule:
-    """A schedule as Temporal has it."""
+    """A schedule in Temporal."""
 
     name: str
     namespace: str
@@ -153,7 +153,7 @@ class ListedSchedule:
 
     @property
     def last(self) -> tuple[str, datetime] | None:
-        """The id of its latest run, and when that began."""
+        """The id and the start time of its latest run."""
         for action in reversed(self.description.info.recent_actions):
             if run := _run_id(action):
                 return run, action.started_at
@@ -204,12 +204,12 @@ class ListedSchedule:
 
 
 def schedule_handle(client: Client, namespace: str, name: str) -> ScheduleHandle:
-    """The handle of a schedule, whether or not there is one."""
+    """The handle of a schedule, which may not exist."""
     return client.get_schedule_handle(schedule_id(namespace, name))
 
 
 async def describe_schedule(client: Client, namespace: str, name: str) -> ScheduleDescription:
-    """The schedule as it is now. Raises ScheduleError."""
+    """The current description of the schedule. Raises ScheduleError."""
     handle = schedule_handle(client, namespace, name)
     try:
         description = await handle.describe()
@@ -224,7 +224,7 @@ async def describe_schedule(client: Client, namespace: str, name: str) -> Schedu
 
 
 async def list_schedules(client: Client, namespace: str | None = None) -> list[ListedSchedule]:
-    """The schedules that were made from manifests, by namespace and name; with a ``namespace``, those in it alone."""
+    """The schedules created from manifests, sorted by namespace and name; with a ``namespace``, only those in it."""
     names: list[tuple[str, str]] = []
     async for entry in await client.list_schedules():
         memo = await entry.memo()
@@ -238,14 +238,14 @@ async def list_schedules(client: Client, namespace: str | None = None) -> list[L
 
 
 async def find_schedule(client: Client, namespace: str, name: str) -> ListedSchedule:
-    """The schedule of that name. Raises ScheduleError."""
+    """The schedule with that name. Raises ScheduleError."""
     described = await describe_schedule(client, namespace, name)
     memo = await memo_of_runs(described)
     return ListedSchedule(name, namespace, str(memo.get("cron", "")), str(memo.get("query", "")), described)
 
 
 async def memo_of_runs(described: ScheduleDescription) -> Mapping[str, object]:
-    """The memo that a schedule's runs get."""
+    """The memo of a schedule's runs."""
     fields = described.raw_description.schedule.action.start_workflow.memo.fields
     values = await described.data_converter.decode([*fields.values()]) if fields else []
     return dict(zip(fields, values, strict=True))
@@ -278,7 +278,7 @@ def _run_id(result: ScheduleActionResult) -> str | None:
 
 
 async def has_active_schedules(client: Client) -> bool:
-    """Whether any schedule is not paused; false if Temporal can't answer."""
+    """Whether any schedule is not paused; False if Temporal is unreachable."""
     try:
         async for _ in await client.list_schedules("TemporalSchedulePaused = false", page_size=1):
             return True
@@ -287,19 +287,26 @@ async def has_active_schedules(client: Client) -> bool:
     return False
 
 
+async def has_schedules(client: Client) -> bool:
+    """Whether there is any schedule, paused or not. Raises RPCError."""
+    async for _ in await client.list_schedules(page_size=1):
+        return True
+    return False
+
+
 Applied = Literal["created", "configured", "unchanged"]
-"""The result of applying a manifest, in the words of ``kubectl apply``."""
+"""The result of applying a manifest, as reported by ``kubectl apply``."""
 
 ATTEMPTS = 5
-"""The number of attempts to update a schedule that others change at the same time."""
+"""The number of attempts to update a schedule in case of concurrent changes."""
 
 
 async def apply_schedule(
     client: Client, schedule: Schedule, query: Query, catalog: Catalog, task_queue: str | None = None
 ) -> Applied:
-    """Creates the schedule, or updates it in place: its runs, its last times and a pause by a person stay.
+    """Creates the schedule, or updates it in place: its runs, its recent actions and a person's pause remain.
 
-    Raises ScheduleError, and RPCError if Temporal refuses it.
+    Raises ScheduleError, and RPCError if Temporal rejects it.
     """
     queue = task_queue or default_task_queue()
     version = schedule_version(schedule, catalog, queue)
@@ -319,7 +326,7 @@ async def apply_schedule(
 
 
 async def _create(client: Client, schedule: Schedule, desired: TemporalSchedule) -> bool:
-    """Creates the schedule; false if it exists."""
+    """Creates the schedule; returns False if it exists."""
     request = CreateScheduleRequest(
         namespace=client.namespace,
         schedule_id=schedule_id(schedule.namespace, schedule.name),
@@ -341,7 +348,7 @@ async def _create(client: Client, schedule: Schedule, desired: TemporalSchedule)
 
 
 async def _update(client: Client, schedule: Schedule, desired: TemporalSchedule, current: ScheduleDescription) -> None:
-    """Updates the schedule; Temporal ignores the request if somebody else has changed it since ``current``."""
+    """Updates the schedule; Temporal ignores the request if it has changed since ``current``."""
     request = UpdateScheduleRequest(
         namespace=client.namespace,
         schedule_id=schedule_id(schedule.namespace, schedule.name),
@@ -354,9 +361,9 @@ async def _update(client: Client, schedule: Schedule, desired: TemporalSchedule,
 
 
 def _state(schedule: Schedule, current: ScheduleState) -> ScheduleState:
-    """The desired pause and note: the current ones, unless the manifest has others.
+    """The desired pause and note: the current ones, unless the manifest sets them.
 
-    The note of a person's pause stays as long as that pause.
+    The note of a person's pause remains as long as that pause.
     """
     spec = schedule.spec
     state = ScheduleState()

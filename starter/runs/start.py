@@ -22,18 +22,24 @@ from .runs import RunHandle
 
 
 async def run_manifest(client: Client, handle: RunHandle, status: Status) -> JsonObject:
-    """The manifest with which a run was started, with this status; without a spec if the run's input has none."""
+    """The manifest with which a run was started, with this status and the run's id as its ``metadata.uid``.
+
+    It has no spec if the run's input has none.
+    """
     run_id = handle.run_id or (await handle.describe()).run_id
     (_, started), *_ = await execution_chain(client, handle.id, run_id)
     values = await client.data_converter.decode(started.input.payloads, [dict[str, JsonValue]])
-    return {**_manifest(values[0], started.workflow_type.name), "status": to_json(status)}
+    manifest = _manifest(values[0], started.workflow_type.name)
+    metadata = manifest["metadata"] if isinstance(manifest["metadata"], dict) else {}
+    return {**manifest, "metadata": {**metadata, "uid": handle.id}, "status": to_json(status)}
 
 
 def in_ark_dialect(manifest: JsonObject) -> JsonObject:
     """A manifest of ``run_manifest`` with its status in ARK's dialect."""
     kind, (name, _) = str(manifest["kind"]).lower(), _name(manifest)
     target = None if kind == "query" else ArkTarget(type=kind, name=str(name))
-    return {**manifest, "status": to_json(ark_status(Status.model_validate(manifest["status"]), target))}
+    status = ark_status(Status.model_validate(manifest["status"]), target)
+    return {**manifest, "status": status.model_dump(mode="json")}
 
 
 def to_json(value: JsonModel) -> JsonObject:
@@ -78,17 +84,17 @@ class QueryStart:
 
 
 def query_start(query: Query, catalog: Catalog, session: JsonObject | None = None) -> QueryStart:
-    """How to start a run of a query, with the manifests that it needs and the initial values of its ``session``."""
+    """The start of a query's run, with the manifests that it needs and the initial values of its ``session``."""
     resources = tuple(map(to_json, catalog.manifests))
     query_input = QueryInput(name=query.name, namespace=query.namespace, resources=resources)
-    if session:  # a field that is not set takes no space in the history
+    if session:  # an unset field takes no space in the history
         query_input = QueryInput(name=query.name, namespace=query.namespace, resources=resources, session=session)
     memo: JsonObject = {"query": query.name, "namespace": query.namespace}
     return QueryStart(query_input, memo, truncate(" ".join(query.spec.input.split()), MAX_SUMMARY_BYTES))
 
 
 def named_start(query: QueryName) -> QueryStart:
-    """How to start a run of a Query whose manifest the workers have."""
+    """The start of a run of a Query whose manifest the workers have."""
     memo: JsonObject = {"query": query.name, "namespace": query.namespace}
     return QueryStart(QueryInput(name=query.name, namespace=query.namespace), memo, f"query/{query.name}")
 
@@ -101,23 +107,27 @@ async def start_query(
     *,
     task_queue: str | None = None,
     session: JsonObject | None = None,
+    joins: bool = True,
 ) -> RunHandle:
     """Starts a run of a query, with the manifests that it needs and the initial values of its ``session``.
 
-    The id of the run is ``NAME-xxxxxx``, or ``run_id``: if a run with that id is open, its handle is returned.
+    The id of the run is ``NAME-xxxxxx``, or ``run_id``: if a run with that id is open, its handle is returned, unless
+    the run ``joins`` none.
     """
-    return await start_run(client, query_start(query, catalog, session), run_id, task_queue=task_queue)
+    start = query_start(query, catalog, session)
+    return await start_run(client, start, run_id, task_queue=task_queue, joins=joins)
 
 
 async def start_run(
-    client: Client, start: QueryStart, run_id: str | None = None, *, task_queue: str | None = None
+    client: Client, start: QueryStart, run_id: str | None = None, *, task_queue: str | None = None, joins: bool = True
 ) -> RunHandle:
-    """Starts a run as ``start`` says; with a ``run_id``, an open run of that id is joined."""
+    """Starts a run as ``start`` says; with a ``run_id`` it ``joins`` an open run of that id."""
+    policy = WorkflowIDConflictPolicy.USE_EXISTING if run_id and joins else WorkflowIDConflictPolicy.FAIL
     return await client.start_workflow(
         "query",
         start.input,
-        id=run_id or f"{start.input.name}-{_random_suffix()}",
-        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING if run_id else WorkflowIDConflictPolicy.FAIL,
+        id=run_id or new_run_id(start.input.name),
+        id_conflict_policy=policy,
         task_queue=task_queue or default_task_queue(),
         task_timeout=WORKFLOW_TASK_TIMEOUT,
         memo=start.memo,
@@ -125,5 +135,6 @@ async def start_run(
     )
 
 
-def _random_suffix() -> str:
-    return "".join(random.choices(string.ascii_lowercase + string.digits, k=6))
+def new_run_id(query: str | None) -> str:
+    """An id for a run of the Query of that name."""
+    return f"{query}-{''.join(random.choices(string.ascii_lowercase + string.digits, k=6))}"

@@ -20,7 +20,7 @@ Change = Callable[[Sequence[Payload]], Awaitable[list[Payload]]]
 def codec_app(codec: Codec, origins: Collection[str]) -> Starlette:
     """Temporal's remote codec protocol: ``POST /encode`` and ``POST /decode`` take and return Payloads as JSON.
 
-    Browser pages of other ``origins`` are refused; other clients send no origin, and are served.
+    Browser pages of other ``origins`` are rejected; other clients send no origin, and are served.
     """
     cors = Middleware(
         CORSMiddleware,
@@ -28,7 +28,7 @@ def codec_app(codec: Codec, origins: Collection[str]) -> Starlette:
         allow_methods=["POST"],
         allow_headers=["*"],
         allow_credentials=True,
-        allow_private_network=True,  # a UI elsewhere may ask a server on the viewer's own machine
+        allow_private_network=True,  # a remote UI may call a server on the viewer's own machine
     )
 
     def route(path: str, change: Change) -> Route:
@@ -44,8 +44,8 @@ def codec_app(codec: Codec, origins: Collection[str]) -> Starlette:
 
 async def _answer(request: Request, change: Change) -> Response:
     try:
-        given = json_format.Parse(await request.body(), Payloads())
-        changed = Payloads(payloads=await change(given.payloads))
+        payloads = json_format.Parse(await request.body(), Payloads())
+        changed = Payloads(payloads=await change(payloads.payloads))
     except json_format.ParseError:
         return _refused('the body is not JSON of the form {"payloads": [...]}', 400)
     except SettingsError as error:

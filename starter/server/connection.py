@@ -1,4 +1,4 @@
-"""Finds the Temporal server to use: the one that the environment names, or this machine's own, started on demand."""
+"""Finds the Temporal server to use: the configured one, or this machine's local server, started on demand."""
 
 import asyncio
 import os
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from ...journal.database import Database
 
 LINGER = 30.0
-"""Seconds that a server and worker stay after the last client has gone and the last run is over."""
+"""Seconds that a local server and worker keep running after the last client and the last run have ended."""
 
 START_TIMEOUT = 60.0
-"""Seconds to wait for a server and worker to come up."""
+"""Seconds to wait for a server and worker to start."""
 
 
 @dataclass(frozen=True)
 class ServerLocation:
-    """Where a Temporal server is; ``state_dir`` is set for this machine's own. Without an address, the settings say."""
+    """The location of a Temporal server; ``state_dir`` is set for the local one. No address: the configured one."""
 
     address: str | None
     ui: str | None = None
@@ -48,7 +48,7 @@ class ServerLocation:
 
 
 def _storage_drivers(state_dir: StateDir | None) -> Sequence[StorageDriver]:
-    """The drivers for the external storage that the environment names, and for this machine's journal."""
+    """The drivers for the configured external storage, and for this machine's journal."""
     journal = os.environ.get("BATON_JOURNAL_URL") or (state_dir and f"sqlite:///{state_dir.file('journal.db')}")
     if not (journal or os.environ.get(EXTERNAL_STORAGE_URL)):
         return ()
@@ -58,13 +58,13 @@ def _storage_drivers(state_dir: StateDir | None) -> Sequence[StorageDriver]:
 
 
 def _open_journal(url: str) -> "AbstractAsyncContextManager[Database]":
-    from ...journal.database import Database  # noqa: PLC0415  # takes 0.25 s, and long values are rare
+    from ...journal.database import Database  # noqa: PLC0415  # takes 0.25 s, and large values are rare
 
     return Database.open(url)
 
 
 def uses_remote_server() -> bool:
-    """Whether the environment names another Temporal server than this machine's own, which is used otherwise."""
+    """Whether another Temporal server than this machine's local one is configured."""
     host, _, port = connect_config().get("target_host", "").rpartition(":")
     if not port or host not in ("localhost", "127.0.0.1"):
         return bool(port)
@@ -75,10 +75,10 @@ def uses_remote_server() -> bool:
 
 @contextmanager
 def use_server(report: Callable[[str], None], *, start: bool, own_settings: bool = True) -> Iterator[ServerLocation]:
-    """The server to use. This machine's own server and worker are kept running while the block runs.
+    """A context manager that yields the server to use. The local server and worker keep running meanwhile.
 
-    With ``start`` they are started if they don't run and, with ``own_settings``, restarted if they run with other
-    settings than this process has; ``report`` is given warnings. Raises UnreachableError if there is no server to use.
+    With ``start`` they are started if necessary and, with ``own_settings``, restarted if their settings differ from
+    those of this process; ``report`` receives warnings. Raises UnreachableError if there is no server.
     """
     if uses_remote_server():
         yield ServerLocation(None)
@@ -100,7 +100,7 @@ def use_server(report: Callable[[str], None], *, start: bool, own_settings: bool
 
 
 def _stop_outdated(state_dir: StateDir, report: Callable[[str], None]) -> None:
-    """Stops a server and worker that were started with other settings than ours, if nobody needs them."""
+    """Stops a server and worker whose settings differ from those of this process, if they are unused."""
     dev = state_dir.read_dev_server()
     differing = dev.differing(os.environ) if dev else []
     if dev is None or not differing:
@@ -114,7 +114,7 @@ def _stop_outdated(state_dir: StateDir, report: Callable[[str], None]) -> None:
 
 
 def stop_idle(state_dir: StateDir) -> bool:
-    """Stops a server and worker that a client has started and nobody needs; whether they have ended."""
+    """Stops an unused server and worker that a client has started; returns whether they were stopped."""
     dev = state_dir.read_dev_server()
     if dev is None or _user_of(dev, state_dir):
         return False
@@ -129,7 +129,7 @@ def _stop(dev: DevServer, state_dir: StateDir) -> None:
 
 
 def _user_of(dev: DevServer, state_dir: StateDir) -> str:
-    """What a running worker is needed for, as the end of a sentence; empty if nobody needs it."""
+    """The reason why a running worker is needed, as the end of a sentence; empty if it is unused."""
     if not dev.lingering:
         return "it was started by 'baton dev': stop that to use the new value"
     try:
@@ -146,7 +146,7 @@ async def _open_runs(dev: DevServer) -> list[str]:
 
 
 def _find_or_start(state_dir: StateDir) -> DevServer:
-    """The server and worker that run here, started if none do; raises UnreachableError if they don't come up."""
+    """The local server and worker, started if necessary; raises UnreachableError if they don't start."""
     deadline = time.monotonic() + START_TIMEOUT
     child: subprocess.Popen[bytes] | None = None
     while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Runs ``baton dev``, the embedded server and a worker in one process, and ``baton worker``, a worker alone."""
+"""Runs ``baton dev``, the embedded server and a worker in one process, and ``baton worker``, only a worker."""
 
 import asyncio
 import contextlib
@@ -9,34 +9,40 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import IO
 
 from temporalio.client import Client
+from temporalio.service import RPCError
 
 from ... import worker
 from ...activities.runtime.settings import Settings
 from ...activities.runtime.worker_process import leave_out_loaded_objects
+from ...contracts.settings import on_signal
 from ...observability.log import log_to_stderr
 from ...observability.metrics_export import MetricsText, exporting_metrics
 from ...resources.loader import Loaded
 from ...temporal.encryption import Codec, Keys
 from ..errors import UnreachableError
-from ..runs.runs import has_open_runs
-from ..runs.schedules import has_active_schedules
+from ..runs.runs import has_open_runs, oldest_open_start
+from ..runs.schedules import has_active_schedules, has_schedules
 from ..scripted_model import serve_in_thread
 from .codec_server import codec_app
 from .connection import use_server, uses_remote_server
-from .embedded import PORTS, EmbeddedServer, ServerError, choose_ports, taken_of
+from .embedded import PORTS, RETENTION, EmbeddedServer, ServerError, choose_ports, taken_of
 from .state_dir import LOGS, DevServer, StateDir, fingerprints
+
+CLEANING_INTERVAL = 3_600.0
+"""Seconds between two removals of old records in the state folder."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class DevOptions:
-    """What the worker knows, the ports that were asked for, and when to end.
+    """The worker's manifests, the requested ports, and when to end.
 
     Without ``linger``, the server and the worker run until they are stopped.
     """
@@ -48,19 +54,19 @@ class DevOptions:
 
 
 Announce = Callable[[DevServer, list[int]], None]
-"""Is told where the server is, and which of its usual ports are taken, so that it has others."""
+"""Receives the location of the server, and the default ports that are in use."""
 
 
 async def run_dev_server(state_dir: StateDir, options: DevOptions, announce: Announce) -> bool:
-    """Runs a server and a worker until SIGINT or SIGTERM, or until nobody has needed them for ``linger`` seconds.
+    """Runs a server and a worker until SIGINT or SIGTERM, or until they are unused for ``linger`` seconds.
 
-    False if they run already in this folder. Raises ServerError if the server doesn't start, UsageError if a port that
-    was asked for is taken, and SettingsError.
+    Returns False if they are already running in this folder. Raises ServerError if the server doesn't start, UsageError
+    if a requested port is in use, and SettingsError.
     """
     keys = Keys.from_environment(os.environ)
     served = bool(Settings.of(os.environ).http_addresses)
     async with exporting_metrics(served, os.environ) as metrics, contextlib.AsyncExitStack() as stack:
-        lock = stack.enter_context(state_dir.lock("dev", timeout=1))  # the server holds it, too
+        lock = stack.enter_context(state_dir.lock("dev", timeout=1))  # the server inherits it
         if lock is None:
             return False
         make_server = partial(_make_server, state_dir, lock, keys, stack)
@@ -69,7 +75,7 @@ async def run_dev_server(state_dir: StateDir, options: DevOptions, announce: Ann
         server = make_server(choose_ports(options.port, options.ui_port, preferred))
         try:
             client = await server.start()
-        except ServerError:  # another process may have taken a port meanwhile
+        except ServerError:  # another process may have bound a port meanwhile
             server = make_server(choose_ports(options.port, options.ui_port, []))
             client = await server.start()
         await _serve(state_dir, server, client, options, lambda dev: announce(dev, taken), metrics)
@@ -95,11 +101,11 @@ async def _serve(
     announce: Callable[[DevServer], None],
     metrics: MetricsText | None,
 ) -> None:
-    """Runs a worker for the server, and announces both to clients, until they are stopped or not needed."""
+    """Runs a worker for the server, and publishes both to clients, until they are stopped or unused."""
     stopped = asyncio.Event()
     linger = options.linger
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        on_signal(number, stopped.set)
     environment = {**os.environ, "BATON_HOME": str(state_dir.folder)}
     async with worker.run_worker(client, options.own, environment, metrics=metrics) as secrets:
         log_to_stderr(secrets.redact, Settings.of(environment).log_format)
@@ -109,23 +115,39 @@ async def _serve(
         announce(dev)
         with state_dir.lock("up"), contextlib.ExitStack() as locks:
             needed_at = time.time()
+            cleaned_at = 0.0
             while not await _wait_second(stopped):
                 if not server.is_alive:
                     _log.warning("the Temporal server exited unexpectedly and is being restarted")
                     await server.start()
+                if time.time() - cleaned_at >= CLEANING_INTERVAL:
+                    cleaned_at = time.time()
+                    await remove_old_sources(state_dir, client)
                 for log in LOGS:
                     await asyncio.to_thread(state_dir.rotate_log, log)
                 needed_at = max(needed_at, state_dir.last_shared("clients"))
                 if linger is None or await _is_needed(state_dir, client):
                     needed_at = time.time()
                 elif time.time() - needed_at >= linger and locks.enter_context(state_dir.lock("clients", timeout=0)):
-                    break  # a client that comes now waits for the lock, then starts a new server
+                    break  # a new client waits for the lock, then starts another server
+
+
+async def remove_old_sources(state_dir: StateDir, client: Client) -> None:
+    """Removes the records of catalogs that no run of this machine's server can need any more.
+
+    A worker renews the record of a run that it executes. What was not used for as long as Temporal keeps closed runs,
+    before the oldest open run has begun, belongs to none that is open or can be reset.
+    """
+    with contextlib.suppress(RPCError):
+        oldest = await oldest_open_start(client) or datetime.now(UTC)
+        unused = not await has_schedules(client)
+        await asyncio.to_thread(state_dir.remove_sources, oldest - RETENTION, scheduled=unused)
 
 
 async def _is_needed(state_dir: StateDir, client: Client) -> bool:
     """Whether a command is attached, a run is open, or a schedule will start one.
 
-    In a thread, as the worker's loop must not wait for a lock.
+    The lock is checked in a thread, as the worker's event loop must not block.
     """
     if await asyncio.to_thread(state_dir.is_held, "clients") or await has_open_runs(client):
         return True
@@ -133,7 +155,7 @@ async def _is_needed(state_dir: StateDir, client: Client) -> bool:
 
 
 async def _wait_second(stopped: asyncio.Event) -> bool:
-    """Waits for a second, or until the event is set; whether it is set."""
+    """Waits for a second, or until the event is set; returns whether it is set."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(stopped.wait(), 1)
     return stopped.is_set()
@@ -142,7 +164,7 @@ async def _wait_second(stopped: asyncio.Event) -> bool:
 def run_worker_process(paths: Sequence[Path], *, recursive: bool) -> int:
     """Runs a worker with these manifests until SIGINT or SIGTERM, and returns the exit code of ``worker.main``.
 
-    If the settings name no server and none runs here, the worker uses the one at localhost:7233.
+    If no server is configured and none is running here, the worker uses the one at localhost:7233.
     """
     importable_from_here()
     with contextlib.ExitStack() as stack:
@@ -154,6 +176,6 @@ def run_worker_process(paths: Sequence[Path], *, recursive: bool) -> int:
 
 
 def importable_from_here() -> None:
-    """Lets BATON_FUNCTIONS name modules in the working directory, as ``python -m`` does."""
+    """Makes modules in the working directory importable for BATON_FUNCTIONS, as ``python -m`` does."""
     if not sys.flags.safe_path and "" not in sys.path:
         sys.path.append("")

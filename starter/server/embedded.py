@@ -1,4 +1,4 @@
-"""Runs the embedded Temporal server: the official binary, tuned for one machine, with a database file."""
+"""Runs the embedded Temporal server: the official binary with a database file, tuned for a single machine."""
 
 import asyncio
 import contextlib
@@ -32,22 +32,22 @@ TUNING = (
     ("history.timerProcessorMaxPollRPS", "1000"),  # otherwise timers are up to 20 s late under a hundred teams
     ("history.timerProcessorMaxTimeShift", '"1ms"'),  # otherwise every timer is rounded up to a second
     ("history.workflowIdReuseMinimalInterval", '"0s"'),
-    ("matching.enableFairness", "true"),  # otherwise a team with many members makes all others wait
+    ("matching.enableFairness", "true"),  # otherwise a team with many members delays all others
     ("matching.numTaskqueueReadPartitions", "1"),  # otherwise fairness holds only within each partition
     ("matching.numTaskqueueWritePartitions", "1"),
-    ("frontend.httpAllowedHosts", '["closed.invalid"]'),  # a page in a browser could start runs by the HTTP API
+    ("frontend.httpAllowedHosts", '["closed.invalid"]'),  # otherwise a web page could start runs by the HTTP API
 )
 
-# The server ends when its standard input closes: that happens when its parent process ends, even if it is killed.
+# The server ends when its standard input closes, which happens when its parent process ends, even if it is killed.
 _LEASH = """umask 077; trap "" INT; exec 3<&0
 "$@" </dev/null 3<&- & server=$!; (read -r _ <&3; kill $server) & wait $server"""
 
 
 ATTEMPTS = 3
-"""How often the server is started again if it ends at once."""
+"""How often the server is started if it exits at once."""
 
 READY_TEXT = b"Server:"
-"""What the server writes once it listens. An answer at its port is no proof: it may come from another server."""
+"""The server's output once it listens. A connection to its port is not sufficient: it may be another server's."""
 
 
 class ServerError(Exception):
@@ -56,7 +56,7 @@ class ServerError(Exception):
 
 @dataclass
 class EmbeddedServer:
-    """A Temporal server in its own process. It inherits ``lock``, so that nobody opens its database before it ends.
+    """A Temporal server in its own process. It inherits ``lock``, so that no other process opens its database.
 
     ``codec`` is the address of the codec server for its UI, if any.
     """
@@ -86,13 +86,13 @@ class EmbeddedServer:
 
     @property
     def is_alive(self) -> bool:
-        """Whether its process runs."""
+        """Whether its process is running."""
         return self._process is not None and self._process.returncode is None
 
     async def start(self) -> Client:
         """Starts it and waits until it is ready; raises ServerError if it isn't within 30 seconds.
 
-        If it ends at once, it is started again: another process may have taken a port that it chose.
+        If it exits at once, it is started again: another process may have bound one of its ports.
         """
         for _ in range(ATTEMPTS):
             if client := await self._start_once():
@@ -117,7 +117,7 @@ class EmbeddedServer:
                 with contextlib.suppress(RuntimeError):
                     client = await connect(self.address)
                     await _set_retention(client)
-                    await register(client)  # for a database made by an older version
+                    await register(client)  # for a database created by an older release
                     return client
             if not self.is_alive:
                 break
@@ -141,12 +141,12 @@ class EmbeddedServer:
         codec = ("--ui-codec-endpoint", self.codec) if self.codec else ()
         quiet = ("--ui-disable-news-fetch", "--log-level", "warn", "--log-format", "json")
         types = [*(f"{key.name}=Keyword" for key in ALL), f"{COST.name}=Double"]
-        known = (part for each in types for part in ("--search-attribute", each))
+        known = (part for attribute_type in types for part in ("--search-attribute", attribute_type))
         return [binary, "server", "start-dev", *database, *pragmas, *ports, *codec, *quiet, *tuning, *known]
 
 
 async def _set_retention(client: Client) -> None:
-    """Keeps closed runs for 30 days; the default of a development server is one day."""
+    """Sets the retention to 30 days; the default of a development server is one day."""
     days = Duration()
     days.FromTimedelta(RETENTION)
     config = NamespaceConfig(workflow_execution_retention_ttl=days)
@@ -155,7 +155,7 @@ async def _set_retention(client: Client) -> None:
 
 
 def free_ports(*preferred: tuple[int, int]) -> tuple[int, int]:
-    """The first preferred pair of ports that is free, or any two free ports."""
+    """The first preferred pair of ports that is free, or otherwise any two free ports."""
     for pair in preferred:
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             return _bound(stack, pair[0]), _bound(stack, pair[1])
@@ -172,9 +172,9 @@ def _bound(stack: contextlib.ExitStack, port: int) -> int:
 
 
 def choose_ports(port: int | None, ui_port: int | None, preferred: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """The ports that were asked for; for one that was not, that of the first preferred pair that is free, or any.
+    """The requested ports; a missing one is from the first preferred pair that is free, or any free port.
 
-    Raises UsageError for a port that was asked for and is taken.
+    Raises UsageError if a requested port is in use.
     """
     for number, option in ((port, "--port"), (ui_port, "--ui-port")):
         if number and not _is_free(number):
@@ -185,7 +185,7 @@ def choose_ports(port: int | None, ui_port: int | None, preferred: Sequence[tupl
 
 
 def taken_of(ports: tuple[int, int]) -> list[int]:
-    """Those of the ports that another process has."""
+    """The ports that are in use by another process."""
     return [port for port in ports if port and not _is_free(port)]
 
 

@@ -1,6 +1,5 @@
-"""The folder of Baton's state on this machine, ``.baton``: databases, logs, and the locks of running processes."""
+"""The folder for Baton's state on this machine, ``.baton``: databases, logs, and locks of running processes."""
 
-import fcntl
 import hashlib
 import json
 import math
@@ -10,32 +9,37 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
 from ...contracts.settings import STATE_DIR, private_file, private_folder
 from ...temporal.client import EXTERNAL_STORAGE_URL
 from ...temporal.encryption import KEYS, KEYS_FILE
+from ..errors import WINDOWS_HINT, UnreachableError
 
 ENVIRONMENT = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", KEYS, KEYS_FILE, EXTERNAL_STORAGE_URL)
-"""The variables that a worker on this machine takes from the environment in which it was started."""
+"""The environment variables that a local worker uses."""
 
 MAX_LOG_BYTES = 10_000_000
-"""The size from which on a log is moved away; one older part of it is kept."""
+"""The size from which a log is rotated; one older file is retained."""
 
 LOGS = ("dev.log", "server.log")
 """The logs of the background worker, and of the embedded server."""
 
+SCHEDULED = ".scheduled"
+"""The suffix of the mark beside the record of a catalog that a schedule runs."""
+
 DATABASE = "temporal.db"
-"""The file with the runs of the embedded server."""
+"""The database file of the embedded server."""
 
 
 @dataclass(frozen=True)
 class DevServer:
-    """A server and worker that run on this machine, as the file ``dev.json`` describes them.
+    """A server and worker that run on this machine, as described in the file ``dev.json``.
 
-    ``environment`` are hashes of the variables that they were started with, by their names. They are ``lingering`` if a
-    client has started them: then they end when nobody needs them.
+    ``environment`` are hashes of the environment variables that they were started with, by name. They are ``lingering``
+    if a client has started them: then they end when they are unused.
     """
 
     pid: int
@@ -45,7 +49,7 @@ class DevServer:
     lingering: bool
 
     def differing(self, environment: Mapping[str, str]) -> list[str]:
-        """The names of the variables that have other values in an environment; none if it has none of them at all."""
+        """The names of the variables with other values in an environment; empty if it has none of them at all."""
         current = fingerprints(environment)
         if not current:
             return []
@@ -53,7 +57,7 @@ class DevServer:
 
 
 class StateDir:
-    """The folder and its locks. The operating system releases a lock when the process that holds it ends."""
+    """The folder and its locks. The operating system releases the locks of a process when it ends."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
@@ -61,18 +65,18 @@ class StateDir:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "StateDir":
-        """The folder that BATON_HOME names, or ``.baton`` in the working directory."""
+        """The folder named by BATON_HOME, or ``.baton`` in the working directory."""
         return cls(Path(environment.get("BATON_HOME") or STATE_DIR))
 
     def file(self, name: str) -> Path:
-        """A file in the folder, which exists afterwards."""
+        """The path of a file in the folder, which is created if needed."""
         if not self._is_private:
             private_folder(self.folder)
             self._is_private = True
         return self.folder / name
 
     def open(self, name: str, mode: str) -> IO[Any]:
-        """Opens a file in the folder, which its owner alone can read and write."""
+        """Opens a file in the folder, which is readable and writable by its owner only."""
         return open(self.file(name), mode, opener=private_file)
 
     @property
@@ -82,7 +86,14 @@ class StateDir:
 
     @contextmanager
     def lock(self, name: str, *, shared: bool = False, timeout: float = math.inf) -> Iterator[IO[str] | None]:
-        """Holds a lock while the block runs; gives None if others hold it for longer than ``timeout`` seconds."""
+        """A context manager that holds a lock; yields None if others hold it for longer than ``timeout`` seconds.
+
+        Raises UnreachableError on platforms without a local server.
+        """
+        try:
+            import fcntl  # noqa: PLC0415  # not on Windows
+        except ImportError:
+            raise UnreachableError("on Windows Baton has no Temporal server of its own", WINDOWS_HINT) from None
         kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
         deadline = time.monotonic() + timeout
         with self.open(f"{name}.lock", "a") as file:
@@ -100,7 +111,7 @@ class StateDir:
             yield file
 
     def last_shared(self, name: str) -> float:
-        """When a lock was last taken in shared mode, in seconds since the epoch; 0 if never."""
+        """When a lock was last acquired in shared mode, in seconds since the epoch; 0 if never."""
         with suppress(FileNotFoundError):
             return self.file(f"{name}.lock").stat().st_mtime
         return 0
@@ -111,49 +122,65 @@ class StateDir:
             return lock is None
 
     def rotate_log(self, name: str, max_bytes: int = MAX_LOG_BYTES) -> None:
-        """Moves what a log of more than ``max_bytes`` holds to ``NAME.1``. Whoever writes it has it open to append."""
+        """Moves the content of a log larger than ``max_bytes`` to ``NAME.1``. Its writers open it for appending."""
         log = self.file(name)
         if log.exists() and log.stat().st_size > max_bytes:
-            with log.open("rb") as old, self.open(f"{name}.1", "wb") as kept:
-                shutil.copyfileobj(old, kept)
+            with log.open("rb") as old, self.open(f"{name}.1", "wb") as rotated:
+                shutil.copyfileobj(old, rotated)
             os.truncate(log, 0)  # the processes that write it keep it open, so it can't be renamed
 
     def write_dev_server(self, dev: DevServer) -> None:
-        """Writes where clients connect."""
+        """Publishes the server to clients."""
         with self.open("dev.json.new", "w") as draft:
             draft.write(json.dumps(asdict(dev)))
         self.file("dev.json.new").replace(self.file("dev.json"))
 
     def read_dev_server(self) -> DevServer | None:
-        """The server and worker that run here; None if none do."""
+        """The server and worker that are running here, if any."""
         try:
             dev = DevServer(**json.loads(self.file("dev.json").read_text()))
         except (OSError, ValueError, TypeError):
             return None
-        if not isinstance(dev.environment, dict):  # of an older version, which has hashed them all together
+        if not isinstance(dev.environment, dict):  # of an older release, which hashed them all together
             dev = replace(dev, environment={})
         return dev if self.is_held("up") else None
 
     def last_ports(self) -> list[tuple[int, int]]:
-        """The ports of the server that ran here last; empty if unknown."""
+        """The ports of the last server that was running here; empty if unknown."""
         with suppress(OSError, ValueError, KeyError):
             last = json.loads(self.file("dev.json").read_text())
             return [(int(last["address"].rpartition(":")[2]), int(last["ui"].rpartition(":")[2]))]
         return []
 
-    def write_sources(self, catalog: str, files: list[Path]) -> None:
-        """Notes for the worker that its owner runs a catalog, and in which files it finds the Secrets of the run."""
+    def write_sources(self, catalog: str, files: list[Path], *, scheduled: bool = False) -> None:
+        """Records for the worker that its owner runs a catalog, and which files have the Secrets of the run.
+
+        A ``scheduled`` catalog is needed as long as there are schedules.
+        """
         folder = self.file("sources")
         folder.mkdir(exist_ok=True, mode=0o700)
-        if files or not (folder / f"{catalog}.json").exists():
-            with self.open(f"sources/{catalog}.json", "w") as note:
-                note.write(json.dumps([str(file.absolute()) for file in files]))
+        record = folder / f"{catalog}.json"
+        if files or not record.exists():
+            with self.open(f"sources/{catalog}.json", "w") as file:
+                file.write(json.dumps([str(path.absolute()) for path in files]))
+        os.utime(record)
+        if scheduled:
+            record.with_suffix(SCHEDULED).touch(mode=0o600)
+
+    def remove_sources(self, before: datetime, *, scheduled: bool) -> None:
+        """Removes the records that were last used before then; ``scheduled``: also those of scheduled catalogs."""
+        for record in self.file("sources").glob("*.json"):
+            mark = record.with_suffix(SCHEDULED)
+            with suppress(FileNotFoundError):  # another process has removed it
+                if record.stat().st_mtime < before.timestamp() and (scheduled or not mark.exists()):
+                    record.unlink()
+                    mark.unlink(missing_ok=True)
 
 
 def fingerprints(environment: Mapping[str, str]) -> dict[str, str]:
-    """Hashes of the environment's model and key settings, by the names of the variables that are set.
+    """Hashes of the model and key settings that are set in the environment, by variable name.
 
-    Only 32 bits of each: enough to see that a value has changed, too little to find it by trying.
+    They have only 32 bits: enough to detect a change, too few to verify a guess of the value.
     """
     values = {name: environment.get(name) for name in ENVIRONMENT}
     return {name: hashlib.sha256(value.encode()).hexdigest()[:8] for name, value in values.items() if value}

@@ -12,12 +12,24 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from baton.contracts.message import TokenUsage
+from baton.journal import accounts as functions
 from baton.journal import schema
-from baton.journal.accounts import Account, Accounts, Amount
+from baton.journal.accounts import Account, Amount, ReachedLimit
 from baton.journal.database import Database
 from baton.journal.prune import delete_runs
 
 LIMITS: tuple[dict[str, int], ...] = ({"tokens": 60, "model_calls": 5}, {"tokens": 30}, {"model_calls": 2})
+
+
+class Accounts(functions.Accounts):
+    """The accounts, each change in a transaction of its own."""
+
+    async def reserve(self, call: str, above: Sequence[Account], amount: Amount) -> ReachedLimit | None:
+        return await self._database.transact(lambda connection: functions.reserve(connection, call, above, amount))
+
+    async def settle(self, call: str, above: Sequence[Account], amount: Amount | None) -> None:
+        await self._database.transact(lambda connection: functions.settle(connection, call, above, amount))
+
 
 Call = tuple[tuple[int, ...], int, int, int]
 """The indexes of the accounts above a call, its estimate and its use in tokens (it fails with 0), and its attempts."""

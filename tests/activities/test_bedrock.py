@@ -1,4 +1,4 @@
-"""Tests of the provider for Amazon Bedrock: what is sent, what is streamed, and the error for each failure."""
+"""Tests of what the provider for Amazon Bedrock alone does: how conversations, limits and credentials are sent."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -13,15 +13,12 @@ from baton.activities.model.provider import ModelRequest
 from baton.activities.runtime.secrets import SecretStore
 from baton.activities.tool.tool import ToolDefinition
 from baton.contracts import errors
-from baton.contracts.errors import BatonError
 from baton.contracts.message import Message, ToolCall
-from baton.resources.catalog import Catalog
 from baton.resources.model import Model
 from baton.resources.secret import Secrets
-from baton.starter.scripted_model import Reply, ScriptedToolCall
 from tests.harness.bedrock_server import BedrockServer, event
 from tests.harness.environment import KEY, Json, manifest
-from tests.harness.stand_in import StandInReply
+from tests.harness.manifests import own_catalog
 
 ASKED = [Message(role="user", content="Why?")]
 NOOP = ToolDefinition("noop", "", {"type": "object", "properties": {}})
@@ -44,7 +41,7 @@ def model(server: BedrockServer, **spec: Any) -> Json:
 
 
 def resolver(given: Model, **environment: str) -> ValueResolver:
-    return ValueResolver(Catalog(manifests=(given,)), SecretStore(Secrets(), environment))
+    return ValueResolver(own_catalog(given), SecretStore(Secrets(), environment))
 
 
 async def ask(
@@ -58,31 +55,6 @@ async def ask(
         return await provider.ask(ChainedModel(given, "m"), resolver(given), request or ModelRequest(ASKED), on_text)
     finally:
         await provider.close()
-
-
-async def test_an_answer_is_streamed_with_its_tool_calls_and_its_tokens(aws: BedrockServer) -> None:
-    calls = [ScriptedToolCall(name="noop", arguments={"x": 1}), ScriptedToolCall(name="terminate", arguments="")]
-    aws.answers(StandInReply(text="Because. " * 50, calls=calls, cached=90))
-    pieces: list[str] = []
-    message = await ask(aws, on_text=pieces.append)
-    assert len(pieces) > 5
-    assert "".join(pieces) == message.content == "Because. " * 50
-    assert [(each.name, each.arguments) for each in message.tool_calls] == [("noop", '{"x": 1}'), ("terminate", "")]
-    assert (message.model, aws.models) == ("claude:0", ["claude:0"])
-    usage = message.usage
-    assert usage
-    assert (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, usage.total_tokens) == (100, 90, 7, 107)
-
-
-async def test_a_model_that_does_not_stream_is_asked_for_the_whole_answer(aws: BedrockServer) -> None:
-    calls = [ScriptedToolCall(name="noop", arguments={"x": 1}), ScriptedToolCall(name="terminate")]
-    aws.answers(StandInReply(text="Because. " * 50, calls=calls, cached=90))
-    pieces: list[str] = []
-    message = await ask(aws, on_text=pieces.append, stream=False)
-    assert pieces == [message.content] == ["Because. " * 50]
-    given = [(each.id, each.name, json.loads(each.arguments or "{}")) for each in message.tool_calls]
-    assert given == [("tooluse_1", "noop", {"x": 1}), ("tooluse_2", "terminate", {})]
-    assert (message.model, message.usage) == ("claude:0", (await ask(aws)).usage)
 
 
 async def test_the_conversation_is_sent_in_turns_of_user_and_assistant(aws: BedrockServer) -> None:
@@ -160,77 +132,6 @@ def test_a_schema_is_enforced_if_the_library_knows_how_and_the_schema_is_closed(
     assert "outputConfig" not in converse_fields(BedrockEndpoint("m"), opened, {"outputConfig"})
 
 
-def refusal(status: int, code: str, text: str = "no", **more: Any) -> Reply:
-    return StandInReply(status=status, code=code, text=text, **more)
-
-
-BROKEN_OFF = StandInReply(text="x" * 500, cut=200)
-FAILURES: list[tuple[Reply, type[BatonError], bool]] = [
-    (refusal(400, "ValidationException"), errors.ModelRejected, False),
-    (refusal(400, "ValidationException", "Input is too long for requested model."), errors.ContextTooLong, False),
-    (refusal(400, "ServiceQuotaExceededException"), errors.QuotaSpent, False),
-    (refusal(403, "AccessDeniedException", "You don't have access to the model"), errors.KeyRefused, False),
-    (refusal(403, "UnrecognizedClientException", f"token {KEY} is invalid"), errors.KeyRefused, False),
-    (refusal(403, "InvalidSignatureException", f"the canonical string has {KEY}"), errors.KeyRefused, False),
-    (refusal(403, "ExpiredTokenException"), errors.KeyRefused, False),
-    (refusal(404, "ResourceNotFoundException"), errors.ModelRejected, False),
-    (refusal(408, "ModelTimeoutException"), errors.ModelUnavailable, True),
-    (refusal(424, "ModelErrorException"), errors.ModelUnavailable, True),
-    (refusal(429, "ThrottlingException"), errors.ModelUnavailable, True),
-    (refusal(429, "ModelNotReadyException"), errors.ModelUnavailable, True),
-    (refusal(500, "InternalServerException"), errors.ModelUnavailable, True),
-    (refusal(503, "ServiceUnavailableException"), errors.ModelUnavailable, True),
-    (BROKEN_OFF, errors.BrokenReply, True),
-    (BROKEN_OFF.model_copy(update={"code": "throttlingException"}), errors.ModelUnavailable, True),
-    (BROKEN_OFF.model_copy(update={"code": "modelStreamErrorException"}), errors.ModelUnavailable, True),
-    (BROKEN_OFF.model_copy(update={"code": "validationException"}), errors.ModelRejected, False),
-    (StandInReply(raw=""), errors.EmptyReply, True),
-    (StandInReply(raw="this is no event stream at all"), errors.BrokenReply, True),
-    (StandInReply(text="No.", stop="content_filtered"), errors.ContentFiltered, False),
-    (StandInReply(text="No.", stop="guardrail_intervened"), errors.ContentFiltered, False),
-    (StandInReply(text="And", stop="model_context_window_exceeded"), errors.ContextTooLong, False),
-    (StandInReply(text="So {", stop="malformed_tool_use"), errors.BrokenReply, True),
-    (StandInReply(stop="max_tokens"), errors.AnswerTooLong, False),
-]
-
-
-WHOLE: list[tuple[Reply, type[BatonError], bool]] = [
-    *(
-        (reply, error, again)
-        for reply, error, again in FAILURES
-        if not (reply.raw is not None or reply.cut or reply.calls)
-    ),
-    (StandInReply(raw=""), errors.BrokenReply, True),
-    (StandInReply(raw="{}"), errors.BrokenReply, True),
-    (StandInReply(raw="<html>oops</html>"), errors.BrokenReply, True),
-]
-BOTH = [(reply, error, again, True) for reply, error, again in FAILURES]
-BOTH += [(reply, error, again, False) for reply, error, again in WHOLE]
-
-
-@pytest.mark.parametrize(("reply", "error", "again", "stream"), BOTH, ids=lambda value: str(value)[:40])
-async def test_a_failure_is_retried_where_that_can_help(
-    aws: BedrockServer, reply: Reply, error: type[BatonError], again: bool, stream: bool
-) -> None:
-    aws.answers(reply)
-    with pytest.raises(BatonError) as raised:
-        await ask(aws, stream=stream)
-    assert type(raised.value) is error
-    assert raised.value.non_retryable is not again
-    assert KEY not in str(raised.value)
-
-
-async def test_an_answer_that_takes_longer_than_its_models_timeout_is_given_up(aws: BedrockServer) -> None:
-    aws.answers(Reply(text="word " * 200, pause=0.2))
-    with pytest.raises(errors.CallTimeout, match="claude:0 at Bedrock in eu-central-1 gave no answer in time"):
-        await ask(aws, timeout="1s")
-
-
-async def test_a_server_that_is_not_there_is_tried_again(aws: BedrockServer) -> None:
-    with pytest.raises(errors.ModelUnavailable, match="can't be reached"):
-        await ask(aws, connection={**PAIR, "baseUrl": "http://127.0.0.1:1"})
-
-
 async def test_a_check_costs_nothing_and_finds_wrong_keys_and_models(aws: BedrockServer) -> None:
     async def check(**spec: Any) -> str:
         provider, given = BedrockProvider(), Model.model_validate(model(aws, **spec))
@@ -252,7 +153,7 @@ async def test_missing_keys_and_regions_are_told(aws: BedrockServer, monkeypatch
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
-    with pytest.raises(errors.KeyMissing, match="has none of AWS"):
+    with pytest.raises(errors.KeyMissing, match="the worker has no AWS credentials"):
         await ask(aws, connection={})
     half = Model.model_validate(model(aws, connection={"accessKeyId": "only"}))
     with pytest.raises(errors.KeyMissing, match=r"Model/default/m has no config\.bedrock\.secretAccessKey"):

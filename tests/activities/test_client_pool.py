@@ -13,11 +13,11 @@ from baton.activities.model.openai import OpenAIProvider
 from baton.activities.model.provider import MAX_IDLE, ClientPool, ModelRequest
 from baton.activities.runtime.secrets import SecretStore
 from baton.contracts.message import Message
-from baton.resources.catalog import Catalog
 from baton.resources.model import Model
 from baton.resources.secret import Secrets
 from baton.starter.scripted_model import Reply, ScriptedModel
 from tests.harness.environment import manifest
+from tests.harness.manifests import own_catalog
 
 ASKED = ModelRequest([Message(role="user", content="Why?")])
 OTHERS = 20
@@ -42,10 +42,11 @@ async def ask(provider: OpenAIProvider, url: str, key: str, header: str = "") ->
     config = {"openai": {"baseUrl": {"value": url}, "apiKey": {"value": key}, "headers": headers}}
     spec = {"type": "completions", "provider": "openai", "model": {"value": "gpt"}, "config": config}
     model = Model.model_validate(manifest("Model", "gpt", spec))
-    values = ValueResolver(Catalog(manifests=(model,)), SecretStore(Secrets(), {}))
+    values = ValueResolver(own_catalog(model), SecretStore(Secrets(), {}))
     await provider.ask(ChainedModel(model, "gpt"), values, ASKED, lambda _: None)
 
 
+@pytest.mark.full
 async def test_a_thousand_sets_of_headers_share_the_connections_of_their_server(url: str) -> None:
     provider, before = OpenAIProvider(), open_files()
     for number in range(1_000):

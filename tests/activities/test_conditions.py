@@ -60,16 +60,16 @@ def test_nothing_slow_is_evaluated_when_a_manifest_is_read(expression: str) -> N
     assert time.process_time() - began < SECONDS / 4
 
 
-SLOW: list[tuple[str, Facts]] = [
+SLOW = [
     (nested(".all("), {}),
-    (nested(".all//\n("), {}),
-    (nested(".existsOne("), {}),
     (SLOW_PATTERN, {"message": "a" * 1_000}),
     (" + ".join(["message"] * 100) + " == ''", {"message": "a" * 8_000_000}),
+    pytest.param(nested(".all//\n("), {}, marks=pytest.mark.full),
+    pytest.param(nested(".existsOne("), {}, marks=pytest.mark.full),
 ]
 
 
-@pytest.mark.parametrize(("expression", "facts"), SLOW, ids=["loops", "comments", "one", "patterns", "joined"])
+@pytest.mark.parametrize(("expression", "facts"), SLOW, ids=["loops", "patterns", "joined", "comments", "one"])
 async def test_a_condition_that_takes_for_ever_is_ended_and_holds_nobody_up(expression: str, facts: Facts) -> None:
     async with watched_loop() as waits:
         with pytest.raises(ValueError, match=r"it takes longer than 2 s|it needs more than 512 MB"):
@@ -95,7 +95,7 @@ async def test_a_plain_condition_is_evaluated_without_a_process(expression: str)
 async def test_a_process_and_the_worker_itself_say_the_same() -> None:
     assert await holds("critiques.exists(c, c.round == 1)", {"critiques": [{"round": 1}]})
     assert not await holds("critiques.exists(c, c.round == 1)", {"critiques": []})
-    with pytest.raises(ValueError, match="gives str, not true or false"):
+    with pytest.raises(ValueError, match="returns str, not true or false"):
         await holds("critiques.map(c, c)[0]", {"critiques": ["a"]})
     with pytest.raises(ValueError, match="there is no value"):
         await holds("critiques.all(c, c.other == 1)", {"critiques": [{"round": 1}]})

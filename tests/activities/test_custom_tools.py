@@ -84,7 +84,7 @@ async def test_wrong_arguments_are_not_sent_and_defaults_are_filled_in(
 ) -> None:
     schema: Json = {**CITY, "properties": {"city": {"type": "string"}, "unit": {"type": "string", "default": "C"}}}
     said = await used(env, tool(tool_server.url, schema), call("weather", town="Rome"), call("weather", city="Rome"))
-    assert said[1] == "Error: the arguments of weather don't fit its schema: $: 'city' is a required property"
+    assert said[1] == "Error: the arguments of weather don't match its schema: $: 'city' is a required property"
     assert [seen.path for seen in tool_server.seen] == ["/?city=Rome&unit=C"]
 
 
@@ -107,7 +107,7 @@ async def test_parameters_of_tool_agent_and_query_are_filled_in_and_secrets_are_
     assert (seen.headers["authorization"], seen.headers["x-held"]) == (f"Bearer {TOKEN}", TOKEN)
     assert json.loads(seen.body) == {"city": 'R"me', "who": "Ada", "key": TOKEN}
     assert said[1] == "your key is [secret]"
-    assert TOKEN.encode() not in b"".join(file.read_bytes() for file in env.folder.glob("journal.db*"))
+    assert TOKEN.encode() not in env.journal_bytes
     async for run in env.closed_runs():
         assert TOKEN not in str(await run.fetch_history())
 
@@ -115,7 +115,7 @@ async def test_parameters_of_tool_agent_and_query_are_filled_in_and_secrets_are_
 async def test_no_part_of_a_secret_is_stored_where_a_response_is_cut(env: Environment, tool_server: ToolServer) -> None:
     tool_server.answers(Answer("x" * (MAX_BYTES - 12) + TOKEN + "y" * 99))
     said = await used(env, tool(tool_server.url, headers={"X-Key": OF_SAFE}), call("weather", city="Rome"))
-    assert said[1].startswith("x" * (MAX_BYTES - 12) + "… [cut here")
+    assert said[1].startswith("x" * (MAX_BYTES - 12) + "… [truncated")
 
 
 async def test_a_secret_in_an_error_is_redacted(env: Environment, tool_server: ToolServer) -> None:
@@ -145,7 +145,7 @@ def test_an_unknown_name_in_a_template_is_refused_before_a_run_starts(tmp_path: 
         ({"url": "ftp://x"}, "spec.http.url: is not an address"),
         ({"url": "http://user:pass@x/"}, "spec.http.url: contains a user or a password"),
         ({"url": "http://x/{town}"}, "spec.http.url: '{town}' is not a property of inputSchema; its properties: city"),
-        ({"url": "http://x/{{range .a}}"}, "spec.http.url: looks like a template of Helm"),
+        ({"url": "http://x/{{range .a}}"}, "spec.http.url: looks like an unrendered Helm template"),
         ({"body": "x"}, "spec.http.body: can't be used with GET: remove it, or set another method"),
         (
             {"schema": {"$ref": "file:///etc/passwd"}},
@@ -200,7 +200,7 @@ async def test_on_error_fail_ends_the_turn(env: Environment, tool_server: ToolSe
 async def test_a_model_cannot_choose_a_host_in_the_workers_network(env: Environment, tool_server: ToolServer) -> None:
     host = tool_server.url.removeprefix("http://")
     said = await used(env, tool("http://{city}/"), call("weather", city=host))
-    assert "127.0.0.1 lies in the worker's own network" in said[1]
+    assert "127.0.0.1 is in the worker's own network" in said[1]
     assert not tool_server.seen
 
 
@@ -216,7 +216,8 @@ async def test_a_post_that_was_never_sent_is_retried(env: Environment, tool_serv
     (env.folder / "broken.yaml").write_text("a: [")
     (env.folder / "sources" / f"{catalog.sha}.json").write_text(json.dumps([str(env.folder / "broken.yaml")]))
     handle = await env.start("agent", {"agent": "one", "input": "?", "resources": [one, given]})
-    await asyncio.sleep(0.8)
+    while not any(each.attempt > 1 for each in (await handle.describe()).raw_description.pending_activities):
+        await asyncio.sleep(0.02)
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}, "stringData": {"k": "key-0123456789"}}
     (env.folder / "broken.yaml").write_text(yaml.safe_dump(secret))
     turn = await env.turn_result(handle)
@@ -236,7 +237,7 @@ async def test_half_of_a_surrogate_pair_in_an_argument_breaks_no_request(
 async def test_a_tool_that_is_slow_ends_at_its_own_timeout(env: Environment, tool_server: ToolServer) -> None:
     tool_server.answers(Answer(hang=True))
     said = await used(env, tool(tool_server.url, method="PATCH", timeout="1s"), call("weather", city="Rome"))
-    assert said[1] == "Error: 127.0.0.1 gave no answer in 1 s; whether it was carried out is unknown"
+    assert said[1] == "Error: 127.0.0.1 did not respond within 1 s; whether it was executed is unknown"
 
 
 async def test_a_canceled_query_cancels_its_tool_call(env: Environment, tool_server: ToolServer) -> None:

@@ -14,12 +14,11 @@ from baton.activities.context.value_resolver import ValueResolver
 from baton.activities.model.connection import endpoint_of
 from baton.activities.runtime.secrets import SecretStore
 from baton.contracts.errors import KeyMissing
-from baton.resources.catalog import Catalog
 from baton.resources.loader import load_files
 from baton.resources.model import Model
 from baton.resources.secret import Secrets
 from tests.harness.environment import Environment, Json, agent, manifest
-from tests.harness.manifests import Writer, model
+from tests.harness.manifests import Writer, model, own_catalog
 
 HELD = "sk-azure-00112233445566"
 SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "safe"}, "stringData": {"key": HELD}}
@@ -85,7 +84,7 @@ async def test_properties_are_sent_as_json_and_headers_as_they_are(env: Environm
 
 def endpoint(manifest: Json) -> Any:
     given = Model.model_validate(manifest)
-    return endpoint_of(ChainedModel(given, "m"), ValueResolver(Catalog(manifests=(given,)), SecretStore(Secrets(), {})))
+    return endpoint_of(ChainedModel(given, "m"), ValueResolver(own_catalog(given), SecretStore(Secrets(), {})))
 
 
 def test_each_type_has_a_default_server() -> None:

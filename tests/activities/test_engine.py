@@ -55,6 +55,7 @@ async def test_an_engine_gets_the_agent_with_its_prompt_model_tools_and_schema(
             "namespace": "default",
             "prompt": "You are calm.",
             "description": "Knows",
+            "labels": {},
             "parameters": [{"name": "mood", "value": "calm"}],
             "model": {
                 "name": "gpt-9",
@@ -148,16 +149,16 @@ async def test_an_answer_that_does_not_fit_its_schema_is_sent_back_to_the_engine
     ("answer", "kind", "says"),
     [
         (said(error="no tools today"), "AgentFailed", "agent oracle has failed in its engine: no tools today"),
-        (Answer("not json"), "AgentFailed", "the engine engine gives no response that can be read"),
-        (said(), "AgentFailed", "the engine has no answer of agent oracle"),
+        (Answer("not json"), "AgentFailed", "the engine engine sent an invalid response"),
+        (said(), "AgentFailed", "the engine returned no answer of agent oracle"),
         (Answer("boom", status=500), "AgentFailed", "answered HTTP 500 Internal Server Error: boom"),
         (Answer("who?", status=401), "KeyRefused", "answered HTTP 401 Unauthorized: who?"),
         (Answer("bad", status=422), "AgentRejected", "answered HTTP 422"),
         (Answer("", status=307, headers={"location": "http://x"}), "AgentRejected", "answered HTTP 307"),
-        (Answer("x" * 100, cut=10), "OutcomeUnknown", "broke off its answer"),
-        (Answer("[" * 60_000), "AgentFailed", "gives more than"),
-        (Answer(b" " * 9_000_000), "AgentFailed", "gives more than 8,000,000 bytes"),
-        (Answer(hang=True), "OutcomeUnknown", "gave no answer in 2 s; whether it was carried out is unknown"),
+        (Answer("x" * 100, cut=10), "OutcomeUnknown", "did not complete its response"),
+        (Answer("[" * 60_000), "AgentFailed", "sent more than"),
+        (Answer(b" " * 9_000_000), "AgentFailed", "sent more than 8,000,000 bytes"),
+        (Answer(hang=True), "OutcomeUnknown", "did not respond within 2 s; whether it was executed is unknown"),
     ],
     ids=["error", "no json", "empty", "500", "401", "422", "307", "cut", "objects", "bytes", "timeout"],
 )
@@ -196,3 +197,15 @@ async def test_an_engine_that_can_not_be_reached_is_tried_until_it_is_there(env:
         turn = await env.turn_result(handle)
     assert turn.message == "Here I am."
     assert len(late.seen) == 1
+
+
+async def test_an_agent_without_a_model_names_the_model_that_the_worker_would_call(
+    env: Environment, tool_server: ToolServer
+) -> None:
+    """The default of the worker, not the word 'default'; and the agent's labels are sent."""
+    tool_server.answers(said("because"))
+    oracle = remote("oracle")
+    oracle["metadata"]["labels"] = {"team": "blue"}
+    assert (await asked(env, oracle, engine(tool_server))).message == "because"
+    sent = json.loads(tool_server.seen[0].body)["agent"]
+    assert (sent["model"]["name"], sent["labels"]) == ("gpt-4.1-mini", {"team": "blue"})

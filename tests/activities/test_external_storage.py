@@ -93,5 +93,5 @@ def test_a_bucket_without_the_packages_for_it_is_refused() -> None:
 
 @pytest.mark.parametrize("url", ["s3:long", "s3://long/prefix", "s3://key@long", "https://long", "s3://long?x=1", "["])
 def test_an_address_that_is_no_bucket_is_refused(url: str) -> None:
-    with pytest.raises(SettingsError, match=r"BATON_EXTERNAL_STORAGE_URL: write s3://BUCKET"):
+    with pytest.raises(SettingsError, match=r"BATON_EXTERNAL_STORAGE_URL: must be s3://BUCKET"):
         storage_drivers({EXTERNAL_STORAGE_URL: url})

@@ -11,11 +11,11 @@ from baton.activities.model.openai import OpenAIProvider
 from baton.activities.model.provider import ModelRequest
 from baton.activities.runtime.secrets import SecretStore
 from baton.contracts.message import CallExtra, Message, ToolCall
-from baton.resources.catalog import Catalog
 from baton.resources.model import Model
 from baton.resources.secret import Secrets
 from baton.starter.scripted_model import Reply
 from tests.harness.environment import Environment, Json, agent, manifest
+from tests.harness.manifests import own_catalog
 
 SIGNED: Json = {"google": {"thought_signature": "c2lnbmVkIGJ5IEdlbWluaQ=="}}
 SKIPPED: Json = {"google": {"thought_signature": "skip_thought_signature_validator"}}
@@ -96,8 +96,9 @@ async def test_a_signature_that_is_too_long_or_no_object_is_dropped(env: Environ
 
 
 async def ask(env: Environment, asked: Json, *messages: Message) -> Message:
-    provider, values = OpenAIProvider(), ValueResolver(Catalog(manifests=()), SecretStore(Secrets(), {}))
-    model = ChainedModel(Model.model_validate(gemini(env.model_url, **asked)), "m")
+    given = Model.model_validate(gemini(env.model_url, **asked))
+    provider, values = OpenAIProvider(), ValueResolver(own_catalog(given), SecretStore(Secrets(), {}))
+    model = ChainedModel(given, "m")
     try:
         return await provider.ask(model, values, ModelRequest([*messages]), lambda _: None)
     finally:

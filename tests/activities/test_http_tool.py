@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import re
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import anthropic
 import httpx
@@ -14,10 +16,20 @@ import openai
 import pytest
 import pytest_asyncio
 
-from baton.activities.runtime.outbound import Outbound, public_address
+from baton.activities.runtime.outbound import (
+    Destination,
+    Outbound,
+    check_public,
+    public_address,
+    reachable_address,
+)
+from baton.activities.runtime.secrets import RunSecrets, SecretStore
 from baton.activities.tool.http import MAX_BYTES, RECONNECT_DELAYS, HttpClient
 from baton.activities.tool.http_request import HttpRequest
 from baton.contracts.errors import ToolFailed
+from baton.resources.secret import Secrets
+from baton.temporal.threads import UNTRUSTED_NAMES
+from tests.harness.manifests import chosen_server, own_server
 from tests.harness.tool_server import Answer, ToolServer
 
 
@@ -28,8 +40,13 @@ async def http() -> AsyncIterator[HttpClient]:
     await http.close()
 
 
-def request(url: str, method: str = "GET", *, trusted: bool = True, body: bytes | None = None) -> HttpRequest:
-    return HttpRequest(method, url, (("X-Key", "hidden"), ("Content-Type", "text/plain")), body, trusted)
+def request(url: str, method: str = "GET", *, body: bytes | None = None) -> HttpRequest:
+    return request_to(own_server(url), method, body=body)
+
+
+def request_to(server: Destination, method: str = "GET", *, body: bytes | None = None) -> HttpRequest:
+    headers = ("X-Key", "hidden"), ("Content-Type", "text/plain")
+    return HttpRequest(method=method, destination=server, headers=headers, body=body)
 
 
 async def failure(http: HttpClient, asked: HttpRequest, seconds: float = 5, *, repeatable: bool = True) -> ToolFailed:
@@ -56,7 +73,7 @@ async def test_the_result_is_the_responses_text(http: HttpClient, tool_server: T
     tool_server.answers(Answer("é", headers={"content-type": "text/plain; charset=nonsense"}))
     assert await http.send(request(tool_server.url), 5, repeatable=True) == "é"
     tool_server.answers(Answer("", status=204))
-    assert await http.send(request(tool_server.url), 5, repeatable=True) == "(HTTP 204 No Content, without a text)"
+    assert await http.send(request(tool_server.url), 5, repeatable=True) == "(HTTP 204 No Content, empty body)"
     tool_server.answers(Answer("{broken json", headers={"content-type": "application/json"}))
     assert await http.send(request(tool_server.url), 5, repeatable=True) == "{broken json"
 
@@ -64,7 +81,7 @@ async def test_the_result_is_the_responses_text(http: HttpClient, tool_server: T
 async def test_a_very_long_response_is_cut_with_a_note(http: HttpClient, tool_server: ToolServer) -> None:
     tool_server.answers(Answer("x" * 5_000_000))
     text = await http.send(request(tool_server.url), 5, repeatable=True)
-    assert text == "x" * MAX_BYTES + "… [cut here: the answer has 5,000,000 bytes]"
+    assert text == "x" * MAX_BYTES + "… [truncated: the response has 5,000,000 bytes]"
 
 
 async def test_a_binary_response_is_replaced_by_its_type_and_size(http: HttpClient, tool_server: ToolServer) -> None:
@@ -102,13 +119,13 @@ async def test_an_error_status_is_reported_with_its_text_and_retried_where_that_
 async def test_timeouts_broken_responses_and_refused_connections(http: HttpClient, tool_server: ToolServer) -> None:
     tool_server.answers(Answer(hang=True))
     failed = await failure(http, request(tool_server.url), 0.3)
-    assert (failed.message, failed.non_retryable) == ("127.0.0.1 gave no answer in 0.3 s", False)
+    assert (failed.message, failed.non_retryable) == ("127.0.0.1 did not respond within 0.3 s", False)
     failed = await failure(http, request(tool_server.url, "POST"), 0.3, repeatable=False)
-    assert failed.message.endswith("in 0.3 s; whether it was carried out is unknown")
+    assert failed.message.endswith("in 0.3 s; whether it was executed is unknown")
     assert failed.non_retryable
     tool_server.answers(Answer("x" * 1_000, cut=100))
     failed = await failure(http, request(tool_server.url))
-    assert failed.message.startswith("127.0.0.1 broke off its answer")
+    assert failed.message.startswith("127.0.0.1 did not complete its response")
     failed = await failure(http, request("http://127.0.0.1:1/"))
     assert failed.message.startswith("127.0.0.1 can't be reached")
     assert not failed.non_retryable
@@ -141,7 +158,7 @@ async def test_endless_redirects_are_given_up(http: HttpClient, tool_server: Too
     assert "redirected the request more than 5 times" in (await failure(http, request(tool_server.url))).message
     assert len(tool_server.seen) == 6
     tool_server.answers(Answer(status=302, headers={"location": "file:///etc/passwd"}))
-    assert "to what is no HTTP address" in (await failure(http, request(tool_server.url))).message
+    assert "to an address that is not HTTP" in (await failure(http, request(tool_server.url))).message
 
 
 async def test_a_redirect_to_another_server_in_the_private_network_is_refused(
@@ -150,7 +167,7 @@ async def test_a_redirect_to_another_server_in_the_private_network_is_refused(
     with ToolServer().serving() as other:
         tool_server.answers(Answer(status=302, headers={"location": f"{other.url}/secret"}))
         failed = await failure(http, request(tool_server.url))
-        assert "127.0.0.1 lies in the worker's own network" in failed.message
+        assert "127.0.0.1 is in the worker's own network" in failed.message
         assert failed.non_retryable
         assert not other.seen
 
@@ -175,7 +192,8 @@ async def test_no_redirect_leads_into_the_private_network(
         target = location.format(port=other.url.rpartition(":")[2])
         tool_server.answers(Answer(status=status, headers={"location": target}), Answer(status=404))
         told = (await failure(http, request(f"{tool_server.url}/here"))).message
-        assert re.search("own network|no HTTP address|can't be found|absolute URLs|404", told)  # 404: the same server
+        # 404: the same server
+        assert re.search("own network|not HTTP|can't be resolved|absolute URLs|404", told)
         assert not other.seen
 
 
@@ -184,28 +202,29 @@ async def test_no_chain_of_redirects_leads_into_the_private_network(http: HttpCl
         steps = ["/a", tool_server.url + "/b", f"{other.url}/x"]
         tool_server.answers(*(Answer(status=307, headers={"location": each}) for each in steps))
         failed = await failure(http, request(tool_server.url, "POST", body=b"text"), repeatable=False)
-        assert failed.message == "the server redirected the request, with all that it holds, to another server"
+        assert failed.message == "the server redirected the request, including its body, to another server"
         tool_server.answers(*(Answer(status=308, headers={"location": each}) for each in steps))
-        assert "lies in the worker's own network" in (await failure(http, request(tool_server.url))).message
+        assert "is in the worker's own network" in (await failure(http, request(tool_server.url))).message
         assert not other.seen
 
 
-async def test_a_setting_allows_the_private_network_but_another_server_gets_no_headers(tool_server: ToolServer) -> None:
-    http = HttpClient(private=True)
+async def test_a_setting_allows_the_private_network_but_another_server_gets_no_headers(
+    http: HttpClient, tool_server: ToolServer
+) -> None:
+    def request(url: str, method: str = "GET", *, body: bytes | None = None) -> HttpRequest:
+        return request_to(chosen_server(url, private_hosts=True), method, body=body)
+
     with ToolServer().serving() as other:
         tool_server.answers(Answer(status=307, headers={"location": f"{other.url}/x"}))
         assert await http.send(request(tool_server.url), 5, repeatable=True) == "sunny"
         assert "x-key" not in other.seen[0].headers
         failed = await failure(http, request(tool_server.url, "PUT", body=b"text"))
-        assert failed.message == "the server redirected the request, with all that it holds, to another server"
+        assert failed.message == "the server redirected the request, including its body, to another server"
         tool_server.answers(Answer(status=303, headers={"location": "http://127.0.0.1:1/"}))
         failed = await failure(http, request(tool_server.url, "POST", body=b"text"), repeatable=False)
-        assert failed.message.endswith("whether it was carried out is unknown")
+        assert failed.message.endswith("whether it was executed is unknown")
         tool_server.answers(Answer())
-        assert await http.send(
-            request(tool_server.url.replace("127.0.0.1", "localhost"), trusted=False), 5, repeatable=True
-        )
-    await http.close()
+        assert await http.send(request(tool_server.url.replace("127.0.0.1", "localhost")), 5, repeatable=True)
 
 
 @pytest.mark.parametrize(
@@ -220,15 +239,48 @@ async def test_a_setting_allows_the_private_network_but_another_server_gets_no_h
     ],
 )  # fmt: skip
 async def test_a_host_in_an_argument_may_not_be_in_the_private_network(host: str, http: HttpClient) -> None:
-    with pytest.raises(ToolFailed, match=r"lies in the worker's own network.*BATON_ALLOW_PRIVATE_HOSTS"):
+    with pytest.raises(ToolFailed, match=r"is in the worker's own network.*BATON_ALLOW_PRIVATE_HOSTS"):
         await public_address(host, 80)
 
 
 async def test_a_host_in_an_argument_may_be_public() -> None:
     assert await public_address("93.184.216.34", 443) == "93.184.216.34"
     assert await public_address("2606:4700::1111", 443) == "2606:4700::1111"
-    with pytest.raises(ToolFailed, match="can't be found"):
+    with pytest.raises(ToolFailed, match="can't be resolved"):
         await public_address("no-such-host.invalid", 80)
+
+
+@pytest.mark.parametrize("private", ["10.0.0.1", "::1", "fe80::1%eth0"])
+def test_a_host_with_one_private_address_is_refused_whichever_address_comes_first(private: str) -> None:
+    public = "93.184.216.34"
+    check_public("h", [public, "2606:4700::1111"])
+    for addresses in ([public, private], [private, public], [public, public, private]):
+        with pytest.raises(ToolFailed, match="h is in the worker's own network"):
+            check_public("h", addresses)
+
+
+async def test_of_several_addresses_one_that_accepts_a_connection_is_used(tool_server: ToolServer) -> None:
+    port = int(tool_server.url.rpartition(":")[2])
+    for addresses in (["127.0.0.9", "127.0.0.1"], ["127.0.0.1", "127.0.0.9"], ["127.0.0.9", "127.0.0.8", "127.0.0.1"]):
+        assert await reachable_address(addresses, port) == "127.0.0.1"
+    assert await reachable_address(["127.0.0.9"], port) == "127.0.0.9", "the request tries its only one"
+
+
+async def test_slow_look_ups_of_names_delay_neither_secrets_nor_redaction(tmp_path: Path) -> None:
+    """They take all threads of the event loop, where libraries look names up, and all those for names of runs."""
+    answered = threading.Event()
+    secrets = SecretStore(Secrets(), {}, tmp_path)
+    secrets.remember("sk-0123456789")
+    slow = [asyncio.create_task(asyncio.to_thread(answered.wait)) for _ in range(50)]
+    slow += [asyncio.create_task(UNTRUSTED_NAMES.run(answered.wait)) for _ in range(50)]
+    try:
+        async with asyncio.timeout(60):
+            assert await secrets.of_run("f" * 64) == RunSecrets()
+            assert await secrets.redact_long("sk-0123456789 " * 20_000) == "[secret] " * 20_000
+        assert not any(each.done() for each in slow)
+    finally:
+        answered.set()
+        await asyncio.gather(*slow)
 
 
 async def test_an_untrusted_request_is_sent_to_the_address_that_was_checked(http: HttpClient) -> None:
@@ -250,14 +302,15 @@ async def test_a_guarded_client_uses_no_proxy(
     """A proxy would connect to the address by itself, or look up the name of the server again."""
     for scheme in ("HTTP", "HTTPS", "ALL"):
         monkeypatch.setenv(f"{scheme}_PROXY", "http://127.0.0.1:9")
-    async with Outbound(None, guarded=guarded).open(client_type) as client:
+    server = chosen_server("http://1.1.1.1") if guarded else own_server("http://1.1.1.1")
+    async with Outbound(None, server).open(client_type) as client:
         for url in ("http://1.1.1.1", "https://1.1.1.1"):
             is_direct = client._transport_for_url(client._merge_url(url)) is client._transport
             assert is_direct == guarded
 
 
 async def test_a_guarded_client_refuses_an_unknown_scheme_as_any_client_does() -> None:
-    async with Outbound(None, guarded=True).open(httpx.AsyncClient) as client:
+    async with Outbound(None, chosen_server("http://1.1.1.1")).open(httpx.AsyncClient) as client:
         with pytest.raises(httpx.UnsupportedProtocol):
             await client.get("ftp://1.1.1.1/card")
 
@@ -338,4 +391,4 @@ async def test_a_charset_that_is_none_of_a_text_is_taken_for_utf_8(
 )
 async def test_an_address_that_is_none_fails_the_call(http: HttpClient, address: str) -> None:
     failed = await failure(http, request(address))
-    assert "the address of the request is none" in failed.message or "can't be reached" in failed.message
+    assert "the URL of the request is invalid" in failed.message or "can't be reached" in failed.message

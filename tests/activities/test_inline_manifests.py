@@ -1,4 +1,4 @@
-"""What the manifests may do that a run brings: the worker's Secrets and its own network serve its own manifests."""
+"""What inline manifests may do: a worker's Secrets and its own network are for its own manifests."""
 
 import contextlib
 import copy
@@ -319,7 +319,7 @@ async def test_a_brought_manifest_of_no_kind_leads_into_the_workers_own_network(
         each["spec"].get("config", {}).get("anthropic", {}).pop("apiKey", None)
     async with working(env) as here:
         _, text = await failure_of(here, "agent", {"agent": "a", "input": "Why?", "resources": given})
-    assert "lies in the worker's own network" in text
+    assert "is in the worker's own network" in text
     assert tool_server.seen == []
 
 

@@ -21,6 +21,7 @@ from baton.journal.migrate import VERSION
 from baton.journal.rows import catalog_id
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
+from baton.resources.run_catalog import RunCatalog
 from tests.harness.environment import agent
 from tests.harness.postgres import execute
 
@@ -119,7 +120,7 @@ async def test_a_missing_part_of_a_conversation_is_never_passed_over(journal: Jo
 
 
 async def test_a_catalog_is_pinned_under_its_id(journal: Journal, journal_url: str) -> None:
-    catalog = load_documents([Document("f", agent("one", prompt="a\x00é"), {})]).catalog
+    catalog = RunCatalog.of_files(load_documents([Document("f", agent("one", prompt="a\x00é"), {})]).catalog)
     row = await journal.begin(catalog, "run", Head(), *replies("Why?"))
     assert row == await journal.begin(catalog, "run", Head(), *replies("Why?"))
     fresh = await Journal.open(journal_url)
@@ -132,7 +133,7 @@ async def test_a_catalog_is_pinned_under_its_id(journal: Journal, journal_url: s
 async def test_a_catalog_that_an_older_version_has_pinned_under_its_sha_is_found(
     journal: Journal, journal_url: str
 ) -> None:
-    catalog = load_documents([Document("f", agent("one"), {})]).catalog
+    catalog = RunCatalog.of_files(load_documents([Document("f", agent("one"), {})]).catalog)
     await journal.begin(catalog, "run", Head(), *replies("Why?"))
     await execute(journal_url, f"update baton_catalogs set sha = '{catalog.sha}'")
     fresh = await Journal.open(journal_url)
@@ -157,7 +158,7 @@ async def test_a_journal_that_cant_be_reached_says_so(tmp_path: Path) -> None:
 async def test_a_statement_that_the_database_refuses_fails_at_once(journal: Journal, journal_url: str) -> None:
     await journal.append(Head(), replies("a"), "call-1")
     await execute(journal_url, "drop table baton_messages")
-    with pytest.raises(JournalUnavailable, match=r"the journal refuses a statement: .*baton_messages") as refused:
+    with pytest.raises(JournalUnavailable, match=r"the journal rejects a statement: .*baton_messages") as refused:
         await asyncio.wait_for(journal.append(Head(), replies("b"), "call-2"), 30)
     assert refused.value.non_retryable
 
@@ -165,18 +166,20 @@ async def test_a_statement_that_the_database_refuses_fails_at_once(journal: Jour
 @pytest.mark.parametrize("wrong", [None, [1]])
 async def test_a_value_that_the_database_refuses_fails_at_once(journal: Journal, wrong: object) -> None:
     row = {"session": "s", "key": "k", "owner": "o", "begun": wrong, "head": None, "depth": 1}
-    with pytest.raises(JournalUnavailable, match="the journal refuses a statement: "):
+    with pytest.raises(JournalUnavailable, match="the journal rejects a statement: "):
         await asyncio.wait_for(journal.database.insert((schema.bookmarks, [row])), 30)
 
 
-async def test_a_locked_database_is_waited_for(tmp_path: Path) -> None:
+async def test_a_locked_database_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file, head = tmp_path / "journal.db", Head()
     journal = await Journal.open(f"sqlite:///{file}")
     await journal.database.run(sql("pragma busy_timeout = 100"))
     with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other:
         other.execute("begin immediate")
         writing = asyncio.create_task(journal.append(head, replies("a"), "call"))
-        assert await asyncio.wait([writing], timeout=1.5) == (set(), {writing})
+        while "waiting for the journal" not in caplog.text and not writing.done():
+            await asyncio.sleep(0.02)
+        assert not writing.done()
         other.execute("commit")
         assert (await writing).depth == 1
     await journal.close()

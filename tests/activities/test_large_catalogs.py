@@ -18,6 +18,8 @@ from baton.resources.catalog import Catalog
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
 from baton.resources.model import Model
+from baton.resources.provenance import Provenance
+from baton.resources.run_catalog import RunCatalog
 from baton.resources.secret import Secrets
 from tests.harness.environment import KEY, agent, manifest
 from tests.harness.event_loop import watched_loop
@@ -46,7 +48,7 @@ def catalog() -> Catalog:
 async def test_a_large_catalog_is_written_and_read_beside_the_event_loop(catalog: Catalog, tmp_path: Path) -> None:
     journal = await Journal.open(f"sqlite:///{tmp_path / 'journal.db'}")
     async with watched_loop() as waits:
-        pinned = await asyncio.to_thread(catalog.model_copy().prepared)
+        pinned = await asyncio.to_thread(RunCatalog.of_files(catalog).prepared)
         await journal.begin(pinned, "run", Head(), Message(role="user", content="?"))
     await journal.close()
     assert waits.share < 1 / 3
@@ -63,13 +65,13 @@ async def test_a_large_folder_of_secrets_is_read_beside_the_event_loop(catalog: 
     model = catalog.get("Model", "default", "m")
     assert isinstance(model, Model)
     assert model.spec.config.openai
-    own = Catalog(manifests=(model,))
+    own = RunCatalog.of(Catalog(manifests=(model,)), lambda _: Provenance.TRUSTED, registered_as="f" * 64)
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"token": KEY}}
     for number in range(2_000):
         (tmp_path / f"{number}.yaml").write_text(yaml.safe_dump(agent(f"a{number}")))
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(secret))
     (tmp_path / ".sources").mkdir()
-    (tmp_path / ".sources" / f"{own.sha}.json").write_text(json.dumps([str(tmp_path)]))
+    (tmp_path / ".sources" / f"{own.registered_as}.json").write_text(json.dumps([str(tmp_path)]))
     journal = await Journal.open(f"sqlite:///{tmp_path / 'journal.db'}")
     secrets = SecretStore(Secrets(), {}, tmp_path / ".sources")
     async with watched_loop() as waits:

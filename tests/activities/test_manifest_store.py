@@ -39,7 +39,7 @@ async def refusal(store: Store, *manifests: Json) -> str:
 
 
 async def names(store: Store) -> list[str]:
-    return [each.name for each in (await store.contents()).there]
+    return [each.name for each in (await store.contents()).existing]
 
 
 async def prompts(store: Store) -> dict[str, object]:
@@ -139,8 +139,11 @@ SCHEDULE = manifest("Schedule", "daily", {"schedule": "0 8 * * *", "queryTemplat
 REFUSED = {
     "a Secret": (SECRET, "Secret/default/s: kind: Secrets are not stored"),
     "a literal secret": (MODEL, "Model/default/m: spec.config.openai.apiKey: is a literal secret"),
-    "a command": (COMMAND, "MCPServer/default/files: spec.command: a command comes from a worker's own files alone"),
-    "a Schedule": (SCHEDULE, "Schedule/default/daily: kind: Temporal keeps schedules: apply it with baton schedules"),
+    "a command": (COMMAND, "MCPServer/default/files: spec.command: a command may only be in a worker's own files"),
+    "a Schedule": (
+        SCHEDULE,
+        "Schedule/default/daily: kind: schedules are stored in Temporal: apply it with baton schedules",
+    ),
 }
 
 
@@ -194,7 +197,7 @@ async def test_a_journals_keys_encrypt_the_manifests_and_bind_them_to_their_vers
             "update baton_manifests set manifest = "
             "(select manifest from baton_manifests where version = 1) where version = 2",
         )
-        assert (await store.contents()).there[0].problem
+        assert (await store.contents()).existing[0].problem
         with pytest.raises(StoreError, match="the stored manifest Agent/default/one version 2 can't be read"):
             await prompts(store)
         assert "can't be read" in await refusal(store, agent("two"))
@@ -208,8 +211,8 @@ async def test_a_row_that_is_longer_than_a_manifest_may_be_is_not_read(store: St
     await apply(store, agent("one"), agent("two"))
     repeat = "replace(hex(zeroblob(4000000)), '00', 'x')" if "sqlite" in journal_url else "repeat('x', 4000000)"
     await execute(journal_url, f"update baton_manifests set manifest = {repeat} where name = 'two'")
-    found = {each.name: each.problem for each in (await store.contents()).there}
-    assert found == {"one": "", "two": "is longer than a manifest may be"}
+    found = {each.name: each.problem for each in (await store.contents()).existing}
+    assert found == {"one": "", "two": "exceeds the maximum length of a manifest"}
 
 
 class Overtaken(Store):

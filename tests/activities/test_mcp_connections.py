@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 import pytest_asyncio
 
@@ -13,6 +14,7 @@ from baton.activities.tool.mcp.endpoint import McpEndpoint
 from baton.activities.tool.mcp.input import Elicitation
 from baton.activities.tool.mcp.request import McpRequest, list_tools, use_tool
 from baton.contracts.errors import ToolFailed
+from tests.harness.manifests import own_server
 from tests.harness.mcp_process import McpServerProcess, command
 from tests.harness.scripted_mcp_server import ScriptedMcpServer
 
@@ -32,7 +34,7 @@ async def connections() -> AsyncIterator[McpConnections]:
 
 def at(server: ScriptedMcpServer, **more: Any) -> McpEndpoint:
     """The endpoint of a server."""
-    return McpEndpoint("test", server.url, **more)
+    return McpEndpoint("test", own_server(server.url), **more)
 
 
 async def ask(connections: McpConnections, endpoint: McpEndpoint, tool: str = "echo", seconds: float = 30) -> str:
@@ -52,16 +54,18 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.full
 async def test_a_connection_in_use_is_kept_and_one_without_a_call_is_closed(tmp_path: Path) -> None:
     endpoint = McpEndpoint("test", command=tuple(command("stdio", tmp_path)))
     connections, loop = McpConnections(idle=3), asyncio.get_running_loop()
     processes = {await ask(connections, endpoint, "process")}
-    connection, end = connections.to(endpoint), loop.time() + 5
+    connection, end = connections.find(endpoint), loop.time() + 5
+    assert connection
     while loop.time() < end:
         processes.add(await ask(connections, endpoint, "process"))
         await asyncio.sleep(0.05)
     assert len(processes) == 1
-    assert connections.to(endpoint) is connection
+    assert connections.find(endpoint) is connection
     await until(lambda: connection.is_closed)
     assert await ask(connections, endpoint, "process") not in processes
     await connections.close()
@@ -73,7 +77,8 @@ async def test_a_server_that_takes_no_notification_holds_no_other_call(
     server.silent = {"slow", "notifications/cancelled"}
     slow = asyncio.create_task(ask(connections, at(server), "slow"))
     await until(lambda: "slow" in server.seen)
-    first = connections.to(at(server))
+    first = connections.find(at(server))
+    assert first
     slow.cancel()
     await until(lambda: "notifications/cancelled" in server.seen)
     assert await ask(connections, at(server)) == "done"
@@ -96,7 +101,7 @@ async def test_a_connection_that_nobody_waits_for_any_more_is_opened_anew_by_the
     connections: McpConnections, server: ScriptedMcpServer
 ) -> None:
     server.silent = {"initialize"}
-    with pytest.raises(ToolFailed, match=r"gave no answer in 0\.5 s") as failure:
+    with pytest.raises(ToolFailed, match=r"did not respond within 0\.5 s") as failure:
         await ask(connections, at(server), seconds=0.5)
     assert not failure.value.non_retryable
     server.silent.clear()
@@ -124,7 +129,7 @@ async def test_many_small_parts_of_an_answer_are_not_read(
     connections: McpConnections, server: ScriptedMcpServer
 ) -> None:
     server.results = {"tools/call": lambda _: {"content": [{"type": "text", "text": "1"}] * 40_000}}
-    with pytest.raises(ToolFailed, match="gives more than 30,000 objects") as failure:
+    with pytest.raises(ToolFailed, match="sent more than 30,000 objects") as failure:
         await ask(connections, at(server))
     assert failure.value.non_retryable
 
@@ -154,9 +159,9 @@ async def test_a_server_that_is_put_back_to_an_older_version_is_met_again(
 ) -> None:
     newer = McpServerProcess("2026", tmp_path)
     with newer.running():
-        assert (await ask(connections, McpEndpoint("test", newer.url), "process")).isdigit()
+        assert (await ask(connections, McpEndpoint("test", own_server(newer.url)), "process")).isdigit()
     with McpServerProcess("2025", tmp_path, port=newer.port).running():
-        assert (await ask(connections, McpEndpoint("test", newer.url), "process")).isdigit()
+        assert (await ask(connections, McpEndpoint("test", own_server(newer.url)), "process")).isdigit()
 
 
 async def test_a_call_that_waits_for_another_with_questions_has_its_own_time_and_has_not_begun(
@@ -178,3 +183,73 @@ async def test_a_call_that_waits_for_another_with_questions_has_its_own_time_and
 
     assert await asyncio.gather(*(one() for _ in range(6))) == ["done"] * 6
     assert begun == [*range(6)]
+
+
+async def test_servers_that_are_processes_are_bounded_and_calls_wait_for_one_another(tmp_path: Path) -> None:
+    """Each run has an environment of its own, and so a process of its own."""
+    connections = McpConnections(most=3)
+    most = 0
+
+    async def watch() -> None:
+        nonlocal most
+        while True:
+            most = max(most, sum(tmp_path.name in " ".join(child.cmdline()) for child in psutil.Process().children()))
+            await asyncio.sleep(0.01)
+
+    watching = asyncio.create_task(watch())
+    endpoints = [
+        McpEndpoint("test", command=tuple(command("stdio", tmp_path)), env=(("USER_NUMBER", f"{number}"),))
+        for number in range(8)
+    ]
+    processes = await asyncio.gather(*(ask(connections, endpoint, "process") for endpoint in endpoints))
+    watching.cancel()
+    assert len({*processes}) == 8
+    assert 1 <= most <= 3
+    await connections.close()
+
+
+@pytest.mark.full
+async def test_a_thousand_users_with_tokens_of_their_own_share_a_few_connections(tmp_path: Path) -> None:
+    connections = McpConnections(most=20)
+    most = 0
+
+    async def watch(server: psutil.Process) -> None:
+        nonlocal most
+        while True:
+            opened = [each for each in server.net_connections("tcp") if each.status == psutil.CONN_ESTABLISHED]
+            most = max(most, len(opened))
+            await asyncio.sleep(0.05)
+
+    with McpServerProcess("2025", tmp_path).running() as server:
+        assert server._process
+        watching = asyncio.create_task(watch(psutil.Process(server._process.pid)))
+        endpoints = [
+            McpEndpoint("test", own_server(server.url), headers=(("authorization", f"{user}"),))
+            for user in range(1_000)
+        ]
+        texts = await asyncio.gather(*(ask(connections, endpoint, "process") for endpoint in endpoints))
+        watching.cancel()
+        await connections.close()
+    assert len(texts) == 1_000
+    assert 1 <= most <= 2 * 20, "each session has a stream from the server beside its requests"
+
+
+async def test_the_connection_that_was_used_least_recently_makes_room(server: ScriptedMcpServer) -> None:
+    connections = McpConnections(most=2)
+    first, second, third = (at(server, headers=(("authorization", user),)) for user in "abc")
+    for endpoint in (first, second, first, third):
+        assert await ask(connections, endpoint) == "done"
+    assert [connections.find(endpoint) is not None for endpoint in (first, second, third)] == [True, False, True]
+    await connections.close()
+
+
+async def test_a_call_that_waits_for_a_connection_spends_none_of_its_time(server: ScriptedMcpServer) -> None:
+    connections = McpConnections(most=1)
+    server.silent = {"slow"}
+    slow = asyncio.create_task(ask(connections, at(server), "slow", seconds=1.5))
+    await until(lambda: "slow" in server.seen)
+    other = at(server, headers=(("authorization", "b"),))
+    assert await ask(connections, other, seconds=1) == "done", "it waits for more than a second"
+    with pytest.raises(ToolFailed, match="did not respond"):
+        await slow
+    await connections.close()

@@ -58,10 +58,11 @@ async def migrated(url: str, folder: Path) -> None:
 
 
 async def process(url: str, folder: Path) -> asyncio.subprocess.Process:
-    """The same in a process of its own."""
+    """The same in a process of its own, which notes in the folder that it begins."""
     code = (
-        "import asyncio, sys, pathlib; from baton.journal.engine import connect;"
+        "import asyncio, os, sys, pathlib; from baton.journal.engine import connect;"
         "from baton.journal.migrate import migrate;"
+        "pathlib.Path(sys.argv[2], f'begins-{os.getpid()}').touch();"
         "asyncio.run(migrate(connect(sys.argv[1]), pathlib.Path(sys.argv[2])))"
     )
     return await asyncio.create_subprocess_exec(sys.executable, "-c", code, url, folder, stderr=asyncio.subprocess.PIPE)
@@ -177,9 +178,10 @@ async def test_of_many_processes_that_start_at_once_one_migrates(journal_url: st
     await (await Journal.open(journal_url)).close()
     await execute(journal_url, "insert into baton_holds values ('family', 'sha', 0)")
     counts = """
-        import time
+        import pathlib, time
         def upgrade(op):
-            time.sleep(1)  # meanwhile the others start
+            while len([*pathlib.Path(__file__).parent.glob("begins-*")]) < 4:
+                time.sleep(0.02)
             op.execute("update baton_holds set at = at + 1")
     """
     folder = migrations(tmp_path, counts)
@@ -190,6 +192,7 @@ async def test_of_many_processes_that_start_at_once_one_migrates(journal_url: st
     assert await versions(journal_url) == [*range(1, NEXT + 1)]
 
 
+@pytest.mark.full
 async def test_many_processes_that_start_on_an_empty_database_make_its_tables_once(
     journal_url: str, tmp_path: Path
 ) -> None:

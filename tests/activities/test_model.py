@@ -1,6 +1,5 @@
-"""Tests of the OpenAI provider: what is sent, what is streamed, and the error for each failure of a server."""
+"""Tests of what the OpenAI provider alone does: how messages are sent, and what answers of various servers lack."""
 
-import asyncio
 import contextlib
 import json
 import socket
@@ -20,22 +19,21 @@ from baton.activities.model.provider import ModelRequest
 from baton.activities.runtime.http import retry_after, retry_delay
 from baton.activities.runtime.secrets import SecretStore
 from baton.contracts import errors
-from baton.contracts.errors import BatonError
 from baton.contracts.message import Message, TokenUsage, ToolCall
-from baton.resources.catalog import Catalog
 from baton.resources.model import Model
 from baton.resources.secret import Secrets
-from baton.starter.scripted_model import Reply, Request, ScriptedModel, ScriptedToolCall
+from baton.starter.scripted_model import Reply, ScriptedModel, ScriptedToolCall
 from baton.temporal.activity import SHOWN_CHARACTERS, Heartbeat, is_last_attempt
-from tests.harness.environment import KEY, Environment, Json, agent, line, manifest
+from tests.harness.environment import KEY, Environment, Json, agent, manifest
+from tests.harness.manifests import own_catalog
 
 ASKED = [Message(role="user", content="Why?")]
 MODEL = ChainedModel(None, "gpt")
 
 
-def resolver(**environment: str) -> ValueResolver:
-    """The values of a run without manifests, on a worker with this environment."""
-    return ValueResolver(Catalog(manifests=()), SecretStore(Secrets(), environment))
+def resolver(*own: Model, **environment: str) -> ValueResolver:
+    """The values of a run with manifests of the worker, and with this environment."""
+    return ValueResolver(own_catalog(*own), SecretStore(Secrets(), environment))
 
 
 class Server:
@@ -54,8 +52,9 @@ class Server:
         self, on_text: Callable[[str], None] = lambda _: None, *messages: Message, model: ChainedModel = MODEL
     ) -> Message:
         provider = OpenAIProvider()
+        values = self.values() if model.manifest is None else resolver(model.manifest)
         try:
-            return await provider.ask(model, self.values(), ModelRequest([*messages] or ASKED), on_text)
+            return await provider.ask(model, values, ModelRequest([*messages] or ASKED), on_text)
         finally:
             await provider.close()
 
@@ -71,34 +70,6 @@ def model_server() -> Iterator[Server]:
     with model_server.model.serve() as url:
         model_server.url = url
         yield model_server
-
-
-async def test_an_answer_is_streamed_and_returned_as_a_whole(model_server: Server) -> None:
-    model_server.reply = Reply(
-        text="Because. " * 50,
-        calls=[ScriptedToolCall(name="noop", arguments={"x": 1}), ScriptedToolCall(name="terminate")],
-    )
-    pieces: list[str] = []
-    message = await model_server.ask(pieces.append)
-    assert len(pieces) > 5
-    assert "".join(pieces) == message.content == "Because. " * 50
-    assert [(call.name, call.arguments) for call in message.tool_calls] == [("noop", '{"x": 1}'), ("terminate", "{}")]
-    assert message.model == "scripted:gpt"
-    assert message.usage
-    assert message.usage.total_tokens > 100
-
-
-async def test_a_model_that_does_not_stream_is_asked_for_the_whole_answer(model_server: Server) -> None:
-    calls = [ScriptedToolCall(name="noop", arguments={"x": 1}), ScriptedToolCall(name="terminate")]
-    model_server.reply = Reply(text="Because. " * 50, calls=calls)
-    pieces: list[str] = []
-    message = await model_server.ask(pieces.append, model=model_server.model_of(stream=False))
-    assert pieces == [message.content] == ["Because. " * 50]
-    assert [(call.name, call.arguments) for call in message.tool_calls] == [("noop", '{"x": 1}'), ("terminate", "{}")]
-    assert (message.model, message.usage) == ("scripted:gpt", (await model_server.ask()).usage)
-    asked, streamed = (each.body for each in model_server.model.requests)
-    assert (asked["stream"], "stream_options" in asked) == (False, False)
-    assert (streamed["stream"], "stream_options" in streamed) == (True, True)
 
 
 async def test_calls_without_a_place_are_kept_apart(model_server: Server) -> None:
@@ -127,22 +98,6 @@ async def test_calls_that_come_one_after_the_other_at_one_place_are_told_apart_b
     )
 
 
-def streamed(text: str, finish: str, **usage: object) -> Reply:
-    """A stream of one chunk, with a reason to finish and a token usage."""
-    choice = {"delta": {"content": text}, "finish_reason": finish}
-    counts = {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105, **usage}
-    return Reply(raw=f"data: {json.dumps({'choices': [choice], 'usage': counts})}\n\ndata: [DONE]\n\n")
-
-
-async def test_tokens_that_came_from_the_servers_cache_are_counted(model_server: Server) -> None:
-    model_server.reply = streamed("Because.", "stop", prompt_tokens_details={"cached_tokens": 64})
-    usage = (await model_server.ask()).usage
-    assert usage
-    assert (usage.prompt_tokens, usage.cached_tokens, usage.total_tokens) == (100, 64, 105)
-    model_server.reply = streamed("Because.", "stop", prompt_tokens_details=None)
-    assert (await model_server.ask()).usage == TokenUsage(prompt_tokens=100, completion_tokens=5, total_tokens=105)
-
-
 COUNTS: list[tuple[Json, tuple[int, int, int]]] = [
     ({"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105}, (100, 5, 105)),
     ({"prompt_tokens": 100, "total_tokens": 105}, (100, 5, 105)),
@@ -152,6 +107,7 @@ COUNTS: list[tuple[Json, tuple[int, int, int]]] = [
     ({"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 165}, (100, 65, 165)),
     ({"total_tokens": 105}, (105, 0, 105)),
     ({}, (0, 0, 0)),
+    ({"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": None}, (100, 5, 105)),
 ]
 
 
@@ -173,11 +129,6 @@ async def test_a_last_event_without_a_piece_of_the_answer_ends_it(model_server: 
     events = [json.dumps({"choices": [each]}) for each in choices]
     model_server.reply = Reply(raw="".join(f"data: {each}\n\n" for each in events))
     assert (await model_server.ask()).content == "Because."
-
-
-async def test_an_answer_that_is_cut_at_its_limit_is_kept_if_it_has_a_text(model_server: Server) -> None:
-    model_server.reply = streamed("Half of", "length")
-    assert (await model_server.ask()).content == "Half of"
 
 
 async def test_a_call_without_an_id_gets_one(model_server: Server) -> None:
@@ -209,104 +160,9 @@ async def test_every_kind_of_message_is_sent_in_the_form_of_the_protocol(model_s
     ]
 
 
-def reported(**error: str | int) -> Reply:
-    """A stream, answered with HTTP 200, in which the server reports an error."""
-    event = {"error": {"message": "something is wrong", **error}}
-    return Reply(raw=f"data: {json.dumps(event)}\n\n")
-
-
-FAILURES: list[tuple[Reply, type[BatonError], bool]] = [
-    (Reply(status=400, text="bad"), errors.ModelRejected, False),
-    (Reply(status=400, code="context_length_exceeded"), errors.ContextTooLong, False),
-    (Reply(status=401, text=f"Incorrect API key provided: {KEY}"), errors.KeyRefused, False),
-    (Reply(status=403), errors.KeyRefused, False),
-    (Reply(status=404), errors.ModelRejected, False),
-    (Reply(status=408), errors.ModelUnavailable, True),
-    (Reply(status=409), errors.ModelUnavailable, True),
-    (Reply(status=425), errors.ModelUnavailable, True),
-    (Reply(status=429), errors.ModelUnavailable, True),
-    (Reply(status=429, code="insufficient_quota"), errors.QuotaSpent, False),
-    (Reply(status=500), errors.ModelUnavailable, True),
-    (Reply(status=500, headers={"x-should-retry": "false"}), errors.ModelRejected, False),
-    (Reply(status=503), errors.ModelUnavailable, True),
-    (Reply(text="x" * 1_000, cut=200), errors.BrokenReply, True),
-    (Reply(raw='data: {"choices": [{"ind\n\n'), errors.BrokenReply, True),
-    (Reply(raw="data: <html>oops</html>\n\n"), errors.BrokenReply, True),
-    (Reply(raw=""), errors.EmptyReply, True),
-    (streamed("I", "content_filter"), errors.ContentFiltered, False),
-    (streamed("", "length"), errors.AnswerTooLong, False),
-    (Reply(status=400, code="content_filter"), errors.ContentFiltered, False),
-    (reported(code="invalid_api_key", type="invalid_request_error"), errors.KeyRefused, False),
-    (reported(type="authentication_error"), errors.KeyRefused, False),
-    (reported(code=401, message=f"Incorrect API key provided: {KEY}"), errors.KeyRefused, False),
-    (reported(code="insufficient_quota"), errors.QuotaSpent, False),
-    (reported(code=400), errors.ModelRejected, False),
-    (reported(code=502), errors.BrokenReply, True),
-    (reported(type="server_error"), errors.BrokenReply, True),
-]
-
-
-@pytest.mark.parametrize(("reply", "error", "again"), FAILURES, ids=lambda value: str(value)[:40])
-async def test_a_failure_is_retried_where_that_can_help(
-    model_server: Server, reply: Reply, error: type[BatonError], again: bool
-) -> None:
-    model_server.reply = reply
-    with pytest.raises(BatonError) as raised:
-        await model_server.ask()
-    assert type(raised.value) is error
-    assert raised.value.non_retryable is not again
-    assert KEY not in str(raised.value)
-
-
-def whole(**completion: object) -> Reply:
-    """A whole answer, or something else in its place."""
-    return Reply(raw=json.dumps(completion))
-
-
-WHOLE: list[tuple[Reply, type[BatonError], bool]] = [
-    *((reply, error, again) for reply, error, again in FAILURES if reply.status),
-    (whole(), errors.EmptyReply, True),
-    (Reply(raw=""), errors.BrokenReply, True),
-    (Reply(raw="<html>oops</html>"), errors.BrokenReply, True),
-    (Reply(raw="[1]"), errors.BrokenReply, True),
-    (whole(choices=[{"message": {"content": 7}}]), errors.BrokenReply, True),
-    (whole(choices=[{"message": {"content": "And"}}]), errors.BrokenReply, True),
-    (whole(choices=[{"message": {"content": "I"}, "finish_reason": "content_filter"}]), errors.ContentFiltered, False),
-    (whole(choices=[{"message": {"content": ""}, "finish_reason": "length"}]), errors.AnswerTooLong, False),
-    (whole(error={"code": "insufficient_quota", "message": "no"}), errors.QuotaSpent, False),
-    (whole(error={"code": 401, "message": f"Incorrect API key provided: {KEY}"}), errors.KeyRefused, False),
-    (whole(error="out of order"), errors.BrokenReply, True),
-]
-
-
-@pytest.mark.parametrize(("reply", "error", "again"), WHOLE, ids=lambda value: str(value)[:40])
-async def test_a_failure_without_a_stream_is_retried_where_that_can_help(
-    model_server: Server, reply: Reply, error: type[BatonError], again: bool
-) -> None:
-    model_server.reply = reply
-    with pytest.raises(BatonError) as raised:
-        await model_server.ask(model=model_server.model_of(stream=False))
-    assert type(raised.value) is error
-    assert raised.value.non_retryable is not again
-    assert KEY not in str(raised.value)
-
-
 def test_an_invalid_address_is_not_retried() -> None:
     with pytest.raises(errors.InvalidManifest, match="is not an address"):
         endpoint_of(MODEL, resolver(OPENAI_BASE_URL="localhost:11434/v1"))
-
-
-async def test_a_server_that_never_answers_times_out_and_is_retried(model_server: Server) -> None:
-    model_server.reply = Reply(hang=True)
-    with pytest.raises(errors.CallTimeout, match=r"gpt at 127\.0\.0\.1 gave no answer in time") as raised:
-        await model_server.ask(model=model_server.model_of(timeout="300ms"))
-    assert not raised.value.non_retryable
-
-
-async def test_a_server_that_refuses_connections_is_retried(model_server: Server) -> None:
-    model_server.url = "http://127.0.0.1:1/v1"
-    with pytest.raises(errors.ModelUnavailable, match=r"gpt at 127\.0\.0\.1 can't be reached"):
-        await model_server.ask()
 
 
 async def test_a_server_that_does_not_react_is_unreachable_within_seconds(model_server: Server) -> None:
@@ -347,45 +203,11 @@ def test_a_retry_delay_may_be_a_date() -> None:
     assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == timedelta(0)
 
 
-async def test_a_retry_waits_as_long_as_the_server_asks(env: Environment) -> None:
-    failures = [{"status": 429, "headers": {"retry-after": "1"}}, {"status": 500}, {"status": 503}]
-    env.script(line("one", {"text": "At last.", "before": failures}))
-    given = {"agent": "one", "input": "Why?", "resources": [agent("one")]}
-    turn = await env.turn_result(await env.start("agent", given))
-    assert turn.message == "At last."
-    at = [asked.received_at for asked in env.model.requests]
-    assert len(at) == 4
-    assert at[1] - at[0] >= 1
-
-
-async def test_a_broken_answer_is_retried_and_not_stored(env: Environment) -> None:
-    env.script(line("one", {"text": "All of it.", "before": [{"text": "half of it", "cut": 1}]}))
-    turn = await env.turn_result(await env.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]}))
-    assert turn.message == "All of it."
-    assert len(env.rows()) == 2
-
-
 async def test_half_of_a_surrogate_pair_breaks_neither_an_answer_nor_its_heartbeat(env: Environment) -> None:
     env.answer = lambda _: Reply(text="\ud83d" * 60, pause=0.8)
     turn = await env.turn_result(await env.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]}))
     assert turn.message == "\ufffd" * 60
     assert len(env.model.requests) == 1
-
-
-async def test_the_heartbeat_shows_the_text_as_it_grows(env: Environment) -> None:
-    def answer(_: Request) -> Reply:
-        return Reply(text="word " * 200, pause=0.2)
-
-    env.answer = answer
-    handle = await env.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]})
-    seen: list[str] = []
-    while not seen or len(seen[-1]) < 500:
-        await asyncio.sleep(0.1)
-        for pending in (await handle.describe()).raw_description.pending_activities:
-            decoded = await env.client.data_converter.decode(pending.heartbeat_details.payloads)
-            seen.extend(each.get("text", "") for each in decoded)
-    assert (await env.turn_result(handle)).message == "word " * 200
-    assert all(("word " * 200).startswith(text) for text in seen)
 
 
 def test_a_heartbeat_holds_the_last_part_of_a_long_text_and_where_it_begins() -> None:

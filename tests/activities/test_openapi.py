@@ -3,8 +3,11 @@
 import json
 from typing import Any
 
+import pytest
 import yaml
 
+from baton.activities.runtime.outbound import Origin
+from baton.activities.tool.openapi import OpenApiDocument
 from tests.activities.test_custom_tools import OF_SAFE, TOKEN, env
 from tests.harness.environment import Environment, Json, agent, call, line, manifest
 from tests.harness.tool_server import Answer, ToolServer
@@ -69,7 +72,7 @@ async def test_the_operations_of_a_document_are_tools(env: Environment, tool_ser
         call("pets-put-pet", petId=7, body={"child": {}}),
     )
     assert said[1:4:2] == ["a dog", "ok"]
-    assert said[5].startswith("Error: the arguments of pets-put-pet don't fit its schema: ")
+    assert said[5].startswith("Error: the arguments of pets-put-pet don't match its schema: ")
     _, second, third = tool_server.seen
     assert {seen.headers["authorization"] for seen in tool_server.seen} == {TOKEN}
     assert (second.method, second.path, second.headers["x-reason"]) == ("GET", "/api/pets/7?fields=a&fields=b", "why")
@@ -118,16 +121,33 @@ async def test_a_document_that_was_read_somewhere_names_no_server_elsewhere(
     elsewhere = {**DOCUMENT, "servers": [{"url": "http://169.254.169.254/latest"}]}
     tool_server.answers(Answer(json.dumps(elsewhere)))
     (said,) = await used(env, pets(url=f"{tool_server.url}/openapi.json"), {"name": "pets"})
-    assert "names http://169.254.169.254/latest, which is elsewhere: set openapi.baseUrl" in said
+    assert "names http://169.254.169.254/latest, which is another server: set openapi.baseUrl" in said
+
+
+@pytest.mark.parametrize("base", ["http://good.example", "http://good.example:80/api/"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(".evil.example/steal", ":9200/_cat", "@evil.example/", "{host}/pets", "", "?evil=1"),
+        *("/pets", "//evil.example/pets", "/@evil.example", "/\\evil.example", "/.evil.example"),
+    ],
+)
+def test_the_path_of_an_operation_changes_neither_scheme_nor_host_nor_port(base: str, path: str) -> None:
+    document = {**DOCUMENT, "paths": {path: {"get": {"operationId": "steal"}}}}
+    operations = [*OpenApiDocument(document, base_url=base).operations()]
+    assert bool(operations) is path.startswith("/")
+    for operation in operations:
+        assert operation.spec.http
+        assert Origin.of(operation.spec.http.url) == "http://good.example:80"
 
 
 async def test_what_is_no_document_fails_the_run_and_names_the_tool(env: Environment, tool_server: ToolServer) -> None:
     for text, wrong in (
-        ("[1]", "no document of OpenAPI 3"),
-        ("a: [", "its OpenAPI document can't be read"),
-        ("&a [*a]", "can't be read"),
+        ("[1]", "not an OpenAPI 3 document"),
+        ("a: [", "its OpenAPI document is invalid"),
+        ("&a [*a]", "its OpenAPI document is invalid"),
     ):
         tool_server.answers(Answer(text))
         (said,) = await used(env, pets(url=f"{tool_server.url}/openapi.json"), {"name": "pets"})
-        assert said.startswith("Tool/default/pets: its OpenAPI document can't be read")
+        assert said.startswith("Tool/default/pets: its OpenAPI document is invalid")
         assert wrong in said

@@ -21,7 +21,7 @@ SCORE = {
     "required": ["score"],
     "additionalProperties": False,
 }
-NO_NUMBER = "Your answer doesn't fit its schema: $.score: 'high' is not of type 'integer'"
+NO_NUMBER = "Your answer doesn't match its schema: $.score: 'high' is not of type 'integer'"
 NO_JSON = "Your answer is not JSON: Expecting value: line 1 column 1 (char 0)"
 AGAIN = "\nGive it again, as JSON that fits the schema."
 
@@ -109,11 +109,11 @@ async def test_a_code_block_inside_the_json_is_kept(env: Environment) -> None:
     ("said", "wrong"),
     [
         ('The score: {"score": 5}', "is not JSON: Expecting value"),
-        ('```json\n{"score": "high"}\n```', "doesn't fit its schema: $.score: 'high' is not"),
+        ('```json\n{"score": "high"}\n```', "doesn't match its schema: $.score: 'high' is not"),
         ('{"score": NaN}', "is not JSON: it says NaN"),
         ("", "is not JSON: Expecting value"),
         ("[" * 100_000, "is not JSON: it is nested too deeply"),
-        (f'{{"score": "{"x" * 9000}"}}', f"doesn't fit its schema: $.score: '{'x' * 149} … "),
+        (f'{{"score": "{"x" * 9000}"}}', f"doesn't match its schema: $.score: '{'x' * 149} … "),
     ],
 )
 async def test_the_error_is_a_sentence(env: Environment, said: str, wrong: str) -> None:

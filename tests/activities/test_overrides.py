@@ -170,8 +170,8 @@ async def test_a_run_sends_headers_to_a_model_of_the_worker_only_if_the_model_al
     own: list[Json] = [agent("a", modelRef={"name": "gpt"})]
     asked: dict[str, Any] = {"overrides": [override("model", X_User="admin")]}
     text = await refused(env, asked, *own, model(env.model_url))
-    assert "it may not send X-User to Model/default/gpt of the worker" in text
-    assert "it may not send X-User" in await refused(env, asked, *own, annotated(model(env.model_url), "X-Trace"))
+    assert "may not send X-User to Model/default/gpt of the worker" in text
+    assert "may not send X-User" in await refused(env, asked, *own, annotated(model(env.model_url), "X-Trace"))
     seen = noted(env)
     async with working(env, *own, annotated(model(env.model_url), "X-Trace, X-User")) as here:
         here.script(line("a", "Here."))

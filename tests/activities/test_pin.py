@@ -85,4 +85,4 @@ async def test_a_run_whose_journal_refuses_what_it_writes_fails_at_once_with_the
     turn = await env.turn_result(await env.start("agent", {"agent": "one", "input": "Why?", "resources": SOLO}))
     assert turn.failure
     assert (turn.failure.family, turn.failure.type) == ("MemoryError", "JournalUnavailable")
-    assert turn.failure.message == "the journal refuses a statement: no such table: baton_messages"
+    assert turn.failure.message == "the journal rejects a statement: no such table: baton_messages"

@@ -1,8 +1,8 @@
-"""Tests of runs with models that are not OpenAI's: teams, tools, schemas, fallbacks, retries and a worker's death."""
+"""What every provider of models does alike in runs: teams, tools, schemas, fallbacks, retries and a worker's death."""
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,11 @@ from baton.resources.loader import load_files
 from baton.starter.scripted_model import Reply, ScriptedModel, ScriptedToolCall
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import WORKFLOW_TASK_TIMEOUT
-from tests.harness.anthropic_server import AnthropicServer
-from tests.harness.bedrock_server import BedrockServer
 from tests.harness.environment import Environment, Json, agent, manifest, team
 from tests.harness.killable import KillableWorker, wait_until
+from tests.harness.model_providers import ProviderServer, serving
 from tests.harness.processes import WorkerProcess, process_env
-from tests.harness.stand_in import StandIn, StandInReply
+from tests.harness.stand_in import StandInReply
 
 HELD = "held-0123456789-secret"
 SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "safe"}, "stringData": {"key": HELD}}
@@ -28,31 +27,17 @@ OF_SECRET = {"valueFrom": {"secretKeyRef": {"name": "safe", "key": "key"}}}
 SCORE = {"type": "object", "properties": {"score": {"type": "integer"}}, "required": ["score"]}
 
 
-class Provider:
-    """A provider's stand-in server, and Models of it."""
-
-    def __init__(self, name: str, server: StandIn, **connection: Any) -> None:
-        self.name, self.server, self.connection = name, server, connection
-
-    def model(self, name: str = "m", **spec: Any) -> Json:
-        """A Model of the server."""
-        config = {self.name: {"baseUrl": self.server.url, **self.connection}}
-        given = {"type": "completions", "provider": self.name, "model": "claude-x", "config": config}
-        return manifest("Model", name, {**given, **spec})
-
-
-PROVIDERS: dict[str, Callable[[], Provider]] = {
-    "anthropic": lambda: Provider("anthropic", AnthropicServer(), apiKey=OF_SECRET),
-    "bedrock": lambda: Provider(
-        "bedrock", BedrockServer(), region="us-east-1", accessKeyId=OF_SECRET, secretAccessKey=OF_SECRET
-    ),
+OTHERS_TURN = {
+    "openai": "'content': '5 and 20.', 'name': 'one'",
+    "anthropic": "# one:\\n5 and 20.",
+    "bedrock": "# one:\\n5 and 20.",
 }
+"""How a request shows what another member has said."""
 
 
-@pytest.fixture(params=PROVIDERS)
-def provider(request: pytest.FixtureRequest) -> Iterator[Provider]:
-    provider = PROVIDERS[request.param]()
-    with provider.server.serving():
+@pytest.fixture(params=OTHERS_TURN)
+def provider(request: pytest.FixtureRequest) -> Iterator[ProviderServer]:
+    with serving(request.param, OF_SECRET) as provider:
         yield provider
 
 
@@ -73,26 +58,28 @@ def asks(name: str, *tools: str, **spec: Any) -> Json:
 
 
 async def test_a_team_uses_tools_and_each_member_reads_the_others_under_their_names(
-    env: Environment, provider: Provider
+    env: Environment, provider: ProviderServer
 ) -> None:
     sums = [ScriptedToolCall(name="calculator", arguments={"expression": each}) for each in ("2+3", "4*5")]
     provider.server.answers(Reply(text="Let me see.", calls=sums), Reply(text="5 and 20."), Reply(text="I agree."))
     members = [asks("one", "calculator"), asks("two")]
     result = await env.turn_result(
-        await env.start_team([*members, team("team", "one", "two", maxTurns=1), provider.model()])
+        await env.start_team(
+            [*members, team("team", "one", "two", maxTurns=1, onMaxTurns="complete"), provider.model()]
+        )
     )
     assert result.message == "I agree.", result.failure
     assert (result.usage.model_calls, result.usage.tool_calls) == (3, 2)
     assert result.usage.total_tokens == 3 * 17
-    tool_results, others = (str(each["messages"][-1]) for each in provider.server.requests[1:])
-    assert "'5'" in tool_results
-    assert "'20'" in tool_results
-    assert "# one:\\n5 and 20." in str(provider.server.requests[2]["messages"])
-    assert "one calls calculator" in str(provider.server.requests[2]["messages"])
+    results, others = (str(each["messages"]) for each in provider.server.requests[1:])
+    assert "'5'" in results
+    assert "'20'" in results
+    assert OTHERS_TURN[provider.provider] in others
+    assert "calculator" in others
     assert "Why?" in others
 
 
-async def test_a_selectors_model_is_made_to_choose(env: Environment, provider: Provider) -> None:
+async def test_a_selectors_model_is_made_to_choose(env: Environment, provider: ProviderServer) -> None:
     def answer(body: Json) -> Reply:
         if "select-next-speaker" not in str(body):
             return Reply(text="Spoken.")
@@ -106,17 +93,19 @@ async def test_a_selectors_model_is_made_to_choose(env: Environment, provider: P
     assert "select-next-speaker" in str(provider.server.requests[0])
 
 
-async def test_a_schema_that_the_server_refuses_is_asked_for_in_words(env: Environment, provider: Provider) -> None:
+async def test_a_schema_that_the_server_refuses_is_asked_for_in_words(
+    env: Environment, provider: ProviderServer
+) -> None:
     provider.server.answers(Reply(status=400, text="no schemas here"), Reply(text='{"score": 5}'))
     given = {"agent": "one", "input": "?", "resources": [asks("one", outputSchema=SCORE), provider.model()]}
     result = await env.turn_result(await env.start("agent", given))
     assert result.message == '{"score": 5}'
     assert len(provider.server.requests) == 2
-    assert "JSON Schema" in str(provider.server.requests[1]["system"])
+    assert "JSON Schema" in str(provider.server.requests[1])
 
 
 async def test_a_failed_call_waits_as_the_server_asks_and_a_cut_answer_is_not_kept(
-    env: Environment, provider: Provider
+    env: Environment, provider: ProviderServer
 ) -> None:
     overload = Reply(status=429, text=f"slow down, {HELD}", headers={"retry-after": "1"})
     provider.server.answers(overload, Reply(status=503), Reply(text="half " * 99, cut=90), Reply(text="At last."))
@@ -129,7 +118,7 @@ async def test_a_failed_call_waits_as_the_server_asks_and_a_cut_answer_is_not_ke
 
 
 async def test_a_refused_key_ends_the_call_at_once_and_the_fallback_is_asked(
-    env: Environment, provider: Provider
+    env: Environment, provider: ProviderServer
 ) -> None:
     provider.server.answers(Reply(status=401, text=f"bad key {HELD}"))
     brought = [asks("one"), provider.model(fallback={"name": "other"})]
@@ -146,20 +135,21 @@ async def test_a_refused_key_ends_the_call_at_once_and_the_fallback_is_asked(
     assert failed.failure.type == "KeyRefused"
 
 
-async def test_the_text_is_seen_while_it_is_written(env: Environment, provider: Provider) -> None:
+async def test_the_text_is_seen_while_it_is_written(env: Environment, provider: ProviderServer) -> None:
     provider.server.answers(Reply(text="word " * 200, pause=0.15))
     handle = await env.start("agent", {"agent": "one", "input": "?", "resources": [asks("one"), provider.model()]})
-    seen = ""
-    while len(seen) < 400:
+    seen = [""]
+    while len(seen[-1]) < 400:
         await asyncio.sleep(0.1)
         for pending in (await handle.describe()).raw_description.pending_activities:
-            for live in await env.client.data_converter.decode(pending.heartbeat_details.payloads):
-                seen = live.get("text", "")
+            decoded = await env.client.data_converter.decode(pending.heartbeat_details.payloads)
+            seen.extend(each.get("text", "") for each in decoded)
     assert (await env.turn_result(handle)).message == "word " * 200
+    assert all(("word " * 200).startswith(text) for text in seen)
 
 
 async def test_a_model_without_a_stream_is_used_with_tools_and_as_a_fallback(
-    env: Environment, provider: Provider
+    env: Environment, provider: ProviderServer
 ) -> None:
     sums = [ScriptedToolCall(name="calculator", arguments={"expression": each}) for each in ("2+3", "4*5")]
     whole = provider.model("whole", stream=False)
@@ -171,7 +161,7 @@ async def test_a_model_without_a_stream_is_used_with_tools_and_as_a_fallback(
     assert "'20'" in str(provider.server.requests[-1]["messages"])
 
 
-async def test_cached_tokens_are_counted(env: Environment, provider: Provider) -> None:
+async def test_cached_tokens_are_counted(env: Environment, provider: ProviderServer) -> None:
     provider.server.answers(StandInReply(text="Because.", cached=90))
     status = await env.status(await env.start_query([asks("one"), provider.model()], "agent/one"))
     assert (status.token_usage.cached_tokens, status.token_usage.prompt_tokens) == (90, 100)
@@ -179,7 +169,7 @@ async def test_cached_tokens_are_counted(env: Environment, provider: Provider) -
 
 @pytest.mark.full
 async def test_an_answered_call_is_not_repeated_after_the_death_of_a_worker(
-    client: Client, server: EmbeddedServer, tmp_path: Path, provider: Provider
+    client: Client, server: EmbeddedServer, tmp_path: Path, provider: ProviderServer
 ) -> None:
     provider.server.answers(*(Reply(text=f"answer {each}", delay=0.05) for each in range(1, 7)))
     (tmp_path / "secret.yaml").write_text(yaml.safe_dump(SECRET))

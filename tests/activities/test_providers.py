@@ -70,6 +70,7 @@ def test_validate_says_which_library_is_missing(file: Path) -> None:
     assert not load_files([file]).notices(), "it is installed here"
 
 
+@pytest.mark.full
 async def test_a_worker_that_starts_says_which_library_is_missing(client: Client, file: Path) -> None:
     code = f"{BLOCKED.format(LIBRARIES[file.stem])}import runpy\nsys.argv = ['worker', {str(file)!r}]\n"
     code += "runpy.run_module('baton.worker', run_name='__main__', alter_sys=True)"
@@ -87,6 +88,7 @@ async def test_a_worker_that_starts_says_which_library_is_missing(client: Client
     assert f"Model/default/m: spec.provider: {lacks(file.stem)}" in warned
 
 
+@pytest.mark.full
 def test_a_call_says_which_library_is_missing(file: Path) -> None:
     code = f"""{OPENED}
 import asyncio

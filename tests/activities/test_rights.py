@@ -9,8 +9,8 @@ import yaml
 from baton.activities.context.value_resolver import ValueResolver
 from baton.activities.runtime.secrets import RunSecrets, SecretStore
 from baton.contracts.errors import RightMissing
-from baton.resources.catalog import Catalog
 from baton.resources.model import Model
+from baton.resources.run_catalog import RunCatalog
 from tests.activities.test_inline_manifests import OF_KEY, failure_of, loaded, model, secret, working
 from tests.harness.environment import Environment, Json, agent, call, line, manifest
 from tests.harness.tool_server import ToolServer
@@ -167,7 +167,8 @@ async def test_a_secret_needs_a_right_of_its_own_which_a_literal_key_does_not(en
 
 def test_a_secret_is_not_read_without_a_right_even_if_the_run_was_pinned() -> None:
     own = loaded(model("http://127.0.0.1:1", apiKey=OF_KEY), secret(), role("clerk", rule("models")), *CLERK)
-    pinned = Catalog.model_validate_json(json.dumps(own.catalog.with_account("default/clerk").model_dump(mode="json")))
+    clerks = RunCatalog.of_files(own.catalog).with_account("default/clerk")
+    pinned = RunCatalog.model_validate_json(json.dumps(clerks.model_dump(mode="json")))
     values = ValueResolver(pinned, SecretStore(own.secrets, {}), RunSecrets())
     found = pinned.by_id("Model/default/gpt")
     assert isinstance(found, Model)

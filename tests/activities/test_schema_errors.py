@@ -52,7 +52,7 @@ async def test_a_schema_or_a_value_that_takes_for_ever_is_given_up(schema: Json,
         errors = await schema_errors(value, schema)
     assert waits.used < SECONDS / 2, "it is another process that is busy"
     assert waits.held < HELD
-    slow = ["$: can't be checked against its schema: it takes longer than 1 s"]
+    slow = ["$: can't be validated: it takes longer than 1 s"]
     assert (
         errors == slow
         or "match" in str(errors)
@@ -65,7 +65,7 @@ async def test_a_check_that_needs_too_much_memory_is_given_up() -> None:
     both = {"anyOf": [{"$ref": "#/$defs/c"}] * 1_000}
     schema: Json = {"$defs": {"c": {"anyOf": [{"const": "y" * 100_000}] * 2}}, "allOf": [both], "pattern": "x"}
     (error,) = await schema_errors("x" * 1_000_000, schema)
-    assert error.startswith("$: can't be checked against its schema: it ")
+    assert error.startswith("$: can't be validated: it ")
 
 
 async def test_a_plain_schema_is_checked_without_a_process() -> None:
@@ -79,7 +79,7 @@ async def test_a_plain_schema_is_checked_without_a_process() -> None:
 
 async def test_a_number_that_the_library_cant_check_is_reported() -> None:
     assert await schema_errors(10**400, {"multipleOf": 0.5}) == [
-        "$: can't be checked: int too large to convert to float"
+        "$: can't be validated: int too large to convert to float"
     ]
 
 
@@ -114,7 +114,7 @@ async def test_a_value_that_is_nested_too_deeply_is_refused_with_a_sentence() ->
         (
             {"pattern": "("},
             "a",
-            ["$: can't be checked: a pattern in its schema is not a regular expression: missing ) at position 1"],
+            ["$: can't be validated: a pattern in its schema is not a regular expression: missing ) at position 1"],
         ),
     ],
 )
@@ -131,5 +131,5 @@ async def test_a_model_is_told_of_arguments_that_cant_be_checked(env: Environmen
     env.script(line("one", call("t", a=1), "Done."))
     resources = [agent("one", "t"), manifest("Tool", "t", spec)]
     turn = await env.turn_result(await env.start("agent", {"agent": "one", "input": "Why?", "resources": resources}))
-    assert "can't be checked against its schema: it takes longer than 1 s" in turn.messages[1].content
+    assert "can't be validated: it takes longer than 1 s" in turn.messages[1].content
     assert turn.message == "Done."

@@ -5,17 +5,19 @@ import json
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 from pathlib import Path
 
 import httpx
 import psutil  # type: ignore[import-untyped]
 import pytest
+from pydantic import BaseModel
 from temporalio.client import Client
 
 from baton import worker
 from baton.activities.runtime.health import LONGEST_CONNECTION, serve_health
 from baton.activities.runtime.settings import Settings
-from baton.contracts.settings import SettingsError
+from baton.contracts.settings import SettingsError, check_private_names
 from baton.contracts.turn import TurnResult
 from baton.resources.loader import Loaded
 from baton.starter.scripted_model import Reply
@@ -24,7 +26,7 @@ from tests.harness.environment import Environment, agent, call, line, manifest, 
 from tests.harness.ports import own_port
 
 WRONG = {
-    "BATON_ROLES=models": "BATON_ROLES: workflows wait on a task queue that this worker polls, too",
+    "BATON_ROLES=models": "BATON_ROLES: this worker polls the task queue of workflows without that role",
     "BATON_ROLES=models,cooks": "BATON_ROLES: 1: Input should be 'workflows', 'models' or 'tools'",
     "BATON_MAX_CONCURRENT_ACTIVITIES=many": "BATON_MAX_CONCURRENT_ACTIVITIES: Input should be a valid integer",
     "BATON_MAX_CONCURRENT_ACTIVITIES=0": "BATON_MAX_CONCURRENT_ACTIVITIES: Input should be greater than 0",
@@ -36,7 +38,7 @@ WRONG = {
     "BATON_METRICS_ADDRESS=9464": "BATON_METRICS_ADDRESS: write HOST:PORT, such as 127.0.0.1:9464",
     "BATON_METRICS_ADDRESS=127.0.0.1:70000": "BATON_METRICS_ADDRESS: write HOST:PORT",
     "BATON_HEALTH_PORT=70000": "BATON_HEALTH_PORT: Input should be less than or equal to 65535",
-    "BATON_BUILD_ID=v1": "BATON_DEPLOYMENT and BATON_BUILD_ID: set both, or none of them",
+    "BATON_BUILD_ID=v1": "BATON_DEPLOYMENT and BATON_BUILD_ID: set both or neither",
 }
 
 
@@ -72,13 +74,18 @@ async def workers(env: Environment, queue: str, *roles: str, **settings: str) ->
 
 
 async def run(env: Environment, queue: str, workflow: str, given: object) -> tuple[TurnResult, dict[str, set[str]]]:
-    """Runs a turn on a task queue: its result, and the task queues of its activities."""
+    """Runs a turn on a task queue: its result, and the task queues of its activities and of those of its child runs."""
     handle = await env.client.start_workflow(
         workflow, given, id=f"settings-{uuid.uuid4().hex[:8]}", task_queue=queue, task_timeout=WORKFLOW_TASK_TIMEOUT
     )
     turn = TurnResult.model_validate_json(json.dumps(await handle.result()))
     queues: dict[str, set[str]] = {}
-    for event in (await handle.fetch_history()).events:
+    histories = [await handle.fetch_history()]
+    for event in histories[0].events:
+        if event.HasField("child_workflow_execution_started_event_attributes"):
+            child = event.child_workflow_execution_started_event_attributes.workflow_execution.workflow_id
+            histories.append(await env.client.get_workflow_handle(child).fetch_history())
+    for event in (event for history in histories for event in history.events):
         if event.HasField("activity_task_scheduled_event_attributes"):
             scheduled = event.activity_task_scheduled_event_attributes
             queues.setdefault(scheduled.activity_type.name, set()).add(scheduled.task_queue.name)
@@ -193,3 +200,13 @@ async def test_two_workers_with_one_health_port_are_refused_before_they_work() -
         with pytest.raises(OSError, match="in use"):
             async with serve_health([("127.0.0.1", port)], {}):
                 pass
+
+
+def test_a_library_without_a_private_name_that_baton_needs_is_refused_with_its_version() -> None:
+    check_private_names("pydantic", BaseModel, ["_calculate_keys"])
+    with pytest.raises(SettingsError) as refused:
+        check_private_names("pydantic", BaseModel, ["_calculate_keys", "_no_such_name"])
+    assert str(refused.value) == (
+        f"Baton can't be used with pydantic {version('pydantic')}, which has no _no_such_name: "
+        "install the version of pydantic that Baton's requirements.lock names"
+    )

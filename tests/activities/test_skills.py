@@ -127,7 +127,7 @@ async def test_an_agent_knows_what_its_skills_are_for_and_loads_them(env: Enviro
         "Pay all.\n\nFiles of this skill:\n- limits.md\n- scripts/pay.py",
         "Oslo: 190",
         "Error: the skill rules has no file '../../secret.txt'; its files: limits.md, scripts/pay.py",
-        "Error: the arguments of load_skill don't fit its schema: $.skill: 'other' is not one of ['rules']",
+        "Error: the arguments of load_skill don't match its schema: $.skill: 'other' is not one of ['rules']",
     ]
     system = env.model.requests[0].body["messages"][0]["content"]
     assert system.startswith("You are one.\n\n# Skills\n")

@@ -88,9 +88,9 @@ async def test_a_manifest_of_the_folder_wins_over_that_of_the_store_and_the_log_
             assert await answer(here, ASKED) == "Of the folder."
             await apply(env, agent("one", prompt="Of the store, too."))
             assert await answer(here, ASKED) == "Of the folder."
-    told = [each for each in caplog.messages if "among the files of this worker" in each]
+    told = [each for each in caplog.messages if "and in this worker's files" in each]
     assert told == [
-        "Agent/default/one is in the store and among the files of this worker, which uses that of its files"
+        "Agent/default/one is in the store and in this worker's files: the worker uses the one in its files"
     ]
 
 
@@ -135,7 +135,7 @@ async def test_a_stored_manifest_that_cant_be_read_is_left_out_and_the_others_ar
         await store.delete([rows[0][0]], force=True)
     with caplog.at_level(logging.WARNING, "baton"):
         assert "Query default/q is known neither" in str(await answer(env, ASKED))
-    assert "the stored manifest Riddle/default/odd version 1 is left out" in caplog.text
+    assert "the stored manifest Riddle/default/odd version 1 is skipped" in caplog.text
 
 
 class Counting(ManifestStore):
@@ -169,6 +169,7 @@ async def test_the_beginning_of_a_run_reads_the_store_only_when_it_has_changed(e
     await journal.close()
 
 
+@pytest.mark.full
 async def test_a_run_whose_worker_is_killed_goes_on_with_its_manifests_and_the_next_has_the_new_ones(
     env: Environment, server: EmbeddedServer, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,16 @@ from temporalio.client import Client
 
 from baton.activities.context.value_resolver import ValueResolver
 from baton.activities.runtime.secrets import SecretStore
-from baton.activities.tool.mcp.access_tokens import Place, TokenClient
+from baton.activities.tool.mcp.access_tokens import TokenClient, TokenEndpoint
 from baton.journal.database import Database
 from baton.journal.token_store import TokenStore
 from baton.resources.loader import load_files
 from baton.resources.mcp_server import MCPServer
 from baton.resources.problems import ManifestError
-from tests.harness.authorized_mcp_server import CLIENT, CLIENT_SECRET, program
+from tests.harness.authorized_mcp_server import CLIENT, CLIENT_SECRET, serve
 from tests.harness.environment import Environment, Json, agent, call, line, manifest
+from tests.harness.manifests import own_catalog
 from tests.harness.mcp_process import McpServerProcess
-from tests.harness.processes import ROOT
 
 FIRST = {"access_token": "access-token-0", "refresh": "refresh-token-0", "id": CLIENT, "secret": CLIENT_SECRET}
 KEYS = {"refreshTokenKey": "refresh", "clientIDKey": "id", "clientSecretKey": "secret", "expiresAtKey": "until"}
@@ -32,7 +33,7 @@ USER = agent("one", tools=[{"name": "test-echo", "type": "mcp"}])
 def serving(folder: Path, seconds: float = 0, issuer: str = "") -> Iterator[McpServerProcess]:
     """A server, whose first access token is no longer valid."""
     (folder / "tokens").write_text("nobody-has-this refresh-token-0\n")
-    with McpServerProcess("2026", folder, program=program(folder, ROOT, seconds, issuer)).running() as server:
+    with McpServerProcess("2026", folder, serve=partial(serve, folder, seconds, issuer)).running() as server:
         yield server
 
 
@@ -66,7 +67,7 @@ async def ask(env: Environment) -> str:
 
 def holds(folder: Path, text: str) -> bool:
     """Whether a text is in the files of a journal."""
-    return text.encode() in b"".join(file.read_bytes() for file in folder.glob("journal.db*"))
+    return text.encode() in b"".join(file.read_bytes() for file in folder.glob("journal.db*") if file.is_file())
 
 
 async def test_a_refused_token_is_refreshed_and_the_new_one_kept_for_later_runs_and_workers(
@@ -218,9 +219,14 @@ async def test_a_refresh_token_goes_to_the_address_of_now_and_not_to_that_of_an_
     with serving(tmp_path) as mcp:
         own = load_files([write_own(tmp_path, mcp)])
         server = next(each for each in own.catalog.manifests if isinstance(each, MCPServer))
-        values, client = ValueResolver(own.catalog, SecretStore(own.secrets, {})), TokenClient(str)
-        earlier = Place(endpoint="http://127.0.0.1:1/token", resource="http://127.0.0.1:1/mcp")
-        elsewhere = Place(endpoint=mcp.url.replace("/mcp", "/token"), resource=mcp.url.replace("/mcp", "/other"))
+        values, client = (
+            ValueResolver(own_catalog(*own.catalog.manifests), SecretStore(own.secrets, {})),
+            TokenClient(str),
+        )
+        earlier = TokenEndpoint(endpoint="http://127.0.0.1:1/token", resource="http://127.0.0.1:1/mcp")
+        elsewhere = TokenEndpoint(
+            endpoint=mcp.url.replace("/mcp", "/token"), resource=mcp.url.replace("/mcp", "/other")
+        )
         token = "refresh-token-0"
         for known in (earlier, elsewhere):
             refreshed = await client.refresh(server, values, token, known)

@@ -57,7 +57,7 @@ async def test_a_preset_argument_may_come_from_a_secret_and_is_stored_nowhere(
     given["spec"]["partial"] = {"parameters": [{"name": "key", **OF_SAFE}]}
     await asked(env, given, {"parameters": [{"name": "city", "value": "Rome"}]}, call("forecast", days=2))
     assert tool_server.seen[0].path == f"/?days=2&city=Rome&key={TOKEN}"
-    assert TOKEN.encode() not in b"".join(file.read_bytes() for file in env.folder.glob("journal.db*"))
+    assert TOKEN.encode() not in env.journal_bytes
     async for run in env.closed_runs():
         assert TOKEN not in str(await run.fetch_history())
 
@@ -67,7 +67,9 @@ async def test_a_preset_argument_that_does_not_fit_the_schema_sends_nothing(
 ) -> None:
     wrong = {"parameters": [{"name": "days", "value": "many"}]}
     said = await asked(env, tool(tool_server.url, PLACE), wrong, call("forecast", city="Rome"))
-    assert said[1].startswith("Error: Agent/default/one: the preset arguments of forecast don't fit: $.days: 'many'")
+    assert said[1].startswith(
+        "Error: Agent/default/one: the preset arguments of forecast don't match its schema: $.days: 'many'"
+    )
     assert not tool_server.seen
 
 

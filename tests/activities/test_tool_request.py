@@ -4,16 +4,33 @@ import json
 
 import pytest
 
-from baton.activities.tool.http_request import HttpRequest, request_of
+from baton.activities.context.value_resolver import ValueResolver
+from baton.activities.runtime.secrets import SecretStore
+from baton.activities.tool.http_request import (
+    HttpRequest,
+    request_of,
+    server_provenance,
+    server_template,
+    server_url,
+)
 from baton.contracts.errors import BadArguments
+from baton.resources.agent import Agent
 from baton.resources.base import JsonObject
-from baton.resources.tool import HttpSpec
+from baton.resources.catalog import Catalog
+from baton.resources.provenance import Provenance
+from baton.resources.query import Query
+from baton.resources.run_catalog import RunCatalog
+from baton.resources.secret import Secrets
+from baton.resources.tool import HttpSpec, Tool
+from tests.harness.environment import agent, manifest
+from tests.harness.manifests import own_server
 
 KNOWN = {
     "base": "v1/users",
     "q": "a&b=c",
     "host": "api.example.com:8080",
     "n": "5",
+    "server": "https://example.com",
     "site": "https://example.com/base/",
     "braces": "https://example.com/{{q}}/{x}",
     "object": '{"a": 1}',
@@ -24,7 +41,9 @@ KNOWN = {
 def made(url: str, arguments: JsonObject, **spec: object) -> HttpRequest:
     http = HttpSpec.model_validate({"url": url, **spec})
     headers = [(header.name, header.value.value or "") for header in http.headers]
-    return request_of(http, headers, arguments, KNOWN.__getitem__, "run/7")
+    template, _ = server_template(url)
+    server = own_server(server_url(template, arguments, KNOWN.__getitem__))
+    return request_of(http, server, headers, arguments, KNOWN.__getitem__, "run/7")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +74,7 @@ def made(url: str, arguments: JsonObject, **spec: object) -> HttpRequest:
     ],
 )
 def test_the_address_is_filled_in(url: str, arguments: JsonObject, asked: str) -> None:
-    assert made(url, arguments).url == asked
+    assert made(url, arguments).destination.url == asked
 
 
 @pytest.mark.parametrize(
@@ -63,16 +82,18 @@ def test_the_address_is_filled_in(url: str, arguments: JsonObject, asked: str) -
     [
         ("http://x/{id}", {}, "needs the argument 'id', which is missing or empty"),
         ("http://x/users/{id}", {"id": ""}, "needs the argument 'id', which is missing or empty"),
-        ("http://x/users/{id}", {"id": ".."}, "would leave the path of the address"),
-        ("http://x/users/{id}", {"id": "../../admin"}, "would leave the path of the address"),
-        ("http://x/users/{id}", {"id": "..\\admin"}, "would leave the path of the address"),
-        ("http://x/users/{a}{b}", {"a": ".", "b": "."}, "would leave the path of the address"),
-        ("http://x/users/{id}/posts", {"id": "."}, "would leave the path of the address"),
-        ("http://{host}/", {"host": "a.com/evil?"}, "has no host that can be asked"),
-        ("http://{host}/", {"host": "user@a.com"}, "has no host that can be asked"),
-        ("http://{host}.example.com/", {"host": "evil.com#"}, "has no host that can be asked"),
-        ("http://{host}/", {}, "has no host that can be asked"),
+        ("http://x/users/{id}", {"id": ".."}, "would change the path of the address"),
+        ("http://x/users/{id}", {"id": "../../admin"}, "would change the path of the address"),
+        ("http://x/users/{id}", {"id": "..\\admin"}, "would change the path of the address"),
+        ("http://x/users/{a}{b}", {"a": ".", "b": "."}, "would change the path of the address"),
+        ("http://x/users/{id}/posts", {"id": "."}, "would change the path of the address"),
+        ("http://{host}/", {"host": "a.com/evil?"}, "has no valid host"),
+        ("http://{host}/", {"host": "user@a.com"}, "has no valid host"),
+        ("http://{host}.example.com/", {"host": "evil.com#"}, "has no valid host"),
+        ("http://{host}/", {}, "has no valid host"),
         ("{{host}}/a", {}, "begins with neither http:// nor https://"),
+        ("{{server}}{x}/a", {"x": "@evil.com"}, "has no valid host"),
+        ("{{server}}{x}/a", {"x": ":9200/_cat"}, "has no valid host"),
     ],
 )
 def test_arguments_that_make_no_address_are_refused(url: str, arguments: JsonObject, says: str) -> None:
@@ -80,11 +101,44 @@ def test_arguments_that_make_no_address_are_refused(url: str, arguments: JsonObj
         made(url, arguments)
 
 
-def test_a_host_is_trusted_only_if_it_is_in_the_manifest() -> None:
-    assert made("http://x/{a}", {"a": "1"}).trusted
-    assert made("http://{{host}}/{a}", {"a": "1"}).trusted
-    assert not made("http://{a}/", {"a": "x"}).trusted
-    assert not made("http://{a}.example.com/", {"a": "x"}).trusted
+OF_QUERY = {"valueFrom": {"queryParameterRef": {"name": "from-query"}}}
+PARAMETERS = [{"name": "own", "value": "http://own.example"}, {"name": "through", **OF_QUERY}]
+
+
+@pytest.mark.parametrize(
+    ("url", "of_query", "provenance"),
+    [
+        ("http://x/{a}?b={{from-query}}", Provenance.INLINE, Provenance.FILES),
+        ("{{own}}/{a}", Provenance.INLINE, Provenance.FILES),
+        ("{{of-agent}}/{a}", Provenance.INLINE, Provenance.STORE),
+        ("{{from-query}}/look", Provenance.INLINE, Provenance.RUN),
+        ("{{through}}/look", Provenance.INLINE, Provenance.RUN),
+        ("https://{{from-query}}:80/look", Provenance.INLINE, Provenance.RUN),
+        ("http://x:{{from-query}}/look", Provenance.TRUSTED, Provenance.RUN),
+        ("{{from-query}}/look", Provenance.STORE, Provenance.STORE),
+        ("{{own}}{{from-query}}/look", Provenance.INLINE, Provenance.RUN),
+        ("{{own}}{a}/look", Provenance.INLINE, Provenance.MODEL),
+        ("{{from-query}}{a}/look", Provenance.INLINE, Provenance.MODEL),
+        ("http://{a}/", Provenance.INLINE, Provenance.MODEL),
+        ("http://{a}.example.com/", Provenance.INLINE, Provenance.MODEL),
+    ],
+)
+def test_a_server_is_as_trusted_as_the_least_trusted_that_chooses_a_part_of_it(
+    url: str, of_query: Provenance, provenance: Provenance
+) -> None:
+    http = {"type": "http", "http": {"url": url}, "inputSchema": {"properties": {"a": {}}}, "parameters": PARAMETERS}
+    tool = Tool.model_validate(manifest("Tool", "t", http))
+    one = Agent.model_validate(agent("one", parameters=[{"name": "of-agent", "value": "http://h"}]))
+    asked = {
+        "input": "?",
+        "target": {"type": "tool", "name": "t"},
+        "parameters": [{"name": "from-query", "value": "x"}],
+    }
+    query = Query.model_validate(manifest("Query", "q", asked))
+    of = {tool.id: Provenance.FILES, one.id: Provenance.STORE, query.id: of_query}
+    catalog = RunCatalog.of(Catalog(manifests=(tool, one, query)), lambda each: of[each.id])
+    parameters = ValueResolver(catalog, SecretStore(Secrets(), {})).parameters_of(tool, one, query)
+    assert server_provenance(server_template(url)[0], parameters, Provenance.FILES) is provenance
 
 
 @pytest.mark.parametrize(
@@ -118,8 +172,8 @@ def test_a_form_is_url_encoded_and_a_text_is_not_escaped() -> None:
 
 def test_without_a_body_in_the_manifest_the_arguments_are_the_body() -> None:
     request = made("http://x/{id}", {"id": 1, "a": "x", "b": [1]}, method="POST")
-    assert (request.url, json.loads(request.body or b"")) == ("http://x/1", {"a": "x", "b": [1]})
-    assert made("http://x/", {"a": "x"}, method="DELETE").url == "http://x/?a=x"
+    assert (request.destination.url, json.loads(request.body or b"")) == ("http://x/1", {"a": "x", "b": [1]})
+    assert made("http://x/", {"a": "x"}, method="DELETE").destination.url == "http://x/?a=x"
 
 
 def test_every_request_has_an_idempotency_key_and_the_manifests_headers_win() -> None:

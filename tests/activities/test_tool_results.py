@@ -66,7 +66,7 @@ async def test_a_filter_that_fails_or_is_too_much_is_told_to_the_model_and_holds
     watching = asyncio.create_task(watch())
     said = await filtered(env, tool_server, '{"a": 1}', filter_)
     watching.cancel()
-    assert said.startswith("Error: weather has answered, but its functions can't be applied: ")
+    assert said.startswith("Error: weather has answered, but its functions failed: ")
     assert wrong in said
     assert len(tool_server.seen) == 1
     assert longest < 3

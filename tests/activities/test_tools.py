@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from baton.activities.tool.built_in import BUILT_IN_TOOLS, MAX_CHARACTERS
+from baton.activities.tool.built_in import BUILT_IN_TOOLS, MAX_CHARACTERS, calculate, format_text, repeat
 from baton.contracts.errors import ToolFailed
 from baton.resources.agent import BUILT_INS, TERMINATING
 
@@ -32,7 +32,7 @@ from baton.resources.agent import BUILT_INS, TERMINATING
     ],
 )
 async def test_the_calculator_calculates(expression: str, value: str) -> None:
-    result = await BUILT_IN_TOOLS["calculator"].use({"expression": expression})
+    result = await calculate({"expression": expression})
     assert result == value
 
 
@@ -63,10 +63,10 @@ async def test_the_calculator_calculates(expression: str, value: str) -> None:
 async def test_anything_but_arithmetic_is_refused_at_once(expression: str, says: str) -> None:
     begun = time.process_time()
     if expression.startswith("---"):
-        assert await BUILT_IN_TOOLS["calculator"].use({"expression": expression}) == "1"
+        assert await calculate({"expression": expression}) == "1"
     else:
         with pytest.raises(ToolFailed, match=says):
-            await BUILT_IN_TOOLS["calculator"].use({"expression": expression})
+            await calculate({"expression": expression})
     assert time.process_time() - begun < 2
 
 
@@ -84,12 +84,12 @@ async def test_anything_but_arithmetic_is_refused_at_once(expression: str, says:
     ],
 )
 async def test_a_text_is_formatted(style: str, text: str, formatted: str) -> None:
-    assert await BUILT_IN_TOOLS["format-text"].use({"text": text, "style": style, "width": 5}) == formatted
+    assert await format_text({"text": text, "style": style, "width": 5}) == formatted
 
 
 async def test_noop_gives_its_message_back() -> None:
-    assert await BUILT_IN_TOOLS["noop"].use({"message": "hi"}) == "hi"
-    assert await BUILT_IN_TOOLS["noop"].use({}) == ""
+    assert await repeat({"message": "hi"}) == "hi"
+    assert await repeat({}) == ""
 
 
 def test_every_built_in_tool_that_a_manifest_may_name_exists_and_two_of_them_terminate() -> None:

@@ -23,6 +23,7 @@ from baton.temporal.client import connect
 from tests.harness.agent_server import AgentServer
 from tests.harness.environment import KEY, Environment, Json, agent, call, line, manifest, team
 from tests.harness.mcp_process import McpServerProcess
+from tests.harness.memory_server import MemoryServer
 from tests.harness.panels import debate, panel, role_member
 from tests.harness.remote_agents import a2a_agent, a2a_server, engine, engine_agent, said
 from tests.harness.tool_server import ToolServer
@@ -164,6 +165,21 @@ async def test_what_a_call_was_and_what_it_cost_stands_on_its_span(
     assert not {name for each in collector.spans for name in each.attributes} & {
         *("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.tool.call.arguments", "gen_ai.tool.call.result")
     }
+
+
+async def test_a_memory_and_the_pinning_of_mcp_tools_have_spans(
+    env: Environment, collector: TraceCollector, tmp_path: Path
+) -> None:
+    """They are calls of the query itself, with the ids of the Memory and of the MCPServer."""
+    env.script(line("a", "Yes."))
+    with McpServerProcess("2026", tmp_path).running() as mcp, MemoryServer("items").serving() as service:
+        memory = manifest("Memory", "m", {"address": service.url})
+        given = [agent("a", tools=[{"name": "test", "type": "mcp"}]), mcp.manifest(), memory]
+        status = await ended(env, collector, given, "agent/a", memory="m")
+    assert status.phase == "Completed", status.error
+    check(collector)
+    below = collector.tree()["invoke_workflow q"]
+    assert {*below} == {"list_tools test", "memory_get_messages m", "invoke_agent a", "memory_add_messages m"}
 
 
 async def test_a_tool_that_asks_an_agent_has_the_agents_turn_below_it(
@@ -354,6 +370,7 @@ async def test_a_run_that_was_never_pinned_has_a_span_that_says_why(
     assert (span.name, span.error, span.attributes["error.type"]) == ("invoke_workflow q", True, "UnknownResource")
 
 
+@pytest.mark.full
 async def test_no_call_waits_for_a_collector_and_all_spans_come_when_it_listens_again(
     env: Environment, collector: TraceCollector
 ) -> None:
@@ -374,7 +391,7 @@ async def test_a_span_that_a_collector_refuses_is_dropped_and_keeps_no_others_fr
     while len(collector.spans) < 7:
         await asyncio.sleep(0.02)
     assert collector.repeated() == {}
-    while "a span was dropped, as the collector of traces refuses it: invoke_agent b" not in caplog.text:
+    while "a span was dropped because the trace collector rejects it: invoke_agent b" not in caplog.text:
         await asyncio.sleep(0.02)
 
 
@@ -385,6 +402,7 @@ async def test_runs_go_on_without_a_collector(client: Client, tmp_path: Path, mo
         assert (await env.status(handle)).phase == "Completed"
 
 
+@pytest.mark.full
 async def test_a_run_that_leaves_the_workers_memory_in_a_turn_leaves_no_error_behind(env: Environment) -> None:
     here = dataclasses.replace(env, task_queue=uuid.uuid4().hex)
     async with worker.run_worker(env.client, env.catalog, here.worker_env):

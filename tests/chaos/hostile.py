@@ -33,6 +33,7 @@ from tests.chaos.hostile_cases import cases
 from tests.chaos.report import Report, arguments
 from tests.harness.environment import Json, agent, team
 from tests.harness.event_loop import watched_loop
+from tests.harness.manifests import own_server
 from tests.harness.tool_server import Answer, ToolServer
 
 TIMEOUT = 60.0
@@ -43,7 +44,7 @@ BYSTANDER = {
     "input": "Why?",
     "resources": [agent("calm"), team("by", "calm", maxTurns=4, onMaxTurns="complete")],
 }
-HELD_LINE = re.compile(r"held for (\d+) ms, of which this process computed for (\d+) ms")
+HELD_LINE = re.compile(r"blocked for (\d+) ms, with (\d+) ms of CPU time")
 
 
 def answer(call: Json) -> Callable[[Request], Reply]:
@@ -106,7 +107,7 @@ async def by_grammar(report: Report, examples: int) -> None:
         async def body(given: Answer) -> None:
             server.answers(given)
             with contextlib.suppress(ToolFailed):
-                await http.send(HttpRequest("GET", server.url, (), None, trusted=True), 20, repeatable=True)
+                await http.send(HttpRequest("GET", own_server(server.url), (), None), 20, repeatable=True)
 
         tried: dict[str, tuple[Callable[..., Coroutine[Any, Any, None]], Json]] = {
             "conditions": (condition, {"text": hostile_values.CONDITIONS}),

@@ -27,7 +27,7 @@ from tests.harness.tool_answers import plain_answer
 
 MOMENTS = ("in the calls", "at any moment")
 KILLED = (*TARGETS, "counterpart", "all")
-UNKNOWN = "whether it was carried out is unknown"
+UNKNOWN = "whether it was executed is unknown"
 AWAY = "can't be reached"
 CLOSED = "It is closed."
 

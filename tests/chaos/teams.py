@@ -126,8 +126,8 @@ class TeamRun:
 
     @property
     def is_written(self) -> bool:
-        """Whether the reply to its delayed call is in the journal."""
-        return f"<{self._model.delayed_call(self.label)}>" in self.marks
+        """Whether the reply to its delayed call is in the journal, by this run or a child run."""
+        return any(f"<{self._model.delayed_call(self.label)}>" in row["content"] for row in self._env.rows())
 
     async def end(self) -> Json:
         """Its result and rows, without what differs between two runs of the same team."""

@@ -5,6 +5,7 @@ they are told that the decision stands.
 """
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,9 +16,8 @@ from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError
 
 from baton.contracts.decisions import ApproveRequest, PendingDecision
-from baton.contracts.status import Status
 from baton.contracts.turn import TurnResult
-from baton.starter.runs.decisions import NotDecided, decide
+from baton.starter.runs.decisions import NotDecided, decide, pending_decisions
 from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Handle, Json, agent, ended, manifest, team
 from tests.harness.killable import KillableEnvironment
@@ -47,15 +47,13 @@ def shop_of(server: ToolServer) -> Json:
     return manifest("Tool", "buy", {"type": "http", "http": http, "inputSchema": schema, "approval": {}})
 
 
-async def pending(handle: Handle) -> tuple[PendingDecision, ...]:
+async def pending(handle: Handle) -> list[PendingDecision]:
     """What all buyers wait for, asked for until a worker answers."""
     while True:
-        try:
-            status: Status = await handle.query("status", result_type=Status)
-        except RPCError:
-            continue
-        if len(status.pending_decisions or ()) == len(BUYERS):
-            return status.pending_decisions or ()
+        with contextlib.suppress(RPCError):
+            decisions = await pending_decisions(handle._client, handle.id)
+            if len(decisions) == len(BUYERS):
+                return decisions
         await asyncio.sleep(0.05)
 
 

@@ -53,4 +53,5 @@ async def test_a_budget_holds_for_members_that_speak_at_once_while_their_worker_
     with sqlite3.connect(tmp_path / "journal.db") as database:
         (charged,) = database.execute("select model_calls from baton_accounts").fetchone()
         answers = database.execute("select count(*) from baton_messages where id like '%/reply'").fetchone()[0]
-    assert status.token_usage.model_calls == answers == charged == LIMIT
+    assert status.token_usage.model_calls == answers
+    assert answers <= len(model.requests) <= charged == LIMIT, "what a killed worker has sent is charged, too"

@@ -54,7 +54,7 @@ async def test_a_tool_call_survives_the_death_of_its_worker(killable: KillableWo
     killable.worker.start()
 
 
-UNKNOWN = "was begun before and broken off; whether it was carried out is unknown"
+UNKNOWN = "was started before and interrupted; whether it was executed is unknown"
 
 
 async def start_tool(killable: KillableWorker, tool_server: ToolServer, method: str) -> Handle:
@@ -72,7 +72,7 @@ async def start_tool(killable: KillableWorker, tool_server: ToolServer, method: 
 @pytest.mark.parametrize(
     ("method", "calls", "received"),
     [
-        ("POST", 1, "Error: order was begun before and broken off; whether it was carried out is unknown"),
+        ("POST", 1, "Error: order was started before and interrupted; whether it was executed is unknown"),
         ("PUT", 2, "ok"),
     ],
 )

@@ -118,7 +118,7 @@ async def test_a_tools_answer_of_five_megabytes_is_cut_with_a_visible_mark(
 ) -> None:
     tool_server.answers(Answer("x" * 5_000_000))
     said = await use(env, tool_server)
-    assert said[2].endswith("x… [cut here: the answer has 5,000,000 bytes]")
+    assert said[2].endswith("x… [truncated: the response has 5,000,000 bytes]")
     assert len(said[2]) < 257_000
 
 

@@ -31,7 +31,7 @@ async def killable(client: Client, server: EmbeddedServer, tmp_path: Path) -> As
         yield killable
 
 
-UNKNOWN = "Error: test-note was begun before and broken off; whether it was carried out is unknown"
+UNKNOWN = "Error: test-note was started before and interrupted; whether it was executed is unknown"
 
 
 @pytest.mark.parametrize(("tool", "received"), [("test-note", UNKNOWN), ("test-work", "all done")])

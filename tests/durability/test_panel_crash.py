@@ -51,7 +51,7 @@ async def test_a_panel_killed_in_mid_round_has_nothing_twice(
     assert texts(turn.messages) == [*SAID, "The deliverable."]
     answered = Counter(_question(each.body["messages"]) for each in killable.model.requests if each.answered)
     assert set(answered.values()) == {1}, "no answered call was repeated"
-    assert (tmp_path / "worker.log").read_text().count("made one by str()") == 1
+    assert (tmp_path / "worker.log").read_text().count("converted with str()") == 1
     await replay([await handle.fetch_history()])
     found = await list_tasks(client, handle)
     assert [task.goal for task in found] == [f"{name} (round {n})" for n in (1, 2, 3) for name in ("a", "b", "ballot")]

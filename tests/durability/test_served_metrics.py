@@ -97,7 +97,7 @@ def test_a_collector_gets_the_same_metrics_as_the_variables_of_opentelemetry_say
 
 async def test_a_protocol_that_a_worker_does_not_speak_is_refused_by_name() -> None:
     given = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
-    with pytest.raises(SettingsError, match="OTEL_EXPORTER_OTLP_PROTOCOL: a worker speaks http/protobuf, not grpc"):
+    with pytest.raises(SettingsError, match="OTEL_EXPORTER_OTLP_PROTOCOL: grpc is not supported, use http/protobuf"):
         async with exporting_metrics(True, given):
             raise AssertionError
 

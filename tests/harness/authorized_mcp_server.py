@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import uvicorn
 from mcp.server.auth.provider import (
     AccessToken,
     AuthorizationCode,
@@ -18,13 +19,6 @@ from mcp_types import ToolAnnotations
 from pydantic import AnyHttpUrl
 
 CLIENT, CLIENT_SECRET = "baton-client", "the-secret:of/the+client"
-
-PROGRAM = """\
-import sys
-sys.path.insert(0, {root!r})
-from tests.harness.authorized_mcp_server import serve
-serve(int(sys.argv[1]), {folder!r}, {seconds}, {issuer!r})
-"""
 
 
 class Tokens(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
@@ -93,7 +87,7 @@ class Tokens(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
         raise NotImplementedError
 
 
-def serve(port: int, folder: str, seconds: float = 0, issuer: str = "") -> None:
+def serve(folder: Path, seconds: float, issuer: str, port: int) -> None:
     """Serves the tool ``echo`` until the process is killed; ``issuer`` is another authorization server than its own."""
     here = f"http://127.0.0.1:{port}"
     settings = AuthSettings(
@@ -101,20 +95,11 @@ def serve(port: int, folder: str, seconds: float = 0, issuer: str = "") -> None:
         resource_server_url=AnyHttpUrl(f"{here}/mcp"),
         validate_token_resource=False,
     )
-    server = MCPServer("test", auth_server_provider=Tokens(Path(folder), seconds), auth=settings)
+    server = MCPServer("test", auth_server_provider=Tokens(folder, seconds), auth=settings)
 
     @server.tool(annotations=ToolAnnotations(read_only_hint=True))
     def echo(message: str) -> str:
         """Gives the message back."""
         return message
 
-    import uvicorn  # noqa: PLC0415  # not where only PROGRAM is needed
-
     uvicorn.run(server.streamable_http_app(), port=port, log_level="critical")
-
-
-def program(folder: Path, root: Path, seconds: float = 0, issuer: str = "") -> Path:
-    """A file that serves with the tokens in a folder."""
-    file = folder / "authorized_server.py"
-    file.write_text(PROGRAM.format(root=str(root), folder=str(folder), seconds=seconds, issuer=issuer))
-    return file

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from baton import worker
@@ -139,6 +139,11 @@ class Environment:
         """The journal's SQLite file, unless the journal is elsewhere."""
         return self.folder / "journal.db"
 
+    @property
+    def journal_bytes(self) -> bytes:
+        """All that the files of the journal hold."""
+        return b"".join(file.read_bytes() for file in self.folder.glob("journal.db*") if file.is_file())
+
     def script(self, *lines: ScriptLine) -> None:
         """Scripts the model."""
         self.answer = Script(lines=[*lines]).answer
@@ -171,11 +176,22 @@ class Environment:
         while len(self.model.requests) < count:
             await asyncio.sleep(0.01)
 
-    async def wait_until_quiet(self) -> None:
-        """Waits until the model has answered all its requests, and for half a second more for another one."""
-        while not all(request.answered for request in self.model.requests):
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.5)
+    async def wait_until_idle(self, handle: Handle) -> None:
+        """Waits until a run and its child runs do nothing: only a message, a timer or their end can wake them."""
+        while not await self._is_idle(handle):
+            await asyncio.sleep(0.02)
+
+    async def _is_idle(self, handle: Handle) -> bool:
+        described = await handle.describe()
+        run = described.raw_description
+        if described.status != WorkflowExecutionStatus.RUNNING:
+            return False
+        if run.pending_activities or run.HasField("pending_workflow_task"):
+            return False
+        if not all(child.run_id for child in run.pending_children):  # one is being started
+            return False
+        children = [self.client.get_workflow_handle(child.workflow_id) for child in run.pending_children]
+        return all([await self._is_idle(child) for child in children])
 
     async def turn_result(self, handle: Handle) -> TurnResult:
         """The result of a team or an agent, also of one that has failed or was canceled."""

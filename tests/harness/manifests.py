@@ -1,12 +1,16 @@
-"""Writes manifests into files, loads them, and returns what is wrong with them."""
+"""Writes manifests into files, loads them, returns what is wrong with them, and makes catalogs of runs."""
 
 from pathlib import Path
 
 import pytest
 import yaml
 
+from baton.activities.runtime.outbound import Destination
+from baton.resources.catalog import Catalog, Resource
 from baton.resources.loader import Loaded, load_files
 from baton.resources.problems import ManifestError
+from baton.resources.provenance import Provenance
+from baton.resources.run_catalog import RunCatalog
 from tests.harness.environment import Json, manifest
 
 
@@ -44,3 +48,18 @@ def prealpha(kind: str, name: str, spec: Json) -> Json:
 def model(**config: object) -> Json:
     """A Model named ``m`` of type ``openai``."""
     return manifest("Model", "m", {"type": "openai", "model": {"value": "gpt"}, "config": {"openai": config}})
+
+
+def own_catalog(*manifests: Resource) -> RunCatalog:
+    """The catalog of a run with manifests of the worker's own files."""
+    return RunCatalog.of_files(Catalog(manifests=manifests))
+
+
+def own_server(url: str) -> Destination:
+    """A server that a manifest of the worker names."""
+    return Destination(url=url, provenance=Provenance.FILES, private_hosts=False)
+
+
+def chosen_server(url: str, *, private_hosts: bool = False) -> Destination:
+    """A server that a model has chosen."""
+    return Destination(url=url, provenance=Provenance.MODEL, private_hosts=private_hosts)

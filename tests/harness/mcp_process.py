@@ -2,30 +2,39 @@
 
 import asyncio
 import contextlib
-import subprocess
+import multiprocessing
+import runpy
+import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from tests.harness.environment import Json, manifest
 from tests.harness.ports import own_port
-from tests.harness.processes import ROOT, process_env
+from tests.harness.processes import ROOT
+
+Serve = Callable[[int], object]
+"""Serves on a port until its process is killed."""
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.harness.mcp_server", "tests.harness.authorized_mcp_server"])
+"""Servers are forks of a process that has imported the SDK, which takes most of a second."""
 
 
 @dataclass
 class McpServerProcess:
-    """A server that listens, of an era: ``2025``, with sessions, ``2026``, without, or ``sse``; or another program."""
+    """A server that listens, of an era: ``2025``, with sessions, ``2026``, without, or ``sse``; or ``serve``."""
 
     era: str
     folder: Path
     port: int = field(default_factory=own_port)
-    program: Path | None = None
-    _process: "subprocess.Popen[bytes] | None" = None
+    serve: Serve | None = None
+    _process: BaseProcess | None = None
 
     @property
     def url(self) -> str:
@@ -45,23 +54,22 @@ class McpServerProcess:
 
     def start(self) -> None:
         """Starts it, and waits until it listens."""
-        own = [sys.executable, str(self.program), str(self.port)]
-        run = own if self.program else command(self.era, self.folder, self.port)
-        self._process = subprocess.Popen(run, cwd=ROOT, env=process_env())
+        serve = self.serve or partial(_serve, self.era, self.folder)
+        self._process = FORKS.Process(target=serve, args=[self.port], daemon=True)
+        self._process.start()
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
-            with contextlib.suppress(httpx.HTTPError):
-                httpx.get(f"http://127.0.0.1:{self.port}/nothing", timeout=1)
-                assert self._process.poll() is None, "another server has its port"
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+                assert self._process.is_alive(), "another server has its port"
                 return
-            time.sleep(0.05)
+            time.sleep(0.02)
         raise TimeoutError("the MCP server did not start")
 
     def kill(self) -> None:
         """Kills it as ``kill -9`` does."""
         assert self._process
         self._process.kill()
-        self._process.wait()
+        self._process.join()
 
     async def restart(self, after: float = 0) -> None:
         """Kills it, and starts it after some seconds; meanwhile the worker in this process goes on."""
@@ -77,6 +85,18 @@ class McpServerProcess:
             yield self
         finally:
             self.kill()
+
+
+def _serve(era: str, folder: Path, port: int) -> None:
+    from tests.harness import mcp_server  # noqa: PLC0415  # not where a server is only described
+
+    mcp_server.serve(era, folder, port)
+
+
+def run_program(file: Path, port: int) -> None:
+    """Runs a program with the port as its argument."""
+    sys.argv = [str(file), str(port)]
+    runpy.run_path(str(file), run_name="__main__")
 
 
 def command(era: str, folder: Path, port: int = 0) -> list[str]:

@@ -164,5 +164,10 @@ async def _main(era: str, folder: Path, port: int) -> None:
     await uvicorn.Server(config).serve()
 
 
+def serve(era: str, folder: Path, port: int) -> None:
+    """Serves until the process is killed."""
+    asyncio.run(_main(era, folder, port))
+
+
 if __name__ == "__main__":
-    asyncio.run(_main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])))
+    serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

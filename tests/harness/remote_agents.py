@@ -19,10 +19,10 @@ def engine(tool_server: ToolServer, **spec: Any) -> Json:
     return prealpha("ExecutionEngine", "engine", {"type": "langchain", "address": f"{tool_server.url}/v1", **spec})
 
 
-def said(*texts: str, **more: Any) -> Answer:
+def said(*texts: str, delay: float = 0, **more: Any) -> Answer:
     """A response of an ExecutionEngine."""
     messages = [{"role": "assistant", "content": text} for text in texts]
-    return Answer(json.dumps({"messages": messages, **more}), headers={"content-type": "application/json"})
+    return Answer(json.dumps({"messages": messages, **more}), delay=delay, headers={"content-type": "application/json"})
 
 
 def a2a_agent(name: str) -> Json:

@@ -6,6 +6,8 @@ import pytest
 
 from baton.activities.tool.tools import with_approvals
 from baton.resources.approval import Approval, strictest
+from baton.resources.provenance import Provenance
+from baton.resources.run_catalog import RunCatalog
 from baton.resources.tool import Tool
 from tests.harness.environment import Json, agent, manifest
 from tests.harness.manifests import Writer
@@ -80,22 +82,23 @@ def test_a_tool_that_says_it_destroys_needs_a_yes_unless_its_own_approval_says_o
         manifest("Tool", "trusted", {**spec, "approval": {"required": False}}),
     ]
     loaded = write.load(*tools, agent("a"), agent("b", "plain", "destroys", "trusted"))
-    pinned = with_approvals(loaded.catalog)
+    pinned = with_approvals(RunCatalog.of_files(loaded.catalog))
     made = {each.name: each.spec.approval for each in pinned.manifests if isinstance(each, Tool)}
     assert made["plain"] is None
     assert made["destroys"] == Approval()
     assert made["trusted"] == Approval(required=False)
-    assert pinned.made_from == loaded.catalog.sha
 
 
 def test_tools_that_destroy_leave_the_rest_of_a_pinned_catalog(write: Writer) -> None:
     """Inline manifests stay inline, and the run keeps the rights of its account, whatever its tools say."""
     spec = {"type": "agent", "agent": {"name": "a"}, "annotations": {"destructiveHint": True}}
     loaded = write.load(manifest("Tool", "destroys", spec), agent("a"))
-    inline = loaded.catalog.with_manifests(loaded.catalog.manifests, inline=["Tool/default/destroys"])
-    pinned = with_approvals(inline.with_account("default/clerk"))
-    assert pinned.is_inline("Tool/default/destroys")
-    assert pinned.account == "default/clerk"
+    inline = RunCatalog.of(loaded.catalog, lambda _: Provenance.INLINE, registered_as="f" * 64)
+    pinned = with_approvals(inline.with_account("default/clerk").with_notices(["without the tools of m"]))
+    assert pinned != inline
+    assert {*pinned.provenance.values()} == {Provenance.INLINE}
+    assert (pinned.account, pinned.registered_as) == ("default/clerk", "f" * 64)
+    assert pinned.notices == ("without the tools of m",)
 
 
 BUY: Json = {

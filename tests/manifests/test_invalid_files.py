@@ -164,7 +164,7 @@ def test_a_file_that_is_not_text_ends_a_command_with_one_sentence(
     first, count = done.stderr.splitlines()
     assert first.startswith(str(tmp_path))
     assert says in first
-    assert count == "1 problem: nothing was started"
+    assert count == "1 problem"
 
 
 @pytest.mark.parametrize("make", [_dangling, _pipe, _device], ids=["dangling", "pipe", "device"])

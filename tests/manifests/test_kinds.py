@@ -153,11 +153,11 @@ WRONG: list[tuple[Json, str]] = [
     ),
     (
         tool("http", http={"url": "https://h"}, inputSchema={"$ref": "#"}),
-        "Tool/default/t: spec.inputSchema: applies itself to the same value without end, by '#': no value can be",
+        "Tool/default/t: spec.inputSchema: applies itself to the same value endlessly, by '#': no value can be",
     ),
     (
         agent("a", outputSchema={"$defs": {"b": {"anyOf": [{"not": {"$ref": "#/$defs/b"}}]}}}),
-        "Agent/default/a: spec.outputSchema: applies itself to the same value without end, by '#/$defs/b'",
+        "Agent/default/a: spec.outputSchema: applies itself to the same value endlessly, by '#/$defs/b'",
     ),
     (
         tool("http", http={"url": "https://h"}, inputSchema={"properties": {"a": {"items": {"pattern": "(a"}}}}),
@@ -236,7 +236,7 @@ def test_a_filter_that_jq_does_not_understand_is_refused(write: Writer) -> None:
     endless = '"x" * 1000000000 * 1000000000 | length'
     refused = write.refusal(filtered(".items[", ".a | nothing", ".a", "", 'include "/etc/passwd"; .', endless))
     place = "Agent/default/a: spec.tools[0].functions"
-    unknown = "value: is not a filter that jq understands:"
+    unknown = "value: is not a valid jq filter:"
     assert [each.partition(": ")[2] for each in refused] == [
         f"{place}[0].{unknown} syntax error, unexpected end of file at <top-level>, line 1, column 7:",
         f"{place}[1].{unknown} nothing/0 is not defined at <top-level>, line 1, column 6:",

@@ -41,6 +41,21 @@ def test_the_brainstorming_team_of_arks_documentation_is_read_as_printed() -> No
     assert not loaded.unresolved()
 
 
+def test_a_missing_target_is_named_once_and_a_missing_member_is_not_the_team_itself(write: Writer) -> None:
+    asks = manifest(
+        "Query", "q", {"input": "?", "targets": [{"type": "team", "name": "crew"}, {"type": "agent", "name": "x"}]}
+    )
+    loaded = write.load(team("crew", "crews", maxTurns=1), asks)
+    query = loaded.catalog.get("Query", "default", "q")
+    assert query
+    _, missing = loaded.catalog.needed_by(query)
+    assert [(each.owner.id, each.reference.name) for each in missing] == [
+        ("Query/default/q", "x"),
+        ("Team/default/crew", "crews"),
+    ]
+    assert not any("did you mean 'crew'" in str(each) for each in loaded.unresolved())
+
+
 def test_a_reference_without_a_namespace_looks_in_the_namespace_of_its_owner(write: Writer) -> None:
     inner = {**agent("one"), "metadata": {"name": "one", "namespace": "inner"}}
     crew = {**team("crew", "one", maxTurns=1), "metadata": {"name": "crew", "namespace": "inner"}}

@@ -87,7 +87,7 @@ async def test_a_secret_in_an_input_reaches_the_model_and_nothing_else(env: Envi
         "[secret]",
         "Done.",
     ]
-    assert SECRET.encode() not in b"".join(file.read_bytes() for file in env.folder.glob("journal.db*"))
+    assert SECRET.encode() not in env.journal_bytes
     async for run in env.closed_runs():
         assert SECRET not in str(await run.fetch_history())
 

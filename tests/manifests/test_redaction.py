@@ -8,6 +8,7 @@ import logging
 import random
 import re
 import time
+from datetime import UTC, datetime
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -15,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.activities.runtime import redaction
-from baton.activities.runtime.redaction import MAX_PASSING, PIECE, Redactor, forms_of
+from baton.activities.runtime.redaction import PIECE, Redactor, forms_of
 from baton.activities.runtime.secrets import SecretStore
-from baton.contracts.message import CallExtra, Message, ToolCall
+from baton.contracts.message import CallExtra, Message, PersonDecision, ToolCall
 from baton.observability.log import EscapingFormatter
 from baton.resources.secret import Secret, Secrets
 from tests.harness.event_loop import watched_loop
@@ -144,6 +145,10 @@ async def test_what_a_model_chooses_of_a_message_holds_no_secret() -> None:
     assert clean.model == "gpt-[secret]"
     (cleaned,) = clean.tool_calls
     assert (cleaned.id, cleaned.name, cleaned.arguments) == ("call-[secret]", "n[secret]", '{"x": "[secret]"}')
+    reply = PersonDecision(approved=True, at=datetime.now(UTC), by=f"Eve {SECRET}", text=SECRET, reason=SECRET)
+    decided = (await store(token=SECRET).redact_message(Message(role="user", content="x", decision=reply))).decision
+    assert decided
+    assert (decided.by, decided.text, decided.reason) == ("Eve [secret]", "[secret]", "[secret]")
     assert cleaned.extra == CallExtra(model="gpt-[secret] at example.com", content='{"google": "[secret]"}')
 
 
@@ -205,16 +210,24 @@ def test_half_of_a_surrogate_pair_in_a_text_or_a_secret_holds_nothing_up() -> No
     )
 
 
-def test_of_tokens_that_are_replaced_again_and_again_the_last_are_found_and_no_secret_is_forgotten() -> None:
-    redactor = Redactor()
+def test_a_token_is_redacted_as_long_as_it_may_be_used_however_many_others_there_are() -> None:
+    now = 0.0
+    redactor = Redactor(lambda: now)
     redactor.add("the-secret-of-a-file")
-    for number in range(3 * MAX_PASSING):
-        redactor.add("a-token-in-use", passing=True)
-        redactor.add(f"token-number-{number}-", passing=True)
+    redactor.add("a-token-in-use", 100)
+    for number in range(300):
+        redactor.add(f"token-number-{number}-", 50)
     redactor.add("token-number-299-")  # now it is in a file, too
-    for number in range(MAX_PASSING):
-        redactor.add(f"later-token-{number}-", passing=True)
-    text = "the-secret-of-a-file token-number-299- later-token-0- later-token-99- token-number-0-"
+    assert redactor.redact("a-token-in-use token-number-0-") == "[secret] [secret]"
+    now = 90.0
+    redactor.add("a-token-in-use", 100)
+    redactor.add("token-number-299-", 1)
+    now = 180.0
+    redactor.add("later-token", 10)
+    text = "the-secret-of-a-file a-token-in-use token-number-299- later-token token-number-0-"
     assert redactor.redact(text) == "[secret] [secret] [secret] [secret] token-number-0-"
     assert redactor.redact_partial("it is the-secret-of") == "it is "
-    assert redactor.redact("a-token-in-use") == "a-token-in-use", "which nobody has used for long"
+    assert redactor.redact_partial("it is token-num") == "it is "
+    now = 300.0
+    redactor.add("the-latest-token", 10)
+    assert redactor.redact("a-token-in-use") == "a-token-in-use", "which nobody has used since"

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests.harness.agent_server import AgentServer, Turn
 from tests.harness.anthropic_server import AnthropicServer
 from tests.harness.bedrock_server import BedrockServer
 from tests.harness.environment import KEY
-from tests.harness.mcp_process import McpServerProcess
+from tests.harness.mcp_process import McpServerProcess, run_program
 from tests.harness.processes import PATIENCE, ROOT, baton, process_env
 from tests.harness.tool_server import Answer, ToolServer
 from tests.harness.user_machine import UserMachine
@@ -183,19 +184,20 @@ def test_the_rights_sample_is_refused_without_one_of_its_rights(machine: UserMac
     assert machine.model.requests == []
 
 
-def test_the_overrides_sample_sends_the_headers_of_the_query_and_the_agent(tmp_path: Path) -> None:
+@pytest.mark.shared_server
+def test_the_overrides_sample_sends_the_headers_of_the_query_and_the_agent(machine: UserMachine) -> None:
     seen: list[tuple[str | None, str | None]] = []
     server = ScriptedModel(Script.read(ROOT / "samples" / "scripts" / "overrides.yaml").answer)
     server.on_headers = lambda headers: seen.append((headers.get("x-customer"), headers.get("x-desk")))
     with server.serve() as url:
         text = (ROOT / "samples" / "overrides.yaml").read_text().replace("https://models.example.com/v1", url)
-        (tmp_path / "overrides.yaml").write_text(text)
-        given = ("-f", "overrides.yaml", "-p", "customer=7312")
-        done = baton("run", *given, env=process_env(), cwd=tmp_path)
+        (machine.folder / "overrides.yaml").write_text(text)
+        done = machine.run("run", "-f", "overrides.yaml", "-p", "customer=7312")
     assert done.returncode == 0, done.stderr
     assert seen == [("7312", "claims-north")]
 
 
+@pytest.mark.full
 def test_the_circuit_breaker_sample_leaves_a_failing_service_alone(
     machine: UserMachine, tool_server: ToolServer
 ) -> None:
@@ -220,8 +222,9 @@ def test_the_sample_without_tools_goes_on_and_says_so(machine: UserMachine) -> N
     assert status["notices"][0].startswith("astronomer: without the tools of MCPServer/default/almanac")
 
 
+@pytest.mark.shared_server
 def test_the_weather_sample_finds_a_place_asks_for_its_weather_and_compares(
-    tmp_path: Path, tool_server: ToolServer
+    machine: UserMachine, tool_server: ToolServer
 ) -> None:
     place = {"results": [{"name": "Madrid", "latitude": 40.4165, "longitude": -3.70256}]}
     tool_server.answers(Answer(json.dumps(place)), Answer('{"current": {"temperature_2m": 21.5}}'))
@@ -229,8 +232,8 @@ def test_the_weather_sample_finds_a_place_asks_for_its_weather_and_compares(
         text = (ROOT / "samples" / "weather.yaml").read_text().replace("https://api.openai.com/v1", url)
         for host in ("https://geocoding-api.open-meteo.com", "https://api.open-meteo.com"):
             text = text.replace(host, tool_server.url)
-        (tmp_path / "weather.yaml").write_text(text)
-        done = baton("run", "-f", "weather.yaml", "-o", "json", env=process_env(), cwd=tmp_path)
+        (machine.folder / "weather.yaml").write_text(text)
+        done = machine.run("run", "-f", "weather.yaml", "-o", "json")
     assert done.returncode == 0, done.stderr
     answers = [each["message"] for each in json.loads(done.stdout)["status"]["responses"]]
     assert answers[0].startswith("It is mild in Madrid")
@@ -253,6 +256,7 @@ def test_the_openapi_sample_uses_an_operation_of_its_document(machine: UserMachi
     assert [seen.path for seen in tool_server.seen] == ["/v1/forecast?latitude=38.72&longitude=-9.14&daily=rain_sum"]
 
 
+@pytest.mark.full
 def test_the_travel_sample_asks_an_agent_of_an_a2a_server_and_answers_what_that_asks(machine: UserMachine) -> None:
     async def book(turn: Turn) -> None:
         task = await turn.task()
@@ -287,6 +291,7 @@ def test_the_travel_sample_asks_an_agent_of_an_a2a_server_and_answers_what_that_
     assert "b00king" not in done.stdout + done.stderr
 
 
+@pytest.mark.shared_server
 def test_the_schedule_sample_starts_its_query_when_it_is_triggered(machine: UserMachine) -> None:
     machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "schedule.yaml").answer
     applied = machine.run("schedules", "apply", "-f", ROOT / "samples" / "schedule.yaml")
@@ -299,6 +304,7 @@ def test_the_schedule_sample_starts_its_query_when_it_is_triggered(machine: User
     assert machine.run("schedules", "delete", "morning-news").returncode == 0
 
 
+@pytest.mark.shared_server
 def test_the_conversation_sample_goes_on_in_its_second_query(machine: UserMachine) -> None:
     machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "conversation.yaml").answer
     for name in ("first", "second"):
@@ -310,6 +316,7 @@ def test_the_conversation_sample_goes_on_in_its_second_query(machine: UserMachin
     assert asked[2:] == ["And how long does it take?"]
 
 
+@pytest.mark.shared_server
 def test_the_assistant_sample_uses_a_tool_of_an_mcp_server(machine: UserMachine) -> None:
     machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "assistant.yaml").answer
     with McpServerProcess("2026", machine.folder).running() as server:
@@ -325,7 +332,8 @@ def test_the_assistant_sample_uses_a_tool_of_an_mcp_server(machine: UserMachine)
 @pytest.mark.shared_server
 def test_the_hotel_sample_asks_a_person_what_its_server_wants_to_know(machine: UserMachine) -> None:
     machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "hotel.yaml").answer
-    with McpServerProcess("2026", machine.folder, program=ROOT / "samples" / "hotel_server.py").running() as server:
+    serve = partial(run_program, ROOT / "samples" / "hotel_server.py")
+    with McpServerProcess("2026", machine.folder, serve=serve).running() as server:
         text = (ROOT / "samples" / "hotel.yaml").read_text().replace("http://localhost:3002/mcp", server.url)
         (machine.folder / "hotel.yaml").write_text(text)
         running = machine.start("run", "-f", machine.folder / "hotel.yaml", "-o", "json")
@@ -389,6 +397,7 @@ def test_the_underwriting_sample_asks_an_execution_engine(machine: UserMachine, 
     assert "pricing" in done.stderr
 
 
+@pytest.mark.full
 def test_the_anthropic_sample_calculates_and_answers_with_json(tmp_path: Path) -> None:
     claude, answer = AnthropicServer(), '{"price": 127.245, "why": "3 * 49.90 * 0.85"}'
     sums = [ScriptedToolCall(name="calculator", arguments={"expression": "3 * 49.90 * 0.85"})]
@@ -406,6 +415,7 @@ def test_the_anthropic_sample_calculates_and_answers_with_json(tmp_path: Path) -
     assert KEY not in done.stdout + done.stderr
 
 
+@pytest.mark.full
 def test_the_bedrock_sample_asks_two_models_with_the_workers_own_keys(tmp_path: Path) -> None:
     aws = BedrockServer()
     aws.answers(Reply(text="They may double it."), Reply(text="Sign only with a cap."))
@@ -447,6 +457,7 @@ def test_the_demo_shows_a_discussion_and_its_status_and_leaves_nothing_running(t
 PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 
 
+@pytest.mark.shared_server
 def test_the_program_of_the_readme_runs_by_itself(machine: UserMachine) -> None:
     program = machine.folder / "panel.py"
     program.write_text(PROGRAMS[0])

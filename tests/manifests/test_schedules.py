@@ -41,7 +41,7 @@ REFUSED = {
     "0 0 1 1 * 1999": "year: '1999' is not from 2000",
     "0 0 30 2 *": "never fires",
     "0 0 31 4,jun *": "never fires",
-    "TZ=UTC 0 9 * * *": "write it as timeZone",
+    "TZ=UTC 0 9 * * *": "set timeZone instead",
     "0 9 * * * # daily": "'#' is not from 0 to 7",
     "@reboot": "'@reboot' is not known here",
     "@every": "'@every' is not known here",
@@ -129,5 +129,5 @@ def test_a_query_in_a_schedule_may_not_hide_one_of_the_files(write: Writer) -> N
     spec = {"input": "Why?", "targets": [{"type": "agent", "name": "a"}]}
     loaded = write.load(schedule(queryTemplate={"spec": spec}), manifest("Query", "s", spec), agent("a"))
     [found] = [each for each in loaded.catalog.manifests if isinstance(each, ScheduleManifest)]
-    with pytest.raises(ManifestError, match="Query/default/s is in the files, too"):
+    with pytest.raises(ManifestError, match="Query/default/s is also in the files"):
         loaded.scheduled_query(found, elsewhere=False)

@@ -72,7 +72,7 @@ WRONG: list[tuple[Json, str]] = [
     ),
     (
         team("t", "a", maxTurns=2, terminateWhen="turn + 1"),
-        "spec.terminateWhen: is not a condition: gives int, not true or false",
+        "spec.terminateWhen: is not a condition: returns int, not true or false",
     ),
     (
         team("t", "a", maxTurns=2, terminateWhen="[1, 2].all(x, x > 0)"),
@@ -117,7 +117,7 @@ def test_a_team_that_ends_by_itself_needs_no_limit(tmp_path: Path, given: Json) 
 def test_teams_nested_so_deep_that_temporal_would_refuse_their_ids_are_refused_once(tmp_path: Path) -> None:
     names = [f"{number}-" + "x" * 240 for number in range(5)]
     teams = [team(name, below, strategy="sequential") for name, below in zip(names, [*names[1:], "a"], strict=True)]
-    problem = "the innermost team would have a workflow id of 1,047 bytes, and Temporal takes 1,000"
+    problem = "the innermost team would have a workflow id of 1,047 bytes, and Temporal accepts 1,000"
     (said,) = Writer(tmp_path).refusal(*AB, *teams)
     assert f"Team/default/{names[1]}" in said, "the innermost of the teams that are too long"
     assert "spec.members[0]" in said

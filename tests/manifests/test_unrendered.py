@@ -42,9 +42,7 @@ def test_a_variable_that_was_not_replaced_is_refused_with_its_place(write: Write
 )
 def test_a_template_of_helm_is_recognized(write: Writer, text: str) -> None:
     [problem] = write.refusal(text=text)
-    assert problem.endswith(
-        "looks like a template of Helm that was not rendered: run 'helm template CHART > FILE' first"
-    )
+    assert problem.endswith("looks like an unrendered Helm template: run 'helm template CHART > FILE' first")
 
 
 def test_placeholders_of_a_manifests_own_templates_are_no_mistakes(write: Writer) -> None:

@@ -35,7 +35,7 @@ WITHOUT_KEY = manifest("Model", "m", {"provider": "azure", "model": "gpt", "conf
 def test_a_memory_without_a_manifest_is_noticed(write: Writer) -> None:
     asked = query(targets=[{"type": "agent", "name": "a"}], memory="talks")
     (notice,) = write.load(asked, agent("a")).notices()
-    assert "Memory default/talks is not in the files: unless the worker has it, the journal keeps" in str(notice)
+    assert "Memory default/talks is not in the files: unless the worker has it, the journal stores" in str(notice)
     assert not write.load(asked, agent("a"), manifest("Memory", "talks", {"address": HOST})).notices()
 
 
@@ -156,7 +156,7 @@ def test_ignored_fields_and_deprecated_values_are_reported_on_stderr(write: Writ
         "warning: m: Model/default/m: spec.type: 'openai' is deprecated: "
         "write type: completions, and provider: 'openai'",
         "warning: m: Query/default/q: spec.evaluators: is ignored: no answer is evaluated",
-        "warning: m: Query/default/q: spec.serviceAccount: has no effect without a Role: unless the worker has some, "
+        "warning: m: Query/default/q: spec.serviceAccount: has no effect without a Role: unless the worker has Roles, "
         "the run may use everything",
     ]
 

@@ -443,7 +443,7 @@ async def paused_selector(env: Environment) -> Handle:
     handle = await env.start_team([*TRIO, team("team", *names, strategy="selector", maxTurns=2, **BOUND)])
     await env.wait_for_calls(2)
     await handle.signal("pause", {"name": "ann"})
-    await asyncio.sleep(1)
+    await env.wait_until_idle(handle)
     await handle.execute_update("steer", {"text": "x" * 7_000})
     await handle.signal("resume")
     return handle

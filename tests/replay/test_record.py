@@ -103,6 +103,7 @@ async def test_stored_names_that_would_vanish_are_kept_until_they_are_replaced_o
     assert file.read_text() == STORED.read_text()
 
 
+@pytest.mark.full
 def test_the_command_ends_with_its_refusal() -> None:
     line = [sys.executable, "-m", "tests.replay.record", "--replace", "refused", "--folder", "/"]
     done = subprocess.run(line, cwd=ROOT, env=process_env(), input="", capture_output=True, text=True, check=False)

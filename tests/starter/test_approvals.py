@@ -56,23 +56,6 @@ async def events(env: Environment, handle: Handle) -> list[Json]:
     return found
 
 
-async def test_a_program_approves_a_call_of_a_run_below_through_the_root(
-    temporal: baton.Connection, env: Environment
-) -> None:
-    run = await start_order(env)
-    handle = await temporal.attach(run.id)
-    asked = await waiting(handle)
-    assert asked.run.startswith(f"{run.id}/")
-    assert (await handle.status()).phase == "InputRequired"
-    with pytest.raises(baton.Refused, match=f"'nothing' does not wait for a decision; waiting: {asked.id}"):
-        await handle.approve("nothing")
-    made = await handle.approve(asked.id, arguments={"input": "10 desks"}, by="ann")
-    assert (made.approved, made.by) == (True, "ann")
-    assert (await handle.result()).message == "Ordered."
-    with pytest.raises(baton.Refused, match=r"the run .* has ended"):
-        await handle.reject(asked.id)
-
-
 async def test_the_events_tell_who_has_decided_what_and_how(temporal: baton.Connection, env: Environment) -> None:
     run = await start_order(env, ORDER, "Well.")
     handle = await temporal.attach(run.id)
@@ -116,16 +99,25 @@ def test_a_purchase_is_approved_from_another_terminal(machine: UserMachine) -> N
     (asked,) = listed
     assert json.loads(asked["arguments"]) == {"goods": "desk", "pieces": 12, "price": 4800}
     assert "InputRequired" in machine.run("list").stdout
+    shown = machine.run("approvals").stdout
+    assert shown.splitlines()[1] == '  order {"goods": "desk", "pieces": 12, "price": 4800}'
     wrong = machine.run("approve", "buy-desks", asked["id"], "--arguments", '{"goods": "desk"}')
-    assert (wrong.returncode, "don't fit its schema" in wrong.stderr) == (1, True)
+    assert (wrong.returncode, "don't match its schema" in wrong.stderr) == (1, True)
     changed = '{"goods": "desk", "pieces": 10, "price": 4000}'
-    assert machine.run("approve", "buy-desks", asked["id"], "--arguments", changed).returncode == 0
+    assert shown in machine.run("status", "buy-desks").stderr
+    events = machine.run("events", "buy-desks").stdout
+    assert f"call={asked['id']}" in events, "the id that 'approve' takes"
+    done = machine.run("approve", "buy-desks", "--arguments", changed)
+    assert (done.returncode, done.stderr) == (0, f"{asked['id']} approved.\n")
     out, err = buyer.communicate(timeout=60)
     assert out.strip() == "Twelve desks are ordered for 4,800 euros."
     assert f"? order needs approval: baton approve {asked['root']} {asked['id']}" in err
     assert re.search(rf"✓ order approved by \S+@\S+ with {re.escape(changed)}", err)
     late = machine.run("reject", "buy-desks", asked["id"])
     assert (late.returncode, "has ended" in late.stderr) == (1, True)
+    late = machine.run("approve", "buy-desks")
+    assert (late.returncode, late.stderr.count("waits for approval")) == (1, 1)
+    assert "← order for office-buyer: " in err
 
 
 async def start_stuck(address: str) -> None:
@@ -145,7 +137,7 @@ def test_a_run_that_can_not_be_asked_hides_nothing_that_others_wait_for(machine:
         assert time.monotonic() < end
     assert done.returncode == 0
     assert "note: the pending decisions of stuck are unknown: " in done.stderr
-    assert "Nothing waits for approval." in machine.run("approvals", "-n", "there").stdout
+    assert "No pending approvals." in machine.run("approvals", "-n", "there").stdout
     assert "buy-desks" in machine.run("approvals", "-n", "default").stdout
 
 

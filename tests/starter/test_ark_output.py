@@ -8,7 +8,7 @@ import yaml
 from tests.harness.environment import Json, agent, line, manifest, team
 from tests.harness.user_machine import UserMachine
 
-FIELDS = {"phase", "conditions", "response", "tokenUsage", "duration"}
+FIELDS = {"phase", "conditions", "response", "responses", "tokenUsage", "duration"}
 
 
 def query(name: str, target: str) -> Json:
@@ -26,6 +26,8 @@ def test_run_and_status_print_a_query_with_the_status_of_ark_alone(machine: User
     assert (done.returncode, shown["kind"], shown["spec"]["input"]) == (0, "Query", "Why?")
     assert {*shown["status"]} == FIELDS
     assert (shown["status"]["phase"], shown["status"]["response"]["content"]) == ("done", "Because.")
+    assert shown["status"]["responses"] == [shown["status"]["response"]]
+    assert [each["type"] for each in shown["status"]["conditions"]] == ["Completed"]
     assert {*shown["status"]["tokenUsage"]} == {"promptTokens", "completionTokens", "totalTokens", "cachedTokens"}
     assert json.loads(machine.run("status", "good", "-o", "ark-json").stdout) == shown
     failed = machine.run("run", "query/bad", "-f", written, "-o", "ark-json")

@@ -13,7 +13,7 @@ from baton.starter.runs.decisions import decide, pending_decisions
 from tests.harness.environment import Environment, Handle, Json, agent, line, team
 
 OWNER = "Agent/default/a"
-SPENT = f"the budget of {OWNER} does not suffice for the next call: 1 of 1 modelCalls are used"
+SPENT = f"the budget of {OWNER} is too low for the next call: 1 of 1 modelCalls are used"
 
 
 async def answer(env: Environment, handle: Handle, **given: Any) -> None:

@@ -42,22 +42,24 @@ def test_lines_of_a_chat_are_one_conversation_that_goes_on_tomorrow(machine: Use
     assert said_to(machine) == said
 
 
+@pytest.mark.shared_server
 def test_a_run_goes_on_with_a_conversation(machine: UserMachine) -> None:
     asks = manifest(
-        "Query", "q", {"input": "And now?", "targets": [{"type": "agent", "name": "one"}], "conversationId": "own"}
+        "Query", "next", {"input": "And now?", "targets": [{"type": "agent", "name": "one"}], "conversationId": "own"}
     )
     file = machine.write(agent("one"), asks)
     machine.script(line("one", "I am one.", "As I said.", "Nothing else."))
-    machine.run("run", "-f", file, "agent/one", "Who are you?", "--conversation", "c")
-    done = machine.run("run", "-f", file, "query/q", "--conversation", "c", "-o", "json")
+    machine.run("run", "-f", file, "agent/one", "Who are you?", "--conversation", "trip")
+    done = machine.run("run", "-f", file, "query/next", "--conversation", "trip", "-o", "json")
     assert said_to(machine) == ["Who are you?", "I am one.", "And now?"]
-    assert json.loads(done.stdout)["status"]["conversationId"] == "c"
-    machine.run("run", "-f", file, "query/q")
+    assert json.loads(done.stdout)["status"]["conversationId"] == "trip"
+    machine.run("run", "-f", file, "query/next")
     assert said_to(machine) == ["And now?"]
-    wrong = machine.run("run", "-f", file, "query/q", "--conversation", "c" * 256)
+    wrong = machine.run("run", "-f", file, "query/next", "--conversation", "c" * 256)
     assert (wrong.returncode, "is not an id: 1 to 255 characters" in wrong.stderr) == (1, True)
 
 
+@pytest.mark.full
 async def test_conversations_are_listed_shown_and_deleted(env: Environment, machine: UserMachine) -> None:
     machine.env["BATON_JOURNAL_URL"] = env.journal_address
     env.script(line("one", "I am one."))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from baton.starter.account import account_name, client_identity
 from baton.starter.scripted_model import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import agent, call, line, manifest, team
@@ -122,7 +123,8 @@ def test_a_failed_query_exits_with_2_and_keeps_its_messages(machine: UserMachine
     done = machine.run("run", "-f", machine.write(*DUO, QUERY), "-o", "json")
     assert done.returncode == 2
     status = json.loads(done.stdout)["status"]
-    assert (status["phase"], status["message"]) == ("Failed", "hello")
+    assert (status["phase"], status["responses"][0]["messages"][-1]["content"]) == ("Failed", "hello")
+    assert status["message"].endswith("answered HTTP 400: no such model")
     assert "ModelRejected" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -137,7 +139,7 @@ def test_a_refused_manifest_exits_with_1_and_lists_every_error(machine: UserMach
     assert f"{file}:5: Query/default/talk: spec.input: is missing; it must be the text of the question" in lines
     assert any("Team/default/team: spec.strategy: 'chaos' is not known here" in each for each in lines)
     assert any("Team/default/team: spec.members: is empty" in each for each in lines)
-    assert lines[-1] == "4 problems: nothing was started"
+    assert lines[-1] == "4 problems"
     assert not machine.state_dir.folder.exists(), "nothing was started"
 
 
@@ -215,7 +217,7 @@ def test_a_folder_is_read_without_the_folders_in_it_unless_they_are_asked_for(ma
     (machine.folder / "manifests" / "one.yaml").unlink()
     empty = machine.run("validate", "-f", "manifests")
     assert (empty.returncode, empty.stdout) == (1, "")
-    assert "manifests: contains no manifest; the folders in it are read with -R" in empty.stderr
+    assert "manifests: contains no manifest; -R reads its subfolders" in empty.stderr
 
 
 @pytest.mark.shared_server
@@ -467,7 +469,8 @@ def test_a_run_can_be_paused_steered_and_resumed(machine: UserMachine) -> None:
     machine.run("run", "-f", file, "team/team", "Why?", "--id", "steered", "--detach")
     machine.wait_for_calls(1)
     assert "steered: pause requested" in machine.run("pause", "steered").stderr
-    assert "the message takes effect" in machine.run("steer", "steered", "Be kind.", "--as", "ann").stderr
+    assert f" (paused by {client_identity()} since " in machine.run("status", "steered").stderr
+    assert "the message takes effect" in machine.run("steer", "steered", "Be kind.").stderr
     assert '{"enough": true, "note": "x"}' in machine.run("session", "steered", "enough=true", "note=x").stderr
     assert machine.run("session", "steered", "nonsense").returncode == 1
     assert "a text of 1 to" in machine.run("steer", "steered", " ").stderr
@@ -477,3 +480,67 @@ def test_a_run_can_be_paused_steered_and_resumed(machine: UserMachine) -> None:
     machine.run("terminate", "steered")
     received = [message["content"] for message in machine.model.requests[-1].body["messages"]]
     assert received.count("Be kind.") == 1
+    assert f'"by": "{account_name()}", "text": "Be kind."' in machine.run("events", "steered", "-o", "json").stdout
+
+
+@pytest.mark.shared_server
+def test_a_detached_run_prints_its_id(machine: UserMachine) -> None:
+    machine.script(line("one", "hello"))
+    file = machine.write(agent("one"))
+    done = machine.run("run", "-f", file, "agent/one", "Why?", "--id", "first", "--detach")
+    assert (done.returncode, done.stdout) == (0, "first\n")
+    done = machine.run("run", "-f", file, "agent/one", "Why?", "--id", "second", "--detach", "-o", "json")
+    assert json.loads(done.stdout)["metadata"]["uid"] == "second"
+
+
+@pytest.mark.shared_server
+@pytest.mark.parametrize("command", ["cancel", "terminate", "pause", "resume", "steer", "session"])
+def test_a_run_that_has_ended_is_not_controlled(machine: UserMachine, command: str) -> None:
+    machine.script(line("one", "hello"))
+    name = f"ended-{command}"
+    machine.run("run", "-f", machine.write(agent("one")), "agent/one", "Why?", "--id", name)
+    text = {"steer": ["Be kind."], "session": ["a=1"]}.get(command, [])
+    done = machine.run(command, name, *text)
+    assert (done.returncode, done.stderr) == (1, f"error: {name} has ended: completed\n")
+
+
+@pytest.mark.shared_server
+def test_a_reader_that_closes_the_pipe_is_no_error(machine: UserMachine) -> None:
+    machine.script(line("one", "hello"))
+    machine.run("run", "-f", machine.write(agent("one")), "agent/one", "Why?", "--id", "piped")
+    for command in (["events", "piped"], ["transcript", "piped"], ["list"], ["schema"], ["run", "--help"]):
+        ours, its = os.pipe()
+        os.close(ours)
+        done = subprocess.run(
+            [BATON, *command], env=machine.env, cwd=machine.folder, stdout=its, stderr=subprocess.PIPE
+        )
+        os.close(its)
+        assert (done.returncode, done.stderr.count(b"Traceback")) == (0, 0), command
+
+
+def test_every_command_has_a_short_option_for_help(machine: UserMachine) -> None:
+    for command in ([], ["run"], ["schedules", "list"]):
+        done = machine.run(*command, "-h")
+        assert (done.returncode, "Usage: baton" in done.stdout) == (0, True)
+
+
+def test_a_failed_validation_says_nothing_of_a_start(machine: UserMachine) -> None:
+    done = machine.run("validate", "-f", machine.write(team("team", "nobody", maxTurns=0)))
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith(("1 problem", "problems"))
+
+
+@pytest.mark.shared_server
+def test_several_runs_are_controlled_at_once_and_one_that_has_ended_stops_none(machine: UserMachine) -> None:
+    machine.script(line("one", {"text": "a", "delay": 0.5}))
+    file = machine.write(agent("one"), team("team", "one", maxTurns=500))
+    for name in ("left", "right"):
+        machine.run("run", "-f", file, "team/team", "Why?", "--id", name, "--detach")
+    done = machine.run("cancel", "left", "nobody", "right")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "left: cancellation requested",
+        "error: there is no run 'nobody': no run has this id, and no Query in default this name",
+        "right: cancellation requested",
+    ]
+    assert "QueryReceived" in machine.run("logs", "right", "-f").stdout

@@ -105,7 +105,7 @@ async def test_a_profile_is_chosen_by_name_and_has_its_own_namespace(
         ("unknown", (1, 1), "Profile 'unknown' not found"),
         ("no-file", (1, 1), "No such file or directory: 'none.pem'"),
         ("no-namespace", (1, 3), "Namespace nowhere is not found"),
-        ("no-tls", (3, 3), "it doesn't speak TLS"),
+        ("no-tls", (3, 3), "it doesn't support TLS"),
     ],
 )
 async def test_an_unusable_profile_is_an_error_in_one_sentence(
@@ -167,7 +167,7 @@ async def test_a_missing_client_certificate_is_refused(project: Project, tls: st
     project.toml.write_text("\n".join(line for line in lines if not line.startswith("client_")))
     for ended in await project.refused():
         assert ended.returncode == 3
-        assert "it may want TLS, or a client certificate" in ended.stderr
+        assert "it may require TLS, or a client certificate" in ended.stderr
 
 
 async def test_an_unknown_certificate_authority_is_refused(
@@ -177,7 +177,7 @@ async def test_an_unknown_certificate_authority_is_refused(
     project.toml.write_text("\n".join(line for line in lines if not line.startswith("server_ca")))
     for ended in await project.refused():
         assert ended.returncode == 3
-        assert "its certificate's authority isn't known here" in ended.stderr
+        assert "its certificate is signed by an unknown authority" in ended.stderr
 
 
 def with_tls(address: str, certificates: Certificates) -> str:

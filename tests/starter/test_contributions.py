@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from baton.contracts.message import Head
 from baton.contracts.turn import Thread
 from baton.starter.server.embedded import EmbeddedServer
@@ -123,6 +125,7 @@ async def test_a_parameter_of_a_query_can_be_the_contributions(env: Environment)
     assert model_requests(env)[-1].user == "Sum it up: [round 1] a: a1"
 
 
+@pytest.mark.full
 async def test_the_command_contributions_prints_them(env: Environment, server: EmbeddedServer) -> None:
     env.script(panelist_line("a", "a1"), SYNTHESIS)
     handle = await env.start_team([shared("panel", role_member("a"))], "panel")

@@ -156,6 +156,7 @@ def test_the_variables_of_the_running_worker_are_compared_without_their_values(m
     assert "another-key" not in other.stdout
 
 
+@pytest.mark.full
 async def test_agents_that_are_executed_elsewhere_are_checked_without_an_execution(
     server: EmbeddedServer, tool_server: ToolServer, tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ from baton.journal.prune import delete_runs
 from baton.journal.rows import catalog_id
 from baton.resources.documents import Document
 from baton.resources.loader import Loaded, load_documents
+from baton.resources.run_catalog import RunCatalog
 from baton.starter.console.watch import Watch
 from baton.starter.history.follow import follow
 from baton.starter.history.live_state import read_heartbeats
@@ -64,12 +65,12 @@ async def encrypted_env(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator
     client = await connect(server.address, setting(OLD))
     async with Environment.running(client, tmp_path, encryption_keys=str(OLD)) as env:
         yield env
-        # Other tests look for runs by the names of their queries, which nobody can read here without the key.
-        async for run in client.list_workflows(f"TaskQueue = '{env.task_queue}' AND ParentWorkflowId IS NULL"):
-            execution = WorkflowExecution(workflow_id=run.id, run_id=run.run_id)
-            request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=execution)
-            with contextlib.suppress(RPCError):  # a run that is just being deleted is still listed
-                await client.workflow_service.delete_workflow_execution(request)
+    # Other tests look for runs by the names of their queries, which nobody can read here without the key.
+    async for run in client.list_workflows(f"TaskQueue = '{env.task_queue}' AND ParentWorkflowId IS NULL"):
+        execution = WorkflowExecution(workflow_id=run.id, run_id=run.run_id)
+        request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=execution)
+        with contextlib.suppress(RPCError):  # a run that is just being deleted is still listed
+            await client.workflow_service.delete_workflow_execution(request)
 
 
 async def test_payloads_are_decrypted_and_encrypted_differently_each_time() -> None:
@@ -87,7 +88,7 @@ async def test_after_a_rotation_the_new_key_encrypts_and_the_old_one_still_decry
     [after] = await rotated.encode([PLAIN])
     assert after.metadata["encryption-key-id"] == b"new"
     assert await rotated.decode([before, after]) == [PLAIN, PLAIN]
-    with pytest.raises(UnknownKeyError, match="by the key 'old', and BATON_ENCRYPTION_KEYS holds only new"):
+    with pytest.raises(UnknownKeyError, match="with the key 'old', but BATON_ENCRYPTION_KEYS has only new"):
         await Codec(Keys(NEW)).decode([before])
 
 
@@ -98,7 +99,7 @@ async def test_a_changed_payload_and_another_key_of_the_same_id_are_errors() -> 
         broken = Payload(metadata=sealed.metadata, data=changed)
         with pytest.raises(WrongKeyError):
             await Codec(Keys(OLD)).decode([broken])
-    with pytest.raises(WrongKeyError, match="another key of that id"):
+    with pytest.raises(WrongKeyError, match="a different key with that id"):
         await Codec(Keys(Key.generate("old"))).decode([sealed])
     same_secret = Key("new", OLD.secret)
     renamed = Payload(metadata={**sealed.metadata, "encryption-key-id": b"new"}, data=sealed.data)
@@ -114,10 +115,10 @@ SECRET = str(OLD).partition(":")[2]
     [
         (SECRET, "entry 1 of BATON_ENCRYPTION_KEYS is not of the form ID:KEY"),
         (f"{NEW} a/b:{SECRET}", "entry 2 of BATON_ENCRYPTION_KEYS is not of the form ID:KEY"),
-        (f"k:{SECRET[:-4]}", "entry 1 of BATON_ENCRYPTION_KEYS, of the id 'k', is not 32 bytes in base64"),
-        (f"k:{SECRET}!", "entry 1 of BATON_ENCRYPTION_KEYS, of the id 'k', is not 32 bytes in base64"),
-        (f"k:{SECRET},k:{SECRET}", "BATON_ENCRYPTION_KEYS holds several keys of the same id"),
-        (" , ", "BATON_ENCRYPTION_KEYS holds no key"),
+        (f"k:{SECRET[:-4]}", "entry 1 of BATON_ENCRYPTION_KEYS, with the id 'k', is not 32 bytes in base64"),
+        (f"k:{SECRET}!", "entry 1 of BATON_ENCRYPTION_KEYS, with the id 'k', is not 32 bytes in base64"),
+        (f"k:{SECRET},k:{SECRET}", "BATON_ENCRYPTION_KEYS has several keys with the same id"),
+        (" , ", "BATON_ENCRYPTION_KEYS has no key"),
     ],
 )
 def test_invalid_keys_are_refused_and_not_shown_in_the_error(given: str, said: str) -> None:
@@ -140,7 +141,7 @@ def test_keys_can_stand_in_a_file(tmp_path: Path) -> None:
         with pytest.raises(SettingsError, match=KEYS_FILE):
             Keys.from_environment(wrong)
     assert SECRET not in repr(OLD)
-    with pytest.raises(SettingsError, match="'a:b' is no id for a key"):
+    with pytest.raises(SettingsError, match="'a:b' is no valid key id"):
         Key.generate("a:b")
 
 
@@ -233,7 +234,7 @@ async def test_a_client_without_a_key_starts_runs_and_the_error_names_the_missin
     bare = await connect(server.address, {})
     given = {"agent": "one", "input": "Why?", "resources": [agent("one")]}
     handle = await bare.start_workflow("agent", given, id=f"bare-{uuid.uuid4()}", task_queue=env.task_queue)
-    with pytest.raises(UnknownKeyError, match="by the key 'old', and BATON_ENCRYPTION_KEYS is not set"):
+    with pytest.raises(UnknownKeyError, match="with the key 'old', but BATON_ENCRYPTION_KEYS is not set"):
         await handle.result()
     theirs = env.client.get_workflow_handle(handle.id)
     assert (await env.turn_result(theirs)).message == "hello"
@@ -264,7 +265,7 @@ def says(*texts: str) -> list[Message]:
     return [Message(role="assistant", content=text) for text in texts]
 
 
-CATALOG = load_documents([Document("file", agent("one", prompt=f"{MARK}prompt"), {})]).catalog
+CATALOG = RunCatalog.of_files(load_documents([Document("file", agent("one", prompt=f"{MARK}prompt"), {})]).catalog)
 
 
 async def test_a_journal_is_readable_after_the_first_key_and_after_a_rotation(journal_url: str) -> None:
@@ -301,9 +302,9 @@ async def test_an_encrypted_catalog_is_deleted_with_the_last_run_that_uses_it(jo
 async def test_a_worker_without_a_key_of_its_journal_is_refused(journal_url: str) -> None:
     await (await opened(journal_url, OLD)).close()
     for keys, said in (
-        ((), "by the key 'old', and BATON_ENCRYPTION_KEYS is not set"),
-        ((NEW,), "by the key 'old', and BATON_ENCRYPTION_KEYS holds only new"),
-        ((Key.generate("old"),), "another key of that id"),
+        ((), "with the key 'old', but BATON_ENCRYPTION_KEYS is not set"),
+        ((NEW,), "with the key 'old', but BATON_ENCRYPTION_KEYS has only new"),
+        ((Key.generate("old"),), "a different key with that id"),
     ):
         with pytest.raises(SettingsError, match=f"the journal can't be read: .*{said}"):
             await opened(journal_url, *keys)
@@ -353,7 +354,7 @@ async def test_the_codec_server_decrypts_for_temporals_ui_and_refuses_other_page
     with serve_in_thread(codec_app(Codec(Keys(NEW)), [ui])) as url:
         refused = await asked(url, "decode", both, origin=ui)
     assert refused.status_code == 400
-    assert "by the key 'old'" in refused.json()["message"]
+    assert "with the key 'old'" in refused.json()["message"]
 
 
 @pytest.mark.full
@@ -366,7 +367,7 @@ def test_every_command_decrypts_and_without_the_key_reports_the_missing_key(mach
     shown = [machine.run(command, "talk") for command in ("transcript", "events")]
     assert all(f"{MARK}answer" in each.stdout for each in shown)
     refused = [machine.run(command, "talk", **{KEYS: ""}) for command in ("status", "watch")]
-    said = "error: this is encrypted by the key 'old', and BATON_ENCRYPTION_KEYS is not set\n"
+    said = "error: this is encrypted with the key 'old', but BATON_ENCRYPTION_KEYS is not set\n"
     assert [(each.returncode, each.stdout, each.stderr) for each in refused] == [(1, "", said)] * 2
     [[named], [bare]] = [json.loads(machine.run("list", "-o", "json", **{KEYS: key}).stdout) for key in (str(OLD), "")]
     assert (named["name"], "name" in bare) == ("talk", False)

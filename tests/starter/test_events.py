@@ -25,7 +25,6 @@ from baton.starter.history.decoder import HistoryDecoder
 from baton.starter.history.events import Event, EventRecorder
 from baton.starter.history.follow import follow
 from baton.starter.history.run_events import RunEvent, RunInfo
-from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import DATA_CONVERTER
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, team
@@ -349,37 +348,24 @@ async def test_the_calls_of_an_agent_that_is_executed_elsewhere_name_its_engine(
 async def test_a_tool_call_that_is_given_up_before_any_worker_has_it_counts_neither_in_the_status_nor_in_the_events(
     env: Environment,
 ) -> None:
-    def answer(request: Request) -> Reply:
-        # The delay is long enough for the worker that decides to have ended before either answer is there.
-        failing = request["messages"][0]["content"] == "You are failing."
-        return (
-            Reply(status=400, text="no", delay=3) if failing else Reply(calls=[ScriptedToolCall(name="noop")], delay=3)
-        )
-
-    env.answer = answer
+    env.script(line("one", call("noop", message="x")))
     other = dataclasses.replace(env, task_queue=uuid.uuid4().hex)
     queues = {f"BATON_{kind}_TASK_QUEUE": f"{other.task_queue}-{kind}" for kind in ("MODEL", "TOOL")}
-    deciding, calling = (
-        {**other.worker_env, **queues, "BATON_ROLES": roles} for roles in ("workflows", "models,tools")
-    )
-    manifests = [agent("failing"), agent("busy", "noop"), team("team", "failing", "busy", strategy="parallel")]
-    async with worker.run_worker(env.client, Loaded(), calling):
-        async with worker.run_worker(env.client, Loaded(), deciding):
-            handle = await other.start_team(manifests)
-            await env.wait_for_calls(2)
-        while len([each for each in (await handle.fetch_history()).events if is_answer(each)]) < 2:
-            await asyncio.sleep(0.05)
-        async with worker.run_worker(env.client, Loaded(), deciding):  # it gets both answers at once
-            turn = await other.turn_result(handle)
-    [end] = named([each.value for each in await events(env.client, handle)], "TeamExecutionFailed")
+    variables = {**other.worker_env, **queues, "BATON_ROLES": "workflows,models"}
+    async with worker.run_worker(env.client, Loaded(), variables):
+        handle = await other.start_team([agent("one", "noop"), team("team", "one", strategy="sequential")])
+        while not any(is_tool_call(event) for event in (await handle.fetch_history()).events):
+            await asyncio.sleep(0.02)
+        await handle.signal("terminate_team", {"now": True})
+        turn = await other.turn_result(handle)
+    [end] = named([each.value for each in await events(env.client, handle)], "TeamExecutionCompleted")
     assert (turn.usage.model_calls, turn.usage.tool_calls) == (1, 0)
     assert end["tokenUsage"] == turn.usage.model_dump(mode="json")
 
 
-def is_answer(event: HistoryEvent) -> bool:
-    """Whether a history event is the end of an activity."""
-    ends = "activity_task_completed_event_attributes", "activity_task_failed_event_attributes"
-    return event.WhichOneof("attributes") in ends
+def is_tool_call(event: HistoryEvent) -> bool:
+    """Whether a history event is the beginning of a tool call."""
+    return event.activity_task_scheduled_event_attributes.activity_type.name == "use_tool"
 
 
 async def test_a_conversation_that_is_read_and_kept_has_events_without_its_messages() -> None:

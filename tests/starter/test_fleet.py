@@ -89,7 +89,7 @@ async def test_a_worker_without_manifests_does_not_share_a_task_queue_with_one_t
     assert "3 Agents, 1 Query, 1 Team loaded" in await fleet.printed(second, "Worker started")
     await alive(client, fleet, 1)
     refused = await asyncio.to_thread(baton, "worker", env=fleet.env)
-    assert (refused.returncode, "knows other manifests than this one" in refused.stderr) == (1, True)
+    assert (refused.returncode, "has other manifests than this one" in refused.stderr) == (1, True)
 
 
 async def test_of_two_workers_that_start_at_the_same_moment_one_is_refused(client: Client, fleet: Fleetmates) -> None:
@@ -108,7 +108,7 @@ async def test_a_worker_with_changed_manifests_warns_and_works(
     await fleet.printed(await fleet.start(SAMPLE), "Worker started")
     await alive(client, fleet, 1)
     changed = await fleet.start(write.file(agent("other")))
-    assert "knows other manifests" in await fleet.printed(changed, "Worker started")
+    assert "has other manifests" in await fleet.printed(changed, "Worker started")
     await alive(client, fleet, 2)
 
 
@@ -118,7 +118,7 @@ async def test_workers_of_two_versions_may_know_other_manifests(client: Client, 
     await alive(client, fleet, 1)
     own = load_files([SAMPLE]).catalog
     await check_manifests(client, Settings.of({**fleet.env, "BATON_BUILD_ID": "v2"}), own)
-    with pytest.raises(SettingsError, match="knows no manifests"):
+    with pytest.raises(SettingsError, match="has no manifests"):
         await check_manifests(client, Settings.of(fleet.env), own)
 
 

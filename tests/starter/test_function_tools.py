@@ -74,8 +74,8 @@ async def test_a_function_is_a_tool_with_the_schema_of_its_signature_and_docstri
 async def test_arguments_that_do_not_fit_are_told_and_the_function_is_not_called(client: Client, tmp_path: Any) -> None:
     wrong = call("book", city="Rome", stay={"nights": 2, "since": "yesterday"})
     _, said = await messages(client, tmp_path, [], [book], call("book", stay=STAY), wrong)
-    assert said[1].startswith("Error: the arguments of book don't fit its schema: $: 'city' is a required property")
-    assert said[3].startswith("Error: the arguments of book don't fit the function: stay.since: ")
+    assert said[1].startswith("Error: the arguments of book don't match its schema: $: 'city' is a required property")
+    assert said[3].startswith("Error: the arguments of book don't match the function: stay.since: ")
 
 
 async def test_an_exception_of_a_function_is_told_to_the_model_with_its_place(client: Client, tmp_path: Any) -> None:

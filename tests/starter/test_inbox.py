@@ -27,19 +27,6 @@ async def asked(handle: baton.Handle, count: int = 1) -> list[baton.PendingDecis
     return found
 
 
-async def test_a_program_replies_in_a_run_below_through_the_root(temporal: baton.Connection, env: Environment) -> None:
-    run = await env.start_query([people("lawyers"), people(ANN, name="lawyers")], "team/team")
-    handle = await temporal.attach(run.id)
-    (question,) = await asked(handle)
-    assert question.question == "Is it legal?\n\nuser: Why?"
-    assert await handle.approvals() == []
-    decision = await handle.reply("Yes.", by="ann")
-    assert decision.by == "ann"
-    assert (await handle.result()).message == "Yes."
-    with pytest.raises(baton.Refused, match="has no open question"):
-        await handle.reply("Again.")
-
-
 async def test_where_several_people_are_asked_a_reply_says_to_which_question(
     temporal: baton.Connection, env: Environment
 ) -> None:

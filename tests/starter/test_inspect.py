@@ -72,6 +72,7 @@ def test_a_transcript_ends_with_the_partial_answer_of_an_open_call(machine: User
     assert shown.stdout.count("finis\n") == 1
 
 
+@pytest.mark.full
 def test_runs_are_listed_newest_first_without_their_child_runs(machine: UserMachine) -> None:
     machine.script(line("one", "hello"), line("two", {"status": 400}))
     first = machine.write(agent("one"), team("pair", "one", strategy="sequential"), query("first", "team", "pair"))
@@ -95,6 +96,7 @@ def test_runs_are_listed_newest_first_without_their_child_runs(machine: UserMach
     assert "\x1b[32m" in terminal.text
 
 
+@pytest.mark.full
 def test_a_list_has_whole_ids_and_ages_on_a_terminal_of_80_columns(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
     name = "a-question-with-a-rather-long-name-of-45-signs"
@@ -106,6 +108,7 @@ def test_a_list_has_whole_ids_and_ages_on_a_terminal_of_80_columns(machine: User
     assert header.index("AGE") == re.search(r"\d+s$", row).start()  # type: ignore[union-attr]  # it ends with an age
 
 
+@pytest.mark.shared_server
 def test_a_status_is_a_few_lines_that_say_what_a_run_waits_for(machine: UserMachine) -> None:
     machine.script(line("one", {"status": 503, "text": "busy"}))
     machine.run("run", "-f", machine.write(*TALK), "--detach")
@@ -124,6 +127,7 @@ def test_a_status_is_a_few_lines_that_say_what_a_run_waits_for(machine: UserMach
 
 
 @pytest.mark.parametrize("ends", [False, True], ids=["said", "with-a-tool"])
+@pytest.mark.shared_server
 def test_the_answer_is_printed_once_where_messages_and_results_go_to_one_terminal(
     machine: UserMachine, ends: bool
 ) -> None:
@@ -183,6 +187,7 @@ def test_events_can_be_followed_while_the_run_goes_on(machine: UserMachine) -> N
     assert following.returncode == 0
 
 
+@pytest.mark.full
 def test_a_run_is_watched_from_a_machine_without_a_worker_and_after_its_worker_has_gone(
     machine: UserMachine, server: EmbeddedServer
 ) -> None:

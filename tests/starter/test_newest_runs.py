@@ -1,5 +1,7 @@
 """Tests of which run is the newest: for a Query's name, and in a list."""
 
+import asyncio
+
 import pytest
 
 import baton
@@ -52,3 +54,19 @@ async def test_a_querys_run_is_found_though_its_id_was_used_again(env: Environme
     assert (await (await temporal.attach("shared")).result()).message == "I am the second-user."
     with pytest.raises(baton.Refused):
         await found.steer("Again.")
+
+
+async def test_runs_that_a_program_executes_with_its_functions_are_listed(
+    env: Environment, temporal: Connection
+) -> None:
+    @baton.function
+    def look_up(word: str) -> str:
+        """Looks a word up."""
+        return f"the meaning of {word}"
+
+    env.answer = answer
+    run = await temporal.start(Agent("one", prompt="You are one.", tools=[look_up]), input="Be slow.")
+    await env.wait_for_calls(1)
+    while run.id not in [listed.id for listed in await recent_runs(env.client, None, 20, env.task_queue)]:
+        await asyncio.sleep(0.05)
+    await run.cancel()

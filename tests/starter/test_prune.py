@@ -20,6 +20,7 @@ from baton.journal.external_storage import JournalStorageDriver
 from baton.journal.journal import Journal
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
+from baton.resources.run_catalog import RunCatalog
 from baton.starter.errors import UsageError
 from baton.starter.operations.prune import Pruned, prune_journal, read_age
 from baton.starter.server.embedded import EmbeddedServer
@@ -59,7 +60,7 @@ def made_before(days: int) -> str:
 
 async def write(url: str, *runs: str) -> None:
     """Writes a conversation of these runs, one after the other, with a catalog."""
-    catalog = load_documents([Document("x.yaml", agent(f"agent-of-{runs[0]}"), {})]).catalog
+    catalog = RunCatalog.of_files(load_documents([Document("x.yaml", agent(f"agent-of-{runs[0]}"), {})]).catalog)
     journal, said = await Journal.open(url), Message(role="user", content="Once upon a time")
     head = (await journal.begin(catalog, runs[0], Head(), said)).head
     for run in runs[1:]:
@@ -82,13 +83,13 @@ async def test_conversations_older_than_the_retention_are_deleted_with_all_their
     await write(env.journal_url, old, child, continued)
     await write(env.journal_url, made_before(20))
     before = await ids(env)
-    assert await prune(env, dry=True) == Pruned(conversations=1, messages=3, kept=2)
+    assert await prune(env, dry=True) == Pruned(conversations=1, messages=3, remaining=2)
     assert await ids(env) == before
-    assert await prune(env) == Pruned(conversations=1, messages=3, kept=2)
+    assert await prune(env) == Pruned(conversations=1, messages=3, remaining=2)
     assert before - await ids(env) == {old, child, continued}
     for table, left in {"catalogs": 2, "uses": 2, "bookmarks": 1}.items():
         assert await execute(env.journal_url, f"select count(*) from baton_{table}") == [(left,)]
-    assert await prune(env) == Pruned(conversations=0, messages=0, kept=2)
+    assert await prune(env) == Pruned(conversations=0, messages=0, remaining=2)
 
 
 async def test_a_conversation_that_queries_go_on_with_is_kept_until_it_is_deleted(env: Environment) -> None:

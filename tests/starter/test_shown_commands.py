@@ -71,6 +71,7 @@ def test_the_output_of_make_demo_is_as_shown(machine: UserMachine) -> None:
         assert line == "…" or line in lines or line.startswith("started ID  http://127.0.0.1:"), line
 
 
+@pytest.mark.shared_server
 def test_the_program_of_the_python_page_runs_by_itself(machine: UserMachine) -> None:
     text = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.DOTALL)[0]
     machine.script(
@@ -104,6 +105,7 @@ async def address(server: EmbeddedServer, client: Client, tmp_path: Path) -> Asy
         assert await worker.stop() == 0
 
 
+@pytest.mark.full
 async def test_the_temporal_commands_of_the_reference_can_be_typed(address: str) -> None:
     reference = (ROOT / "docs" / "reference.md").read_text()
     (commands,) = re.findall(r"```sh\n(temporal workflow start.*?)```", reference, re.DOTALL)

@@ -3,6 +3,7 @@
 import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 
 from baton.starter.scripted_model import Reply, Request
@@ -52,6 +53,7 @@ def test_what_is_applied_is_run_by_its_name_and_the_next_run_takes_the_next_vers
     assert "'query/q' takes no input" in refused(machine, "run", "query/q", "Why?")
 
 
+@pytest.mark.full
 def test_files_and_schedules_may_refer_to_what_only_the_store_has(machine: UserMachine) -> None:
     machine.model._answer = by_prompt
     printed(machine, "apply", "-f", machine.write(QUERY, DUO, agent("one"), agent("two", prompt="Old.")))
@@ -97,6 +99,7 @@ def test_the_store_is_shown_changed_and_emptied_by_commands(machine: UserMachine
     assert "did you mean 'teams'?" in refused(machine, "get", "taems")
 
 
+@pytest.mark.full
 def test_a_watch_prints_each_change_until_it_is_interrupted(machine: UserMachine) -> None:
     one, changed = machine.write(agent("one")), machine.write(agent("one", description="new"), name="changed.yaml")
     printed(machine, "apply", "-f", one)
@@ -110,6 +113,7 @@ def test_a_watch_prints_each_change_until_it_is_interrupted(machine: UserMachine
     assert terminal.end() == 130
 
 
+@pytest.mark.full
 def test_applies_at_once_from_two_processes_both_land(machine: UserMachine) -> None:
     def file(name: str) -> Path:
         shared: Json = agent("shared", description=name)

@@ -30,4 +30,4 @@ def test_a_server_that_can_not_be_asked_is_told_in_one_sentence(tmp_path: Path) 
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all([agent("one", tools=[{"name": "test"}]), server]))
     done = baton("tools", "-f", tmp_path / "all.yaml", env=process_env())
     assert (done.returncode, done.stdout) == (1, "")
-    assert "error: the MCP server test has ended with the code 1: there is no such town" in done.stderr
+    assert "error: the MCP server test has exited with code 1: there is no such town" in done.stderr

@@ -1,11 +1,13 @@
 """Wrong arguments in the Python interface: each is refused with a sentence that names it and what it must be."""
 
+import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
 
 import baton
+from baton.starter.api.client import input_text, query_for
 
 
 class Other:
@@ -90,7 +92,7 @@ async def test_a_wrong_argument_of_a_run_is_refused_before_anything_is_started(c
 def test_a_sentence_names_the_argument_or_the_field_of_the_manifest() -> None:
     with pytest.raises(TypeError, match=r"targets\[0\] is a string, must be one of agents, teams, models or Manifests"):
         baton.Query("q", "x", targets=["team"])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match=r"spec.session.now is of the type Other, which a manifest can't hold"):
+    with pytest.raises(TypeError, match=r"spec.session.now is of the type Other, which a manifest can't contain"):
         baton.round_robin("p", ["a"], session={"now": Other()})  # type: ignore[dict-item]
 
 
@@ -99,3 +101,12 @@ def test_the_names_of_the_round_robin_pattern_are_pointed_to_ours() -> None:
         baton.round_robin("p", ["a"], collection_id="x")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="block is called speaker here"):
         baton.round_robin("p", [{"name": "a", "block": AGENT}])
+
+
+def test_an_input_is_a_text_or_a_mapping() -> None:
+    """The field ``goal`` alone is the text itself; other mappings are JSON."""
+    assert input_text("Why?") == "Why?"
+    assert input_text({"goal": "Review it"}) == "Review it"
+    assert input_text({"goal": "x", "n": 1}) == '{"goal": "x", "n": 1}'
+    asked = query_for(baton.Agent("poet", prompt="You write."), {"goal": "Review it"}, {})
+    assert '"input": "Review it"' in json.dumps(asked.manifest)

@@ -1,11 +1,14 @@
 """One agent's turn: asking, using tools, asking again, and what becomes of tools that fail (ARK: agent execution)."""
 
+import asyncio
 import json
 
 import pytest
 
 from baton.contracts.requests import MISSED_HEARTBEATS
-from tests.harness.environment import Environment, Json, agent, call, line, team, texts
+from tests.harness.environment import Environment, Json, agent, call, line, manifest, team, texts
+from tests.harness.tool_answers import plain_answer
+from tests.harness.tool_server import Answer, ToolServer
 
 
 async def test_an_agent_asks_its_model_until_it_calls_for_no_more_tools(env: Environment) -> None:
@@ -43,8 +46,8 @@ async def test_the_model_gets_the_tools_in_the_manifests_order_and_in_the_manife
         ('{"expression": "1/0"}', "Error: division by zero"),
         ('{"expression": ', "Error: the arguments of calculator are not JSON"),
         ("[1]", "Error: the arguments of calculator must be a JSON object"),
-        ('{"expression": 5}', "Error: the arguments of calculator don't fit its schema: $.expression"),
-        ("", "Error: the arguments of calculator don't fit its schema: $: 'expression' is a required property"),
+        ('{"expression": 5}', "Error: the arguments of calculator don't match its schema: $.expression"),
+        ("", "Error: the arguments of calculator don't match its schema: $: 'expression' is a required property"),
     ],
 )
 async def test_a_tools_failure_is_sent_to_the_model(env: Environment, arguments: str, expected: str) -> None:
@@ -78,9 +81,9 @@ async def test_a_tools_failure_ends_the_turn_where_the_manifest_says_so_with_eve
     assert turn.failure is not None
     assert (turn.failure.family, turn.failure.type) == ("ToolError", "ToolFailed")
     assert turn.failure.message == "division by zero"
-    unanswered = "Not carried out: the turn ended first."
-    assert texts(turn.messages) == ["", "a", unanswered, unanswered]
-    assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", "", "a", unanswered, unanswered]
+    results = ["a", "Error: division by zero", "Not executed: the turn ended first."]
+    assert texts(turn.messages) == ["", *results]
+    assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", "", *results]
 
 
 async def test_a_tool_is_tried_again_where_the_manifest_says_so_and_then_its_failure_is_sent(
@@ -123,19 +126,25 @@ async def test_an_agent_that_never_stops_calling_for_tools_is_stopped(env: Envir
     assert texts(turn.messages) == ["", "again"] * 3
 
 
-async def test_a_message_too_long_for_a_history_is_cut_there_and_whole_in_the_journal(env: Environment) -> None:
+async def test_a_history_has_previews_of_calls_and_results_that_are_whole_in_the_journal(env: Environment) -> None:
     words = "word " * 100_000
     env.script(line("one", {"text": words, "calls": call("noop", message=words)["calls"]}, "Done."))
     handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one", "noop")]})
     turn = await env.turn_result(handle)
-    assert texts(turn.messages) == ["Done."]
+    asked, answered, done = turn.messages
+    assert (len(asked.content) < 2_100, len(asked.tool_calls[0].arguments) < 600, len(answered.content) < 600) == (
+        True,
+        True,
+        True,
+    )
+    assert done.content == "Done."
     rows = env.transcript(turn.head.id)
     assert rows[1]["content"] == words
     assert json.loads(rows[1]["toolCalls"][0]["arguments"]) == {"message": words}
     assert rows[2]["content"] == words
     assert env.model.requests[1].body["messages"][-1]["content"] == words
     size = sum(event.ByteSize() for event in (await handle.fetch_history()).events)
-    assert size < 300_000
+    assert size < 20_000
     scheduled = [e.activity_task_completed_event_attributes for e in (await handle.fetch_history()).events]
     assert any(b"cut here: 500,000 characters in all" in done.result.SerializeToString() for done in scheduled)
 
@@ -185,3 +194,49 @@ async def test_heartbeats_that_a_tool_call_misses_do_not_use_up_its_attempts(env
     scheduled = (each.activity_task_scheduled_event_attributes for each in (await handle.fetch_history()).events)
     attempts = [each.retry_policy.maximum_attempts for each in scheduled if each.activity_type.name == "use_tool"]
     assert attempts == [4 + MISSED_HEARTBEATS]
+
+
+INTERRUPTED = "Interrupted: the turn ended first, and whether this call was executed is unknown."
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        (Answer("down", 500), "Error: 127.0.0.1 answered HTTP 500 Internal Server Error: down"),
+        (Answer(hang=True), "Error: 127.0.0.1 did not respond within 1 s; whether it was executed is unknown"),
+    ],
+    ids=["refused", "too late"],
+)
+async def test_the_next_query_reads_why_a_tool_has_failed_the_turn_after_its_request_was_sent(
+    env: Environment, tool_server: ToolServer, answers: Answer, expected: str
+) -> None:
+    tool_server.answers(answers)
+    failing = agent("one", "order")
+    failing["spec"]["tools"][0]["onError"] = "fail"
+    http = {"url": tool_server.url, "method": "POST", "timeout": "1s"}
+    manifests = [failing, manifest("Tool", "order", {"type": "http", "http": http})]
+    env.script(line("one", call("order"), "I see."))
+    status = await env.status(await env.start_query(manifests, "agent/one", sessionId="s"))
+    assert (status.phase, len(tool_server.seen)) == ("Failed", 1)
+    await env.status(await env.start_query(manifests, "agent/one", sessionId="s"))
+    [result] = [each["content"] for each in env.model.requests[-1].body["messages"] if each["role"] == "tool"]
+    assert plain_answer(result) == expected
+
+
+async def test_the_next_query_reads_that_the_outcome_of_a_call_is_unknown_which_a_cancel_has_interrupted(
+    env: Environment, tool_server: ToolServer
+) -> None:
+    tool_server.answers(Answer(hang=True))
+    buy = manifest("Tool", "order", {"type": "http", "http": {"url": tool_server.url, "method": "POST"}})
+    manifests = [agent("one", "order"), buy]
+    calls = [*call("order")["calls"], *call("order")["calls"]]
+    env.script(line("one", {"calls": calls}, "I see."))
+    handle = await env.start_query(manifests, "agent/one", sessionId="s")
+    while not tool_server.seen:
+        await asyncio.sleep(0.01)
+    await handle.signal("cancel")
+    assert (await env.status(handle)).phase == "Canceled"
+    await env.status(await env.start_query(manifests, "agent/one", sessionId="s"))
+    results = [each["content"] for each in env.model.requests[-1].body["messages"] if each["role"] == "tool"]
+    assert results == [INTERRUPTED, "Not executed: the turn ended first."]
+    assert len(tool_server.seen) == 1

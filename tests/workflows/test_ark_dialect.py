@@ -80,7 +80,9 @@ async def test_batons_own_fields_stand_beside_those_of_ark_and_its_own_readers_k
 @pytest.mark.parametrize(("own", "theirs"), ARK_PHASES.items())
 def test_each_phase_is_read_in_both_dialects(own: str, theirs: str) -> None:
     for given in (own, theirs):
-        assert Status.model_validate({"phase": given, "startTime": "2026-01-01T00:00:00Z"}).phase == own
+        assert (
+            Status.model_validate({"phase": given, "tokenUsage": {}, "startTime": "2026-01-01T00:00:00Z"}).phase == own
+        )
 
 
 async def test_a_query_that_fails_has_the_phase_error_and_its_error_as_content(ark: Environment) -> None:

@@ -54,11 +54,14 @@ async def test_after_so_many_failures_a_call_waits_and_then_goes_on(env: Environ
     env.answer = answer = Failing(2)
     status = await asked(env, asks(env, failures=2))
     assert status.message == "Here."
-    first, second, third = answer.at
-    assert second - first < 0.5
+    _, second, third = answer.at
     assert third - second >= 0.6
+    histories = [await run.fetch_history() async for run in env.closed_runs()]
+    waits = [event for each in histories for event in each.events if event.HasField("timer_started_event_attributes")]
+    assert len(waits) == 1, "only the second failure opens it"
 
 
+@pytest.mark.full
 async def test_waiting_costs_no_attempt_and_the_attempts_before_it_count(env: Environment) -> None:
     env.answer = answer = Failing(1_000)
     status = await asked(env, asks(env, open_for="20ms"))
@@ -70,10 +73,9 @@ async def test_runs_of_a_worker_share_a_breaker_and_one_call_tries(env: Environm
     env.answer = answer = Failing(2)
     runs = [await env.start_query(asks(env, failures=2), "agent/a")]
     await env.wait_for_calls(2)
-    opened = time.monotonic()
     runs += [await env.start_query(asks(env, failures=2), "agent/a") for _ in range(4)]
     assert {(await env.status(run)).message for run in runs} == {"Here."}
-    assert min(each - opened for each in answer.at[2:]) > 0.4
+    assert min(answer.at[2:]) - answer.at[1] >= 0.6
     assert len(answer.at) == 2 + 5
 
 
@@ -116,10 +118,8 @@ async def test_what_the_server_refuses_does_not_count(env: Environment, status: 
 
 async def test_failures_that_are_further_apart_than_the_window_do_not_open_it(env: Environment) -> None:
     env.answer = Failing(2)
-    started = time.monotonic()
     status = await asked(env, asks(env, failures=2, window="1ms", open_for="1h", on_open="fail"))
     assert status.message == "Here."
-    assert time.monotonic() - started < 10
 
 
 async def test_a_failing_model_that_a_run_brings_does_not_close_the_way_to_the_workers_own(env: Environment) -> None:
@@ -142,7 +142,7 @@ async def test_a_run_that_waits_can_be_stopped(env: Environment) -> None:
     env.answer = Failing(1_000)
     handle = await env.start_query(asks(env, open_for="5m"), "agent/a")
     await env.wait_for_calls(1)
-    await asyncio.sleep(0.5)
+    await env.wait_until_idle(handle)
     await handle.signal("terminate_team", {"now": True, "reason": "enough"})
     assert (await env.status(handle)).stop_reason == "terminated"
 
@@ -220,6 +220,7 @@ async def test_events_tell_that_a_call_was_deferred_and_begun_again(env: Environ
     assert float(str(found[1].data["wait"])) > 0
 
 
+@pytest.mark.full
 async def test_the_health_check_and_doctor_tell_which_are_open(env: Environment, server: EmbeddedServer) -> None:
     port = own_port()
     env.answer = Failing(1_000)

@@ -72,7 +72,7 @@ async def test_a_selector_waits_while_the_team_is_paused_and_reads_what_people_s
     handle = await env.start_team([*names, agent("three"), team("team", "one", "two", "three", **spec)])
     await env.wait_for_calls(2)
     await handle.signal("pause", {"name": "ann"})
-    await env.wait_until_quiet()
+    await env.wait_until_idle(handle)
     assert len(env.model.requests) == 2, "nobody is asked while the team is paused"
     await handle.execute_update("steer", {"text": "Let two speak."})
     await handle.signal("resume")

@@ -104,7 +104,7 @@ async def test_a_moderator_opens_each_round_and_can_end_the_debate(env: Environm
     assert (came_to["rounds"], len(came_to["moderatorDecisions"])) == (2, 2)
     calls = model_requests(env)
     assert ["Costs matter." in each.user for each in calls if "You are" in each.system] == [True, True, True, False]
-    assert calls[5].user.endswith("# What this round looks at\nThink of tests.")
+    assert calls[5].user.endswith("# The angle of this round\nThink of tests.")
     assert "ada: Tabs\nbob: Spaces" in calls[0].user
     assert "[round 1]" in calls[4].user
 
@@ -119,8 +119,8 @@ async def test_a_moderator_may_end_a_debate_without_another_word(env: Environmen
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        ([opens({"nextSpeakers": ["eve"]})], "calls on 'eve', who takes no part; there are: ada, bob"),
-        ([opens({"nextSpeakers": []})], "calls on nobody, and doesn't end the debate either"),
+        ([opens({"nextSpeakers": ["eve"]})], "names 'eve', which is no member; members: ada, bob"),
+        ([opens({"nextSpeakers": []})], "names no next speaker and doesn't end the debate"),
         (
             [prompt_line("You judge", '{"verdict": "x", "winner": "Both", "reasoning": "y"}')],
             "is no stance of this debate",

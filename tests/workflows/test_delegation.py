@@ -92,7 +92,7 @@ async def test_the_arguments_of_a_tool_with_a_schema_of_its_own_are_asked_as_jso
     )
     assert (
         turn.messages[1].content
-        == "Error: the arguments of ask-expert don't fit its schema: $: 'a' is a required property"
+        == "Error: the arguments of ask-expert don't match its schema: $: 'a' is a required property"
     )
     assert last_conversation(env, "expert") == [("user", '{"a": 1, "b": 2}')]
 
@@ -121,12 +121,12 @@ async def test_a_failure_of_whom_a_tool_asks_is_told_or_ends_the_turn(env: Envir
 
 
 async def test_a_stop_reaches_whom_a_tool_asks(env: Environment) -> None:
-    env.script(line("lead", ASKED, "Done."), line("expert", {"text": "late", "delay": 30}))
+    env.script(line("lead", ASKED, "Done."), line("expert", {"text": "late", "delay": 100}))
     brought = [agent("lead", "ask-expert"), agent("expert"), TOOL]
     handle = await env.start("agent", {"agent": "lead", "input": "?", "resources": brought})
     await env.wait_for_calls(2)
     await handle.signal("terminate_team", {"reason": "enough", "now": True})
-    turn = await asyncio.wait_for(env.turn_result(handle), 25)
+    turn = await asyncio.wait_for(env.turn_result(handle), 60)
     assert turn.stop_reason == "terminated"
     (child,) = await children(handle)
     assert (await child.describe()).status.name in ("CANCELED", "COMPLETED")  # type: ignore[union-attr]
@@ -140,7 +140,7 @@ async def test_a_pause_holds_whom_a_tool_asks(env: Environment, kind: str) -> No
     handle = await env.start_query([agent("lead", "ask-expert"), *whom, asks], "agent/lead")
     await env.wait_for_calls(2)
     await handle.signal("pause", {"name": "ann"})
-    await env.wait_until_quiet()
+    await env.wait_until_idle(handle)
     assert len(env.model.requests) == 2, "the expert's model is not asked again while the run is paused"
     assert (await handle.query("status"))["paused"]["by"] == "ann"
     await handle.signal("resume")

@@ -1,10 +1,21 @@
-"""Tests of calls that wait for a person while the runs around them become so long that they have to continue as new."""
+"""Tests of runs that wait, for a person or while they are paused, and become so long that they continue as new."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
 
 from baton.contracts.status import Status
+from baton.starter.runs.decisions import pending_decisions
 from tests.harness.continued_runs import continued_runs
-from tests.harness.environment import Environment, agent, line, team
+from tests.harness.environment import Environment, Handle, Json, agent, call, line, team
+from tests.harness.panels import SYNTHESIS, debate, panel, panelist_line, prompt_line, role_member
 from tests.harness.tool_server import ToolServer
 from tests.workflows.test_approval import BUY, approve, pending, tool, waiting_run
+from tests.workflows.test_people import ANN, people, reply
 
 SIGNALS = 60
 """More than the 50 events after which a run continues as new on the server of these tests."""
@@ -18,7 +29,138 @@ async def lengthen(env: Environment, id_: str) -> None:
     await handle.query("status")
 
 
-async def test_a_parallel_team_that_is_long_waits_for_the_yes_before_it_continues_as_new(
+async def execution(env: Environment, id_: str) -> str:
+    """The current execution of a run."""
+    return (await env.client.get_workflow_handle(id_).describe()).run_id
+
+
+async def cut(env: Environment, handle: Handle) -> None:
+    """Lengthens a run that waits until it has continued as new, or a run below it has, if it has any."""
+    latest = env.client.get_workflow_handle(handle.id)
+    ids = [handle.id, *(await latest.query("status")).get("runs", ())]
+    before = [await execution(env, each) for each in ids]
+    await lengthen(env, handle.id)
+    while [await execution(env, each) for each in ids] == before:
+        await asyncio.sleep(0.02)
+
+
+async def ends_before_it_is_idle(env: Environment, handle: Handle) -> bool:
+    """Waits until a run is idle, or over; whether it is over."""
+    idle = asyncio.create_task(env.wait_until_idle(handle))
+    ended = asyncio.create_task(handle.result())
+    done, waiting = await asyncio.wait([idle, ended], return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()
+    return ended in done
+
+
+Start = Callable[[Environment], Awaitable[Handle]]
+
+NAMES = "one", "two"
+PAIR = [*map(agent, NAMES)]
+EDGES = {"edges": [{"from": "one", "to": "two"}]}
+CHOICE = call("select-next-speaker", name="two")
+REFEREE = prompt_line("You are the referee", *['{"critique": "More."}'] * 2)
+VERDICT = prompt_line("You judge", json.dumps({"verdict": "Tabs.", "winner": "Tabs", "reasoning": "…"}))
+MODERATOR = prompt_line("You moderate", *[json.dumps({"nextSpeakers": ["a"]})] * 2)
+
+
+async def one_agent(env: Environment) -> Handle:
+    env.script(line("one", call("noop", message="x"), "Done."))
+    return await env.start_query([agent("one", "noop")], "agent/one")
+
+
+async def one_after_the_other(env: Environment) -> Handle:
+    env.script(line("one", "1", "2"), line("two", call("noop", message="x"), "3", "4"))
+    members = [agent("one"), agent("two", "noop")]
+    return await env.start_team([*members, team("team", *NAMES, maxTurns=2, onMaxTurns="complete")])
+
+
+async def along_a_graph(env: Environment) -> Handle:
+    env.script(line("one", "1"), line("two", "2"))
+    return await env.start_team([*PAIR, team("team", *NAMES, strategy="graph", graph=EDGES, maxTurns=2)])
+
+
+async def as_a_selector_chooses(env: Environment) -> Handle:
+    env.script(prompt_line("You moderate", CHOICE, CHOICE), line("one", "1"), line("two", "2", "3"))
+    spec: Json = {"strategy": "selector", "maxTurns": 2, "onMaxTurns": "complete"}
+    return await env.start_team([*PAIR, agent("three"), team("team", *NAMES, "three", **spec)])
+
+
+async def all_at_once(env: Environment) -> Handle:
+    env.script(line("one", call("noop", message="x"), "1"), line("two", "2"), line("sum", call("noop"), "3"))
+    members = [agent("one", "noop"), agent("two"), agent("sum", "noop")]
+    return await env.start_team([*members, team("team", *NAMES, strategy="parallel", aggregator="sum")])
+
+
+async def in_a_panel(env: Environment) -> Handle:
+    env.script(panelist_line("a", "a1", "a2"), panelist_line("b", "b1", "b2"), REFEREE, SYNTHESIS)
+    return await env.start_team([panel(role_member("a"), role_member("b"), maxRounds=2, referee=True)], "panel")
+
+
+async def in_a_debate(env: Environment) -> Handle:
+    debaters = {"name": "a", "stance": "Tabs"}, {"name": "b", "stance": "Spaces"}
+    env.script(panelist_line("a", "a1", "a2"), panelist_line("b", "b1"), MODERATOR, VERDICT, SYNTHESIS)
+    return await env.start_team([debate(*debaters, maxRounds=2, moderator=True)], "debate")
+
+
+SHAPES = [
+    one_agent,
+    one_after_the_other,
+    along_a_graph,
+    as_a_selector_chooses,
+    all_at_once,
+    in_a_panel,
+    in_a_debate,
+]
+
+
+async def outcome(env: Environment, handle: Handle) -> tuple[Json, int]:
+    """The end of a run, and how many requests the model got for it."""
+    with contextlib.suppress(Exception):
+        await handle.result()
+    status: Json = await handle.query("status")
+    (response,) = status.get("responses") or [status]
+    ended = {"phase": status["phase"], "message": status["message"], "usage": status["tokenUsage"]}
+    said = [each["content"] for each in env.transcript(response["head"]["id"])]
+    return {**ended, "said": said, "turns": response.get("turns")}, len(env.model.requests)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("start", SHAPES)
+async def test_a_run_that_is_paused_and_cut_before_each_of_its_steps_comes_to_the_same_end(
+    env_with_short_histories: Environment, start: Start
+) -> None:
+    env = env_with_short_histories
+    calm, asked = await outcome(env, await start(env))
+    env.model.requests.clear()
+    handle = await start(env)
+    scripted = env.answer
+
+    def slowly(request: Json) -> object:
+        reply = scripted(request)
+        reply.delay = 0.3
+        return reply
+
+    env.answer = slowly  # type: ignore[assignment]
+    latest = env.client.get_workflow_handle(handle.id)
+    cuts = 0
+    while len(env.model.requests) < asked:
+        await env.wait_for_calls(max(1, len(env.model.requests)))
+        await latest.signal("pause", {"name": "ann"})
+        if await ends_before_it_is_idle(env, latest):
+            break
+        seen = len(env.model.requests)
+        await cut(env, handle)
+        cuts += 1
+        assert len(env.model.requests) == seen, "nobody is asked while the run is paused"
+        await latest.signal("resume", {"name": "ann"})
+        await env.wait_for_calls(min(asked, seen + 1))
+    assert await outcome(env, latest) == (calm, asked)
+    assert cuts >= 1
+
+
+async def test_a_member_of_a_parallel_team_waits_for_the_yes_in_a_run_that_continues_as_new(
     env_with_short_histories: Environment, tool_server: ToolServer
 ) -> None:
     env = env_with_short_histories
@@ -26,27 +168,90 @@ async def test_a_parallel_team_that_is_long_waits_for_the_yes_before_it_continue
     team_of = team("team", "buyer", "other", "third", strategy="parallel", maxConcurrency=2)
     members = [agent("buyer", "buy"), agent("other"), agent("third")]
     handle = await env.start_team([team_of, *members, tool(tool_server, {})])
-    (asked,) = await pending(handle)
-    await lengthen(env, handle.id)
-    assert await pending(handle) == (asked,)
-    assert len(await continued_runs(env, handle)) == 1
-    await approve(env.client.get_workflow_handle(handle.id), asked)
+    below = env.client.get_workflow_handle(f"{handle.id}/turn-1/buyer")
+    while not await pending_decisions(env.client, handle.id):
+        await asyncio.sleep(0.05)
+    (asked,) = await pending(below)
+    await cut(env, below)
+    assert await pending(below) == (asked,)
+    await approve(below, asked)
     turn = await env.turn_result(handle)
     assert [each.path for each in tool_server.seen] == ["/buy?item=pen"]
     assert sorted(turn.message.split("\n\n")) == ["buyer:\nBought.", "other:\nReady.", "third:\nReady as well."]
     assert turn.usage.tool_calls == 1
 
 
-async def test_a_tool_that_is_a_long_querys_target_waits_in_the_run_in_which_it_began(
+async def test_a_tool_that_is_a_querys_target_waits_for_the_yes_in_a_run_that_continues_as_new(
     env_with_short_histories: Environment, tool_server: ToolServer
 ) -> None:
     env = env_with_short_histories
     handle = await env.start_query([tool(tool_server, {})], "tool/buy", input='{"item": "pen"}')
     (asked,) = await pending(await waiting_run(env, handle.id))
-    await lengthen(env, handle.id)
-    status: Status = await handle.query("status", result_type=Status)
-    assert (status.phase, status.waiting_runs) == ("InputRequired", None)
-    assert len(await continued_runs(env, handle)) == 1
-    await approve(handle, asked)
-    assert (await env.status(handle)).phase == "Completed"
+    await cut(env, handle)
+    latest = env.client.get_workflow_handle(handle.id)
+    status: Status = await latest.query("status", result_type=Status)
+    assert (status.phase, status.waiting_runs, await pending(latest)) == ("InputRequired", None, (asked,))
+    await approve(latest, asked)
+    assert (await env.status(latest)).phase == "Completed"
     assert [each.path for each in tool_server.seen] == ["/buy?item=pen"]
+
+
+@pytest.mark.parametrize("strategy", ["sequential", "parallel", "round-robin"])
+async def test_a_person_is_waited_for_in_a_run_that_continues_as_new(
+    env_with_short_histories: Environment, strategy: str
+) -> None:
+    """The last one is a panel, in which people see what others say meanwhile, and are still asked the same."""
+    env = env_with_short_histories
+    env.script(line("one", "A contract."), panelist_line("one", "A contract."), SYNTHESIS)
+    is_panel = strategy == "round-robin"
+    first: str | Json = role_member("one") if is_panel else "one"
+    bound: dict[str, Any] = {"maxRounds": 1} if is_panel else {}
+    given = people(first, ANN, strategy=strategy, **bound)
+    handle = await env.start_team([agent("one"), given])
+    (asked,) = await pending(handle)
+    await env.wait_until_idle(handle)
+    await cut(env, handle)
+    latest = env.client.get_workflow_handle(handle.id)
+    await latest.execute_update("steer", {"text": "Hurry."})
+    await cut(env, handle)
+    assert await pending(latest) == (asked,)
+    await reply(latest, "Yes.")
+    turn = await env.turn_result(latest)
+    said = [row["content"] for row in env.transcript(turn.head.id)]
+    assert (turn.stop_reason, said.count("Yes."), said.count("Hurry."), said.count("A contract.")) == (
+        "completed",
+        1,
+        1,
+        1,
+    )
+
+
+async def test_more_budget_is_waited_for_in_a_run_that_continues_as_new(env_with_short_histories: Environment) -> None:
+    env = env_with_short_histories
+    env.script(line("one", call("noop", message="x"), "Done."))
+    budget = {"modelCalls": 1, "onExceeded": "ask"}
+    handle = await env.start_query([agent("one", "noop")], "agent/one", budget=budget)
+    (asked,) = await pending(handle)
+    await cut(env, handle)
+    latest = env.client.get_workflow_handle(handle.id)
+    assert [each.id for each in await pending(latest)] == [asked.id]
+    await approve(latest, asked)
+    status = await env.status(latest)
+    assert (status.phase, status.message, len(env.model.requests)) == ("Completed", "Done.", 2)
+
+
+async def test_a_paused_team_keeps_whom_a_selector_has_chosen(env_with_short_histories: Environment) -> None:
+    """A choice is paid for: it is not made again because the run has continued as new before the member's turn."""
+    env = env_with_short_histories
+    env.script(prompt_line("You moderate", {**CHOICE, "delay": 0.5}), line("one", "1"), line("two", "2"))
+    spec: Json = {"strategy": "selector", "maxTurns": 1, "onMaxTurns": "complete"}
+    handle = await env.start_team([*PAIR, team("team", *NAMES, **spec)])
+    await env.wait_for_calls(1)
+    await handle.signal("pause")
+    await env.wait_until_idle(handle)
+    await cut(env, handle)
+    latest = env.client.get_workflow_handle(handle.id)
+    await latest.signal("resume")
+    turn = await env.turn_result(latest)
+    assert ([each.name for each in turn.messages], len(env.model.requests)) == (["two"], 2)
+    assert len(await continued_runs(env, latest)) >= 2

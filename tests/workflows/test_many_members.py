@@ -1,7 +1,15 @@
 """Teams and queries with more members and targets than run at once: all run once, and are listed in their order."""
 
+import contextlib
+import threading
+
+import pytest
+from temporalio.client import WorkflowUpdateFailedError
+
 from baton.starter.scripted_model import Reply, Request
 from tests.harness.environment import Environment, agent, team
+from tests.harness.large_teams import PARALLEL_CALLS, BusyModel, busy_team
+from tests.harness.tool_server import ToolServer
 
 NAMES = [f"a{number}" for number in range(105)]
 """More than the 100 that run at once."""
@@ -28,3 +36,44 @@ async def test_all_targets_of_a_wide_query_answer_once(env: Environment) -> None
         (name, name, "completed") for name in NAMES
     ]
     assert len(env.model.requests) == len(NAMES)
+
+
+@pytest.mark.full
+async def test_a_wide_team_whose_agents_take_many_steps_with_long_results_fits_into_its_histories(
+    env: Environment, tool_server: ToolServer
+) -> None:
+    env.answer = BusyModel().answer
+    turn = await env.turn_result(await env.start_team(busy_team(24, tool_server)))
+    assert (turn.stop_reason, turn.turns) == ("completed", 24)
+    assert (turn.usage.model_calls, turn.usage.tool_calls) == tuple(24 * calls for calls in PARALLEL_CALLS)
+    sizes = [
+        (await run.describe()).raw_description.workflow_execution_info.history_size_bytes
+        async for run in env.closed_runs()
+    ]
+    assert (len(sizes), max(sizes) < 2_000_000) == (25, True)
+
+
+@pytest.mark.full
+async def test_long_messages_to_a_wide_team_fit_into_what_temporal_takes_at_once(env: Environment) -> None:
+    """Each of 100 members gets 60 kB several times: that is more than one task, or one history, may hold."""
+    names = NAMES[:100]
+    ready = threading.Event()
+
+    def answer(request: Request) -> Reply:
+        ready.wait(60)
+        return Reply(text="Yes.")
+
+    env.answer = answer
+    handle = await env.start_team([*map(agent, names), team("team", *names, strategy="parallel")])
+    await env.wait_for_calls(1)
+    accepted = 0
+    with contextlib.suppress(WorkflowUpdateFailedError):
+        for _ in range(10):
+            await handle.execute_update("steer", {"text": "x" * 60_000})
+            accepted += 1
+    ready.set()
+    turn = await env.turn_result(handle)
+    events = (await handle.fetch_history()).events
+    assert (turn.stop_reason, turn.turns, accepted > 2) == ("completed", 100, True)
+    assert not [event for event in events if event.HasField("workflow_task_failed_event_attributes")]
+    assert sum(event.ByteSize() for event in events) < 40_000_000

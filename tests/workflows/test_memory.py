@@ -13,6 +13,7 @@ from baton.contracts.status import Status
 from baton.resources.loader import load_files
 from tests.harness.environment import Environment, Json, agent, line, manifest
 from tests.harness.memory_server import MemoryServer
+from tests.starter.test_events import events
 
 TOKEN = "token-0123456789-abcdef"
 HELD = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "safe"}, "stringData": {"token": TOKEN}}
@@ -93,7 +94,7 @@ async def test_tool_calls_come_back_with_their_results_and_lone_ones_are_mended(
     env.script(line("one", "yes"))
     await ask(env, newest, "And?")
     sent = [(each["role"], each.get("content")) for each in env.model.requests[-1].body["messages"][1:]]
-    assert [text for _, text in sent] == ["in parts", "", "3", "", "No result was kept.", "somebody", "And?"]
+    assert [text for _, text in sent] == ["in parts", "", "3", "", "No result was stored.", "somebody", "And?"]
     assert [role for role, _ in sent] == ["user", "assistant", "tool", "assistant", "tool", "user", "user"]
 
 
@@ -153,11 +154,11 @@ async def test_what_was_written_is_not_written_again_if_the_answer_is_lost(
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ("[" * 200_000, "gives more than 100,000 objects"),
-        (b" " * 9_000_000, "gives more than 8,000,000 bytes"),
-        ("no json", "gives no list of messages"),
-        ('{"messages": 5}', "gives no list of messages: messages"),
-        ("{}", "gives no list of messages: neither 'messages' nor 'items'"),
+        ("[" * 200_000, "sent more than 100,000 objects"),
+        (b" " * 9_000_000, "sent more than 8,000,000 bytes"),
+        ("no json", "returned no list of messages"),
+        ('{"messages": 5}', "returned no list of messages: messages"),
+        ("{}", "returned no list of messages: neither 'messages' nor 'items'"),
     ],
     ids=["nested", "long", "no JSON", "number", "nothing"],
 )
@@ -173,7 +174,7 @@ async def test_an_address_that_a_run_brings_must_not_lead_into_the_workers_netwo
     given = {"parameters": [{"name": "where", "value": newest.url}]}
     address = {"valueFrom": {"queryParameterRef": {"name": "where"}}}
     status = await ask(env, newest, "Why?", query=given, address=address)
-    assert "lies in the worker's own network" in (status.error or "")
+    assert "is in the worker's own network" in (status.error or "")
     assert newest.seen == []
 
 
@@ -183,3 +184,30 @@ async def test_a_memory_called_default_serves_queries_that_name_none(env: Enviro
     handle = await env.start_query([agent("one"), memory], "agent/one")
     assert (await env.status(handle)).conversation_id == handle.id
     assert newest.texts(handle.id) == ["Why?", "yes"]
+
+
+async def test_the_context_is_loaded_once_the_memory_was_read(env: Environment, service: MemoryServer) -> None:
+    """With the number of all its messages; a failed load says so, and an agent that was never called has not begun."""
+    env.script(line("one", "I am one.", "As I said."))
+    for question in ("Who?", "Again?"):
+        await ask(env, service, question)
+    gone = manifest("Memory", "m", {"address": "http://127.0.0.1:9", "timeout": "1s"})
+    asked = {"memory": "m", "conversationId": "c", "timeout": "2s"}
+    handle = await env.start_query([agent("one"), gone], "agent/one", **asked)
+    assert (await env.status(handle)).phase == "Failed"
+    names = [each.name for each in await events(env.client, handle)]
+    assert "ContextLoadFailed" in names
+    assert not {"ContextLoaded", "AgentExecutionStarted", "AgentExecutionFailed"} & {*names}
+    loaded = await env.start_query(
+        [agent("one"), manifest("Memory", "m", {"address": service.url})],
+        "agent/one",
+        memory="m",
+        conversationId="c",
+        input="And?",
+    )
+    await env.status(loaded)
+    found = await events(env.client, loaded)
+    names = [each.name for each in found]
+    places = [names.index(name) for name in ("MemoryGetMessagesCompleted", "ContextLoaded", "AgentExecutionStarted")]
+    assert places == sorted(places)
+    assert next(each.data["messages"] for each in found if each.name == "ContextLoaded") == 5

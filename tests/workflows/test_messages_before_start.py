@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+from datetime import timedelta
 
-from temporalio.client import WorkflowHistory
+import pytest
+from temporalio.client import WorkflowFailureError, WorkflowHistory
 from temporalio.service import RPCError
 
 from tests.harness.continued_runs import continued_runs, count_replies, numbers
-from tests.harness.environment import Environment, Handle, Json, agent, line, team, texts
+from tests.harness.environment import Environment, Handle, Json, agent, line, manifest, team, texts
+from tests.harness.tool_server import ToolServer
 from tests.replay.scenarios import a_session_changed_meanwhile, resumed_meanwhile
 
 PAIR = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=15)]
@@ -100,3 +103,42 @@ async def test_a_team_below_a_query_goes_on_if_that_was_resumed_while_the_team_w
     handle = await resumed_meanwhile(env)
     assert (await asyncio.wait_for(env.status(handle), 60)).phase == "Completed"
     assert input_of(await team_of(env, handle).fetch_history())["pause"]["by"] == "Ann"
+
+
+def order(tool_server: ToolServer) -> list[Json]:
+    """A tool whose use has an effect."""
+    return [manifest("Tool", "order", {"type": "http", "http": {"url": tool_server.url, "method": "POST"}})]
+
+
+@pytest.mark.parametrize("workflow", ["query", "tool"])
+async def test_a_tool_of_a_run_that_was_canceled_before_its_first_step_is_not_used(
+    env: Environment, tool_server: ToolServer, workflow: str
+) -> None:
+    given: Json = {"tool": "order", "input": "{}", "resources": order(tool_server)}
+    if workflow == "query":
+        spec = {"input": "{}", "targets": [{"type": "tool", "name": "order"}]}
+        given = {"spec": spec, "resources": order(tool_server)}
+    handle = await env.start(workflow, given, start_signal="cancel")
+    assert (await env.status(handle)).phase == "Canceled"
+    handle = await env.start(workflow, given, start_delay=timedelta(seconds=0.5))  # cancel comes before the first task
+    await handle.cancel()
+    with pytest.raises(WorkflowFailureError):
+        await handle.result()
+    assert tool_server.seen == []
+
+
+@pytest.mark.parametrize("workflow", ["query", "tool"])
+async def test_a_tool_of_a_run_that_was_paused_before_its_first_step_waits_for_resume(
+    env: Environment, tool_server: ToolServer, workflow: str
+) -> None:
+    given: Json = {"tool": "order", "input": "{}", "resources": order(tool_server)}
+    if workflow == "query":
+        spec = {"input": "{}", "targets": [{"type": "tool", "name": "order"}]}
+        given = {"spec": spec, "resources": order(tool_server)}
+    handle = await env.start(workflow, given, start_signal="pause")
+    await env.find_runs(f"WorkflowId = '{handle.id}' AND BatonPhase = 'Paused'", 1)
+    await asyncio.sleep(0.3)
+    assert tool_server.seen == []
+    await handle.signal("resume")
+    assert (await env.status(handle)).phase == "Completed"
+    assert len(tool_server.seen) == 1

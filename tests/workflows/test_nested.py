@@ -111,13 +111,7 @@ async def test_a_nested_team_that_failed_is_failed_in_temporal_and_what_it_said_
 
 
 LONG_TURNS: list[list[str | Json]] = [[f"{number} {'x' * 9_000}" for number in range(3)]]
-LONG_TURNS += [
-    [
-        call("calculator", "x" * 30_000, expression="6*7"),
-        call("calculator", "x" * 30_000, expression="6*7"),
-        "y" * 30_000,
-    ]
-]
+LONG_TURNS += [[*[call("calculator", "x" * 1_900, expression="6*7")] * 24, "y" * 30_000]]
 
 
 @pytest.mark.parametrize("said", LONG_TURNS, ids=["by a nested team", "in one turn of its agent"])

@@ -322,7 +322,7 @@ async def test_a_panel_in_another_team_adds_only_its_result_to_the_conversation(
         ("last", "Thanks."),
     ]
     member = next(each for each in model_requests(env) if "You are a," in each.system)
-    assert "# What was said before\nwriter: A draft." in member.user
+    assert "# Earlier messages\nwriter: A draft." in member.user
 
 
 async def test_a_result_that_is_not_for_the_history_stays_out_of_it(env: Environment) -> None:

@@ -54,7 +54,7 @@ async def test_rounds_critiques_warnings_and_tasks_are_those_of_one_panel(
     said = [(each["round"], each["agentName"]) for each in came_to["contributions"]]
     assert said == [(number, name) for number in range(1, 9) for name in NAMES]
     assert [each["critique"] for each in came_to["refereeCritiques"]] == [str(3 * number) for number in range(1, 9)]
-    assert len([each for each in caplog.records if "made one by str()" in each.getMessage()]) == 1
+    assert len([each for each in caplog.records if "converted with str()" in each.getMessage()]) == 1
     tasks = await list_tasks(env_with_short_histories.client, handle)
     assert [(task.round, task.assignee, task.status) for task in tasks] == [(*each, "completed") for each in said]
 
@@ -69,7 +69,7 @@ async def test_what_people_ask_is_known_in_whatever_run_the_panel_is(env_with_sh
         await asyncio.sleep(0.1)
     await handle.signal("pause")
     await handle.execute_update("steer", {"text": "Hurry."})
-    await env_with_short_histories.wait_until_quiet()
+    await env_with_short_histories.wait_until_idle(handle)
     asked = len(env_with_short_histories.model.requests)
     assert await handle.execute_update("session", {"enough": True}) == {"kept": 1, "more": 2, "enough": True}
     assert len(env_with_short_histories.model.requests) == asked

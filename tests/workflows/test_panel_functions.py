@@ -170,7 +170,7 @@ async def test_what_is_no_text_is_made_one_with_one_warning_in_a_run(
     assert [(each["agentName"], each["text"]) for each in panel_result(turn)["contributions"]] == [
         ("voter", "{'choice': 'A'}")
     ] * 3
-    warnings = [each.getMessage() for each in caplog.records if "made one by str()" in each.getMessage()]
+    warnings = [each.getMessage() for each in caplog.records if "converted with str()" in each.getMessage()]
     assert len(warnings) == 1
     assert "voter" in warnings[0]
 
@@ -224,7 +224,7 @@ async def test_a_function_ends_a_panel_with_the_parameters_of_the_manifest(env: 
     ("name", "problem"),
     [
         ("broken", "ValueError: out of order (test_"),
-        ("not-a-yes", "gives str, not True or False"),
+        ("not-a-yes", "returned str, not True or False"),
         ("gone", "no function"),
     ],
 )

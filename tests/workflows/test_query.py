@@ -42,14 +42,15 @@ async def test_a_query_fails_when_a_target_fails_and_keeps_every_answer(env: Env
     assert status.error == f"1 of 3 targets failed: two: {status.responses[1].error}"
     assert status.failure is not None
     assert (status.failure.type, status.failure.target) == ("ModelRejected", "agent/two")
-    assert status.message == "one:\nfine\n\nthree:\ngood"
+    assert status.message == f"Error: {status.error}"
+    assert status.said == "one:\nfine\n\nthree:\ngood"
 
 
 async def test_with_fail_fast_the_first_failure_cancels_the_other_targets(env: Environment) -> None:
-    env.script(line("one", {"text": "late", "delay": 30}), line("two", {"status": 400, "text": "no"}))
+    env.script(line("one", {"text": "late", "delay": 100}), line("two", {"status": 400, "text": "no"}))
     begun = time.monotonic()
     status = await env.status(await env.start_query(THREE, "agent/one", "agent/two", failFast=True))
-    assert time.monotonic() - begun < 25
+    assert time.monotonic() - begun < 60
     assert status.phase == "Failed"
     assert [(each.status, each.stop_reason, each.error) for each in status.responses] == [
         ("Failed", "canceled", "the run of one was canceled"),
@@ -73,7 +74,7 @@ async def test_a_timeout_counts_for_the_whole_query_and_keeps_what_was_said(env:
 async def test_a_timeout_that_is_no_usable_duration_fails_the_query_before_any_model_is_asked(
     env: Environment, limit: str
 ) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         status = await env.status(await env.start_query(THREE, "agent/one", timeout=limit))
     assert status.failure is not None
     assert status.failure.type == "InvalidManifest"
@@ -86,7 +87,7 @@ async def test_max_turns_of_a_target_fails_the_query_with_everything_said(env: E
     status = await env.status(await env.start_query([*THREE, team("team", "one", maxTurns=2)], "team/team"))
     assert (status.phase, status.stop_reason) == ("Failed", "max_turns")
     assert status.error == "team round-robin MaxTurns reached team"
-    assert status.message == "one 2"
+    assert (status.message, status.said) == (f"Error: {status.error}", "one 2")
     assert texts(status.responses[0].messages) == ["one 1", "one 2"]
 
 
@@ -133,7 +134,7 @@ BAD = [
     (
         "sequential",
         {"team": "t", "input": "x", "resources": [agent("one"), team("t", "one", maxTurns=1)]},
-        "Team/default/t is run by the workflow 'round-robin': start that, not 'sequential'",
+        "Team/default/t needs the workflow type 'round-robin', not 'sequential'",
     ),
     (
         "round-robin",
@@ -143,7 +144,7 @@ BAD = [
     (
         "round-robin",
         {"agent": "one", "input": "x", "resources": [agent("one")]},
-        "Agent/default/one is run by the workflow 'agent': start that, not 'round-robin'",
+        "Agent/default/one needs the workflow type 'agent', not 'round-robin'",
     ),
     (
         "agent",
@@ -161,7 +162,7 @@ async def test_bad_json_fails_the_run_at_once_with_a_clear_error(
     handle = await env.start(workflow, given)
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 60
     assert isinstance(failure.value.cause, ApplicationError)
     assert says in failure.value.cause.message
     assert not env.model.requests
@@ -221,7 +222,7 @@ async def test_an_input_that_nobody_can_read_fails_the_run_at_once(
     )
     handle = env.client.get_workflow_handle(name)
     with pytest.raises(WorkflowFailureError) as failure:
-        await asyncio.wait_for(handle.result(), 10)
+        await asyncio.wait_for(handle.result(), 60)
     assert isinstance(failure.value.cause, ApplicationError)
     assert failure.value.cause.type == "InvalidInput"
 

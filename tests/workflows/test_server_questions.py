@@ -163,7 +163,7 @@ async def test_what_an_agent_elsewhere_asks_is_answered_by_a_person_in_its_open_
     assert asked.question == "A2AServer/default/far, agent oracle, asks:\nWhich day?"
     await reply(handle, "Monday")
     second = await waiting(env, handle, asked)
-    assert "waits for an authorization. Reply when it is given:\nSign in at https://sign.ex" in (second.question or "")
+    assert "requires authorization. Reply once it is granted:\nSign in at https://sign.ex" in (second.question or "")
     await reply(handle, "Done.", to=second.id)
     turn = await env.turn_result(handle)
     assert [(each.role, each.content) for each in turn.messages] == [
@@ -198,7 +198,9 @@ async def test_an_authorization_that_was_given_elsewhere_needs_no_message(
     assert len(agents.turns) == 2
 
 
-@pytest.mark.parametrize(("declines", "says"), [(True, "I decline to answer: No."), (False, "Nobody answered in time")])
+@pytest.mark.parametrize(
+    ("declines", "says"), [(True, "I decline to answer: No."), (False, "There was no answer in time")]
+)
 async def test_an_agent_elsewhere_is_told_that_there_is_no_answer(
     env: Environment, agents: AgentServer, declines: bool, says: str
 ) -> None:
@@ -219,7 +221,7 @@ async def test_the_turn_of_an_agent_whose_question_nobody_answers_fails(env: Env
 async def test_only_what_a_server_asks_can_be_declined(env: Environment) -> None:
     handle = await env.start_team([people(ANN)])
     await pending(handle)
-    assert "ann is a member of the team: only what a server asks can be declined" in await refused(
+    assert "ann is a member of the team: only a server's question can be declined" in await refused(
         handle, "No.", declines=True
     )
     await reply(handle, "Yes.")

@@ -1,8 +1,15 @@
 """What a status tells: failed members, attempts, why a query ran out of time, and how a run below it stands."""
 
+import io
 import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+from temporalio.client import WorkflowFailureError
 
 from baton.contracts.status import Status
+from baton.starter.console.status import print_status
 from baton.starter.runs.runs import live_status
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team, texts
 
@@ -107,3 +114,77 @@ async def test_a_running_query_shows_what_its_only_agent_and_whom_that_asks_have
     assert plain.runs[0].startswith(f"{handle.id}/call-")
     assert (await live_status(env.client, handle)).token_usage.model_calls == 2
     await handle.cancel()
+
+
+ZERO = {"promptTokens": 0, "completionTokens": 0, "totalTokens": 0, "modelCalls": 0, "toolCalls": 0, "cachedTokens": 0}
+
+
+def _targets(status: Json) -> list[tuple[Any, ...]]:
+    return [
+        (each["target"]["name"], each["status"], each.get("error"), each["tokenUsage"]) for each in status["responses"]
+    ]
+
+
+async def test_targets_that_were_never_asked_end_as_their_query_does(env: Environment) -> None:
+    """A query that was canceled, or whose Memory failed, tells this of each target, and its usage is zeros."""
+    manifests = [agent("one"), team("both", "one", strategy="sequential")]
+    handle = await env.start_query(manifests, "agent/one", "team/both", cancel=True)
+    with pytest.raises(WorkflowFailureError):
+        await handle.result()
+    status = await handle.query("status")
+    assert (status["phase"], status["error"], status["tokenUsage"]) == ("Canceled", "canceled", ZERO)
+    assert _targets(status) == [("one", "Canceled", "canceled", ZERO), ("both", "Canceled", "canceled", ZERO)]
+    memory = manifest("Memory", "gone", {"address": {"value": "http://127.0.0.1:9"}, "timeout": "1s"})
+    handle = await env.start_query([*manifests, memory], "agent/one", "team/both", timeout="2s", memory="gone")
+    status = json.loads((await env.status(handle)).model_dump_json(exclude_unset=True))
+    assert (status["phase"], status["stopReason"], status["tokenUsage"]) == ("Failed", "timeout", ZERO)
+    assert _targets(status) == [(name, "Failed", status["error"], ZERO) for name in ("one", "both")]
+    assert status["message"] == f"Error: {status['error']}"
+
+
+async def test_a_refused_query_has_a_response_for_each_target_that_it_names(env: Environment) -> None:
+    """Those in its spec, in its manifest, or in the worker's; entries that are no targets are left out."""
+    targets: list[Any] = [{"type": "agent", "name": "one"}, {"type": "team", "name": "nobody"}, {"type": "x"}, 7]
+    spec: Json = {"input": "Why?", "targets": targets}
+    for start in (
+        {"spec": spec},
+        {"name": "asked", "resources": [manifest("Query", "asked", spec)]},
+    ):
+        handle = await env.start("query", start)
+        status = json.loads((await env.status(handle)).model_dump_json(exclude_unset=True))
+        assert (status["phase"], status["tokenUsage"]) == ("Failed", ZERO)
+        assert _targets(status) == [(name, "Failed", status["error"], ZERO) for name in ("one", "nobody")]
+
+
+async def test_the_message_of_a_failed_query_is_its_failure_and_its_responses_have_what_was_said(
+    env: Environment,
+) -> None:
+    env.script(line("one", "my words"), line("two", {"status": 400, "text": "broken"}))
+    both = team("both", "one", "two", strategy="sequential")
+    status = await env.status(await env.start_query([agent("one"), agent("two"), both], "team/both"))
+    assert status.message == "Error: gpt-4.1-mini at 127.0.0.1 answered HTTP 400: broken"
+    assert (status.responses[0].message, status.said) == ("my words", "my words")
+
+
+async def test_fields_of_a_query_without_effect_on_its_worker_stand_in_the_notices(env: Environment) -> None:
+    """A Memory that nobody has, and an account where there are no Roles."""
+    env.script(line("one", "fine"))
+    handle = await env.start_query([agent("one")], "agent/one", memory="notes", serviceAccount="clerk")
+    status = await env.status(handle)
+    assert status.phase == "Completed"
+    assert status.notices == (
+        "Query/default/q: spec.memory: there is no Memory default/notes: the journal keeps the conversation",
+        "Query/default/q: spec.serviceAccount: the ServiceAccount default/clerk has no effect: "
+        "the worker has no Roles, so the run may use everything",
+    )
+
+
+async def test_failed_members_appear_in_text(env: Environment) -> None:
+    """They are printed with the status of a run that completed without them."""
+    env.script(line("one", "fine"), line("two", {"status": 400, "text": "broken"}))
+    both = team("both", "one", "two", strategy="parallel", onMemberError="continue")
+    status = await env.status(await env.start_query([agent("one"), agent("two"), both], "team/both"))
+    text = io.StringIO()
+    console = Console(file=text, width=200)
+    print_status(console, "q", status)
+    assert "note: two has failed in turn 2: gpt-4.1-mini at 127.0.0.1 answered HTTP 400: broken" in text.getvalue()

@@ -1,12 +1,14 @@
 """People steer a run: they add messages, pause it and resume it."""
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
-from tests.harness.environment import Environment, agent, call, line, team, texts
+from tests.harness.environment import Environment, agent, call, line, manifest, team, texts
+from tests.harness.memory_server import MemoryServer
 from tests.harness.panels import SYNTHESIS, model_requests, panel, panelist_line, role_member
 
 
@@ -62,9 +64,7 @@ async def test_a_panel_reads_what_people_say_in_addition_to_its_contributions(en
     await env.wait_for_calls(1)
     await handle.execute_update("steer", {"text": "Mind the costs.", "name": "ann"})
     await env.turn_result(handle)
-    assert [
-        "# What people have said to you all\nann: Mind the costs." in each.user for each in model_requests(env)
-    ] == [
+    assert ["# Messages from people\nann: Mind the costs." in each.user for each in model_requests(env)] == [
         False,
         True,
         True,
@@ -112,7 +112,7 @@ async def test_a_paused_team_waits_before_the_next_turn_and_goes_on_when_it_is_r
     handle = await env.start_query([agent("one"), agent("two"), team("team", "one", "two", maxTurns=1)], "team/team")
     await env.wait_for_calls(1)
     await handle.signal("pause")
-    await env.wait_until_quiet()
+    await env.wait_until_idle(handle)
     assert len(env.model.requests) == 1
     await handle.signal("resume")
     await env.status(handle)
@@ -125,10 +125,41 @@ async def test_a_paused_team_can_be_ended(env: Environment, how: str, reason: st
     handle = await env.start_team([agent("one"), team("team", "one", maxTurns=2)])
     await env.wait_for_calls(1)
     await handle.signal("pause")
-    while (seen := (await handle.describe()).raw_description).pending_activities or seen.HasField(
-        "pending_workflow_task"
-    ):
-        await asyncio.sleep(0.02)
+    await env.wait_until_idle(handle)
     await handle.signal(how)
     turn = await env.turn_result(handle)
     assert (turn.stop_reason, texts(turn.messages), len(env.model.requests)) == (reason, ["a"], 1)
+
+
+async def test_equal_messages_are_two_messages_and_one_that_was_read_does_not_come_back(env: Environment) -> None:
+    env.script(line("one", *slow("a", "b")), line("two", "c"))
+    inner = team("inner", "one", maxTurns=2, onMaxTurns="complete")
+    handle = await env.start_team(
+        [agent("one"), agent("two"), inner, team("team", "inner", "two", strategy="sequential")]
+    )
+    for calls in (1, 2):  # the first is read in the inner team, the second comes too late for it
+        await env.wait_for_calls(calls)
+        await handle.execute_update("steer", {"text": "Yes."})
+    turn = await env.turn_result(handle)
+    assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", "a", "Yes.", "b", "Yes.", "c"]
+
+
+async def test_a_message_that_comes_by_a_signal_while_a_run_closes_is_told_in_its_status(env: Environment) -> None:
+    env.script(line("one", "a"))
+    told = threading.Event()
+
+    def wait_until_told() -> None:
+        told.wait(30)
+
+    with MemoryServer("items").serving() as service:
+        service.after_write = wait_until_told
+        memory = manifest("Memory", "m", {"address": service.url})
+        handle = await env.start_query([agent("one"), memory], "agent/one", memory="m", conversationId="c")
+        while len(service.seen) < 2:  # the conversation is read at the beginning, and written at the end
+            await asyncio.sleep(0.02)
+        with pytest.raises(WorkflowUpdateFailedError, match="Workflow update failed"):
+            await handle.execute_update("steer", {"text": "Wait!"})
+        await handle.signal("steer", {"text": "Wait!", "name": "ann"})
+        told.set()
+        status = await env.status(handle)
+    assert status.notices == ("a message of ann came too late to be read: Wait!",)

@@ -27,7 +27,7 @@ from tests.workflows.test_messages_before_start import input_of
 from tests.workflows.test_people import ANN, people, reply
 
 ACCEPTED: Final = "workflow_execution_update_accepted_event_attributes"
-NOT_CARRIED_OUT = "Not carried out: the turn ended first."
+NOT_EXECUTED = "Not executed: the turn ended first."
 
 
 async def paused_and_continued(env: Environment, handle: Handle) -> Handle:
@@ -61,7 +61,7 @@ async def test_a_remembered_yes_carries_out_nothing_once_a_run_is_to_end(
     stopped.set()
     turn = await asyncio.wait_for(env.turn_result(handle), 60)
     assert (turn.stop_reason, len(tool_server.seen)) == ("terminated", 1)
-    assert turn.messages[-1].content == NOT_CARRIED_OUT
+    assert turn.messages[-1].content == NOT_EXECUTED
 
 
 async def test_a_yes_that_was_remembered_above_comes_with_the_stop_and_carries_out_nothing(
@@ -78,7 +78,7 @@ async def test_a_yes_that_was_remembered_above_comes_with_the_stop_and_carries_o
     async with worker.run_worker(env.client, env.catalog, other.worker_env):
         turn = await asyncio.wait_for(env.turn_result(handle), 60)
     assert (turn.stop_reason, tool_server.seen) == ("terminated", [])
-    assert turn.messages[-1].content == NOT_CARRIED_OUT
+    assert turn.messages[-1].content == NOT_EXECUTED
 
 
 async def test_a_reply_to_a_paused_run_that_is_then_to_end_is_refused_and_the_run_ends(
@@ -104,7 +104,12 @@ class ImmediateStop(StopState):
     """A stop request outside of a workflow: what is waited for has come already."""
 
     async def wait(
-        self, condition: Callable[[], bool], limit: timedelta | float | None = None, summary: str | None = None
+        self,
+        condition: Callable[[], bool],
+        *,
+        continues: bool,
+        limit: timedelta | float | None = None,
+        summary: str | None = None,
     ) -> None:
         assert condition()
 
@@ -144,6 +149,6 @@ async def test_a_call_that_was_carried_out_is_told_by_a_run_that_is_stopped_as_i
     for run in (handle, stopped):
         turn = await asyncio.wait_for(env.turn_result(run), 60)
         told = [each.content for each in turn.messages if each.role == "tool"]
-        assert (turn.stop_reason, len(told), told[1]) == ("canceled", 2, NOT_CARRIED_OUT)
-        assert told[0] != NOT_CARRIED_OUT
+        assert (turn.stop_reason, len(told), told[1]) == ("canceled", 2, NOT_EXECUTED)
+        assert told[0] != NOT_EXECUTED
     assert [each.path for each in tool_server.seen] == ["/buy?item=map"]

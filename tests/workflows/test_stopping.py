@@ -60,11 +60,11 @@ async def test_a_signal_that_nobody_can_read_still_ends_the_team(env: Environmen
 
 
 async def test_a_signal_with_now_gives_up_the_call_in_flight(env: Environment) -> None:
-    handle = await slow_duo(env, 30)
+    handle = await slow_duo(env, 100)
     begun = time.monotonic()
     await handle.signal("terminate_team", {"reason": "stop it", "now": True})
     turn = await env.turn_result(handle)
-    assert time.monotonic() - begun < 25
+    assert time.monotonic() - begun < 60
     assert (turn.stop_reason, turn.note, turn.failure) == ("terminated", "stop it", None)
     assert texts(turn.messages) == ["one 1", "two 1"]
 
@@ -77,13 +77,13 @@ async def test_an_unknown_signal_changes_nothing(env: Environment) -> None:
 
 
 async def test_a_cancel_closes_a_team_as_canceled_with_all_that_was_said(env: Environment) -> None:
-    handle = await slow_duo(env, 30)
+    handle = await slow_duo(env, 100)
     begun = time.monotonic()
     await handle.cancel()
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
     assert isinstance(failure.value.cause, CancelledError)
-    assert time.monotonic() - begun < 25
+    assert time.monotonic() - begun < 60
     assert (await handle.describe()).status is WorkflowExecutionStatus.CANCELED
     status = await handle.query("status")
     assert (status["phase"], status["stopReason"]) == ("Canceled", "canceled")
@@ -91,7 +91,7 @@ async def test_a_cancel_closes_a_team_as_canceled_with_all_that_was_said(env: En
 
 
 async def test_a_cancel_reaches_the_model_call_in_flight(env: Environment) -> None:
-    handle = await slow_duo(env, 30)
+    handle = await slow_duo(env, 100)
     await env.wait_for_calls(3)
     begun = time.time()
     await handle.cancel()
@@ -103,7 +103,7 @@ async def test_a_cancel_reaches_the_model_call_in_flight(env: Environment) -> No
 
 
 async def test_the_signal_cancel_does_what_a_cancel_does(env: Environment) -> None:
-    handle = await slow_duo(env, 30)
+    handle = await slow_duo(env, 100)
     await handle.signal("cancel", "changed my mind")
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
@@ -169,7 +169,7 @@ async def test_a_query_that_is_canceled_keeps_what_was_said(env: Environment) ->
         await handle.result()
     status = await handle.query("status")
     assert (status["phase"], status["stopReason"]) == ("Canceled", "canceled")
-    assert (status["responses"][0]["status"], status["responses"][0]["error"]) == ("Failed", "canceled")
+    assert (status["responses"][0]["status"], status["responses"][0]["error"]) == ("Canceled", "canceled")
     assert [message["content"] for message in status["responses"][0]["messages"]] == ["one 1", "two 1"]
     child = env.client.get_workflow_handle(f"{handle.id}/target-1/team")
     assert (await child.query("status"))["phase"] == "Canceled"

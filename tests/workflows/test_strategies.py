@@ -413,3 +413,19 @@ async def test_four_bytes_count_as_a_token_of_a_context_window(env: Environment)
     await env.turn_result(await env.start_team([*ABC, team("team", "a", "b", maxTurns=2, contextWindow=window)]))
     last = [each["content"] for each in env.model.requests[3].body["messages"]]
     assert last == ["You are b.", *["\u4e2d" * 12] * 2, "Why?"]
+
+
+async def test_a_selector_may_let_the_first_member_speak_instead_of_asking_again(env: Environment) -> None:
+    """As in ARK: all members stand in the prompt of style text, and without a choice the first one speaks."""
+    choosing: list[str] = []
+
+    def answer(request: Request) -> Reply:
+        if request["messages"][-1]["content"].startswith("Select the next"):
+            choosing.append(request["messages"][0]["content"])
+            return Reply(text="nobody")
+        return Reply(text="hi")
+
+    env.answer = answer
+    selector = {"selectorPrompt": "OF {{.Participants}}; {{.Roles}}", "style": "text", "onNoChoice": "first"}
+    turn = await ended(env, [*ABC, led("a", "b", "c", turns=2, selector=selector)])
+    assert (names(turn), choosing) == (["a", "a"], ["OF a, b, c; a, b, c"] * 2)

@@ -27,7 +27,7 @@ class Talk:
 
     def answer(self, request: Request) -> Reply:
         messages = json.loads(json.dumps(request["messages"]))
-        if str(messages[0]["content"]).startswith("Sum up"):
+        if str(messages[0]["content"]).startswith("Summarize"):
             self.summed.append(messages[1]["content"])
             return Reply(text=f"summary {len(self.summed)}")
         self.read.append(messages[1:])
@@ -48,7 +48,7 @@ async def test_older_messages_become_a_summary_which_is_made_once(env: Environme
     assert len(talk.summed) == 1
     assert talk.summed[0].startswith("user: question 1\n\none: answer 1")
     first, *later = [each["content"].split(" x")[0] for each in talk.read[-1]]
-    assert first == "Summary of what was said before:\nsummary 1"
+    assert first == "Summary of the earlier conversation:\nsummary 1"
     assert later[-1] == "question 6"
     told = talk.summed[0] + "".join(later)
     assert all(f"question {number}" in told and f"answer {number}" in told for number in range(1, 6))
@@ -99,7 +99,7 @@ async def test_a_fallback_reads_the_summary_that_was_made_before_the_first_model
     plain = talk.answer
 
     def answer(request: Request) -> Reply:
-        sums_up = str(request["messages"][0]["content"]).startswith("Sum up")
+        sums_up = str(request["messages"][0]["content"]).startswith("Summarize")
         return plain(request) if sums_up or request["model"] == "second" else Reply(status=400, text="no")
 
     env.answer = answer
@@ -117,7 +117,7 @@ async def test_a_later_summary_sums_up_the_one_before(env: Environment) -> None:
     for number in range(1, 9):
         await ask(env, f"question {number}")
     assert len(talk.summed) >= 2
-    assert talk.summed[1].startswith("summary so far: summary 1")
+    assert talk.summed[1].startswith("previous summary: summary 1")
     assert talk.read[-1][0]["content"].endswith(f"summary {len(talk.summed)}")
 
 
@@ -127,7 +127,7 @@ async def test_tool_calls_and_their_results_stay_together(env: Environment) -> N
 
     def answer(request: Request) -> Reply:
         last = request["messages"][-1]
-        if last["role"] == "user" and not str(request["messages"][0]["content"]).startswith("Sum up"):
+        if last["role"] == "user" and not str(request["messages"][0]["content"]).startswith("Summarize"):
             talk.read.append(json.loads(json.dumps(request["messages"]))[1:])
             return Reply(calls=[ScriptedToolCall(name="calculator", arguments={"expression": "1+1"})])
         return plain(request)
@@ -213,7 +213,7 @@ async def test_an_agent_that_is_executed_elsewhere_and_a_selector_read_the_summa
         await env.start_query([*members, team("team", "far", "one", **led)], "team/team", **asked)
     )
     assert status.phase == "Completed", status.error
-    summary = "Summary of what was said before:\nsummary 1"
+    summary = "Summary of the earlier conversation:\nsummary 1"
     history = json.loads(tool_server.seen[0].body)["history"]
     later = ["question 4", "answer 4", "question 5", "answer 5"]
     assert [each["content"].split(" x")[0] for each in history] == [summary, *later]

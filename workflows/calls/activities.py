@@ -1,4 +1,4 @@
-"""How activities are executed: timeouts and retries, local activities, and how their failures are read."""
+"""How activities are executed: timeouts, retries, local activities, and the translation of failures."""
 
 from datetime import timedelta
 from typing import TypedDict, TypeVar
@@ -8,7 +8,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, FailureError
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 
-from ...contracts.errors import BudgetReached, CallTimeout, CircuitOpen, Failure
+from ...contracts.errors import BudgetReached, CallTimeout, CircuitOpen, Failure, Refusal
 from ...contracts.requests import MISSED_HEARTBEATS
 from ...resources.base import JsonModel
 from ..state.stopping import ActivityFailed, ActivityInterrupted
@@ -17,24 +17,26 @@ from ..state.stopping import ActivityFailed, ActivityInterrupted
 def read_failure(
     cause: BaseException | None, name: str, activity: str | None = None
 ) -> ActivityInterrupted | ActivityFailed:
-    """What to raise for the failure of the activity ``name`` with an id, by the cause that Temporal gives."""
+    """The exception for a failure of the activity ``name``, translated from the cause that Temporal reports."""
     if isinstance(cause, CancelledError):
         return ActivityInterrupted(activity)
     if isinstance(cause, ActivityTimeout):
         return ActivityFailed.of(CallTimeout(f"{name} took too long: {cause.message}"))
     if isinstance(cause, ApplicationError) and cause.type:
         more = cause.details[1:]
-        about = next((each for each in more if isinstance(each, dict)), {})
+        mappings = [detail for detail in more if isinstance(detail, dict)]
+        refusal = next((detail["refusal"] for detail in mappings if "refusal" in detail), None)
+        about = next((detail for detail in mappings if "refusal" not in detail), {})
         circuit_open = cause.type == CircuitOpen.__name__
-        budget = about if about and not (circuit_open or "dialect" in about) else None
+        budget = about if about and not circuit_open else None
         failure = Failure(
             family=str(cause.details[0]) if cause.details and not circuit_open else FAMILIES[name],
             type=cause.type,
             message=cause.message,
-            attempts=None if budget else next((each for each in more if isinstance(each, int)), None),
+            attempts=None if budget else next((detail for detail in more if isinstance(detail, int)), None),
             wait=about.get("wait") if circuit_open else None,
             budget=BudgetReached.model_validate(budget) if budget else None,
-            dialect=about.get("dialect"),
+            refusal=Refusal.model_validate(refusal) if refusal else None,
         )
         return ActivityFailed(failure.without_defaults)
     return ActivityFailed(Failure(family=FAMILIES[name], type="ActivityError", message=str(cause or "failed")))
@@ -62,25 +64,25 @@ FAMILIES = {
     "grant": "MemoryError",
     "expire": "MemoryError",
 }
-"""The family of an activity's failure, where the failure itself does not say it."""
+"""The family of an activity's failure, if the failure itself has none."""
 
 
 WHILE_STOPPING = ("pin", "recall", "append", "conclude", "remember", "cancel_agent", "last_failures")
-"""The activities that a run executes although it is to stop now: they find and keep its conversation."""
+"""The activities that a run executes even when it is to stop now: they read and store its conversation."""
 
 Result = TypeVar("Result", bound=JsonModel)
 
 
 class LocalActivityTooLong(Exception):
-    """A local activity took longer than a workflow task may, or failed in a way that is worth another try."""
+    """A local activity exceeded its time limit, or failed with a retryable error."""
 
 
 async def execute_local_activity(
     name: str, request: JsonModel, result_type: type[Result], limit: timedelta, summary: str
 ) -> Result:
-    """The result of an activity within the workflow task, which saves the server a task of its own.
+    """The result of an activity executed within the workflow task, which saves the server an activity task.
 
-    Raises what ``execute_activity`` does, and LocalActivityTooLong where an ordinary activity is to be tried.
+    Raises the exceptions of ``execute_activity``, and LocalActivityTooLong if a regular activity is to be tried.
     """
     try:
         result: Result = await workflow.execute_local_activity(
@@ -100,7 +102,7 @@ async def execute_local_activity(
 
 
 class ActivityOptions(TypedDict, total=False):
-    """An activity's timeouts and retries, as arguments of the SDK."""
+    """An activity's timeouts and retry policy, as arguments of the SDK."""
 
     start_to_close_timeout: timedelta
     schedule_to_close_timeout: timedelta
@@ -108,11 +110,11 @@ class ActivityOptions(TypedDict, total=False):
     retry_policy: RetryPolicy
 
 
-HEARTBEAT_TIMEOUT = timedelta(seconds=2.5)
-"""After this long without a heartbeat an activity is tried again: its worker has died."""
+HEARTBEAT_TIMEOUT = timedelta(seconds=3)
+"""After this long without a heartbeat an activity is retried: its worker has crashed."""
 
 LOCAL_TIMEOUT = timedelta(seconds=1)
-"""How long a local activity may hold up a workflow task, of which a worker runs only some at a time."""
+"""How long a local activity may delay a workflow task, of which a worker runs a limited number at a time."""
 
 JOURNAL = ActivityOptions(
     start_to_close_timeout=timedelta(seconds=30),
@@ -120,14 +122,14 @@ JOURNAL = ActivityOptions(
     heartbeat_timeout=HEARTBEAT_TIMEOUT,
     retry_policy=RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30)),
 )
-"""Options of activities that read and write the journal alone."""
+"""Options of activities that only read and write the journal."""
 
 LOOK = ActivityOptions(
     schedule_to_close_timeout=timedelta(seconds=5),
     heartbeat_timeout=HEARTBEAT_TIMEOUT,
     retry_policy=RetryPolicy(maximum_attempts=1),
 )
-"""Options of activities that look at Temporal, and without which a run can do."""
+"""Options of activities that query Temporal, and whose result is optional for a run."""
 
 CALL = ActivityOptions(
     start_to_close_timeout=timedelta(minutes=5),
@@ -150,7 +152,7 @@ MEMORY = ActivityOptions(
         maximum_attempts=6 + MISSED_HEARTBEATS,
     ),
 )
-"""Options of activities that read and write a Memory at its address; a missed heartbeat counts as no attempt."""
+"""Options of activities that read and write a remote Memory; a missed heartbeat does not count as an attempt."""
 
 
 CANCEL = ActivityOptions(
@@ -159,10 +161,10 @@ CANCEL = ActivityOptions(
     heartbeat_timeout=HEARTBEAT_TIMEOUT,
     retry_policy=RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_attempts=3),
 )
-"""Options of activities that cancel what is left open elsewhere. A run that was canceled waits for them."""
+"""Options of activities that cancel remote tasks. A canceled run waits for them."""
 
 
 def call_timeouts(seconds: float | None) -> ActivityOptions:
-    """The timeouts of a call that may take so many seconds: it gives up by itself before Temporal gives it up."""
+    """The timeouts of a call that may take so many seconds: the call itself times out before Temporal's timeout."""
     once = max(CALL["start_to_close_timeout"], timedelta(seconds=(seconds or 0) + 10))
     return {"start_to_close_timeout": once, "schedule_to_close_timeout": 6 * once}

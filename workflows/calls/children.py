@@ -1,4 +1,4 @@
-"""The child workflows of a run: each takes a turn at a place in the conversation."""
+"""The child workflows of a run, which take turns at a place in the conversation."""
 
 import asyncio
 import contextlib
@@ -23,9 +23,9 @@ from ...contracts.text import byte_size
 from ...contracts.turn import TurnResult
 from ...resources.validation import MAX_WORKFLOW_ID
 from ...temporal.client import WORKFLOW_TASK_TIMEOUT
-from ..state.constants import MAX_CONCURRENT_CHILDREN
+from ..state.constants import MAX_CONCURRENT_CHILDREN, MAX_CONCURRENT_SIGNALS, MAX_FORWARDING_HISTORY
 from ..state.run_state import RunState
-from ..state.stopping import ActivityInterrupted, ContinueAsNew, should_continue_as_new, uncancelled
+from ..state.stopping import ActivityInterrupted, ContinueAsNew, at_end, should_continue_as_new, uncancelled
 from .activities import HEARTBEAT_TIMEOUT
 
 Child = ChildWorkflowHandle[object, TurnResult]
@@ -33,25 +33,34 @@ Child = ChildWorkflowHandle[object, TurnResult]
 
 @dataclass(eq=False)
 class ChildMessage:
-    """A signal that is sent to one or more children; ``open`` counts those that may still get it, ``got`` who has."""
+    """A signal to one or more children: ``open`` counts the sends in progress, ``delivered`` those that succeeded."""
 
     signal: str
     value: object
     open: int = 0
-    got: int = 0
+    delivered: int = 0
+
+    @property
+    def request(self) -> SteerRequest | None:
+        """The person's message, if it is one."""
+        return self.value if isinstance(self.value, SteerRequest) else None
 
 
 @dataclass(eq=False)
 class ChildMailbox:
-    """Sends messages to a running child, in the order in which they were put."""
+    """Sends signals to a running child, in the order in which they were put.
+
+    ``slots`` limits how many signals a run sends at once.
+    """
 
     child: Child
+    slots: asyncio.Semaphore
     _waiting: deque[ChildMessage] = field(default_factory=deque)
     _sent: list[ChildMessage] = field(default_factory=list)
     _sender: "asyncio.Task[None] | None" = None
 
     def put(self, message: ChildMessage) -> None:
-        """Adds a message, and begins to send if nothing is on its way."""
+        """Adds a message, and starts the sender if it is not running."""
         message.open += 1
         self._waiting.append(message)
         if self._sender is None or self._sender.done():
@@ -63,18 +72,19 @@ class ChildMailbox:
             await uncancelled(self._sender)
 
     async def close(self, result: TurnResult | None) -> list[SteerRequest]:
-        """The people's messages that no child has read; without a result nothing that this child has read is kept."""
+        """People's messages that no child has read. Without a result, whatever this child received counts as unread."""
         await self.wait_until_sent()
         for message in self._waiting:
             message.open -= 1
-        unread = [SteerRequest(text=each.content, name=each.name or "user") for each in result.unread] if result else []
+        unread = {request.id: request for request in result.unread} if result else {}
         for message in self._sent:
-            if result is None or message.value in unread:
-                message.got -= 1
-        sent = [each.value for each in self._sent]
-        lost = [each.value for each in (*self._sent, *self._waiting) if not each.open and not each.got]
-        direct = [each for each in unread if each not in sent]  # which a client has sent to the child itself
-        return [value for value in (*lost, *direct) if isinstance(value, SteerRequest)]
+            if result is None or (message.request and message.request.id in unread):
+                message.delivered -= 1
+        sent = [message.request.id for message in self._sent if message.request]
+        undelivered = (message for message in (*self._sent, *self._waiting) if not message.open)
+        lost = [message.request for message in undelivered if message.request and not message.delivered]
+        direct = [request for id_, request in unread.items() if id_ not in sent]  # sent by a client to the child itself
+        return [*lost, *direct]
 
     async def _send(self) -> None:
         while self._waiting and await self._deliver(self._waiting[0]):
@@ -82,37 +92,39 @@ class ChildMailbox:
 
     async def _deliver(self, message: ChildMessage) -> bool:
         try:
-            await self.child.signal(message.signal, message.value)
+            async with self.slots:
+                await self.child.signal(message.signal, message.value)
         except Exception:
-            workflow.logger.debug("the child run %s has ended already", self.child.id)
+            workflow.logger.debug("the child run %s has already ended", self.child.id)
             return False
         message.open = message.open - 1
-        message.got = message.got + 1
+        message.delivered = message.delivered + 1
         self._sent.append(message)
         return True
 
 
 MAX_RESTART_WAIT = 30.0
-"""Seconds at most between two attempts to start a child whose predecessor of the same id still runs."""
+"""Maximum seconds between two attempts to start a child while a run with the same id is still open."""
 
 
 class ChildWorkflows:
-    """Starts the children of a run, waits for them, and sends them the signals that the run gets."""
+    """Starts the children of a run, waits for them, and forwards signals to them."""
 
     def __init__(self, run: RunState) -> None:
         self._run = run
         self._started = 0
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_CHILDREN)
+        self._signal_slots = asyncio.Semaphore(MAX_CONCURRENT_SIGNALS)
         self._running: list[ChildMailbox] = []
         self._open: list[str] = []
 
     @property
     def running(self) -> tuple[str, ...]:
-        """The ids of the children that run."""
-        return tuple(each.child.id for each in self._running)
+        """The ids of the running children."""
+        return tuple(mailbox.child.id for mailbox in self._running)
 
     def is_open(self, child_id: str) -> bool:
-        """Whether a child of that id runs, or is being started."""
+        """Whether a child with that id is running or being started."""
         return child_id in self._open
 
     def id_of(self, place: str, name: str) -> str:
@@ -120,75 +132,81 @@ class ChildWorkflows:
         return f"{workflow.info().workflow_id}/{place}/{name}"
 
     async def execute(
-        self, workflow_type: str, given: TurnInput, place: str, head: Head, *, continues: bool = False
+        self, workflow_type: str, turn_input: TurnInput, place: str, head: Head, *, continues: bool = False
     ) -> TurnResult:
-        """The result of a turn in a child workflow, whose id is the run's id, ``place`` and the name in ``given``.
+        """The result of a turn in a child workflow, whose id consists of the run's id, ``place`` and the target's name.
 
-        It never raises for what becomes of the child: a child that never began, was killed, or would have an id that is
-        too long for Temporal has said nothing, and is still at ``head``. With ``continues``, ContinueAsNew is raised
-        instead of starting one more in a long run.
+        It never raises for a failure of the child: a child that never began, was terminated, or whose id would be too
+        long for Temporal has no messages, and is still at ``head``. With ``continues``, a long run raises ContinueAsNew
+        instead of starting another child.
         """
         nothing = TurnResult(head=head, turns=0, stop_reason="canceled")
         try:
             async with self._slots:
                 if continues and self._started and should_continue_as_new():
                     raise ContinueAsNew
-                child_id = self.id_of(place, given.name)
+                child_id = self.id_of(place, turn_input.name)
                 if byte_size(child_id) > MAX_WORKFLOW_ID:
                     return nothing.failed(_id_too_long(child_id))
-                turn = await self._open_child(workflow_type, given, child_id)
+                turn = await self._open_child(workflow_type, turn_input, child_id)
         except ChildWorkflowError as error:
-            closed = RunClosed(f"the run of {given.name} was closed: {error.cause or error}").as_failure()
+            closed = RunClosed(f"the run of {turn_input.name} was closed: {error.cause or error}").as_failure()
             turn = nothing.failed(closed)
             if isinstance(error.cause, ChildCancelled):
                 turn = nothing
         except (asyncio.CancelledError, ActivityInterrupted):
             turn = nothing
         if turn.stop_reason == "canceled" and not self._run.stop.is_requested:
-            turn = turn.because_of(RunClosed(f"the run of {given.name} was canceled").as_failure())
+            turn = turn.because_of(RunClosed(f"the run of {turn_input.name} was canceled").as_failure())
         return turn
 
-    async def _open_child(self, workflow_type: str, given: TurnInput, child_id: str) -> TurnResult:
+    async def _open_child(self, workflow_type: str, turn_input: TurnInput, child_id: str) -> TurnResult:
         self._run.stop.checkpoint()
         self._open.append(child_id)
-        try:
-            return await self._result(workflow_type, given, child_id)
-        finally:
+
+        def ends() -> None:
             self._open.remove(child_id)
             self._run.decisions.child_waits(child_id, waits=False)
 
-    async def _result(self, workflow_type: str, given: TurnInput, child_id: str) -> TurnResult:
+        with at_end(ends):
+            return await self._result(workflow_type, turn_input, child_id)
+
+    async def _result(self, workflow_type: str, turn_input: TurnInput, child_id: str) -> TurnResult:
         self._started += 1
         run = self._run
-        given = given.for_child(run.session.values, run.stop.state, run.inbox.pause, run.question)
-        mailbox = ChildMailbox(await self._start(workflow_type, given, child_id))
+        turn_input = turn_input.for_child(run.session.values, run.stop.state, run.inbox.pause, run.question)
+        child = await self._start(workflow_type, turn_input, child_id)
+        mailbox = ChildMailbox(child, self._signal_slots)
         self._running.append(mailbox)
-        self._send_state(mailbox, given)
-        result: TurnResult | None = None
+        self._send_state(mailbox, turn_input)
+        failed: ChildWorkflowError | None = None
         try:
-            result = await _wait(mailbox.child)
+            result: TurnResult | None = await _wait(mailbox.child)
         except ChildWorkflowError as error:
             result = _result_in(error)
-        finally:
-            self._running.remove(mailbox)
-            for message in await mailbox.close(result):
-                self._run.inbox.put(message)
+            failed = error
+        self._running.remove(mailbox)
+        for message in await mailbox.close(result):
+            self._run.inbox.put(message)
+        if result is None:
+            assert failed
+            raise failed
         return result.with_unread(())
 
-    async def _start(self, workflow_type: str, given: TurnInput, child_id: str) -> Child:
-        """Starts the child; one of the same id that a reset has left running is canceled first."""
+    async def _start(self, workflow_type: str, turn_input: TurnInput, child_id: str) -> Child:
+        """Starts the child; an open run with the same id, left over from a reset, is canceled first."""
         wait = 1.0
         while True:
             try:
                 return await workflow.start_child_workflow(
                     workflow_type,
-                    given,
+                    turn_input,
                     id=child_id,
                     result_type=TurnResult,
                     task_timeout=WORKFLOW_TASK_TIMEOUT,
                     cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                     parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
-                    static_summary=f"{workflow_type} · {given.name}",
+                    static_summary=f"{workflow_type} · {turn_input.name}",
                     static_details=self._run.question or None,
                     priority=self._run.priority,
                 )
@@ -197,38 +215,43 @@ class ChildWorkflows:
                 await workflow.sleep(wait)
                 wait = min(2 * wait, MAX_RESTART_WAIT)
 
-    def _send_state(self, mailbox: ChildMailbox, given: TurnInput) -> None:
-        """Sends a child that has just started what the run got as signals before, and while it started."""
+    def _send_state(self, mailbox: ChildMailbox, turn_input: TurnInput) -> None:
+        """Sends a child that has just started the signals that the run received before, and while it started."""
         run = self._run
-        if run.session.values != given.session:
-            mailbox.put(ChildMessage("session", {**dict.fromkeys(given.session), **run.session.values}))
+        if run.session.values != turn_input.session:
+            mailbox.put(ChildMessage("session", {**dict.fromkeys(turn_input.session), **run.session.values}))
         if run.stop.reason == "terminated":
             mailbox.put(ChildMessage("terminate_team", TerminateRequest(reason=run.stop.note or "")))
         if run.inbox.pause:
             mailbox.put(ChildMessage("pause", {"name": run.inbox.pause.by}))
-        elif given.pause:
-            mailbox.put(ChildMessage("resume", {"name": given.pause.by}))
+        elif turn_input.pause:
+            mailbox.put(ChildMessage("resume", {"name": turn_input.pause.by}))
         for rule, decision in run.decisions.remembered.items():
             mailbox.put(ChildMessage("remembered", RememberedDecision(rule=rule, decision=decision)))
-        for message in run.inbox.drain():
-            mailbox.put(ChildMessage("steer", SteerRequest(text=message.content, name=message.name or "user")))
+        for message in run.inbox.take():
+            mailbox.put(ChildMessage("steer", message))
+
+    def can_forward(self, request: SteerRequest) -> bool:
+        """Whether this run's history has space for a copy of the message for each running child."""
+        copies = byte_size(request.text) * len(self._running)
+        return not copies or workflow.info().get_current_history_size() + copies <= MAX_FORWARDING_HISTORY
 
     async def signal_all(self, signal: str, value: object) -> int:
-        """Sends a signal to all running children, and waits until they have it; returns how many there are.
+        """Sends a signal to all running children and waits until they have received it; returns their number.
 
-        To each child one signal after the other, and to all children at once. A person's message that none of them has
-        got comes back to the run's inbox.
+        Signals to one child are sent in sequence, to different children concurrently. A person's message that no child
+        has received returns to the run's inbox.
         """
         running = [*self._running]
         message = ChildMessage(signal, value)
-        for each in running:
-            each.put(message)
-        for each in running:
-            await each.wait_until_sent()
+        for mailbox in running:
+            mailbox.put(message)
+        for mailbox in running:
+            await mailbox.wait_until_sent()
         return len(running)
 
     async def terminate_all(self) -> None:
-        """Asks all running children to end after their current turn."""
+        """Requests all running children to end after their current turn."""
         await self.signal_all("terminate_team", TerminateRequest(reason=self._run.stop.note or ""))
 
 
@@ -237,18 +260,18 @@ def _id_too_long(child_id: str) -> Failure:
     return InvalidInput(f"{text}: start the run with a shorter id, or shorten the names of its teams").as_failure()
 
 
-def _result_in(error: ChildWorkflowError) -> TurnResult:
-    """The result in the failure of a child whose turn has failed; raises the error if it has none."""
+def _result_in(error: ChildWorkflowError) -> TurnResult | None:
+    """The result in the failure of a child whose turn failed; None if it has none."""
     details = error.cause.details if isinstance(error.cause, ApplicationError) else ()
     try:
         (result,) = details
         return TurnResult.model_validate_json(json.dumps(result))
     except ValueError:
-        raise error from None
+        return None
 
 
 async def _wait(child: Child) -> TurnResult:
-    """Waits for a child. When given up it is canceled by its id, as Temporal would cancel only its first run."""
+    """Waits for a child. On cancellation the child is canceled by its id: Temporal would cancel only its first run."""
     try:
         await workflow.wait([child])
     except asyncio.CancelledError:
@@ -262,9 +285,9 @@ async def _cancel(child_id: str) -> None:
 
 
 async def start_expiry(seconds: float | None) -> None:
-    """Lets what this run leaves be deleted after ``seconds``, even while it is being cancelled; never if None.
+    """Schedules the deletion of this run's data after ``seconds``, even during cancellation; None: no deletion.
 
-    A child run waits for that. It outlives this one, whose status can be read until then.
+    A child run waits for that time. It outlives this run, whose status can be read until then.
     """
     if seconds is not None:
         await uncancelled(asyncio.create_task(_start(seconds)))
@@ -283,7 +306,7 @@ async def _start(seconds: float) -> None:
 
 
 async def expire(request: ExpireRequest) -> ExpireResult:
-    """Deletes what a run has left. It is tried until it is done."""
+    """Deletes the data of a run, with retries until it succeeds."""
     result: ExpireResult = await workflow.execute_activity(
         "expire",
         request,

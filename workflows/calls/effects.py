@@ -1,4 +1,4 @@
-"""The activities that workflows call: the name, options and summary of each."""
+"""The activities that workflows call, with their names, options and summaries."""
 
 import asyncio
 import contextlib
@@ -52,7 +52,7 @@ from ...contracts.turn import Thread
 from ...resources.base import JsonModel
 from ...resources.budget import Budget
 from ..state.constants import APPEND_BYTES, FALLBACK_FAMILIES
-from ..state.decisions import wait_begins, wait_ends
+from ..state.decisions import recorded_wait
 from ..state.run_state import RunState
 from ..state.stopping import ActivityFailed, ActivityInterrupted, uncancelled
 from .activities import (
@@ -87,49 +87,45 @@ def portions(items: tuple[ConversationItem, ...]) -> list[tuple[ConversationItem
 
 
 def attempts(number: int) -> ActivityOptions:
-    """The options of a call that is tried so often; attempts that only miss a heartbeat come on top."""
+    """The options of a call with that many attempts, not counting those that only miss a heartbeat."""
     policy = replace(CALL["retry_policy"], maximum_attempts=number + MISSED_HEARTBEATS)
     return {**CALL, "retry_policy": policy}
 
 
 def model_options(models: tuple[str, ...], index: int, seconds: float | None) -> ActivityOptions:
-    """The options of a call of the model at ``index`` of a chain, whose answer may take so many seconds."""
+    """The options of a call of the model at ``index`` of the fallback chain, whose answer may take so many seconds."""
     # Temporal waits 0.5, 1, 2, … 30 s between attempts: two minutes in all for the last model, 15 s before a fallback.
     number = 10 if index == len(models) - 1 else 6
     return {**attempts(number), **call_timeouts(seconds)}
 
 
 def has_fallback(failed: ActivityFailed, models: tuple[str, ...], index: int) -> bool:
-    """Whether the next model of the chain is called after the one at ``index`` has failed."""
+    """Whether the next model of the fallback chain is called after the one at ``index`` has failed."""
     return index < len(models) - 1 and failed.failure.family in FALLBACK_FAMILIES
 
 
 async def options_after_wait(
     run: RunState, failure: Failure, options: ActivityOptions, until: datetime, activity: str
 ) -> ActivityOptions:
-    """Waits as long as the failure says, and while the run is paused; then the call's options for the next time.
+    """Waits for the time in the failure, and while the run is paused; returns the call's options for the next attempt.
 
-    The attempt that did not begin the call does not count: the next time it has as many attempts left as before it.
+    An attempt that the circuit breaker prevented does not count.
 
     Raises:
-        ActivityFailed: it would take longer than ``until``.
-        ActivityInterrupted: the run is to stop; with the id of the activity, which may have begun something before.
+        ActivityFailed: the wait would take longer than ``until``.
+        ActivityInterrupted: the run is to stop; with the id of the activity, which may have started a remote task.
     """
     wait = timedelta(seconds=failure.wait or 0)
     if workflow.now() + wait > until:
         raise ActivityFailed(failure.without_wait())
-    since = workflow.now()
-    outcome = "stopped"
-    wait_begins("circuit_breaker")
     try:
-        with run.trace.inside(run.trace.new_wait("circuit_breaker")):
-            await workflow.sleep(wait, summary=failure.message)
-        outcome = "over"
-        await run.ready()
+        with recorded_wait("circuit_breaker", workflow.now()) as recorded:
+            with run.trace.inside(run.trace.new_wait("circuit_breaker")):
+                await workflow.sleep(wait, summary=failure.message)
+            recorded.outcome = "over"
+        await run.ready(continues=False)  # the call may have begun something, which its id alone tells
     except (asyncio.CancelledError, ActivityInterrupted):
         raise ActivityInterrupted(activity) from None
-    finally:
-        wait_ends("circuit_breaker", since, outcome)
     policy = options["retry_policy"]
     once = options.get("start_to_close_timeout", timedelta())
     left = policy.maximum_attempts and policy.maximum_attempts - (failure.attempts or 1) + 1
@@ -137,11 +133,11 @@ async def options_after_wait(
     return {**again, "schedule_to_close_timeout": max(until - workflow.now(), once)}
 
 
-async def ask_for_more(run: RunState, failed: ActivityFailed) -> GrantRequest:
-    """Waits for an approval, and returns what it grants. Raises ActivityFailed after a rejection, and ``failed``
-    itself if it is not about a budget that asks.
+async def ask_for_more(run: RunState, failed: ActivityFailed, *, continues: bool) -> GrantRequest:
+    """Waits for an approval to raise a budget, and returns the grant. ``continues`` is that of ``StopState.wait``.
 
-    One decision holds for all runs that wait for the same budget: its rule has the number of the grant.
+    Raises ActivityFailed after a rejection, and ``failed`` itself if it is not about a budget with ``onExceeded: ask``.
+    One decision applies to all runs that wait for the same budget: its rule contains the number of the grant.
     """
     failure = failed.failure
     reached = failed.failure.budget
@@ -151,8 +147,8 @@ async def ask_for_more(run: RunState, failed: ActivityFailed) -> GrantRequest:
     number = reached.grants or 0
     rule = f"{BUDGET_RULE}{reached.owner}/{number}"
     here = workflow.info().workflow_id
-    asked = PendingDecision(
-        id=workflow.uuid4().hex[:10],  # several calls of a run may wait at once
+    pending = PendingDecision(
+        id=run.decisions.free_id(here, rule),
         kind="budget",
         run=here,
         speaker=reached.owner,
@@ -169,7 +165,7 @@ async def ask_for_more(run: RunState, failed: ActivityFailed) -> GrantRequest:
         ):
             raise ActivityFailed.of(InvalidInput(f"the granted amounts must include {reached.limit}"))
 
-    decision = await run.decisions.wait(asked, check)
+    decision = await run.decisions.wait(pending, check, continues=continues)
     if not decision.approved:
         raise ActivityFailed(failure.declined(decision.reason))
     more = _granted(decision.arguments) if decision.arguments else limits
@@ -177,7 +173,7 @@ async def ask_for_more(run: RunState, failed: ActivityFailed) -> GrantRequest:
 
 
 def _granted(arguments: str) -> Budget:
-    """What a person has granted in place of the same amounts. Raises ActivityFailed."""
+    """The amounts that a person grants instead of the budget's own. Raises ActivityFailed."""
     try:
         return Budget.model_validate_json(arguments)
     except ValueError:
@@ -189,10 +185,10 @@ Result = TypeVar("Result", bound=JsonModel)
 
 
 async def pin(run: RunState, request: PinRequest) -> Pinned:
-    """Resolves the manifests that the run needs, and finds its place in the conversation.
+    """Resolves the manifests that the run needs, and its place in the conversation.
 
-    Within the workflow task where the run has no parent. A child takes an ordinary activity, in which the signals of
-    its parent reach it before it calls anybody.
+    A root run uses a local activity. A child run uses a regular one, so that it receives the signals of its parent
+    before its first call.
     """
     summary = "resolve and pin the manifests"
     if not request.thread:
@@ -202,7 +198,7 @@ async def pin(run: RunState, request: PinRequest) -> Pinned:
 
 
 async def ask_model(run: RunState, request: AskModelRequest, agent: AgentPlan) -> AskModelResult:
-    """Asks an agent's model, and if that fails its fallbacks, for the next message."""
+    """Calls an agent's model, and if that fails its fallback models, for the next message."""
     place = f"round {request.brief.round}" if request.brief else f"turn {request.turn}"
     speaker = request.speaker.rpartition("/")[2]
     for index, model in enumerate(agent.models):
@@ -215,6 +211,7 @@ async def ask_model(run: RunState, request: AskModelRequest, agent: AgentPlan) -
                 model_options(agent.models, index, agent.model_timeout),
                 f"{place} · {speaker} · {model}",  # the model's name, for people: 16 bytes per call
                 run.task_queues.for_model(model),
+                continues=True,
             )
         except ActivityFailed as failed:
             if not has_fallback(failed, agent.models, index):
@@ -223,7 +220,7 @@ async def ask_model(run: RunState, request: AskModelRequest, agent: AgentPlan) -
 
 
 async def select(run: RunState, request: SelectRequest, selector: SelectorPlan) -> SelectResult:
-    """Asks a team's selector, and if that fails its fallbacks, who speaks next."""
+    """Calls a team's selector, and if that fails its fallback models, to choose the next speaker."""
     team = request.team.rpartition("/")[2]
     seconds = selector.model_timeout and 2 * selector.model_timeout  # the model may be called twice
     for index, model in enumerate(selector.models):
@@ -244,20 +241,20 @@ async def select(run: RunState, request: SelectRequest, selector: SelectorPlan) 
 
 
 async def use_tool(run: RunState, request: UseToolRequest, tool: str, seconds: float | None = None) -> UseToolResult:
-    """Carries out a tool call, for ``seconds`` at most. The tool decides which failures are tried again."""
+    """Executes a tool call, for ``seconds`` at most. The tool decides which failures are retried."""
     options: ActivityOptions = {**attempts(4), **call_timeouts(seconds)}
     summary = f"{request.speaker.rpartition('/')[2]} uses {tool}"
     return await execute_activity(run, "use_tool", request, UseToolResult, options, summary, run.task_queues.tools)
 
 
 async def review(run: RunState, request: UseToolRequest, tool: str) -> ReviewResult:
-    """Whether a call needs human approval. Fails where its arguments don't fit, as the call itself would."""
+    """Whether a call needs human approval. Fails if its arguments are invalid, as the call itself would."""
     return await execute_activity(run, "review", request, ReviewResult, JOURNAL, f"does {tool} need approval?")
 
 
-async def delegate(run: RunState, request: UseToolRequest, asked: str) -> Thread:
-    """Begins a conversation for the agent or team that a tool asks, with the call's arguments as the question."""
-    return await execute_activity(run, "delegate", request, Thread, JOURNAL, f"question for {asked}")
+async def delegate(run: RunState, request: UseToolRequest, name: str) -> Thread:
+    """Begins a conversation for the agent or team that a tool delegates to, with the arguments as the question."""
+    return await execute_activity(run, "delegate", request, Thread, JOURNAL, f"question for {name}")
 
 
 async def evaluate(run: RunState, request: EvaluateRequest) -> EvaluateResult:
@@ -268,19 +265,19 @@ async def evaluate(run: RunState, request: EvaluateRequest) -> EvaluateResult:
 
 
 async def last_failures(run: RunState, runs: tuple[str, ...]) -> dict[str, Cause]:
-    """What has failed last in other runs, by their ids; nothing if that can't be found out at once."""
+    """The latest failures in other runs, by their ids; empty if they can't be read at once."""
     request = LastFailuresRequest(runs=runs)
     try:
-        found = await execute_activity(run, "last_failures", request, LastFailures, LOOK, "latest failures")
+        failures = await execute_activity(run, "last_failures", request, LastFailures, LOOK, "latest failures")
     except (ActivityFailed, ActivityInterrupted):
         return {}
-    return found.by_run
+    return failures.by_run
 
 
 async def append(
     run: RunState, head: Head, items: tuple[ConversationItem, ...], bookmark: Bookmark | None = None
 ) -> Head:
-    """Adds items to the conversation after ``head``, in as many requests as that takes, and moves the bookmark."""
+    """Appends items to the conversation after ``head``, in as many activities as needed, and moves the bookmark."""
     for portion in portions(items) or [()]:
         request = AppendRequest(head=head, items=portion, bookmark=bookmark)
         head = await execute_activity(run, "append", request, Head, JOURNAL, f"append {len(portion)}")
@@ -295,12 +292,19 @@ async def execute_activity(
     options: ActivityOptions,
     summary: str,
     task_queue: str | None = None,
+    *,
+    continues: bool = False,
 ) -> Result:
     """The result of an activity on a task queue, by default the run's own.
 
-    A call that did not begin, because a circuit breaker is open, waits and is tried again. One that is refused by a
-    budget which asks is made again after a person's approval, as often as that takes. Raises ActivityFailed when it
-    fails and is not tried again, ActivityInterrupted when it was cancelled, or if the run is to stop now.
+    A call prevented by an open circuit breaker waits and is tried again. A call refused by a budget with
+    ``onExceeded: ask`` is repeated after a person's approval, any number of times. With ``continues``, a long run
+    continues as new while it waits for that approval, and the next run makes the call from the beginning.
+
+    Raises:
+        ActivityFailed: it fails and is not retried.
+        ActivityInterrupted: it was canceled, or the run is to stop now.
+        ContinueAsNew: with ``continues``.
     """
     begun = workflow.now()
     until = begun + options["schedule_to_close_timeout"]
@@ -329,10 +333,10 @@ async def execute_activity(
         if isinstance(failed, ActivityInterrupted):
             raise failed
         if failed.failure.wait is not None:
-            # The next attempt has the same id, by which the activity knows what it has begun before.
+            # The next attempt has the same id, by which the activity recognizes calls that it has already started.
             attempt = await options_after_wait(run, failed.failure, attempt, until, activity_id)
             continue
-        grant = await ask_for_more(run, failed)
+        grant = await ask_for_more(run, failed, continues=continues)
         await execute_activity(run, "grant", grant, GrantResult, JOURNAL, "raise a budget")
         # The call is a new activity; late writes of the refused one become orphan rows that readers ignore.
         begun = workflow.now()
@@ -342,7 +346,7 @@ async def execute_activity(
 
 
 async def brief(run: RunState, request: BriefRequest, member: str) -> Thread:
-    """Begins a conversation of its own for a team in a panel, with that team's briefing as the question."""
+    """Begins a separate conversation for a team in a panel, with that team's briefing as the question."""
     summary = f"round {request.brief.round} · briefing for {member}"
     return await execute_activity(run, "brief", request, Thread, JOURNAL, summary)
 
@@ -360,30 +364,30 @@ async def conclude(run: RunState, request: ConcludeRequest) -> AskModelResult:
 
 
 async def ask_person(run: RunState, request: AskPersonRequest) -> AskPersonResult:
-    """What a member that is a person gets to read."""
+    """Composes the question for a member that is a person."""
     place = f"round {request.brief.round}" if request.brief else f"turn {request.turn}"
     summary = f"{place} · question for {request.member}"
     return await execute_activity(run, "ask_person", request, AskPersonResult, JOURNAL, summary)
 
 
 async def check_reply(run: RunState, request: CheckReplyRequest) -> CheckReplyResult:
-    """What is wrong with a person's reply."""
+    """Checks a person's reply against its schema."""
     return await execute_activity(run, "check_reply", request, CheckReplyResult, JOURNAL, "check the reply")
 
 
 async def recall(run: RunState, request: RecallRequest) -> RecallResult:
-    """Puts a query's question after what a Memory's service has of its conversation."""
+    """Reads a query's conversation from a Memory's service, and appends the question to it."""
     return await execute_activity(run, "recall", request, RecallResult, MEMORY, "recall the conversation")
 
 
 async def remember(run: RunState, request: RememberRequest) -> RememberResult:
-    """Adds to a conversation what a query has added."""
+    """Adds a query's messages to its conversation."""
     options = MEMORY if request.conversation.remote else JOURNAL
     return await execute_activity(run, "remember", request, RememberResult, options, "remember the conversation")
 
 
 async def execute_agent(run: RunState, request: AskModelRequest, agent: AgentPlan) -> AskModelResult:
-    """Lets an agent be executed elsewhere, for its ``timeout`` at most; that call itself gives up first."""
+    """Executes an agent elsewhere, for its ``timeout`` at most; the call itself times out before Temporal's timeout."""
     place = f"round {request.brief.round}" if request.brief else f"turn {request.turn}"
     summary = f"{place} · {request.speaker.rpartition('/')[2]} · {agent.engine}"
     once = timedelta(seconds=(agent.timeout or 0) + 10)
@@ -402,9 +406,9 @@ async def execute_agent(run: RunState, request: AskModelRequest, agent: AgentPla
 
 
 async def _cancel_agent(run: RunState, request: AskModelRequest, activity: str) -> None:
-    """Cancels what a canceled call has left open at its server: the worker that would have done it may be dead."""
+    """Cancels the remote task of a canceled call: the worker that should have canceled it may have crashed."""
     summary = f"cancel the remote task of {request.speaker.rpartition('/')[2]}"
-    asked = CancelAgentRequest(thread=request.thread, speaker=request.speaker, activity=activity)
+    cancellation = CancelAgentRequest(thread=request.thread, speaker=request.speaker, activity=activity)
     queue = run.task_queues.models
     with contextlib.suppress(ActivityFailed, ActivityInterrupted):  # the run does not wait for the answer any more
-        await execute_activity(run, "cancel_agent", asked, CancelAgentResult, CANCEL, summary, queue)
+        await execute_activity(run, "cancel_agent", cancellation, CancelAgentResult, CANCEL, summary, queue)

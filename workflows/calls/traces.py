@@ -1,4 +1,4 @@
-"""Spans of runs and turns: what they say, and how they come to the worker, which exports them."""
+"""Spans of runs and turns: their names and attributes, and how they are reported to the worker."""
 
 from datetime import datetime
 
@@ -17,11 +17,11 @@ OPERATIONS = {
     "use_tool": "execute_tool",
     "perform": "execute_tool",
 }
-"""The activities that report the call they make, and the operation that it is (OpenTelemetry: GenAI)."""
+"""The activities that report spans of their calls, and the operation of the call (OpenTelemetry: GenAI)."""
 
 
 def end_trace(run: RunState, status: Status | None = None) -> None:
-    """Reports all spans of a run that ends with that status, or is continued by another run."""
+    """Reports all spans of a run that ends with that status, or continues as new."""
     if status and (span := run.trace.run_span):
         span.finish(status.stop_reason, status.failure)
         run.trace.end(span)
@@ -52,7 +52,7 @@ def agent_span(run: RunState, agent: AgentPlan, turn: int, open_: OpenSpan | Non
 
 
 def tool_span(run: RunState, name: str) -> RunSpan:
-    """The span of a tool that asks an agent or a team, whose run is a part of it: an ``execute_tool``."""
+    """The span of a tool that delegates to an agent or a team, with its child run below: an ``execute_tool``."""
     span = run.trace.new_span(f"execute_tool {name}")
     span.attributes = {
         "gen_ai.operation.name": "execute_tool",

@@ -1,1 +1,1 @@
-"""What all strategies share: the turns of members, and what comes of them."""
+"""The parts that all strategies share: the turns of members, and their results."""

@@ -1,4 +1,4 @@
-"""The turn of an agent: ask its model, carry out the tool calls of the answer, ask again (ARK: agent execution)."""
+"""The turn of an agent: call its model, execute the tool calls of the answer, repeat (ARK: agent execution)."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from ..calls import effects, traces
 from ..calls.children import ChildWorkflows
 from ..calls.effects import portions
 from ..calls.traces import tool_span
-from ..state.constants import MAX_OUTPUT_RETRIES, MAX_QUESTIONS
+from ..state.constants import MAX_CONCURRENT_CALLS, MAX_OUTPUT_RETRIES, MAX_QUESTIONS
 from ..state.decisions import accept
 from ..state.run_state import RunState
 from ..state.stopping import (
@@ -28,6 +28,7 @@ from ..state.stopping import (
     ActivityInterrupted,
     ContinueAsNew,
     NotAllowed,
+    at_end,
     gather_outcomes,
     should_continue_as_new,
     uncancelled,
@@ -36,20 +37,19 @@ from .member_turn import MemberTurn, TeamContext
 
 
 class ServerQuestions:
-    """Puts what a server asks of ``speaker``, an agent or a tool (an id), to a person.
+    """Forwards a server's questions, in a call of ``speaker``, an agent or a tool (an id), to a person.
 
-    Where it ``continues``, a long run may continue as new while the question waits.
+    A long run continues as new while the question is pending.
     """
 
-    def __init__(self, plan: QuestionsPlan, run: RunState, thread: Thread, speaker: str, *, continues: bool) -> None:
+    def __init__(self, plan: QuestionsPlan, run: RunState, thread: Thread, speaker: str) -> None:
         self._plan = plan
         self._run = run
         self._thread = thread
         self._speaker = speaker
-        self._continues = continues
 
     def pending(self, question: Question) -> PendingDecision:
-        """What the run waits for; the same as before it has continued as new."""
+        """The pending decision for a question; the restored one if the run has continued as new meanwhile."""
         known = self._run.decisions.known(question.id)
         if known:
             return known
@@ -69,7 +69,7 @@ class ServerQuestions:
         ).without_defaults
 
     async def answer(self, pending: PendingDecision) -> PersonDecision:
-        """What becomes of it. Raises ActivityFailed without an answer in time, and whatever ``Decisions.wait`` does."""
+        """Waits for the answer. Raises ActivityFailed if there is none in time, and as ``Decisions.wait`` does."""
 
         async def check(reply: PersonDecision) -> None:
             request = CheckReplyRequest(thread=self._thread, text=reply.text or "", reply_schema=pending.reply_schema)
@@ -77,74 +77,80 @@ class ServerQuestions:
                 raise ActivityFailed.of(InvalidInput(f"the reply {wrong}"))
 
         checks = accept if pending.reply_schema is None else check
-        decision = await self._run.decisions.wait(pending, checks, continues=self._continues)
+        decision = await self._run.decisions.wait(pending, checks, continues=True)
         if decision.how == "timeout" and not self._plan.skips:
-            late = f"no answer to {self._plan.server} within {self._plan.timeout:g} s"
-            raise ActivityFailed.of(ReplyOverdue(late))
+            text = f"no answer to {self._plan.server} within {self._plan.timeout:g} s"
+            raise ActivityFailed.of(ReplyOverdue(text))
         return decision
 
     async def message(self, question: Question) -> Message:
         """The answer as a message of the conversation."""
         decision = await self.answer(self.pending(question))
-        text = _words(decision)
+        text = _answer_text(decision)
         return Message(role="user", content=text, name=decision.by, decision=decision.to_remember()).without_defaults
 
 
-def _words(decision: PersonDecision) -> str:
+def _answer_text(decision: PersonDecision) -> str:
     """The answer as an agent reads it."""
     if decision.how == "timeout":
-        return "Nobody answered in time. Continue without an answer."
+        return "There was no answer in time. Continue without an answer."
     text = decision.text or ""
     return text if decision.approved else f"I decline to answer: {text}".removesuffix(": ")
 
 
 async def answer_of(agent: AgentPlan, run: RunState, turn: MemberTurn, question: Question | None) -> Message | None:
-    """What a person answers to the question of an agent in its turn; None if there is none, or it may not ask."""
+    """A person's answer to the question of an agent in its turn; None without a question, or if it may not ask."""
     if question is None or agent.questions is None:
         return None
-    alone = turn.index is not None
-    return await ServerQuestions(agent.questions, run, turn.thread, agent.speaker, continues=alone).message(question)
+    return await ServerQuestions(agent.questions, run, turn.thread, agent.speaker).message(question)
+
+
+NOT_EXECUTED = "Not executed: the turn ended first."
+"""The result of a call whose request was not sent."""
+
+INTERRUPTED = "Interrupted: the turn ended first, and whether this call was executed is unknown."
 
 
 class ToolUse:
-    """One use of a tool; ``usage`` is what it has cost until now: it counts once it has a result or an error.
+    """One tool call; ``usage`` is its token usage so far: the call counts once it has a result or an error.
 
-    Where it ``continues``, a long run may continue as new while the call waits for a person.
+    A long run continues as new while the call waits for a person.
     """
 
-    def __init__(
-        self,
-        tool: ToolPlan,
-        request: UseToolRequest,
-        run: RunState,
-        children: ChildWorkflows,
-        *,
-        continues: bool = False,
-    ) -> None:
+    def __init__(self, tool: ToolPlan, request: UseToolRequest, run: RunState, children: ChildWorkflows) -> None:
         self._tool = tool
         self._request = request
         self._run = run
         self._children = children
-        self._continues = continues
+        self._is_sent = False
         self.usage = TokenUsage()
 
     async def execute(self, call: ToolCall) -> CallOutcome:
-        """The result, or a message for the model that says why there is none. Raises ActivityFailed if it is to."""
+        """The result, or an error message for the model. Raises ActivityFailed if the failure is to fail the turn."""
         after = self._request.thread.head
         try:
             used = await self.attempt(truncate(call.name, 64))
             return CallOutcome(message=used.message, after=after, head=used.head, ends=used.ends)
         except ContinueAsNew:
-            self.usage = TokenUsage()  # the call is made, and counted, in the next run
+            self.usage = TokenUsage()  # the call is executed, and counted, in the next run
             raise
         except NotAllowed as rejected:
             message = call.result_message(str(rejected), decision=rejected.decision)
         except ActivityFailed as failed:
             if self._tool.on_error == "fail" or failed.failure.family == "MemoryError" or failed.failure.budget:
                 raise
-            fence = workflow.uuid4().hex[:16] if self._tool.untrusted else None
-            message = call.result_message(f"Error: {failed.failure.message}", fence=fence)
+            message = self._error(call, failed.failure)
         return CallOutcome(message=message, after=after)
+
+    def unanswered(self, call: ToolCall, error: BaseException) -> Message:
+        """The text in the conversation for a call that failed the turn, or that was interrupted by its end."""
+        if isinstance(error, ActivityFailed):
+            return self._error(call, error.failure)
+        return call.result_message(INTERRUPTED if self._is_sent else NOT_EXECUTED)
+
+    def _error(self, call: ToolCall, failure: Failure) -> Message:
+        fence = workflow.uuid4().hex[:16] if self._tool.untrusted else None
+        return call.result_message(f"Error: {failure.message}", fence=fence)
 
     async def attempt(self, name: str) -> UseToolResult:
         """The result. Raises NotAllowed, ActivityFailed, ActivityInterrupted or CancelledError if the run is to stop,
@@ -159,23 +165,35 @@ class ToolUse:
         return result
 
     async def _use(self, name: str) -> UseToolResult:
-        number, asked = self._left_open()
-        request = self._request if asked else await self._allowed(name)
+        number, pending = self._left_open()
+        self._is_sent = pending is not None
+        request = self._request if pending else await self._allowed(name)
         while True:
-            if not asked:
-                result = await effects.use_tool(self._run, request, name, self._tool.timeout)
+            if not pending:
+                result = await self._call(request, name)
                 if result.question is None:
                     return result
                 number = number + 1
-                asked = self._questions.pending(result.question)
+                pending = self._questions.pending(result.question)
             if number > MAX_QUESTIONS:
-                raise ActivityFailed.of(ToolFailed(f"{name} has asked more than {MAX_QUESTIONS} questions in one call"))
-            answered = Answer(record=asked.record or "", number=number, decision=await self._questions.answer(asked))
+                raise ActivityFailed.of(ToolFailed(f"{name} asked more than {MAX_QUESTIONS} questions in one call"))
+            answered = Answer(
+                record=pending.record or "", number=number, decision=await self._questions.answer(pending)
+            )
             request = self._request.after_question(answered)
-            asked = None
+            pending = None
+
+    async def _call(self, request: UseToolRequest, name: str) -> UseToolResult:
+        try:
+            result = await effects.use_tool(self._run, request, name, self._tool.timeout)
+        except ActivityInterrupted as interrupted:
+            self._is_sent = self._is_sent or interrupted.activity is not None
+            raise
+        self._is_sent = True
+        return result
 
     async def _allowed(self, name: str) -> UseToolRequest:
-        """The request with the decision that allows the call, and with the answer of whom the tool asks."""
+        """The request with the approval of the call, and with the answer of the agent or team that it delegates to."""
         request = self._request
         if self._tool.approval:
             request = await self._approved(self._tool.approval, name)
@@ -188,13 +206,13 @@ class ToolUse:
         assert self._tool.questions
         thread = self._request.thread
         speaker = self._request.speaker
-        return ServerQuestions(self._tool.questions, self._run, thread, speaker, continues=self._continues)
+        return ServerQuestions(self._tool.questions, self._run, thread, speaker)
 
     def _left_open(self) -> tuple[int, PendingDecision | None]:
-        """The number of the question that the run before this one waited for, and what it waited for."""
+        """The number of the question for which the previous run waited, and its pending decision."""
         for number in range(1, MAX_QUESTIONS + 1) if self._tool.questions else ():
-            if asked := self._run.decisions.known(self._request.question_id(number)):
-                return number, asked
+            if pending := self._run.decisions.known(self._request.question_id(number)):
+                return number, pending
         return 0, None
 
     def _question(self, rule: ApprovalPlan, name: str, arguments: str) -> PendingDecision:
@@ -211,38 +229,39 @@ class ToolUse:
         )
 
     async def _approved(self, rule: ApprovalPlan, name: str) -> UseToolRequest:
-        """The request with the decision that allows the call, where it needs one. Raises NotAllowed."""
+        """The request with the approval of the call, if it needs one. Raises NotAllowed."""
         request = self._request
-        asked = self._run.decisions.known(request.decision_id)
-        if asked is None:
+        pending = self._run.decisions.known(request.decision_id)
+        if pending is None:
             review = await effects.review(self._run, request, name)
             if not review.needed:
                 return request
-            asked = self._question(rule, name, review.arguments)
+            pending = self._question(rule, name, review.arguments)
 
         async def check(changed: PersonDecision) -> None:
             await effects.review(self._run, request.allowed_by(changed), name)
 
         decisions = self._run.decisions
-        decision = await decisions.wait(asked, check, proceeds=rule.proceeds, continues=self._continues)
+        decision = await decisions.wait(pending, check, proceeds=rule.proceeds, continues=True)
         if not decision.approved:
             raise NotAllowed(decision)
         return request.allowed_by(decision)
 
-    async def _answer(self, asked: DelegatePlan, request: UseToolRequest) -> str:
-        """The answer of whom the tool asks, in a conversation of its own."""
+    async def _answer(self, delegate: DelegatePlan, request: UseToolRequest) -> str:
+        """The answer of the agent or team that the tool delegates to, in a separate conversation."""
         with self._run.trace.inside(tool_span(self._run, self._tool.name)):
-            thread = await effects.delegate(self._run, request, asked.name)
-            named = {asked.kind: asked.name, "namespace": asked.namespace, "thread": thread}
-            given = TurnInput.model_validate(named)
-            result = await self._children.execute(asked.workflow, given, _place(self._request), thread.head)
+            thread = await effects.delegate(self._run, request, delegate.name)
+            named = {delegate.kind: delegate.name, "namespace": delegate.namespace, "thread": thread}
+            turn_input = TurnInput.model_validate(named)
+            self._is_sent = True
+            result = await self._children.execute(delegate.workflow, turn_input, _place(self._request), thread.head)
         self.usage += result.usage
         return self._read(result)
 
     def _read(self, result: TurnResult) -> str:
         self._run.stop.checkpoint()
         task = asyncio.current_task()
-        if task and task.cancelling():  # given up by the team around: the call of the child does not raise it
+        if task and task.cancelling():  # canceled by the enclosing team, for which the child's result does not raise
             raise asyncio.CancelledError
         if failure := result.failure or result.above:
             raise ActivityFailed(failure)
@@ -250,13 +269,13 @@ class ToolUse:
 
 
 def _place(request: UseToolRequest) -> str:
-    """The place of a call in its run: the id of the activity that has called the model, and the number of the call."""
-    asked = request.reply.split("/")[-2] if request.reply else "tool"
-    return f"call-{asked}-{request.call + 1}"
+    """The place of a call in its run: the id of the activity that called the model, and the number of the call."""
+    agent = request.reply.split("/")[-2] if request.reply else "tool"
+    return f"call-{agent}-{request.call + 1}"
 
 
 class AgentTurn:
-    """One turn of an agent. Between two of its steps a long run may continue as new, if no other member speaks."""
+    """One turn of an agent. A long run continues as new between two steps: no other member speaks in the run."""
 
     next_turn = None  # a lone agent has no later turn in which a message would be read
 
@@ -272,18 +291,19 @@ class AgentTurn:
         self.model_calls = state.model_calls
         self.rejected = state.rejected
         self.reply = state.reply
-        self.open_calls = [*state.reply.message.tool_calls][state.done :] if state.reply else []
+        calls = state.reply.message.tool_calls if state.reply else ()
+        self.open_calls = {number: call for number, call in enumerate(calls) if number >= state.done}
         self.outcomes = dict(state.outcomes)
-        self.pending = list[requests.ConversationItem]()
+        self._unanswered: dict[int, Message] = {}
+        self.pending = [*state.pending]
         self.ends_team = state.ends
         self.answer = state.answer
         self._children = team.children
-        self._is_alone = turn.index is not None
         self._span = traces.agent_span(team.run, agent, turn.number, state.span)
 
     @property
     def state(self) -> AgentState:
-        """The state from which a continued run resumes the turn; complete when nothing is pending."""
+        """The state from which a continued run resumes the turn."""
         so_far = self.so_far
         return AgentState(
             kind="agent",
@@ -293,6 +313,7 @@ class AgentTurn:
             reply=self.reply,
             done=len(self.reply.message.tool_calls) - len(self.open_calls) if self.reply else 0,
             ends=self.ends_team,
+            pending=tuple(self.pending),
             messages=so_far.messages,
             cut=so_far.cut,
             usage=self.usage,
@@ -309,8 +330,8 @@ class AgentTurn:
         return TurnResult(head=self.head, messages=messages, cut=cut, usage=self.usage, answer=self.answer or None)
 
     async def execute(self) -> TurnResult:
-        """Runs the turn to its end, whatever that is; all its messages are in the conversation afterwards."""
-        # A model that is called without an agent has no span but that of its call.
+        """Runs the turn to its end, including a failure; afterwards all its messages are in the conversation."""
+        # A model that is called without an agent has no span besides that of its call.
         with contextlib.nullcontext() if self.agent.kind == "model" else self.run.trace.inside(self._span):
             reason: StopReason = "completed"
             failure: Failure | None = None
@@ -337,8 +358,8 @@ class AgentTurn:
         return result
 
     async def _read_inbox(self) -> None:
-        """Waits while the run is paused; then what people said is part of the next request."""
-        await self.run.ready()
+        """Waits while the run is paused, and adds people's messages to the next request."""
+        await self.run.ready(continues=True)
         if not self.turn.brief:  # a brief has the messages already
             self.pending += self.run.inbox.drain()
         if len(portions(tuple(self.pending))) > 1:
@@ -349,14 +370,15 @@ class AgentTurn:
         self.head = reply.head
         self.pending = []
         self.model_calls += 1
-        self.open_calls = list(reply.message.tool_calls)
+        self.open_calls = dict(enumerate(reply.message.tool_calls))
         self.outcomes = {}
+        self._unanswered = {}
         self.messages += [*reply.earlier, reply.message]
         self.usage += (reply.message.usage or TokenUsage()) + TokenUsage(model_calls=1)
         self.usage += reply.summaries or TokenUsage()
 
     async def _is_over(self) -> bool:
-        """Does what the reply calls for; whether it was the last one: no tool was called, or one has ended the team."""
+        """Handles the reply; whether it ends the turn: it calls no tool, or a tool has ended the team."""
         reply = self.reply
         assert reply
         if reply.wrong:
@@ -372,7 +394,7 @@ class AgentTurn:
         if self.ends_team:
             return True
         self.reply = None
-        await self._continue_as_new_if_long()
+        self._continue_as_new_if_long()
         return False
 
     def _rejection(self, wrong: str) -> Message:
@@ -398,28 +420,30 @@ class AgentTurn:
         )
 
     async def _use_tools(self, reply: requests.AskModelResult) -> None:
-        """Carries out the tool calls of a reply that are still open, one after the other or all at once."""
-        width = len(self.open_calls) if self.agent.parallel_tool_calls else 1
+        """Executes the open tool calls of a reply, sequentially or concurrently."""
+        width = MAX_CONCURRENT_CALLS if self.agent.parallel_tool_calls else 1
         while self.open_calls:
-            first = len(reply.message.tool_calls) - len(self.open_calls)
-            await self._use_batch(reply, [*enumerate(self.open_calls[:width], first)])
+            await self._use_batch(reply, [*self.open_calls.items()][:width])
             if len(portions(tuple(self.pending))) > 1:
                 await self._append_pending()
             if self.open_calls:
-                await self._continue_as_new_if_long()
+                self._continue_as_new_if_long()
 
     async def _use_batch(self, reply: requests.AskModelResult, batch: Sequence[tuple[int, ToolCall]]) -> None:
-        """Carries out some calls. A long run continues as new while one waits for a person, with the outcomes."""
+        """Executes calls concurrently. A long run continues as new, with the outcomes, while one waits for a person."""
         outcomes = await gather_outcomes(self._use_tool(reply, index, call) for index, call in batch)
-        done = {index: each for (index, _), each in zip(batch, outcomes, strict=True) if isinstance(each, CallOutcome)}
-        errors = [each for each in outcomes if isinstance(each, BaseException)]
-        if errors and all(isinstance(each, ContinueAsNew) for each in errors):
+        done = {
+            index: outcome
+            for (index, _), outcome in zip(batch, outcomes, strict=True)
+            if isinstance(outcome, CallOutcome)
+        }
+        errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        if errors and all(isinstance(error, ContinueAsNew) for error in errors):
             self.outcomes = done
-            await self._append_pending()
             raise ContinueAsNew
         for index, outcome in done.items():
-            self._add_result(reply.message.tool_calls[index], outcome)
-        if failed := [each for each in errors if not isinstance(each, ContinueAsNew)]:
+            self._add_result(index, outcome)
+        if failed := [error for error in errors if not isinstance(error, ContinueAsNew)]:
             raise failed[0]
 
     async def _use_tool(self, reply: requests.AskModelResult, index: int, call: ToolCall) -> CallOutcome:
@@ -427,18 +451,24 @@ class AgentTurn:
             return known
         thread = self.turn.thread.at(self.head)
         request = UseToolRequest(thread=thread, speaker=self.agent.speaker, reply=reply.head.id, call=index)
-        use = ToolUse(self.agent.tool(call.name), request, self.run, self._children, continues=self._is_alone)
-        try:
-            return await use.execute(call)
-        finally:
+        use = ToolUse(self.agent.tool(call.name), request, self.run, self._children)
+
+        def charge() -> None:
             self.usage += use.usage
 
-    def _add_result(self, call: ToolCall, outcome: CallOutcome) -> None:
-        """Adds a tool's result to the conversation: at once if it directly follows, else with the next activity."""
+        with at_end(charge):
+            try:
+                return await use.execute(call)
+            except (ActivityFailed, ActivityInterrupted, asyncio.CancelledError) as error:
+                self._unanswered[index] = use.unanswered(call, error)
+                raise
+
+    def _add_result(self, index: int, outcome: CallOutcome) -> None:
+        """Adds a tool's result to the conversation: at once if it directly follows, or with the next activity."""
         if outcome.ends:
             self.ends_team = True
             self.answer = self.answer or outcome.message.content or None
-        self.open_calls.remove(call)
+        del self.open_calls[index]
         self.messages.append(outcome.message)
         if isinstance(item := outcome.item, RowRange) and item.after == self.head and not self.pending:
             self.head = item.to
@@ -446,24 +476,22 @@ class AgentTurn:
             self.pending.append(item)
 
     async def _append_pending(self) -> None:
-        """Writes what is pending to the conversation, even while the run is being cancelled."""
+        """Appends the pending items to the conversation, even during cancellation."""
         if self.pending:
             items = tuple(self.pending)
             self.pending = []
             self.head = await uncancelled(asyncio.create_task(effects.append(self.run, self.head, items)))
 
-    async def _continue_as_new_if_long(self) -> None:
-        if self._is_alone and should_continue_as_new():
-            await self._append_pending()
+    def _continue_as_new_if_long(self) -> None:
+        if should_continue_as_new():
             raise ContinueAsNew
 
     async def _end(self, reason: StopReason, failure: Failure | None) -> TurnResult:
         if not self.turn.brief:
             self.pending += self.run.inbox.drain()
-        for index, call in enumerate(self.reply.message.tool_calls if self.reply else ()):
-            if call in self.open_calls:
-                refusal = call.result_message("Not carried out: the turn ended first.")
-                self._add_result(call, self.outcomes.get(index) or CallOutcome(message=refusal, after=self.head))
+        for index, call in [*self.open_calls.items()]:
+            message = self._unanswered.get(index) or call.result_message(NOT_EXECUTED)
+            self._add_result(index, self.outcomes.get(index) or CallOutcome(message=message, after=self.head))
         try:
             await self._append_pending()
         except ActivityFailed as failed:

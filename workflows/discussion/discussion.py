@@ -1,4 +1,4 @@
-"""The discussion of a team: its members' turns one after the other, and the conditions evaluated between them."""
+"""The discussion of a team: its members' turns in sequence, and the conditions evaluated between them."""
 
 import asyncio
 import itertools
@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from temporalio import workflow
 
 from ...contracts.errors import Failure, MaxTurnsReached
-from ...contracts.inputs import AgentState, State, TeamState
+from ...contracts.inputs import State, TeamState
 from ...contracts.message import Head, Message, TokenUsage
 from ...contracts.panel import SpeakerBrief
-from ...contracts.plan import MemberPlan, TeamPlan
+from ...contracts.plan import AgentPlan, MemberPlan, TeamPlan
 from ...contracts.requests import Bookmark, ConversationItem, EvaluateRequest, EvaluateResult, Pinned
 from ...contracts.text import truncate
 from ...contracts.turn import StopReason, Thread, TurnResult
@@ -28,7 +28,7 @@ from ..state.run_state import RunState
 from ..state.stopping import ActivityFailed, ActivityInterrupted, ContinueAsNew, should_continue_as_new, uncancelled
 from .agent_turn import AgentTurn
 from .member_turn import MemberTurn, TeamContext
-from .members import MEMBER_KINDS, HumanTurn
+from .members import MEMBER_KINDS, AgentRun, RunningMember
 
 _UNSPACED = (
     "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Tibetan, Burmese, Khmer
@@ -41,28 +41,28 @@ _RUNS = re.compile(f"([{_UNSPACED}]+)|[^\\W{_UNSPACED}]+")
 
 
 class StallDetection:
-    """The latest texts of each member, as the words in them, and how many turns in a row were repetitions."""
+    """Detects repetition from the words of every member's latest texts, and counts consecutive repeated turns."""
 
     def __init__(
         self, rule: NoProgress | None, texts: Mapping[str, Sequence[str]] = MappingProxyType({}), repeated: int = 0
     ) -> None:
         self._rule = rule
         self.repeated = repeated
-        self.texts = {speaker: tuple(each) for speaker, each in texts.items()}
+        self.texts = {speaker: tuple(speaker_texts) for speaker, speaker_texts in texts.items()}
 
     def is_stalled(self, speaker: str, text: str) -> bool:
-        """Adds a text; whether the last turns, as many as the rule's window, were repetitions."""
+        """Adds a text; whether as many consecutive turns as the rule's window were repetitions."""
         if self._rule is None:
             return False
         words = dict.fromkeys(itertools.islice(_words(text.casefold()), STALL_WORDS))
         before = self.texts.get(speaker, ())
-        self.repeated = self.repeated + 1 if any(_similar(words, each.split()) for each in before) else 0
+        self.repeated = self.repeated + 1 if any(_similar(words, earlier.split()) for earlier in before) else 0
         self.texts[speaker] = (*before, " ".join(words))[-self._rule.window :]
         return self.repeated >= self._rule.window
 
 
 def _words(text: str) -> Iterator[str]:
-    """The words of a text; where there are no spaces between words, each two characters that follow each other."""
+    """The words of a text; in languages without spaces, all pairs of adjacent characters."""
     for run in _RUNS.finditer(text):
         if run[1]:
             yield from (run[0][start : start + 2] for start in range(max(1, len(run[0]) - 1)))
@@ -76,7 +76,7 @@ def _similar(one: Collection[str], other: Collection[str]) -> bool:
 
 
 class TeamResult:
-    """The result of a team, as far as its discussion has come; ``max_turns`` bounds its turns, if anything does."""
+    """The result of a team's discussion so far; ``max_turns`` is the limit of its turns, if there is one."""
 
     def __init__(self, plan: TeamPlan, run: RunState, so_far: TurnResult, max_turns: int | None = None) -> None:
         self._plan = plan
@@ -91,14 +91,14 @@ class TeamResult:
         return not (turn.ended or turn.failure or turn.stop_reason != "completed" or self._run.stop.is_requested)
 
     def add_turn(self, member: str, turn: TurnResult) -> None:
-        """Adds a turn that followed the conversation so far, and whose failure is the team's."""
+        """Adds a turn that followed the conversation so far; its failure fails the team."""
         self.move_to(turn.head)
         self.add_parallel_turns(turn)
         if turn.failure:
             self.end_by(turn.failure.in_turn(member, self.so_far.turns))
 
     def add_parallel_turns(self, *turns: TurnResult) -> None:
-        """Adds turns whose messages are in the conversation already, and whose failures are not the team's."""
+        """Adds turns whose messages are already in the conversation; their failures do not fail the team."""
         self.so_far = self.so_far.followed_by(*turns)
         self.add_member_failures(*(failure for turn in turns for failure in turn.member_failures))
         if above := next((turn.above for turn in turns if turn.outer_budget and not turn.failure), None):
@@ -106,16 +106,16 @@ class TeamResult:
         self._run.details.show_turn(self._plan.name, self.so_far, self.max_turns)
 
     def add_member_failures(self, *failures: Failure) -> None:
-        """Adds failures of members that are not the team's; only the first ones are kept."""
+        """Adds failures of members that do not fail the team; only the first ones are stored."""
         if failures:
             self.so_far = self.so_far.with_member_failures(failures)
 
     def add_usage(self, usage: TokenUsage) -> None:
-        """Counts what a call has cost that was no member's turn."""
+        """Adds the usage of a call that was no member's turn."""
         self.so_far = self.so_far.with_usage(self.so_far.usage + usage)
 
     def add_message(self, message: Message) -> None:
-        """Adds a message that is in the conversation already, but was no turn."""
+        """Adds a message that is already in the conversation and does not count as a turn."""
         self.so_far = self.so_far.with_message(message)
 
     def move_to(self, head: Head) -> None:
@@ -131,7 +131,7 @@ class TeamResult:
         self.so_far = self.so_far.because_of(self.so_far.failure or failure)
 
     def end_by(self, failure: Failure) -> None:
-        """Ends the team with a failure, or as its own or an enclosing budget says."""
+        """Ends the team with a failure, or as the reached budget specifies."""
         if failure.budget and not self.so_far.failure:
             self.so_far = self.so_far.ended_by(failure, self._plan.id)
         else:
@@ -142,15 +142,15 @@ class TeamResult:
         self.so_far = self.so_far.because(reason, note)
 
     def reach_max_turns(self) -> None:
-        """Ends the team at its bound: an error, unless ``onMaxTurns: complete`` (ARK: team strategies)."""
+        """Ends the team at its turn limit: an error, unless ``onMaxTurns: complete`` (ARK: team strategies)."""
         text = f"team {self._plan.strategy} MaxTurns reached {self._plan.name}"
         if self._plan.bounded_by_default:
-            text = f"{text}: nothing else bounds the run, so that it ends after {self.so_far.turns} turns"
+            text = f"{text}: nothing else bounds the run, so it ends after {self.so_far.turns} turns"
         failure = None if self._plan.on_max_turns == "complete" else MaxTurnsReached(text).as_failure()
         self.so_far = self.so_far.because("max_turns").because_of(failure)
 
     def set_answer(self, text: str) -> None:
-        """Makes ``text`` the answer of the team, in place of the last message."""
+        """Makes ``text`` the answer of the team, instead of the last message."""
         self.so_far = self.so_far.with_answer(truncate(text))
 
     def final(self) -> TurnResult:
@@ -173,19 +173,20 @@ T = TypeVar("T")
 class Discussion:
     """A team's discussion in progress.
 
-    A strategy decides who speaks next from ``members``, ``last_speaker`` (the index of who spoke last), ``turns`` (how
-    many turns were taken) and ``strategy_state`` alone, so that it can be continued after any turn.
+    A strategy chooses the next speaker from ``members``, ``last_speaker`` (an index), ``turns`` (the number of turns
+    taken) and ``strategy_state`` alone, so that it can be continued after any turn.
     """
 
     def __init__(
         self,
-        plan: TeamPlan,
-        thread: Thread,
+        pinned: Pinned,
         run: RunState,
         children: ChildWorkflows,
         state: TeamState | None = None,
     ) -> None:
-        state = state or TeamState(kind="team", so_far=TurnResult(head=thread.head, turns=0))
+        plan = pinned.plan
+        assert isinstance(plan, TeamPlan)
+        state = state or TeamState(kind="team", so_far=TurnResult(head=pinned.thread.head, turns=0))
         self.plan = plan
         self.members = plan.members
         self.run = run
@@ -194,19 +195,20 @@ class Discussion:
         self.evaluated = state.verdict
         self.strategy_state = dict(state.strategy_state)
         self.context = TeamContext(plan.name, run, children)
-        self._open_turn: tuple[int, AgentTurn | None] | None = None
-        self._thread = thread
-        self._state = state
+        self._member = state.interrupted_member
+        self._turn: AgentTurn | None = None
+        self._interrupted = state.interrupted_turn
+        self._pinned = pinned
         self._stall = StallDetection(plan.no_progress, state.said, state.repeated)
 
     @property
     def turns(self) -> int:
-        """How many turns were taken."""
+        """The number of turns taken."""
         return self.result.so_far.turns
 
     @property
     def max_turns(self) -> int | None:
-        """How many turns may be taken; None where nothing bounds them."""
+        """The turn limit; None without a limit."""
         return self.result.max_turns
 
     @max_turns.setter
@@ -215,13 +217,12 @@ class Discussion:
 
     @property
     def thread(self) -> Thread:
-        """The conversation as far as it has come."""
-        return self._thread.at(self.result.so_far.head)
+        """The conversation so far."""
+        return self._pinned.thread.at(self.result.so_far.head)
 
     @property
     def state(self) -> TeamState:
         """The state from which a continued run resumes the discussion."""
-        member, agent_turn = self._open_turn or (None, None)
         return TeamState(
             kind="team",
             so_far=self.result.so_far,
@@ -231,50 +232,71 @@ class Discussion:
             said=self._stall.texts,
             repeated=self._stall.repeated,
             strategy_state=self.strategy_state,
-            interrupted_member=member,
-            interrupted_turn=agent_turn.state if agent_turn else None,
+            interrupted_member=self._member,
+            interrupted_turn=self._turn.state if self._turn else self._interrupted,
         )
 
     def can_continue(self) -> bool:
         """Whether another member may speak."""
         return self.result.is_open
 
+    @property
+    def resumes(self) -> bool:
+        """Whether the next turn is one in whose middle the run before this one has continued as new: it is ended even
+        if the discussion can't continue."""
+        return self._interrupted is not None
+
     async def restore(self) -> None:
-        """Finishes a turn in whose middle the run before this one continued as new."""
-        if self._state.interrupted_member is not None:
-            await self.run_member(self._state.interrupted_member, self._state.interrupted_turn)
+        """Finishes the turn during which the previous run continued as new."""
+        if self._member is not None:
+            await self.run_member(self._member)
         elif self.turns:
             self.run.details.show_turn(self.plan.name, self.result.so_far, self.max_turns)
 
-    async def run_member(self, index: int, state: AgentState | None = None) -> None:
-        """Lets one member take its turn, adds what it says, and evaluates the conditions (ARK: teams).
+    async def read_inbox(self) -> None:
+        """Waits while the run is paused, and adds people's messages to the conversation."""
+        await self.run.ready(continues=True)
+        if messages := self.run.inbox.drain():
+            await self.append(messages)
 
-        Between two turns, and between the steps of an agent's turn, a long run continues as new.
+    async def run_member(self, index: int) -> None:
+        """Lets one member take its turn, adds its messages, and evaluates the conditions (ARK: teams).
+
+        Between two turns, between the steps of an agent's turn, and while it waits, a long run continues as new.
         """
+        self._member = index
         member = self.members[index]
-        await self.attempt(self.run.ready())
-        if not (self.can_continue() or state):
+        await self.attempt(self.run.ready(continues=True))
+        if not (self.can_continue() or self.resumes):
             return
-        turn = MemberTurn(member.name, self.turns + 1, self.max_turns, self.thread, index=index, state=state)
+        turn = MemberTurn(member.name, self.turns + 1, self.max_turns, self.thread)
         result = await self.run_turn(member, turn)
+        self._member = None
         self.result.add_turn(member.name, result)
         self.last_speaker = index
         await self._evaluate(index, member.name, silent=not result.messages)
         self.continue_as_new_if_long()
 
-    async def run_turn(self, member: MemberPlan, turn: MemberTurn) -> TurnResult:
-        """What a member says in a turn. A turn that failed or was stopped before it began has said nothing."""
-        running = MEMBER_KINDS[member.kind](member, self.context, turn)
-        if turn.index is not None and isinstance(running, AgentTurn | HumanTurn):
-            self._open_turn = turn.index, running if isinstance(running, AgentTurn) else None
+    async def run_turn(self, member: MemberPlan, turn: MemberTurn, *, beside: bool = False) -> TurnResult:
+        """The result of a member's turn. A turn that failed or was stopped before it began has no messages.
+
+        If other members speak at the same time (``beside``), an agent takes its turn in a run of its own, which can
+        continue as new.
+        """
+        running: RunningMember
+        if beside and isinstance(member, AgentPlan):
+            running = AgentRun(self._pinned.for_member(member, turn.thread), self.context, turn)
+        else:
+            running = MEMBER_KINDS[member.kind](member, self.context, turn.resumed(self._interrupted))
+        self._interrupted = None
+        self._turn = running if isinstance(running, AgentTurn) else None
         try:
             result = await running.execute()
         except (ActivityInterrupted, asyncio.CancelledError):
             result = TurnResult(head=turn.thread.head, turns=0, stop_reason=self.run.stop.interruption)
         except ActivityFailed as failed:
             result = TurnResult(head=turn.thread.head, turns=0, stop_reason="failed", failure=failed.failure)
-        if turn.index is not None:
-            self._open_turn = None
+        self._turn = None
         record(TURNS, kind=member.kind, outcome=result.stop_reason)
         return result
 
@@ -284,9 +306,9 @@ class Discussion:
             raise ContinueAsNew
 
     async def _evaluate(self, index: int, speaker: str, *, silent: bool) -> None:
-        """Looks whether the discussion stalls, and evaluates what its conditions say after a turn.
+        """Checks for a stall, and evaluates the conditions, after a turn.
 
-        After a ``silent`` turn, which has added nothing, the last message is not the speaker's.
+        After a ``silent`` turn, which added no message, the last message is not the speaker's.
         """
         if self.can_continue() and self._is_stalled(speaker, silent=silent):
             self._on_stall()
@@ -303,7 +325,7 @@ class Discussion:
     def evaluation(
         self, index: int | None = None, brief: SpeakerBrief | None = None, *, silent: bool = False
     ) -> EvaluateRequest:
-        """What a team's conditions are evaluated on, after the turn of the member at ``index``."""
+        """The request to evaluate a team's conditions after the turn of the member at ``index``."""
         return EvaluateRequest(
             thread=self.thread,
             team=self.plan.id,
@@ -316,7 +338,7 @@ class Discussion:
         )
 
     async def evaluate(self, request: EvaluateRequest) -> None:
-        """Evaluates the conditions, and ends the discussion if ``terminateWhen`` holds."""
+        """Evaluates the conditions, and ends the discussion if ``terminateWhen`` is true."""
         self.evaluated = await self.attempt(effects.evaluate(self.run, request)) or EvaluateResult()
         if self.evaluated.ends:
             self.result.stop("condition")
@@ -330,7 +352,7 @@ class Discussion:
             workflow.logger.warning("team %s makes no progress: %s", self.plan.name, text)
 
     async def attempt(self, call: Coroutine[Any, Any, T]) -> T | None:
-        """The result of a call; None where it fails, which fails the discussion, or where the run is to stop."""
+        """The result of a call; None if it fails, which fails the discussion, or if the run is to stop."""
         try:
             return await call
         except ActivityFailed as failed:
@@ -340,7 +362,7 @@ class Discussion:
         return None
 
     async def append(self, items: Sequence[ConversationItem], bookmark: Bookmark | None = None) -> None:
-        """Adds items to the conversation, even while the run is being cancelled."""
+        """Appends items to the conversation, even during cancellation."""
         head = self.result.so_far.head
         task = asyncio.create_task(effects.append(self.run, head, tuple(items), bookmark))
         try:
@@ -350,7 +372,7 @@ class Discussion:
 
 
 async def reach_max_turns(team: Discussion) -> None:
-    """Ends it as its plan says; in ARK's dialect a normal end adds a system message (ARK: today's dialect)."""
+    """Ends a team at its turn limit; in ARK's dialect a normal end adds a system message (ARK: today's dialect)."""
     if team.plan.dialect == "ark" and team.plan.on_max_turns == "complete":
         text = f"Team conversation reached maximum turns limit ({team.turns})"
         message = Message(role="system", content=text)
@@ -360,7 +382,7 @@ async def reach_max_turns(team: Discussion) -> None:
 
 
 Strategy = Callable[[Discussion], Awaitable[None]]
-"""Runs the members of a team, in its order, until the discussion can no longer continue."""
+"""Runs the members of a team, in the strategy's order, until the discussion can no longer continue."""
 
 
 class TeamTurn:
@@ -380,7 +402,7 @@ class TeamTurn:
         self._run = run
         self._plan = pinned.plan
         self._since = run.started_at if state else None
-        self._discussion = Discussion(pinned.plan, pinned.thread, run, children, state)
+        self._discussion = Discussion(pinned, run, children, state)
 
     @property
     def state(self) -> TeamState:

@@ -1,6 +1,6 @@
-"""A turn of a member: its number, its place in the conversation, and what its team gives to it."""
+"""A turn of a member: its number, its place in the conversation, and the shared context of its team."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...contracts.inputs import AgentState
 from ...contracts.panel import SpeakerBrief
@@ -11,9 +11,9 @@ from ..state.run_state import RunState
 
 @dataclass(frozen=True)
 class TeamContext:
-    """What the turns of a team's members share: the team's name, the state of the run, and its children.
+    """The state that the turns of a team's members share: the team's name, the state of the run, and its children.
 
-    ``warned`` are the functions of which the log already says that they return no text.
+    ``warned`` are the functions for which the log already has the warning that they return no text.
     """
 
     name: str
@@ -24,10 +24,10 @@ class TeamContext:
 
 @dataclass(frozen=True)
 class MemberTurn:
-    """Turn ``number`` of at most ``of``, taken by the member that is called ``name``, at a place in the conversation.
+    """Turn ``number`` of at most ``of``, taken by the member ``name`` at a place in the conversation.
 
-    In a panel the member reads a ``brief`` instead of the conversation. With an ``index`` no other member speaks at the
-    same time: a long run may continue as new in the middle of an agent's turn, which then resumes from ``state``.
+    In a panel the member reads a ``brief`` instead of the conversation. An agent's turn that the previous run has begun
+    resumes from ``state``.
     """
 
     name: str
@@ -35,5 +35,8 @@ class MemberTurn:
     of: int | None
     thread: Thread
     brief: SpeakerBrief | None = None
-    index: int | None = None
     state: AgentState | None = None
+
+    def resumed(self, state: AgentState | None) -> "MemberTurn":
+        """The turn where the run before this one has left it."""
+        return replace(self, state=state)

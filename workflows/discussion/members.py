@@ -12,7 +12,8 @@ from ...contracts.errors import InvalidInput, ReplyOverdue
 from ...contracts.inputs import TurnInput
 from ...contracts.message import Message, PersonDecision, TokenUsage
 from ...contracts.panel import BriefRequest, PerformRequest
-from ...contracts.plan import ActivityMember, HumanMember, TeamMember
+from ...contracts.plan import ActivityMember, AgentPlan, HumanMember, TeamMember
+from ...contracts.requests import Pinned
 from ...contracts.turn import TurnResult
 from ..calls import effects
 from ..state.decisions import accept
@@ -22,7 +23,7 @@ from .member_turn import MemberTurn, TeamContext
 
 
 class FunctionTurn:
-    """Calls the function with what the brief is about."""
+    """Calls a registered function with the brief."""
 
     def __init__(self, member: ActivityMember, team: TeamContext, turn: MemberTurn) -> None:
         self._member = member
@@ -39,14 +40,14 @@ class FunctionTurn:
         performed = await effects.perform(team.run, request)
         if performed.coerced and turn.name not in team.warned:
             team.warned.add(turn.name)
-            text = "panel %s: %s gave neither a text nor {text}: made one by str()"
+            text = "panel %s: %s returned neither a text nor {text}: converted with str()"
             workflow.logger.warning(text, team.name, turn.name)
         usage = TokenUsage(tool_calls=1)
         return TurnResult(head=performed.head, messages=(performed.message,), usage=usage)
 
 
 class NestedTeamTurn:
-    """Runs the team at the turn's place in the conversation, or on a brief in a conversation of its own."""
+    """Runs the team at the turn's place in the conversation, or on a brief in a separate conversation."""
 
     def __init__(self, member: TeamMember, team: TeamContext, turn: MemberTurn) -> None:
         self._member = member
@@ -54,7 +55,7 @@ class NestedTeamTurn:
         self._turn = turn
 
     async def execute(self) -> TurnResult:
-        """What the team has said, as far as that joins the conversation."""
+        """The messages of the team, as far as they are part of the conversation."""
         member = self._member
         turn = self._turn
         thread = turn.thread
@@ -62,14 +63,14 @@ class NestedTeamTurn:
         if brief := turn.brief:
             thread = await effects.brief(self._team.run, BriefRequest(thread=thread, brief=brief), turn.name)
             place = f"round-{brief.round}/{brief.part if brief.member_index is None else brief.member_index + 1}"
-        given = TurnInput(team=member.name, namespace=member.namespace, thread=thread)
-        result = await self._team.children.execute(member.strategy, given, place, turn.thread.head)
+        turn_input = TurnInput(team=member.name, namespace=member.namespace, thread=thread)
+        result = await self._team.children.execute(member.strategy, turn_input, place, turn.thread.head)
         if turn.brief or member.joins == "conversation":
             return result
         return await self._joined(result)
 
     async def _joined(self, result: TurnResult) -> TurnResult:
-        """The turn of a panel, of which only the result joins the conversation, or nothing."""
+        """The turn of a panel, of which at most the result joins the conversation."""
         head = self._turn.thread.head
         if result.failure:
             return result.at(head)
@@ -80,8 +81,33 @@ class NestedTeamTurn:
         return result.saying(await uncancelled(task), message)
 
 
+class AgentRun:
+    """Lets an agent or a model take its turn in a run of its own, for which its team has ``pinned`` the plan."""
+
+    def __init__(self, pinned: Pinned, team: TeamContext, turn: MemberTurn) -> None:
+        self._pinned = pinned
+        self._team = team
+        self._turn = turn
+
+    async def execute(self) -> TurnResult:
+        """What the agent has said."""
+        member = self._pinned.plan
+        assert isinstance(member, AgentPlan)
+        turn = self._turn
+        given = TurnInput(
+            agent=member.name if member.kind == "agent" else None,
+            model=member.name if member.kind == "model" else None,
+            namespace=member.namespace,
+            thread=turn.thread,
+            pinned=self._pinned,
+            turn=turn.number,
+            turns=turn.of,
+        )
+        return await self._team.children.execute(member.kind, given, f"turn-{turn.number}", turn.thread.head)
+
+
 class HumanTurn:
-    """Asks the person, at the cost of a durable timer if there is a limit of time, and else of nothing."""
+    """Asks the person and waits for the reply; a time limit costs one durable timer."""
 
     def __init__(self, member: HumanMember, team: TeamContext, turn: MemberTurn) -> None:
         self._member = member
@@ -89,13 +115,13 @@ class HumanTurn:
         self._turn = turn
 
     async def execute(self) -> TurnResult:
-        """The reply as the message of the turn; no message, if there is none in time and the turn is skipped."""
+        """The reply as the message of the turn; no message if the turn is skipped after its timeout."""
         member = self._member
         turn = self._turn
         run = self._team.run
         pending = run.decisions.known(self._request.decision_id(self._run_id)) or await self._ask()
         check = self._check if member.checked else accept
-        decision = await run.decisions.wait(pending, check, continues=turn.index is not None)
+        decision = await run.decisions.wait(pending, check, continues=True)
         if decision.text is not None:
             return await self._said(decision.text, decision)
         if member.skips:
@@ -122,7 +148,7 @@ class HumanTurn:
         member = self._member
         request = self._request
         now = workflow.now()
-        read = await effects.ask_person(self._team.run, request)
+        composed = await effects.ask_person(self._team.run, request)
         return PendingDecision(
             id=request.decision_id(self._run_id),
             kind="question",
@@ -130,7 +156,7 @@ class HumanTurn:
             speaker=self._turn.name,
             since=now,
             until=now + timedelta(seconds=member.timeout) if member.timeout else None,
-            question=read.question,
+            question=composed.question,
         )
 
     async def _check(self, reply: PersonDecision) -> None:
@@ -143,9 +169,9 @@ class HumanTurn:
             raise ActivityFailed.of(InvalidInput(f"the reply {checked.wrong}"))
 
     async def _said(self, text: str, decision: PersonDecision) -> TurnResult:
-        """Adds the reply to the conversation, after what people said meanwhile, even while the run is cancelled.
+        """Appends the reply to the conversation, after people's other messages, even during cancellation.
 
-        In a panel, the reply joins the transcript as every contribution does.
+        In a panel, the reply joins the transcript like every contribution.
         """
         run = self._team.run
         turn = self._turn
@@ -158,7 +184,7 @@ class HumanTurn:
 
 
 class RunningMember(Protocol):
-    """A turn of a member."""
+    """A turn of a member. It may raise ContinueAsNew while it waits, and between its steps."""
 
     async def execute(self) -> TurnResult:
         """Runs the turn to its end."""
@@ -171,4 +197,4 @@ MEMBER_KINDS: dict[str, Callable[[Any, TeamContext, MemberTurn], RunningMember]]
     "activity": FunctionTurn,
     "human": HumanTurn,
 }
-"""For each ``kind`` of a MemberPlan, what takes its turn."""
+"""The class that takes the turn, by ``kind`` of MemberPlan."""

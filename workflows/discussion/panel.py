@@ -43,17 +43,17 @@ def read_critique(text: str) -> str:
 
 
 def read_decision(text: str, names: Sequence[str]) -> Decision:
-    """A moderator's decision. Raises ActivityFailed for an unknown name, or a debate without speakers."""
+    """A moderator's decision. Raises ActivityFailed for an unknown name, or if it names no speaker."""
     decision = _read("moderator", text, Decision)
     if unknown := [name for name in decision.next_speakers if name not in names]:
-        raise _wrong(f"the moderator calls on '{unknown[0]}', who takes no part; there are: {', '.join(names)}")
+        raise _wrong(f"the moderator names '{unknown[0]}', which is no member; members: {', '.join(names)}")
     if not (decision.next_speakers or decision.done):
-        raise _wrong("the moderator calls on nobody, and doesn't end the debate either")
+        raise _wrong("the moderator names no next speaker and doesn't end the debate")
     return decision
 
 
 def read_verdict(text: str, stances: Sequence[str]) -> Verdict:
-    """A judge's verdict. Raises ActivityFailed where the winner is none of the stances."""
+    """A judge's verdict. Raises ActivityFailed if the winner is none of the stances."""
     verdict = _read("judge", text, Verdict)
     if verdict.winner is not None and verdict.winner not in stances:
         raise _wrong(f"the judge's winner is no stance of this debate: '{verdict.winner[:200]}'")
@@ -64,7 +64,7 @@ def _read(role: str, text: str, output: type[Output]) -> Output:
     try:
         return output.model_validate_json(text)
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3])
+        wrong = "; ".join(f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors()[:3])
         raise _wrong(f"the {role} has not answered with its {output.__name__}: {wrong[:500]}") from None
 
 
@@ -73,7 +73,7 @@ def _wrong(text: str) -> ActivityFailed:
 
 
 class PanelTranscript:
-    """The part of a team's conversation that its panel has written, after the head ``begun``."""
+    """The panel's part of a team's conversation, after the head ``begun``."""
 
     def __init__(self, team: Discussion, plan: PanelPlan, begun: Head) -> None:
         self._team = team
@@ -81,7 +81,7 @@ class PanelTranscript:
         self.begun = begun
 
     def brief(self, round_number: int, part: SpeakerRole, index: int | None = None) -> SpeakerBrief:
-        """What a speaker reads in place of the conversation: the member at ``index``, or another part."""
+        """The brief that a speaker reads instead of the conversation: the member at ``index``, or another role."""
         return SpeakerBrief(
             team=self._team.plan.id,
             part=part,
@@ -101,9 +101,9 @@ class PanelTranscript:
         round_number: int,
         text: str | None = None,
     ) -> TurnResult:
-        """Adds the result of a turn, or ``text`` in its place, to the conversation; returns the turn as it is there.
+        """Appends the result of a turn, or ``text`` instead, to the conversation; returns the turn as stored there.
 
-        A result that is a row of the journal already is added by reference.
+        A result that is already a row of the journal is appended by reference.
         """
         message = Message(
             role="assistant",
@@ -118,12 +118,12 @@ class PanelTranscript:
         else:
             await self.append(message)
         head = self._team.result.so_far.head
-        if isinstance(speaker, TeamMember):  # what its members said stands in a conversation of its own
+        if isinstance(speaker, TeamMember):  # its members' messages are in a separate conversation
             return turn.saying(head, message)
         return turn.saying(head, *turn.messages[:-1], message, cut=turn.cut)
 
     async def append(self, *items: Quote | Message) -> None:
-        """Adds items to the conversation, and moves the bookmark under which a session shares the transcript."""
+        """Appends items to the conversation, and moves the bookmark under which a session shares the transcript."""
         await self._team.append(items, self._bookmark())
 
     def _bookmark(self) -> Bookmark | None:
@@ -136,36 +136,57 @@ class PanelTranscript:
 
 
 class PanelDiscussion:
-    """A panel or a debate in progress. Its strategy decides when a round begins, and what comes between two.
+    """A panel or a debate in progress. Its strategy decides when a round begins, and what happens between rounds.
 
-    ``round`` counts from 1; ``waiting`` are the indexes of the members who have yet to speak in it.
+    ``round`` counts from 1; ``waiting`` are the indexes of the members that have yet to speak in it.
     """
 
     def __init__(self, team: Discussion) -> None:
         assert team.plan.panel
-        kept = PanelProgress.model_validate(team.strategy_state or {"begun": team.result.so_far.head})
+        progress = PanelProgress.model_validate(team.strategy_state or {"begun": team.result.so_far.head})
         self.team = team
         self.plan = team.plan.panel
-        self.round = kept.round
-        self.waiting = [*kept.waiting]
-        self._criticized = kept.criticized
-        self._done = kept.done
-        self._transcript = PanelTranscript(team, self.plan, kept.begun)
-        team.context.warned.update(kept.warned)
+        self.round = progress.round
+        self.waiting = [*progress.waiting]
+        self._criticized = progress.criticized
+        self._done = progress.done
+        self._judged = progress.judged
+        self._speaking = progress.speaking
+        self._delivered = False
+        self._transcript = PanelTranscript(team, self.plan, progress.begun)
+        team.context.warned.update(progress.warned)
         team.max_turns = self.plan.max_rounds * len(team.members)
 
     def can_continue(self) -> bool:
-        """Whether anybody may still speak."""
+        """Whether any member may still speak."""
         return self.team.can_continue()
 
     async def begin(self) -> None:
-        """Sets the session's first values, and clears the transcript that it shares (round-robin pattern: session)."""
+        """Sets the session's initial values, and clears its shared transcript (round-robin pattern: session).
+
+        If a previous run has begun the panel, this finishes the turn during which that run continued as new.
+        """
         if self.team.strategy_state:
-            return  # the run before this one has begun it
+            await self._resume()
+            return
         session = self.team.run.session
         session.update({**self.plan.session, **session.values})
         if self.plan.contributions:
             await self._transcript.append()
+
+    async def _resume(self) -> None:
+        match self._speaking:
+            case "member":
+                await self.run_next_member()
+            case "referee":
+                await self.team.attempt(self._criticize())
+            case "moderator":
+                await self.team.attempt(self._moderate())
+            case "judge":
+                await self.team.attempt(self._judge())
+            case "synthesizer":
+                self._delivered = True
+                await self.team.attempt(self._synthesize())
 
     def open_round(self) -> None:
         """Begins a round in which every member speaks once."""
@@ -174,13 +195,15 @@ class PanelDiscussion:
 
     async def run_next_member(self) -> None:
         """Lets the next member of the round speak, and adds its contribution to the transcript."""
-        await self.team.attempt(self._read_inbox())
-        if not self.can_continue():
-            return
-        index = self.waiting.pop(0)
+        index = self.waiting[0]
         member = self.team.members[index]
+        await self.team.attempt(self._read_inbox("member"))
+        if not (self.can_continue() or self.team.resumes):
+            return
         name = self.plan.roster[index]
         turn = await self._run(member, self._brief("member", index), name)
+        self.waiting = self.waiting[1:]
+        self._speaking = None
         if isinstance(member, HumanMember) and not turn.messages:
             pass  # a turn that was skipped has no contribution
         elif _is_complete(turn, member):
@@ -195,24 +218,25 @@ class PanelDiscussion:
         self.team.continue_as_new_if_long()
 
     async def run_referee(self) -> None:
-        """Lets the referee criticize the round, if there is one and it has not yet."""
+        """Lets the referee, if there is one, criticize the round once."""
         if "referee" in self.plan.parts and self._criticized < self.round and self.can_continue():
             self._criticized = self.round
             await self.team.attempt(self._criticize())
 
     async def run_moderator(self) -> None:
-        """Lets the moderator decide who speaks in the round that was opened, if there is one."""
+        """Lets the moderator, if there is one, choose the speakers of the new round."""
         if "moderator" in self.plan.parts and self.can_continue():
             self.waiting = []
             await self.team.attempt(self._moderate())
 
     async def run_judge(self) -> None:
-        """Lets the judge decide the debate, unless it was ended early."""
-        if self._is_complete():
+        """Lets the judge decide the debate, unless it was ended early, or decided in the run before this one."""
+        if self._is_complete() and not self._judged:
+            self._judged = True
             await self.team.attempt(self._judge())
 
     async def is_over(self) -> bool:
-        """Whether no round follows: it was the last, the moderator is done, or ``terminateWhen`` holds."""
+        """Whether no round follows: it was the last, the moderator ended the debate, or ``terminateWhen`` is true."""
         if not self.round:
             return False
         if not self.can_continue() or self.round >= self.plan.max_rounds or self._done:
@@ -222,7 +246,9 @@ class PanelDiscussion:
         return not self.can_continue()
 
     async def deliver(self) -> None:
-        """Makes the answer of the panel: the synthesizer's, or else its transcript as JSON."""
+        """Produces the answer of the panel: the synthesizer's, or otherwise its transcript as JSON."""
+        if self._delivered:
+            return
         if self._is_complete() and "synthesizer" in self.plan.parts:
             await self.team.attempt(self._synthesize())
         elif self._is_complete() or self.team.result.final().stop_reason in ("terminated", "budget"):
@@ -258,7 +284,7 @@ class PanelDiscussion:
 
     async def _run_role(self, role: SpeakerRole) -> TurnResult:
         """The turn of a role. Raises ActivityFailed, or ActivityInterrupted if it was not finished."""
-        await self._read_inbox()
+        await self._read_inbox(role)
         speaker = self.plan.parts[role]
         turn = await self._run(speaker, self._brief(role), role)
         self.team.result.add_usage(turn.usage)
@@ -277,17 +303,26 @@ class PanelDiscussion:
         added = await self._transcript.add(turn, self.plan.parts[role], role, part, self.round, text)
         self.team.result.add_message(added.messages[-1])
 
-    async def _read_inbox(self) -> None:
-        """Waits while the run is paused, then adds what people said: the next speaker reads it in its brief."""
-        await self.team.run.ready()
-        if messages := self.team.run.inbox.drain():
+    async def _read_inbox(self, speaking: SpeakerRole) -> None:
+        """Waits while the run is paused, then adds people's messages, which the next speaker reads in its brief.
+
+        If the previous run has begun the turn, nothing is added: the brief and the question to a person stay the same.
+        """
+        run = self.team.run
+        begun = self.team.resumes or run.decisions.are_left_open
+        self._speaking = speaking
+        self.team.strategy_state = self._progress()
+        if begun:
+            return
+        await run.ready(continues=True)
+        if messages := run.inbox.drain():
             await self._transcript.append(*messages)
 
     def _brief(self, part: SpeakerRole, index: int | None = None) -> SpeakerBrief:
         return self._transcript.brief(self.round, part, index)
 
     def _is_complete(self) -> bool:
-        """Whether the rounds came to their own end."""
+        """Whether the rounds ended regularly."""
         so_far = self.team.result.so_far
         return not (so_far.failure or so_far.ended or so_far.stop_reason == "budget" or self.team.run.stop.is_requested)
 
@@ -299,11 +334,13 @@ class PanelDiscussion:
             criticized=self._criticized,
             done=self._done,
             warned=tuple(sorted(self.team.context.warned)),
+            judged=self._judged,
+            speaking=self._speaking,
         )
         return progress.model_dump(mode="json")
 
 
 def _is_complete(turn: TurnResult, speaker: MemberPlan) -> bool:
-    """Whether a turn came to its own end; a nested team may have been terminated by one of its members."""
+    """Whether a turn ended regularly; a nested team may have been terminated by one of its members."""
     unfinished = ("canceled",) if isinstance(speaker, TeamMember) else ("canceled", "terminated", "timeout", "budget")
     return not turn.failure and turn.stop_reason not in unfinished

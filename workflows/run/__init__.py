@@ -1,1 +1,1 @@
-"""What all workflow types have in common: input, messages of clients, the turn, and tracing."""
+"""The parts that all workflow types share: input, signals and updates, the turn, and tracing."""

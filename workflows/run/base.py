@@ -5,7 +5,7 @@ import inspect
 import json
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from pydantic import JsonValue, ValidationError
 from temporalio import workflow
@@ -16,7 +16,7 @@ from ...contracts.control_messages import Pause, SteerRequest, SteerResult
 from ...contracts.decisions import ApproveRequest, ReplyRequest
 from ...contracts.errors import InvalidInput
 from ...contracts.inputs import Continuation, QueryInput, State, TurnInput
-from ...contracts.message import Head, Message, PersonDecision
+from ...contracts.message import Head, PersonDecision
 from ...contracts.plan import Plan
 from ...contracts.requests import Pinned
 from ...contracts.status import Status
@@ -26,6 +26,7 @@ from ...resources.problems import dotted_path, explain_errors
 from ...temporal import search_attributes
 from ..calls import effects
 from ..calls.children import ChildWorkflows
+from ..calls.traces import end_trace
 from ..state.decisions import record, run_begins
 from ..state.run_state import RunState
 from ..state.stopping import ActivityFailed, uncancelled
@@ -34,10 +35,10 @@ from .messages import SESSION_TOO_LARGE, DecisionHandlers, MessageHandlers, firs
 Input = TypeVar("Input", QueryInput, TurnInput)
 
 
-def read_input(given: Sequence[JsonValue], input_type: type[Input]) -> Input | ActivityFailed:
-    """The input of a run, which a client may have sent in any shape; or what is wrong with it, as InvalidInput."""
+def read_input(payloads: Sequence[JsonValue], input_type: type[Input]) -> Input | ActivityFailed:
+    """The parsed input of a run. Raises ActivityFailed with InvalidInput if it is invalid."""
     try:
-        (value,) = given
+        (value,) = payloads
         return input_type.model_validate_json(json.dumps(value))
     except ValidationError as error:
         wrong = "; ".join(
@@ -48,17 +49,17 @@ def read_input(given: Sequence[JsonValue], input_type: type[Input]) -> Input | A
         return ActivityFailed.of(InvalidInput("the workflow takes one JSON object as its input"))
 
 
-def parent_of(given: QueryInput | TurnInput | ActivityFailed) -> str | None:
-    """The id of the run above; None for a run that a client, or a workflow that is not Baton's, has started."""
+def parent_of(run_input: QueryInput | TurnInput | ActivityFailed) -> str | None:
+    """The id of the parent run; None for a run started by a client or by a workflow of another application."""
     parent = workflow.info().parent
-    return parent.workflow_id if parent and isinstance(given, TurnInput) and given.thread else None
+    return parent.workflow_id if parent and isinstance(run_input, TurnInput) and run_input.thread else None
 
 
 class ShownPhase:
-    """The phase of a run as others see it. ``searchable``: the server has Baton's search attributes, ``shows_cost``:
-    also that of the cost, which is set at the end.
+    """Publishes the phase of a run in its search attributes and current details.
 
-    ``notify_parent`` is called whenever the run waits for a person, or no longer.
+    ``searchable``: the server has Baton's search attributes; ``shows_cost``: also that of the cost, which is set at the
+    end. ``notify_parent`` is called when the run begins or ceases to wait for a person.
     """
 
     def __init__(self, run: RunState, notify_parent: Callable[[], None]) -> None:
@@ -73,24 +74,24 @@ class ShownPhase:
         return "Paused" if self._run.inbox.pause else "InputRequired" if self._run.decisions.are_awaited else "Running"
 
     def restore(self) -> None:
-        """The phase that the run before this one has shown: Temporal itself hands on the search attributes."""
+        """Restores the phase of the previous run; Temporal itself copies the search attributes."""
         self._shown = self._phase
         self._run.details.show_pause(self._run.inbox.pause)
         self.show_decisions()
 
     def begin(self, plan: Plan) -> None:
-        """The run begins, perhaps paused."""
+        """Publishes the first phase of a run, which may begin paused."""
         self._shown = self._phase
         self._run.details.show_pause(self._run.inbox.pause)
         self._set({**search_attributes.attributes_of(plan), search_attributes.PHASE: self._phase})
 
     def show_pause(self, pause: Pause | None) -> None:
-        """The run was paused, or resumed."""
+        """Publishes that the run was paused or resumed."""
         self._run.details.show_pause(pause)
         self._show_phase()
 
     def show_decisions(self) -> None:
-        """The run waits for a person, or no longer."""
+        """Publishes the pending decisions of the run and of the runs below."""
         decisions = self._run.decisions
         self._run.details.show_decisions(decisions.pending, decisions.waiting_below)
         self._show_phase()
@@ -102,7 +103,7 @@ class ShownPhase:
             self._set({search_attributes.PHASE: self._phase})
 
     def end(self, status: Status) -> None:
-        """The run ends."""
+        """Publishes the end of the run."""
         record(RUNS_ENDED, phase=status.phase, reason=status.stop_reason or "")
         self._set({search_attributes.PHASE: status.phase, search_attributes.STOP_REASON: status.stop_reason})
         if self.shows_cost and status.token_usage.cost is not None:
@@ -114,17 +115,17 @@ class ShownPhase:
 
 
 def signal(name: str, description: str) -> Callable[..., Coroutine[Any, Any, None]]:
-    """Declares a signal, whose handler takes any payloads, none, or several: what makes no sense is ignored.
+    """Declares a signal whose handler accepts any number of payloads of any shape, and ignores invalid ones.
 
-    The SDK converts payloads by the handler's parameters. It would drop a signal that it can't convert, and fail the
-    workflow task where there are more payloads than parameters. So it sees one parameter, of a value that is not
-    converted yet, while the handler itself takes any number.
+    The SDK converts payloads according to the handler's parameters. It would drop a signal that it can't convert, and
+    fail the workflow task if there are more payloads than parameters. So the SDK sees a single unconverted parameter,
+    while the handler itself takes any number.
     """
 
     async def handle(self: "BaseWorkflow[Any]", *payloads: RawValue | JsonValue) -> None:
         await self._handlers.signal(name, first_value(payloads))
 
-    parameters = [inspect.Parameter(each, inspect.Parameter.POSITIONAL_ONLY) for each in ("self", "payload")]
+    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in ("self", "payload")]
     handle.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by the SDK
     handle.__annotations__ = {"payload": RawValue}
     abandon = workflow.HandlerUnfinishedPolicy.ABANDON
@@ -132,73 +133,89 @@ def signal(name: str, description: str) -> Callable[..., Coroutine[Any, Any, Non
 
 
 class BaseWorkflow(Generic[Input]):
-    """A run with a state, children and message handlers; its input is read as ``input_type``.
+    """A run with a state, children and message handlers; its input is parsed as ``input_type``.
 
-    The input is read before any signal or update is handled, however early that comes.
+    The input is parsed before any signal or update is handled, even one that arrives with the first workflow task.
     """
 
     input_type: type[Input]
 
     @workflow.init
-    def __init__(self, *given: JsonValue) -> None:
+    def __init__(self, *payloads: JsonValue) -> None:
         run = self.run_state = RunState()
         self.children = ChildWorkflows(run)
-        self._given: Input | ActivityFailed = read_input(given, self.input_type)
-        self._decisions = DecisionHandlers(run, self.children, parent_of(self._given))
+        self._run_input: Input | ActivityFailed = read_input(payloads, self.input_type)
+        self._decisions = DecisionHandlers(run, self.children, parent_of(self._run_input))
         self._phase = ShownPhase(run, self._decisions.notify_parent)
         self._handlers = MessageHandlers(run, self.children, self._decisions, self.next_turn, self._phase.show_pause)
         self._pinned: Pinned | None = None
         self.ended_at: datetime | None = None
-        if isinstance(self._given, ActivityFailed) or not self._given.carried:
+        if isinstance(self._run_input, ActivityFailed) or not self._run_input.carried:
             self._begin_first()
         else:
-            self._restore(self._given.carried)
+            self._restore(self._run_input.carried)
 
     def _begin_first(self) -> None:
-        """A run begins: what a parent hands down, of its session too, is within the bounds already."""
+        """Begins a run that continues no other. A session inherited from a parent has been checked there."""
         run_begins()
-        if isinstance(self._given, ActivityFailed):
+        if isinstance(self._run_input, ActivityFailed):
             return
-        if not self._handlers.fits_session(self._given.session):
-            self._given = ActivityFailed.of(InvalidInput(f"session: {SESSION_TOO_LARGE}"))
+        if not self._handlers.fits_session(self._run_input.session):
+            self._run_input = ActivityFailed.of(InvalidInput(f"session: {SESSION_TOO_LARGE}"))
         else:
-            self.run_state.begin(self._given)
+            self.run_state.begin(self._run_input)
 
     @property
-    def given(self) -> Input:
-        """The input; raises ActivityFailed with InvalidInput if it is not what the workflow takes."""
-        if isinstance(self._given, ActivityFailed):
-            raise self._given
-        return self._given
+    def run_input(self) -> Input:
+        """The input; raises ActivityFailed with InvalidInput if it does not match ``input_type``."""
+        if isinstance(self._run_input, ActivityFailed):
+            raise self._run_input
+        return self._run_input
 
     @property
     def pinned(self) -> Pinned:
-        """The manifests and the place in the conversation; there as soon as the run has begun."""
+        """The manifests and the place in the conversation; available once the run is pinned."""
         assert self._pinned
         return self._pinned
 
     def next_turn(self) -> int | None:
-        """The turn in which a message received now is read at the latest; None where that is not known."""
+        """The turn in which a message received now is read at the latest; None if unknown."""
         return None
 
     def begin(self, pinned: Pinned) -> None:
-        """Stores what was pinned, and sets the search attributes where the server knows them."""
+        """Stores the result of ``pin``, and sets the search attributes if the server has them."""
         self._take_up(pinned)
         self._phase.begin(pinned.plan)
 
     def _take_up(self, pinned: Pinned) -> None:
         run = self.run_state
-        given = self.given.question if isinstance(self.given, TurnInput) else None
+        question = self.run_input.question if isinstance(self.run_input, TurnInput) else None
         self._pinned = pinned
         run.task_queues = pinned.route
-        run.question = given or pinned.question
+        run.question = question or pinned.question
         self._phase.searchable = pinned.searchable
         self._phase.shows_cost = pinned.shows_cost
         run.details.show_question(run.question)
         run.trace.begin(pinned, run.started_at)
 
-    def continuation(self, state: State) -> Continuation:
-        """What the next run needs to continue this one."""
+    def state(self) -> State:
+        """The state from which the next run resumes this one; complete wherever ContinueAsNew is raised."""
+        raise NotImplementedError
+
+    async def continue_as_new(self) -> NoReturn:
+        """Ends this run, and starts the next one on the current worker version.
+
+        The next run gets what arrives meanwhile: messages, decisions, and a cancellation by Temporal.
+        """
+        await self.settle()
+        end_trace(self.run_state)
+        self.run_state.stop.take_up_cancellation()
+        workflow.continue_as_new(
+            self.run_input.continued_with(self._continuation()),
+            initial_versioning_behavior=workflow.ContinueAsNewVersioningBehavior.AUTO_UPGRADE,
+        )
+
+    def _continuation(self) -> Continuation:
         run = self.run_state
         return Continuation(
             pinned=self.pinned,
@@ -207,7 +224,7 @@ class BaseWorkflow(Generic[Input]):
             inbox=run.inbox.state,
             decisions=run.decisions.state,
             session=run.session.values,
-            state=state,
+            state=self.state(),
         )
 
     def _restore(self, continuation: Continuation) -> None:
@@ -222,27 +239,35 @@ class BaseWorkflow(Generic[Input]):
         self._phase.restore()
 
     async def settle(self) -> None:
-        """Waits until all handlers of messages have finished, so that nothing they were given is lost."""
+        """Waits until all handlers of signals and updates have finished, so that no message is lost."""
         if not workflow.all_handlers_finished():
             await uncancelled(asyncio.create_task(workflow.wait_condition(workflow.all_handlers_finished)))
         await self._decisions.settle()
 
-    async def close_inbox(self) -> list[Message]:
-        """Accepts no further message of a person; returns the unread messages."""
+    async def close_inbox(self) -> list[SteerRequest]:
+        """Closes the inbox to further messages, and returns the unread ones."""
         await self.settle()
         self.run_state.inbox.is_closed = True
         self.run_state.decisions.close()
-        return self.run_state.inbox.drain()
+        return self.run_state.inbox.take()
 
-    async def join(self, messages: Sequence[Message], head: Head) -> Head:
-        """Adds messages to the conversation after ``head``, even while the run is being cancelled; the new head."""
-        if not messages:
+    async def join(self, requests: Sequence[SteerRequest], head: Head) -> Head:
+        """Appends messages to the conversation after ``head``, even during cancellation; returns the new head."""
+        if not requests:
             return head
-        return await uncancelled(asyncio.create_task(effects.append(self.run_state, head, tuple(messages))))
+        messages = tuple(request.message for request in requests)
+        return await uncancelled(asyncio.create_task(effects.append(self.run_state, head, messages)))
+
+    def take_unread(self) -> tuple[SteerRequest, ...]:
+        """The messages that came by signals after the inbox was closed. Nothing is awaited after this."""
+        self.run_state.inbox.is_closed = True
+        return tuple(self.run_state.inbox.take())
 
     def close(self, status: Status, result: object, *, is_root: bool = True) -> None:
-        """Sets the search attributes of the end. A run that failed is closed as such by raising; so is a root run that
-        was canceled: Temporal drops its result, and no parent needs it."""
+        """Publishes the end, and raises if the run closes as failed, or as a root run that was canceled.
+
+        A child run that was canceled completes normally: its parent needs the result, which Temporal would drop.
+        """
         self._phase.end(status)
         if is_root and status.phase == "Canceled":
             raise CancelledError(f"canceled: {status.note}" if status.note else "canceled", result)
@@ -260,14 +285,14 @@ class BaseWorkflow(Generic[Input]):
     remember = signal("remember", "Internal: a child run asks to remember a decision.")
     remembered = signal("remembered", "Internal: the parent run has remembered a decision.")
 
-    @workflow.signal(dynamic=True, description="Ignored: no other signal is known.")
+    @workflow.signal(dynamic=True, description="Ignored: no signal of this name is defined.")
     async def ignore(self, name: str, _payloads: Sequence[RawValue]) -> None:
-        """A signal of any other name, such as one that is misspelt."""
-        workflow.logger.warning("the signal %r is ignored: a run takes no signal of this name", name[:100])
+        """Logs and ignores a signal with an unknown, such as misspelt, name."""
+        workflow.logger.warning("the signal %r is ignored: no signal of this name is defined", name[:100])
 
     @workflow.update(name="session", description="Changes values of the session; null removes one. Returns them all.")
     async def change_session(self, changes: JsonObject) -> JsonObject:
-        """What conditions and functions of running panels read from then on, in this run and in its children."""
+        """Changes the session that conditions and functions of this run and its children read from now on."""
         return await self._handlers.change_session(changes)
 
     @change_session.validator
@@ -275,29 +300,29 @@ class BaseWorkflow(Generic[Input]):
         self._handlers.validate_session(changes)
 
     @workflow.update(
-        name="approve", description="Approve or reject a waiting call: {call, approved, arguments, reason}."
+        name="approve", description="Approve or reject a pending call: {call, approved, arguments, reason}."
     )
     async def approve(self, request: ApproveRequest) -> PersonDecision:
-        """A person's decision about a tool call that waits in this run."""
+        """Takes a person's decision about a pending tool call of this run."""
         return await self._decisions.approve(request)
 
     @approve.validator
     def _validate_approve(self, request: ApproveRequest) -> None:
         self._decisions.validate(request)
 
-    @workflow.update(name="reply", description="A person's reply to a question that waits: {text, to, by}.")
+    @workflow.update(name="reply", description="Reply to a pending question: {text, to, by}.")
     async def reply(self, request: ReplyRequest) -> PersonDecision:
-        """A person's reply to a question of this run."""
+        """Takes a person's reply to a question of this run."""
         return await self._decisions.reply(request)
 
     @reply.validator
     def _validate_reply(self, request: ReplyRequest) -> None:
         self._decisions.validate_reply(request)
 
-    @workflow.update(name="steer", description="A message to whoever speaks next: {text, name}. Returns its turn.")
+    @workflow.update(name="steer", description="Send a message to the next speaker: {text, name}. Returns its turn.")
     async def steer(self, request: SteerRequest) -> SteerResult:
-        """A person's message, read before the next model call of this run or, if any runs, of its children."""
-        return await self._handlers.steer(request)
+        """Takes a person's message, read before the next model call of this run or, if any runs, of its children."""
+        return await self._handlers.steer(request.identified(workflow.uuid4().hex))
 
     @steer.validator
     def _validate_steer(self, request: SteerRequest) -> None:

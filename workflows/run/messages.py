@@ -27,7 +27,7 @@ from ...contracts.decisions import (
     ReplyRequest,
     WaitingChild,
 )
-from ...contracts.errors import InvalidInput, JournalLost
+from ...contracts.errors import BatonError, InvalidInput, JournalLost, UnknownDecision
 from ...contracts.message import PersonDecision
 from ...contracts.status import format_time
 from ...contracts.text import MAX_MESSAGE, byte_size
@@ -39,10 +39,10 @@ from ..state.stopping import ActivityFailed, uncancelled
 
 
 class DecisionHandlers:
-    """Handles people's decisions; ``parent`` is the id of the run above, if there is one.
+    """Handles people's decisions; ``parent`` is the id of the parent run, if there is one.
 
     A run notifies its parent whether it waits for a person, so that the root of a tree of runs knows. Decisions to be
-    remembered go up to the root, which sends them to all runs: so they reach all runs in one order.
+    remembered are signaled up to the root, which signals them to all runs, so that they reach all runs in one order.
     """
 
     def __init__(self, run: RunState, children: ChildWorkflows, parent: str | None) -> None:
@@ -53,7 +53,7 @@ class DecisionHandlers:
         self._notifying: asyncio.Task[None] | None = None
 
     async def signal(self, name: str, value: JsonValue) -> None:
-        """Handles a signal of the run above or below; what makes no sense is ignored."""
+        """Handles a signal of the parent or of a child run; invalid ones are ignored."""
         with contextlib.suppress(ValidationError):
             if name == "child_waits":
                 child = WaitingChild.model_validate(value)
@@ -65,24 +65,26 @@ class DecisionHandlers:
                 await self._remember_below(RememberedDecision.model_validate(value))
 
     def validate(self, request: ApproveRequest) -> None:
-        """Raises ValueError for a decision that is not acceptable, or for which nothing waits."""
+        """Raises ValueError for a decision that is invalid, and a BatonError for one that is not pending."""
         if problem := request.problem:
             raise ValueError(problem)
         try:
             pending = self._run.decisions.find(request.call)
         except NotWaiting as error:
-            raise ValueError(str(error)) from None
+            raise _refusal(error) from None
         if pending.kind == "question":
             raise ValueError(f"{request.call} does not wait for an approval")
 
     async def approve(self, request: ApproveRequest) -> PersonDecision:
-        """Takes a decision about a call; other arguments are checked first. Raises InvalidInput if it can't be."""
+        """Takes a decision about a call, after checking changed arguments. Raises InvalidInput or UnknownDecision."""
         decision = request.decision(workflow.now())
         try:
             if decision.arguments is not None:
                 await self._run.decisions.check(request.call, decision)
             pending = self.decide(request.call, decision)
-        except (NotWaiting, ActivityFailed) as error:
+        except NotWaiting as error:
+            raise _refusal(error) from None
+        except ActivityFailed as error:
             raise InvalidInput(str(error)) from None
         if pending.rule and (decision.remember or pending.kind == "budget"):
             others = decision.for_others() if pending.kind != "budget" else decision
@@ -92,20 +94,20 @@ class DecisionHandlers:
         return decision
 
     def validate_reply(self, request: ReplyRequest) -> None:
-        """Raises ValueError for a reply that is not acceptable, or for which nothing waits."""
+        """Raises ValueError for a reply that is invalid, and a BatonError if its question is not pending."""
         if problem := request.problem:
             raise ValueError(problem)
         try:
             pending = self._run.decisions.find(self._question(request))
         except NotWaiting as error:
-            raise ValueError(str(error)) from None
+            raise _refusal(error) from None
         if pending.kind != "question":
             raise ValueError(f"{pending.id} waits for an approval, not for a reply")
         if request.declines and not pending.asked_by:
-            raise ValueError(f"{pending.speaker} is a member of the team: only what a server asks can be declined")
+            raise ValueError(f"{pending.speaker} is a member of the team: only a server's question can be declined")
 
     async def reply(self, request: ReplyRequest) -> PersonDecision:
-        """Takes a person's reply, which is checked first. Raises InvalidInput if it doesn't fit, or comes too late."""
+        """Takes a person's reply after checking it. Raises InvalidInput or UnknownDecision."""
         decision = PersonDecision(
             approved=not request.declines, at=workflow.now(), by=request.by or None, text=request.text
         )
@@ -115,23 +117,23 @@ class DecisionHandlers:
                 await self._run.decisions.check(id_, decision)
             self.decide(id_, decision)
         except NotWaiting as error:
-            raise InvalidInput(str(error)) from None
+            raise _refusal(error) from None
         except ActivityFailed as failed:
             raise InvalidInput(failed.failure.message) from None
         return decision.to_remember()
 
     def _question(self, request: ReplyRequest) -> str:
-        """The id of the question that a reply is for. Raises NotWaiting where that is not clear."""
+        """The id of the question that a reply answers. Raises NotWaiting if that is ambiguous."""
         if request.to:
             return request.to
-        questions = [each for each in self._run.decisions.pending if each.kind == "question"]
+        questions = [decision for decision in self._run.decisions.pending if decision.kind == "question"]
         if len(questions) == 1:
             return questions[0].id
-        listed = ", ".join(f"{each.id} ({each.speaker})" for each in questions[:10]) or "nothing"
+        listed = ", ".join(f"{question.id} ({question.speaker})" for question in questions[:10]) or "nothing"
         raise NotWaiting(f"specify which question the reply is for; waiting in this run: {listed}")
 
     def decide(self, id_: str, decision: PersonDecision) -> PendingDecision:
-        """Takes a decision; what it is about. Raises NotWaiting."""
+        """Takes a decision, and returns what was pending. Raises NotWaiting."""
         pending = self._run.decisions.find(id_)
         self._run.decisions.decide(id_, decision)
         return pending
@@ -144,7 +146,7 @@ class DecisionHandlers:
         await self._children.signal_all("remembered", remembered)
 
     def restore(self, state: DecisionsState | None) -> None:
-        """Restores the state of the previous run, which the parent knows."""
+        """Restores the state of the previous run, of which the parent was notified."""
         self._run.decisions.restore(state)
         self._notified = bool(state and state.pending)
 
@@ -174,6 +176,10 @@ class DecisionHandlers:
             await workflow.get_external_workflow_handle(self._parent or "").signal(signal, value)
 
 
+def _refusal(error: NotWaiting) -> BatonError:
+    return UnknownDecision(str(error)) if error.is_unknown else InvalidInput(str(error))
+
+
 MAX_SESSION = 16_000
 """Bytes of a session's values, as JSON: they are part of every brief."""
 
@@ -181,10 +187,10 @@ SESSION_TOO_LARGE = f"a session's values may not be longer than {MAX_SESSION:,} 
 
 
 class MessageHandlers:
-    """Handles what clients send to a run, and sends it on to the running children.
+    """Handles signals and updates of clients, and forwards them to the running children.
 
-    ``next_turn`` gives the turn in which a message received now is read at the latest, where the run knows it;
-    ``on_pause`` is called whenever the run was paused or resumed.
+    ``next_turn`` returns the turn in which a message received now is read at the latest, if known; ``on_pause`` is
+    called when the run is paused or resumed.
     """
 
     def __init__(
@@ -202,7 +208,7 @@ class MessageHandlers:
         self._on_pause = on_pause
 
     async def signal(self, name: str, value: JsonValue) -> None:
-        """Handles the signal ``name``. Values that make no sense are ignored: a signal has no reply."""
+        """Handles the signal ``name``. Invalid values are ignored: a signal has no reply."""
         request = read_terminate_request(value)
         if name == "terminate_team":
             self._run.stop.request("terminated", request)
@@ -214,7 +220,7 @@ class MessageHandlers:
         elif name == "session" and isinstance(value, dict) and self.fits_session(value):
             await self.change_session(value)
         elif name == "steer" and (message := read_steer_request(value)):
-            await self.steer(message)
+            await self.steer(message if message.id else message.identified(workflow.uuid4().hex))
         else:
             await self._decisions.signal(name, value)
 
@@ -232,8 +238,8 @@ class MessageHandlers:
         return values
 
     async def steer(self, request: SteerRequest) -> SteerResult:
-        """Hands a person's message to the running children, or keeps it for the next model call of this run."""
-        if await self._children.signal_all("steer", request):
+        """Forwards a person's message, with its id, to the running children, or queues it for the next model call."""
+        if self._children.can_forward(request) and await self._children.signal_all("steer", request):
             return SteerResult()
         self._run.inbox.put(request)
         turn = self._next_turn()
@@ -249,17 +255,19 @@ class MessageHandlers:
             raise ValueError(SESSION_TOO_LARGE)
 
     def validate_steer(self, request: SteerRequest) -> None:
-        """Raises ValueError for a message that is empty or too long for a history, or that comes too late."""
+        """Raises ValueError for a message that is empty, too long, too late, or that the history has no space for."""
         if self._run.inbox.is_closed:
             raise ValueError("the run is ending: no member would read the message")
         if not request.is_acceptable:
             raise ValueError(f"a text of 1 to {MAX_MESSAGE:,} bytes is needed, and a name of at most 64 characters")
+        if not self._children.can_forward(request):
+            raise ValueError("the history has no space for this message to each running member: wait until they end")
 
 
 def first_value(payloads: Sequence[RawValue | JsonValue]) -> JsonValue:
-    """The JSON value of a signal's first payload; None where there is none, or it can't be read.
+    """The JSON value of a signal's first payload; None if there is none, or it can't be decoded.
 
-    The SDK has converted several payloads already, but not a single one.
+    The SDK has already converted the values if there are several payloads, but not a single one.
     """
     if not payloads:
         return None

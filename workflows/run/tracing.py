@@ -1,4 +1,4 @@
-"""Hands the place in a trace on, from a run to what it starts, and the spans of a run to its worker."""
+"""Propagates the trace context of a run to its activities and child runs, and its spans to the worker."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -26,16 +26,16 @@ Headers = Mapping[str, Payload]
 
 
 class TracedWorkflows(Interceptor):
-    """Writes the header of Temporal's SDKs, which is no part of what a replay compares.
+    """Writes the trace header of Temporal's SDKs, which replay does not compare.
 
-    ``take`` takes the spans of runs. It is called in the threads of workflows, and must not raise errors.
+    ``take`` takes the spans of runs. It is called in workflow threads and must not raise.
     """
 
     def __init__(self, take: Callable[[Sequence[SpanData]], None]) -> None:
         self._take = take
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:  # noqa: A002
-        """The interceptor of each run."""
+        """The interceptor class for runs."""
         input.unsafe_extern_functions[TAKE_SPANS] = self._take
         return _Inbound
 
@@ -60,7 +60,7 @@ class _Outbound(WorkflowOutboundInterceptor):
 
     def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:  # noqa: A002 - the SDK's name
         trace = _trace()
-        input.headers = _with(input.headers, trace.given if trace else None)
+        input.headers = _with(input.headers, trace.origin if trace else None)
         super().continue_as_new(input)
         raise AssertionError("it always raises")
 

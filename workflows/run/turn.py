@@ -6,6 +6,7 @@ from typing import Protocol
 from temporalio import workflow
 
 from ...contracts.ark_status import ArkTarget, in_dialect
+from ...contracts.control_messages import SteerRequest
 from ...contracts.inputs import QueryInput, State, TurnInput
 from ...contracts.message import Head
 from ...contracts.plan import AgentPlan, TeamPlan
@@ -20,32 +21,37 @@ from ..state.stopping import (
     ActivityFailed,
     ActivityInterrupted,
     ContinueAsNew,
-    continue_as_new,
     run_in_scope,
-    take_up_cancellation,
 )
 from .base import BaseWorkflow
 
 
 def for_client(status: Status, pinned: Pinned | None, target: ArkTarget | None = None) -> Status | JsonObject:
-    """The status in the dialect in which the run was pinned, or in which it could not be pinned.
+    """The status in the dialect of the run, which is known once pinning has succeeded or failed.
 
-    ``target`` is what runs, where that is no query. Until a run is pinned, its dialect is not known.
+    ``target`` is what runs, if it is no query.
     """
-    failed = status.failure.dialect if status.failure else None
-    return in_dialect(status, pinned.thread.dialect if pinned else failed, target)
+    refusal = status.failure.refusal if status.failure else None
+    dialect = pinned.thread.dialect if pinned else refusal.dialect if refusal else None
+    return in_dialect(status, dialect, target)
 
 
-def pin_request(given: QueryInput | TurnInput) -> PinRequest:
+def pin_request(run_input: QueryInput | TurnInput) -> PinRequest:
     """The request of the activity ``pin`` for the input of a run."""
-    common = {"workflow": workflow.info().workflow_type, "namespace": given.namespace, "resources": given.resources}
-    if isinstance(given, QueryInput):
-        return PinRequest(kind="query", name=given.name, spec=given.spec, **common)
-    return PinRequest(kind=given.kind, name=given.name, input=given.input, thread=given.thread, **common)
+    common = {
+        "workflow": workflow.info().workflow_type,
+        "namespace": run_input.namespace,
+        "resources": run_input.resources,
+    }
+    if isinstance(run_input, QueryInput):
+        return PinRequest(kind="query", name=run_input.name, spec=run_input.spec, **common)
+    return PinRequest(
+        kind=run_input.kind, name=run_input.name, input=run_input.input, thread=run_input.thread, **common
+    )
 
 
 TurnOutput = TurnResult | Status | JsonObject
-"""What a turn's workflow returns: for a parent its result, for a client its status, in the dialect of the run."""
+"""The result of a turn workflow: a TurnResult for a parent, a status in the dialect of the run for a client."""
 
 
 class RunningTurn(Protocol):
@@ -68,38 +74,43 @@ class RunningTurn(Protocol):
 
 
 class TurnWorkflow(BaseWorkflow[TurnInput]):
-    """Pins what it needs, then takes its turn; each workflow type says by ``new_turn`` which one."""
+    """Pins its manifests, then takes its turn, which the workflow types define in ``new_turn``."""
 
     input_type = TurnInput
     turn: RunningTurn | None = None
     result = TurnResult(head=Head(), turns=0)
+    _unread: tuple[SteerRequest, ...] = ()
 
     def new_turn(self, state: State | None) -> RunningTurn:
-        """The turn that is pinned, at its beginning, or where the ``state`` of the run before this one has left it."""
+        """The pinned turn, at its beginning or as restored from the ``state`` of the previous run."""
         raise NotImplementedError
 
     async def execute(self) -> TurnOutput:
-        """The result of the turn; for a client it is a status. A failure is raised with it."""
+        """The result of the turn, or for a client its status. Raises ApplicationError with it if the turn failed."""
         is_root = True
         try:
-            is_root = self.given.thread is None
-            self.result = await run_in_scope(self.run_state.stop, self._take_turn(self.given))
+            is_root = self.run_input.thread is None
+            self.result = await run_in_scope(self.run_state.stop, self._take_turn(self.run_input))
             await self._close_inbox(is_root=is_root)
-            self.run_state.details.show_turn(self.given.name, self.result)
+            self.run_state.details.show_turn(self.run_input.name, self.result)
         except ContinueAsNew:
-            assert self.turn
-            await self.settle()
-            end_trace(self.run_state)
-            take_up_cancellation(self.run_state.stop)
-            continue_as_new(self.given.continued_with(self.continuation(self.turn.state)))
+            await self.continue_as_new()
         except ActivityFailed as failed:
             self.result = self.result.failed(failed.failure)
         self.ended_at = workflow.now()
+        self._unread = self.take_unread()
+        if not is_root:
+            self.result = self.result.with_unread((*self.result.unread, *self._unread))
         status = self._status()
         result = self._for_client(status) if is_root else self.result.without_defaults
         end_trace(self.run_state, status)
         self.close(status, result, is_root=is_root)
         return result
+
+    def state(self) -> State:
+        """The state of the turn."""
+        assert self.turn
+        return self.turn.state
 
     async def _close_inbox(self, *, is_root: bool) -> None:
         """Unread messages join the conversation of a root run; a child returns them to its parent."""
@@ -109,24 +120,25 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         elif unread:
             self.result = self.result.with_unread(unread)
 
-    async def _take_turn(self, given: TurnInput) -> TurnResult:
-        nothing = TurnResult(head=given.thread.head if given.thread else Head(), turns=0)
+    async def _take_turn(self, turn_input: TurnInput) -> TurnResult:
+        nothing = TurnResult(head=turn_input.thread.head if turn_input.thread else Head(), turns=0)
         stop = self.run_state.stop
         try:
-            if given.carried is None:
-                self.begin(await effects.pin(self.run_state, pin_request(given)))
-            state = given.carried.state if given.carried else None
+            if turn_input.carried is None:
+                self.begin(turn_input.pinned or await effects.pin(self.run_state, pin_request(turn_input)))
+            state = turn_input.carried.state if turn_input.carried else None
             self.turn = self.new_turn(state)
-            return (await self.turn.execute()).of_run(stop.note)
+            turn = await self.turn.execute()
+            return turn.of_member(stop.note) if turn_input.turn else turn.of_run(stop.note)
         except (ActivityInterrupted, asyncio.CancelledError):
             return nothing.stopped(stop.interruption, stop.note)
         except ActivityFailed as failed:
             return nothing.failed(failed.failure)
 
     def next_turn(self) -> int | None:
-        """What the turn knows; a team that has not begun reads messages in its first turn."""
+        """The turn's own value; a team that has not begun reads messages in its first turn."""
         if self.turn is None:
-            return 1 if not isinstance(self._given, ActivityFailed) and self._given.team else None
+            return 1 if not isinstance(self._run_input, ActivityFailed) and self._run_input.team else None
         return self.turn.next_turn
 
     @workflow.query(description="The status of the run, open or closed.")
@@ -135,21 +147,21 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         return self._for_client(self._status())
 
     def _for_client(self, status: Status) -> Status | JsonObject:
-        """The status in the dialect of the run, if a client has started it with an input that can be read."""
-        given = None if isinstance(self._given, ActivityFailed) else self._given
-        if given is None or given.thread:
+        """The status in the dialect of the run, if a client has started it with a valid input."""
+        run_input = None if isinstance(self._run_input, ActivityFailed) else self._run_input
+        if run_input is None or run_input.thread:
             return status
-        return for_client(status, self._pinned, ArkTarget(type=given.kind, name=given.name or ""))
+        return for_client(status, self._pinned, ArkTarget(type=run_input.kind, name=run_input.name or ""))
 
     def _status(self) -> Status:
         result = self.turn.so_far if self.turn and not self.ended_at else self.result
         status = turn_status(result, self.run_state.started_at, self.ended_at, self._budget())
         if self.ended_at:
-            return status
+            return status.with_unread(self._unread)
         return self.run_state.with_requests(status).with_runs(self.children.running)
 
     def _budget(self) -> Budget | None:
-        """The budget of what runs, with what people have granted to it."""
+        """The budget of the team or agent, with the amounts that people have granted."""
         plan = self._pinned and self._pinned.plan
         if not isinstance(plan, TeamPlan | AgentPlan):
             return None

@@ -1,1 +1,1 @@
-"""The state of a run: what signals and updates have requested, and when it continues as new."""
+"""The state of a run: requests from signals and updates, decisions, the session, and when it continues as new."""

@@ -1,12 +1,15 @@
-"""Waiting for people: what a run waits for, what was decided, and what holds for a tool from then on."""
+"""Waiting for people: the pending decisions of a run, the past ones, and those that are remembered for a tool."""
 
-from collections.abc import Awaitable, Callable
+import contextlib
+import itertools
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
 from temporalio import workflow
 
-from ...contracts.decisions import BUDGET_RULE, DECISION, DecisionsState, PendingDecision
+from ...contracts.decisions import BUDGET_RULE, DECISION, DecisionsState, PendingDecision, decision_id
 from ...contracts.message import PersonDecision
 from ...contracts.status import format_time
 from ...observability import metrics
@@ -14,7 +17,7 @@ from ...observability.metrics import Metric
 from ...resources.budget import Budget
 from .constants import MAX_DECIDED
 from .run_trace import RunTrace
-from .stopping import ActivityInterrupted, ContinueAsNew, StopState, should_continue_as_new
+from .stopping import ActivityInterrupted, ContinueAsNew, StopState
 
 WaitKind = Literal["approval", "budget", "question", "pause", "circuit_breaker"]
 
@@ -26,45 +29,67 @@ def record(metric: Metric, value: float = 1, **labels: str) -> None:
 
 
 def run_begins() -> None:
-    """The run begins, rather than to continue another one."""
+    """Records that a run begins that continues no other."""
     record(metrics.RUNS_BEGUN)
     for phase, reason in (("Completed", "completed"), ("Failed", "failed")):
         record(metrics.RUNS_ENDED, 0, phase=phase, reason=reason)  # Prometheus sees no increase from nothing to 1
 
 
-def wait_begins(kind: WaitKind) -> None:
-    """The run begins to wait."""
-    record(metrics.WAITS_BEGUN, kind=kind)
+@dataclass
+class Wait:
+    """A wait of the run; ``outcome`` is how it ends."""
+
+    outcome: str = "stopped"
 
 
-def wait_ends(kind: WaitKind, since: datetime, outcome: str) -> None:
-    """The run waits no longer; what it did at ``since`` was to begin."""
-    record(metrics.WAIT_DURATION, max(0.0, (workflow.now() - since).total_seconds()), kind=kind, outcome=outcome)
+@contextlib.contextmanager
+def recorded_wait(kind: WaitKind, since: datetime, *, known: bool = False) -> Iterator[Wait]:
+    """Records a wait that began at ``since``; ``known``: a previous run has recorded its beginning."""
+    if not known:
+        record(metrics.WAITS_BEGUN, kind=kind)
+    wait = Wait()
+    try:
+        yield wait
+    except (ContinueAsNew, GeneratorExit):  # the next run waits on, or the run is evicted from the worker's cache
+        raise
+    except BaseException:
+        _wait_ends(kind, since, wait)
+        raise
+    _wait_ends(kind, since, wait)
+
+
+def _wait_ends(kind: WaitKind, since: datetime, wait: Wait) -> None:
+    seconds = max(0.0, (workflow.now() - since).total_seconds())
+    record(metrics.WAIT_DURATION, seconds, kind=kind, outcome=wait.outcome)
 
 
 def outcome_of(decision: PersonDecision) -> str:
-    """How a wait for a decision has ended: by a person, an earlier decision, or its limit of time."""
+    """How a wait for a decision ended: ``timeout``, ``answered``, ``approved`` or ``rejected``."""
     if decision.how == "timeout":
         return "timeout"
     return "answered" if decision.text is not None else "approved" if decision.approved else "rejected"
 
 
 Check = Callable[[PersonDecision], Awaitable[None]]
-"""Checks what a person has changed; raises ActivityFailed if it can't be used."""
+"""Checks a person's changed arguments or reply; raises ActivityFailed if they are invalid."""
 
 
 class NotWaiting(Exception):
-    """Nothing waits for this decision, or no longer; the text says why."""
+    """The decision is not pending, or no longer; the text says why. ``is_unknown``: no decision has had that id."""
+
+    def __init__(self, text: str, *, is_unknown: bool = False) -> None:
+        super().__init__(text)
+        self.is_unknown = is_unknown
 
 
 async def accept(_: PersonDecision) -> None:
-    """The ``Check`` where nothing can be wrong."""
+    """A ``Check`` that accepts everything."""
 
 
 class Decisions:
-    """What a run waits for, by id. It is decided once: the first decision counts, a person's or the timeout's.
+    """The pending decisions of a run, by id. The first decision counts, whether by a person or a timeout.
 
-    ``on_change`` is called whenever something begins to wait, is decided, or is given up.
+    ``on_change`` is called whenever a decision becomes pending, is made, or is abandoned.
     """
 
     def __init__(self, stop: StopState, trace: RunTrace) -> None:
@@ -79,92 +104,101 @@ class Decisions:
 
     @property
     def waiting_below(self) -> tuple[str, ...]:
-        """The ids of the child runs that wait for a person, or have runs below them that do."""
+        """The ids of the child runs that wait for a person, directly or in a run below."""
         return tuple(self._below)
 
     def child_waits(self, run: str, *, waits: bool) -> None:
-        """A child run waits for a person, or no longer."""
+        """Notes that a child run begins or ceases to wait for a person."""
         if waits != (run in self._below):
             self._below = {**self._below, run: None} if waits else {k: None for k in self._below if k != run}
             self.on_change()
 
     @property
     def pending(self) -> tuple[PendingDecision, ...]:
-        """What waits for a decision now."""
-        return tuple(each for each in self._pending.values() if not each.decision)
+        """The decisions that are still pending."""
+        return tuple(decision for decision in self._pending.values() if not decision.decision)
 
     @property
     def are_awaited(self) -> bool:
-        """Whether a person is waited for, here or in a run below."""
+        """Whether this run, or a run below, waits for a person."""
         return bool(self.pending or self._below)
 
+    @property
+    def are_left_open(self) -> bool:
+        """Whether a turn has begun to wait, which may have been in the run before this one, and has not gone on yet."""
+        return bool(self._pending)
+
     def known(self, id_: str) -> PendingDecision | None:
-        """What waits already, since before the run has continued as new."""
+        """The pending decision with that id, such as one restored at continue-as-new."""
         return self._pending.get(id_)
 
-    async def wait(
-        self, pending: PendingDecision, check: Check = accept, *, proceeds: bool = False, continues: bool = False
-    ) -> PersonDecision:
-        """Waits for the decision, at the cost of a durable timer if there is a limit of time, and else of nothing.
+    def free_id(self, *place: str) -> str:
+        """An id for one more decision at a place where several may be pending, which no other call waits for. It is
+        that of one that the run before this one has waited for, if there is one."""
+        ids = (decision_id(*place, str(number)) for number in itertools.count())
+        return next(id_ for id_ in ids if id_ not in self._checks and id_ not in self._decided)
 
-        ``proceeds`` is the decision at that limit. Raises ActivityInterrupted if the run is to stop and, where it
-        ``continues``, ContinueAsNew if it has become long: the next run waits on.
+    async def wait(
+        self, pending: PendingDecision, check: Check = accept, *, continues: bool, proceeds: bool = False
+    ) -> PersonDecision:
+        """Waits for the decision. A time limit costs one durable timer; otherwise waiting adds no events.
+
+        ``proceeds`` is the decision at the limit; ``continues`` is that of ``StopState.wait``. Raises
+        ActivityInterrupted if the run is to stop, and ContinueAsNew.
         """
-        if pending.id not in self._pending:
-            wait_begins(pending.kind)
+        known = pending.id in self._pending
         pending = self._pending.setdefault(pending.id, pending)
         self._checks[pending.id] = check
         self._apply_remembered(pending)
         self.on_change()
+        place = self._trace.new_wait(pending.kind, "wait", pending.id, since=pending.since)
         try:
-            with self._trace.inside(
-                self._trace.new_wait(pending.kind, "wait", pending.id, since=pending.since)
-            ) as span:
+            with recorded_wait(pending.kind, pending.since, known=known) as wait, self._trace.inside(place) as span:
                 self._trace.report()
                 decision = await self._decision(pending, proceeds=proceeds, continues=continues)
                 span.attributes["baton.wait.outcome"] = verdict_of(decision)
-        except BaseException as error:
-            if not isinstance(error, ContinueAsNew | GeneratorExit):  # the run leaves the worker's memory, and waits on
-                self._forget(pending.id)
-                wait_ends(pending.kind, pending.since, "stopped")
+                wait.outcome = outcome_of(decision)
+        except (ContinueAsNew, GeneratorExit):  # the next run waits on, or the run is evicted from the worker's cache
+            raise
+        except BaseException:
+            self._forget(pending.id)
             raise
         self._forget(pending.id)
-        wait_ends(pending.kind, pending.since, outcome_of(decision))
         return decision
 
     async def _decision(self, pending: PendingDecision, *, proceeds: bool, continues: bool) -> PersonDecision:
         left = max(0.001, (pending.until - workflow.now()).total_seconds()) if pending.until else None
-
-        def is_over() -> bool:
-            return bool(self._decision_of(pending.id)) or (continues and should_continue_as_new())
-
         try:
-            await self._stop.wait(is_over, left, f"{DECISION}{pending.id}")
+            await self._stop.wait(
+                lambda: bool(self._decision_of(pending.id)),
+                continues=continues,
+                limit=left,
+                summary=f"{DECISION}{pending.id}",
+            )
         except TimeoutError:
             if not (self._stop.is_requested or self._decision_of(pending.id)):
                 self.decide(pending.id, PersonDecision(approved=proceeds, at=workflow.now(), how="timeout"))
         self._stop.checkpoint()
         decision = self._decision_of(pending.id)
-        if decision:
-            return decision
-        if self._stop.is_requested:
+        if decision is None:
             raise ActivityInterrupted
-        raise ContinueAsNew
+        return decision
 
     def find(self, id_: str) -> PendingDecision:
-        """What waits for a decision under that id. Raises NotWaiting."""
+        """The pending decision with that id. Raises NotWaiting."""
         if decided := self._decision_of(id_) or self._decided.get(id_):
-            raise NotWaiting(f"{id_} is decided already: {describe(decided)}")
+            raise NotWaiting(f"{id_} is already decided: {describe(decided)}")
         if self._stop.is_requested:
             raise _too_late(id_)
         if id_ in self._pending:
             return self._pending[id_]
-        waiting = ", ".join(each.id for each in self.pending[:10]) or "nothing"
-        raise NotWaiting(f"'{id_}' does not wait for a decision in this run; waiting here: {waiting}")
+        waiting = ", ".join(decision.id for decision in self.pending[:10]) or "nothing"
+        text = f"'{id_}' does not wait for a decision in this run; waiting here: {waiting}"
+        raise NotWaiting(text, is_unknown=True)
 
     async def check(self, id_: str, decision: PersonDecision) -> None:
-        """Checks what a person has changed, as soon as whoever waits can say. Raises ActivityFailed, and NotWaiting."""
-        await self._stop.wait(lambda: id_ in self._checks or id_ not in self._pending)
+        """Checks a decision, once the waiting call has registered its check. Raises ActivityFailed and NotWaiting."""
+        await self._stop.wait(lambda: id_ in self._checks or id_ not in self._pending, continues=False)  # a handler
         self.find(id_)
         try:
             await self._checks[id_](decision)
@@ -179,16 +213,16 @@ class Decisions:
         self.on_change()
 
     def remember(self, rule: str, decision: PersonDecision) -> None:
-        """From now on this holds for all that waits by the rule, or will wait."""
+        """Applies a decision to all current and future requests of a rule."""
         remembered = decision.for_others()
         if decision.arguments is not None and rule.startswith(BUDGET_RULE):
             remembered = remembered.with_arguments(decision.arguments)
         self.remembered[rule] = remembered
-        for each in self.pending:
-            self._apply_remembered(each)
+        for pending in self.pending:
+            self._apply_remembered(pending)
 
     def raised(self, owner: str, budget: Budget | None) -> Budget | None:
-        """The budget of a manifest with all that people have granted to it."""
+        """The budget of a manifest with all amounts that people have granted."""
         for rule, decision in self.remembered.items() if budget else ():
             if rule.startswith(f"{BUDGET_RULE}{owner}/") and decision.approved:
                 more = Budget.model_validate_json(decision.arguments) if decision.arguments else budget
@@ -196,7 +230,7 @@ class Decisions:
         return budget
 
     def close(self) -> None:
-        """The run ends: nothing waits any longer."""
+        """Abandons all pending decisions, as the run ends."""
         self._pending.clear()
 
     def _apply_remembered(self, pending: PendingDecision) -> None:
@@ -208,7 +242,7 @@ class Decisions:
         return self._pending[id_].decision if id_ in self._pending else None
 
     def _forget(self, id_: str) -> None:
-        """Ends the wait; the decision is kept, to tell later callers who has decided."""
+        """Ends the wait; the decision is stored, to report to later callers who has decided."""
         self._checks.pop(id_, None)
         pending = self._pending.pop(id_, None)
         if pending and pending.decision:
@@ -219,7 +253,7 @@ class Decisions:
 
     @property
     def state(self) -> DecisionsState | None:
-        """The part of it that a continued run needs."""
+        """The state for the next run at continue-as-new."""
         if not (self._pending or self.remembered or self._decided):
             return None
         pending = tuple(self._pending.values())
@@ -228,7 +262,7 @@ class Decisions:
     def restore(self, state: DecisionsState | None) -> None:
         """Restores the state of the previous run."""
         if state:
-            self._pending = {each.id: each for each in state.pending} | self._pending
+            self._pending = {decision.id: decision for decision in state.pending} | self._pending
             self.remembered = {**state.remembered, **self.remembered}
             self._decided = {**state.decided, **self._decided}
 
@@ -238,11 +272,11 @@ def _too_late(id_: str) -> NotWaiting:
 
 
 def verdict_of(decision: PersonDecision) -> str:
-    """What was decided, in one word."""
+    """The decision in one word: ``approved``, ``answered`` or ``rejected``."""
     return ("approved" if decision.text is None else "answered") if decision.approved else "rejected"
 
 
 def describe(decision: PersonDecision) -> str:
-    """Who has decided what, and when."""
-    by = "the timeout" if decision.how == "timeout" else decision.by or "somebody"
+    """A decision as text, with the person and the time."""
+    by = "the timeout" if decision.how == "timeout" else decision.by or "an unknown person"
     return f"{verdict_of(decision)} by {by} at {format_time(decision.at)}"

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import datetime
 
 from temporalio import workflow
 from temporalio.common import Priority
@@ -16,73 +17,77 @@ from ...contracts.text import truncate
 from ...contracts.turn import TurnResult
 from ...resources.base import JsonObject
 from .constants import MAX_CONCURRENT_ACTIVITIES
-from .decisions import Decisions, wait_begins, wait_ends
+from .decisions import Decisions, recorded_wait
 from .run_trace import RunTrace
 from .stopping import StopState
 
 
 class Inbox:
-    """What people said to a run, until the next model call takes it; and whether the run waits.
+    """Messages from people to a run, until the next model call reads them, and the pause of the run.
 
-    A closed inbox belongs to a run that ends: no member would read later messages.
+    The inbox of an ending run is closed: no member would read later messages, which signals may still bring.
     """
 
     def __init__(self) -> None:
         self.pause: Pause | None = None
         self.is_closed = False
-        self._messages: list[Message] = []
+        self._messages: list[SteerRequest] = []
 
     def put(self, request: SteerRequest) -> None:
         """Adds the message of a person."""
-        self._messages.append(Message(role="user", content=request.text, name=request.name))
+        self._messages.append(request)
 
     @property
     def waiting(self) -> tuple[Message, ...]:
-        """The messages that wait."""
-        return tuple(self._messages)
+        """The unread messages."""
+        return tuple(request.message for request in self._messages)
 
-    def drain(self) -> list[Message]:
-        """Takes all messages out; the caller adds them to the conversation."""
+    def take(self) -> list[SteerRequest]:
+        """Removes and returns all messages, with their ids."""
         messages = self._messages
         self._messages = []
         return messages
 
+    def drain(self) -> list[Message]:
+        """Takes all messages out; the caller adds them to the conversation."""
+        return [request.message for request in self.take()]
+
     @property
     def state(self) -> InboxState | None:
-        """The part of it that a continued run needs."""
+        """The state for the next run at continue-as-new."""
         if not (self.pause or self._messages):
             return None
-        return InboxState(pause=self.pause, waiting=self.waiting)
+        return InboxState(pause=self.pause, waiting=tuple(self._messages))
 
     def restore(self, state: InboxState | None) -> None:
-        """Restores the state of the previous run; its messages come before those of this one."""
+        """Restores the state of the previous run, with its messages before those of this one."""
         if state:
             self.pause = state.pause
             self._messages = [*state.waiting, *self._messages]
 
 
 class SessionState:
-    """Named JSON values."""
+    """The session of a run: named JSON values."""
 
     def __init__(self) -> None:
         self.values: JsonObject = {}
 
     def update(self, changes: JsonObject) -> JsonObject:
-        """Changes some values, removes those that are changed to null, and returns all."""
+        """Changes values, removes those that are set to null, and returns all."""
         merged = {**self.values, **changes}
         self.values = {name: value for name, value in merged.items() if value is not None}
         return self.values
 
 
 SHOWN_CHARACTERS = 8_000
-"""Characters of a conversation that the details show."""
+"""Characters of a conversation in the current details."""
 
 SHOWN_DECISIONS = 20
-"""Decisions, and runs, that the details show."""
+"""Decisions, and runs, in the current details."""
 
 
 class CurrentDetails:
-    """What Temporal's UI shows of a run at the moment."""
+    """The current details of a run in Temporal's UI."""
 
     def __init__(self) -> None:
         self._text = ""
@@ -110,7 +115,8 @@ class CurrentDetails:
         """Shows the status of a query so far."""
         title = f"### {status.token_usage.total_tokens} tokens"
         targets = (
-            f"- **{each.target.type}/{each.target.name}** {each.status} {each.error or ''}" for each in status.responses
+            f"- **{response.target.type}/{response.target.name}** {response.status} {response.error or ''}"
+            for response in status.responses
         )
         self._set("\n".join((title, *targets, "", truncate(status.message, SHOWN_CHARACTERS))))
 
@@ -121,8 +127,8 @@ class CurrentDetails:
         self._set(self._text)
 
     def show_decisions(self, pending: Sequence[PendingDecision], runs: Sequence[str]) -> None:
-        """Shows for which decisions the run waits, and which of its child runs do."""
-        own = (_waiting_line(each) for each in pending[:SHOWN_DECISIONS])
+        """Shows the pending decisions of the run, and the child runs that wait for a person."""
+        own = (_waiting_line(decision) for decision in pending[:SHOWN_DECISIONS])
         below = (f"- **waits for a person** in the run `{run}`" for run in runs[:SHOWN_DECISIONS])
         self._waits = "".join(f"{line}\n" for line in (*own, *below)) + ("\n" if pending or runs else "")
         self._set(self._text)
@@ -149,10 +155,10 @@ def _as_markdown(message: Message) -> str:
 
 
 class RunState:
-    """Made once for each run, and handed to whatever acts for it.
+    """The shared state of one run.
 
-    ``task_queues`` and the beginning of the ``question`` are known as soon as the run is pinned; ``started_at`` is when
-    the first run of the chain began.
+    ``task_queues`` and the beginning of the ``question`` are set once the run is pinned; ``started_at`` is when the
+    first run of the chain began.
     """
 
     def __init__(self) -> None:
@@ -167,31 +173,37 @@ class RunState:
         self.started_at = workflow.info().start_time
         self.question = ""
 
-    def begin(self, given: QueryInput | TurnInput) -> None:
+    def begin(self, run_input: QueryInput | TurnInput) -> None:
         """Applies the input of the run, before any signal or update."""
-        self.session.update(given.session)
-        if isinstance(given, TurnInput):
-            self.stop.restore(given.stop)
-            self.inbox.pause = given.pause
+        self.session.update(run_input.session)
+        if isinstance(run_input, TurnInput):
+            self.stop.restore(run_input.stop)
+            self.inbox.pause = run_input.pause
 
-    async def ready(self) -> None:
-        """Waits while the run is paused; raises ActivityInterrupted if it is to stop now."""
+    async def ready(self, *, continues: bool) -> None:
+        """Waits while the run is paused. ``continues`` is that of ``StopState.wait``.
+
+        Raises ActivityInterrupted if the run is to stop now, and ContinueAsNew.
+        """
         if self.inbox.pause and not self.stop.is_requested:
-            await self._resumed()
+            await self._resumed(self.inbox.pause, continues=continues)
         self.stop.checkpoint()
 
-    async def _resumed(self) -> None:
-        since = workflow.now()
-        wait_begins("pause")
-        try:
-            with self.trace.inside(self.trace.new_wait("pause")):
-                self.trace.report()
-                await self.stop.wait(lambda: not self.inbox.pause)
-        finally:
-            wait_ends("pause", since, "stopped" if self.inbox.pause else "resumed")
+    async def _resumed(self, pause: Pause, *, continues: bool) -> None:
+        info = workflow.info()
+        paused_at = datetime.fromisoformat(pause.since)
+        known = info.continued_run_id is not None and paused_at < info.start_time
+        since = paused_at if known else workflow.now()
+        with (
+            recorded_wait("pause", since, known=known) as wait,
+            self.trace.inside(self.trace.new_wait("pause", since=since)),
+        ):
+            self.trace.report()
+            await self.stop.wait(lambda: not self.inbox.pause, continues=continues)
+            wait.outcome = "stopped" if self.inbox.pause else "resumed"
 
     def with_requests(self, status: Status) -> Status:
-        """The status of an open run with what people have requested: a pause, a session, messages that wait."""
+        """The status of an open run with people's requests: pause, session, unread messages, pending decisions."""
         decisions = self.decisions
         return status.with_requests(
             self.inbox.pause, self.session.values, self.inbox.waiting, shown(decisions.pending), decisions.waiting_below
@@ -199,9 +211,9 @@ class RunState:
 
     @property
     def priority(self) -> Priority:
-        """The priority of the run's activities and children; what it leaves open is inherited from the run.
+        """The priority of the run's activities and children; unset fields are inherited from the run.
 
-        A run without a tenant shares fairly with others under the end of its run id, which its children inherit.
+        A run without a tenant gets the end of its run id as its fairness key, which its children inherit.
         """
         info = workflow.info()
         own = None if info.priority.fairness_key else info.first_execution_run_id[-8:]

@@ -1,4 +1,4 @@
-"""The spans of a run: those that are open, and those that have ended and are yet to be reported."""
+"""The spans of a run: open ones, and ended ones that are not reported yet."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from .stopping import ActivityFailed, ActivityInterrupted
 _current: ContextVar[str] = ContextVar("span")
 
 CANCELED = "canceled"
-"""The ``error.type`` of what was cancelled, or stopped before its end."""
+"""The ``error.type`` of a span that was canceled or stopped before its end."""
 
 
 @dataclass
@@ -35,7 +35,7 @@ class RunSpan:
     message: str = ""
 
     def finish(self, reason: str | None, failure: Failure | None) -> None:
-        """Notes how a turn, or a run, has stopped."""
+        """Records how a turn or a run has stopped."""
         self.attributes["baton.stop_reason"] = reason
         if failure:
             self.error = failure.type
@@ -45,22 +45,22 @@ class RunSpan:
 
     @property
     def open(self) -> OpenSpan:
-        """What the next run needs to end it."""
+        """The span as the next run needs it to end it."""
         return OpenSpan(id=self.id, start=self.start)
 
 
 class RunTrace:
-    """The part of a trace that one run makes. Workflow code only collects spans; its worker exports them.
+    """One run's part of a trace. Workflow code only collects spans; the worker exports them.
 
-    Ids are derived from those of the run, so a span that is reported twice, after the death of a worker, has one id.
+    Ids are derived from those of the run, so a span that is reported twice after a worker crash has the same id.
     """
 
     def __init__(self) -> None:
         info = workflow.info()
         self.run_id = info.run_id
         self._first_run = info.first_execution_run_id
-        self._given = TraceContext.in_headers(info.headers)
-        self._root = self._given or root_of(self._first_run)
+        self._origin = TraceContext.in_headers(info.headers)
+        self._root = self._origin or root_of(self._first_run)
         self._is_pinned = False
         self.is_on = False
         self._count = 0
@@ -69,7 +69,7 @@ class RunTrace:
         self.run_span: RunSpan | None = None
 
     def begin(self, pinned: Pinned, since: datetime) -> None:
-        """Begins or continues the trace of a run that was pinned. A query has a span of its own."""
+        """Begins or continues the trace of a pinned run. A query has its own span."""
         self._is_pinned = True
         self.is_on = pinned.traced
         plan = pinned.plan
@@ -81,15 +81,15 @@ class RunTrace:
             self.run_span.attributes = {"gen_ai.operation.name": "invoke_workflow", **named}
 
     @property
-    def given(self) -> TraceContext | None:
-        """The place at which the run was started, for the run that continues it."""
-        return self._given
+    def origin(self) -> TraceContext | None:
+        """The trace context with which the run was started, for the run that continues it."""
+        return self._origin
 
     @property
     def here(self) -> TraceContext | None:
-        """The place of what the running task starts. Before a run is pinned, it is not known whether it is traced."""
+        """The trace context for what the current task starts. Until a run is pinned, it may turn out to be untraced."""
         if not self._is_pinned:
-            return self._given
+            return self._origin
         span = _current.get(self.run_span.id if self.run_span else None)
         place = self._root.below(span) if span else self._root
         return replace(place, sampled=self.is_on, conversation=self._conversation)
@@ -101,9 +101,9 @@ class RunTrace:
     def new_span(
         self, name: str, *key: object, since: datetime | None = None, open_: OpenSpan | None = None
     ) -> RunSpan:
-        """A span that begins now, or ``since`` then, or that an earlier run has begun (``open_``).
+        """A span that begins now or at ``since``, or that an earlier run has begun (``open_``).
 
-        With a ``key`` it has the same id in every run that continues this one.
+        With a ``key`` it has the same id in every run of the chain.
         """
         if open_:
             return RunSpan(open_.id, name, open_.start)
@@ -112,20 +112,20 @@ class RunTrace:
         return RunSpan(span_id, name, since or workflow.now())
 
     def new_wait(self, reason: str, *key: object, since: datetime | None = None) -> RunSpan:
-        """The span of a wait: for a person's ``approval``, ``reply`` or more ``budget``, in a ``pause``, and so on."""
+        """The span of a wait, such as for ``approval``, ``question`` or ``budget``, or in a ``pause``."""
         span = self.new_span(f"wait {reason}", *key, since=since)
         span.attributes["baton.wait.reason"] = reason
         return span
 
     @contextlib.contextmanager
     def inside(self, span: RunSpan) -> Iterator[RunSpan]:
-        """Whatever the block starts is below the span, which ends with it, unless the run continues as new."""
+        """Makes the span the parent of what the block starts, and ends it after the block."""
         parent = self.here
         token = _current.set(span.id)
         leaves_memory = False
         try:
             yield span
-        except GeneratorExit:  # the run leaves the worker's memory, in another context than its own
+        except GeneratorExit:  # the run is evicted from the worker's cache, in another context than its own
             leaves_memory = True
             raise
         except ActivityFailed as failed:
@@ -144,10 +144,10 @@ class RunTrace:
                 _current.reset(token)
 
     def end(self, span: RunSpan, parent: TraceContext | None = None) -> None:
-        """Ends a span below ``parent``, by default below the place at which the run was started."""
+        """Ends a span below ``parent``, by default the trace context with which the run was started."""
         if not self.is_on:
             return
-        above = parent or self._given
+        above = parent or self._origin
         self._ended.append(
             SpanData.model_construct(
                 trace=self._root.trace,
@@ -166,7 +166,7 @@ class RunTrace:
             self.report()
 
     def report(self) -> None:
-        """Hands the spans that have ended to the worker, which exports them; in a replay it has got them already."""
+        """Passes the ended spans to the worker, which exports them; during replay it has received them already."""
         ended = self._ended
         self._ended = []
         self._reported_at = workflow.now()

@@ -1,9 +1,10 @@
-"""Stopping a run: the request to stop is a flag, because a cancellation alone can be lost between two awaits."""
+"""Stopping a run: a stop request is a flag, because a cancellation alone can be lost between two awaits."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from temporalio import workflow
 
@@ -12,7 +13,6 @@ from ...contracts.errors import BatonError, Failure
 from ...contracts.inputs import StopRequest
 from ...contracts.message import PersonDecision
 from ...contracts.turn import StopReason
-from ...resources.base import JsonModel
 from .constants import LONG_TASK_TIMEOUT, MAX_HISTORY_BYTES, MAX_HISTORY_EVENTS, MAX_HISTORY_EVENTS_LONG
 
 T = TypeVar("T")
@@ -39,28 +39,57 @@ class StopState:
     def checkpoint(self) -> None:
         """Raises ActivityInterrupted if the run is to stop now.
 
-        Activities, child workflows and waits all begin with it, so that a cancellation that got lost, because somebody
-        has caught it, stops the run at the next step.
+        It is called before every activity, child workflow and wait, so that a cancellation that some code has caught
+        still stops the run at the next step.
         """
         if self.now:
             raise ActivityInterrupted
 
     async def wait(
-        self, condition: Callable[[], bool], limit: timedelta | float | None = None, summary: str | None = None
+        self,
+        condition: Callable[[], bool],
+        *,
+        continues: bool,
+        limit: timedelta | float | None = None,
+        summary: str | None = None,
     ) -> None:
-        """Waits until the condition holds, or a stop is requested. Raises TimeoutError at the limit."""
-        await workflow.wait_condition(lambda: self.is_requested or condition(), timeout=limit, timeout_summary=summary)
+        """Waits until the condition is true or a stop is requested. All waits for people are made here.
+
+        ``continues``: the state of the run is complete. If the history becomes long meanwhile, by signals and updates,
+        the run continues as new, and the next run continues to wait.
+
+        Raises:
+            TimeoutError: at the limit.
+            ContinueAsNew: the history has become long.
+        """
+        is_long = False
+
+        def ends() -> bool:
+            nonlocal is_long
+            if self.is_requested or condition():
+                return True
+            is_long = continues and should_continue_as_new()
+            return is_long
+
+        await workflow.wait_condition(ends, timeout=limit, timeout_summary=summary)
+        if is_long:
+            raise ContinueAsNew
 
     def request(self, reason: StopReason, request: TerminateRequest) -> None:
-        """Asks the run to stop; a later request can only make it stop sooner."""
+        """Requests the run to stop; a later request can only make it stop sooner."""
         if self.reason is None:
             self.reason = reason
             self.note = request.reason or None
         self.now = self.now or request.now
 
+    def take_up_cancellation(self) -> None:
+        """Notes that Temporal has cancelled the run while it was about to continue as new: the next run has to know."""
+        if (reason := workflow.cancellation_reason()) is not None:
+            self.request("canceled", TerminateRequest(reason=reason, now=True))
+
     @property
     def state(self) -> StopRequest | None:
-        """The part of it that a continued run needs."""
+        """The state for the next run at continue-as-new."""
         return StopRequest(reason=self.reason, note=self.note, now=self.now) if self.reason else None
 
     def restore(self, state: StopRequest | None) -> None:
@@ -71,18 +100,35 @@ class StopState:
             self.now = state.now
 
 
+@contextlib.contextmanager
+def at_end(work: Callable[[], object]) -> Iterator[None]:
+    """Calls ``work`` when the block ends, however it ends, but not when a worker drops the run from its memory.
+
+    It takes the place of ``finally`` in workflow code: of a run that is dropped, Python closes the coroutines later, in
+    any thread and outside of the workflow's event loop, where no code of the run may run.
+    """
+    try:
+        yield
+    except GeneratorExit:
+        raise
+    except BaseException:
+        work()
+        raise
+    work()
+
+
 async def run_in_scope(
     stop: StopState,
     work: Coroutine[Any, Any, T],
     limit: timedelta | None = None,
     at_limit: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> T:
-    """The result of ``work``, which is cancelled when the run is to stop now, is cancelled, or reaches the limit.
+    """The result of ``work``, which is canceled when the run is to stop now, is canceled, or reaches the limit.
 
-    At the limit, ``at_limit`` is carried out first.
+    At the limit, ``at_limit`` runs first.
     """
     if stop.now:
-        return await work  # which looks at the flag itself
+        return await work  # which checks the flag itself
     task = asyncio.create_task(work)
     try:
         await workflow.wait_condition(lambda: task.done() or stop.now, timeout=limit, timeout_summary="timeout")
@@ -97,14 +143,8 @@ async def run_in_scope(
     return await uncancelled(task)
 
 
-def take_up_cancellation(stop: StopState) -> None:
-    """Notes that Temporal has cancelled the run while it was about to continue as new: the next run is to know it."""
-    if (reason := workflow.cancellation_reason()) is not None:
-        stop.request("canceled", TerminateRequest(reason=reason, now=True))
-
-
 async def uncancelled(task: "asyncio.Task[T]") -> T:
-    """Waits for a task to its end, also when the waiting is cancelled: whoever cancels has set the flag."""
+    """Waits until a task is done, even if the waiting is canceled: the stop flag has been set by then."""
     while not task.done():
         try:
             await workflow.wait([task])
@@ -114,7 +154,7 @@ async def uncancelled(task: "asyncio.Task[T]") -> T:
 
 
 async def wait_all(tasks: Sequence["asyncio.Task[T]"], gives_up: Callable[[], bool]) -> None:
-    """Waits for all tasks; those still running are cancelled when ``gives_up()`` or when the waiting is cancelled."""
+    """Waits for all tasks; those still running are canceled when ``gives_up()`` or when the waiting is canceled."""
     given_up = False
     while waiting := [task for task in tasks if not task.done()]:
         try:
@@ -129,9 +169,9 @@ async def wait_all(tasks: Sequence["asyncio.Task[T]"], gives_up: Callable[[], bo
 
 
 async def gather_outcomes(works: Iterable[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
-    """Runs all at once and returns what each returned or raised, in their order.
+    """Runs coroutines concurrently and returns their results or exceptions, in order.
 
-    When it is cancelled it cancels them and still waits for them, so that nothing they have done is lost.
+    On cancellation it cancels them and still waits for them, so that no result is lost.
     """
     tasks = [asyncio.create_task(work) for work in works]
     try:
@@ -149,21 +189,15 @@ async def gather_outcomes(works: Iterable[Coroutine[Any, Any, T]]) -> list[T | B
 
 
 def should_continue_as_new() -> bool:
-    """Whether the run is to continue as new as soon as its state is complete."""
+    """Whether the run should continue as new once its state is complete."""
     info = workflow.info()
     events = MAX_HISTORY_EVENTS if info.task_timeout < LONG_TASK_TIMEOUT else MAX_HISTORY_EVENTS_LONG
     long = info.get_current_history_size() > MAX_HISTORY_BYTES or info.get_current_history_length() > events
     return (long or info.is_continue_as_new_suggested()) and workflow.all_handlers_finished()
 
 
-def continue_as_new(given: JsonModel) -> NoReturn:
-    """Ends this run and starts the next one with that input, on the worker version that is current then."""
-    behavior = workflow.ContinueAsNewVersioningBehavior.AUTO_UPGRADE
-    workflow.continue_as_new(given, initial_versioning_behavior=behavior)
-
-
 class ActivityInterrupted(Exception):
-    """An activity was given up, because the run is to stop: that with the id ``activity``, if it was begun at all."""
+    """An activity was canceled because the run is to stop; ``activity`` is its id, if it was started at all."""
 
     def __init__(self, activity: str | None = None) -> None:
         self.activity = activity
@@ -171,7 +205,7 @@ class ActivityInterrupted(Exception):
 
 
 class ActivityFailed(Exception):
-    """An activity failed and is not tried again, or the workflow itself found the failure."""
+    """An activity failed and is not retried, or the workflow itself detected the failure."""
 
     def __init__(self, failure: Failure) -> None:
         self.failure = failure
@@ -179,7 +213,7 @@ class ActivityFailed(Exception):
 
     @classmethod
     def of(cls, error: BatonError) -> "ActivityFailed":
-        """A failure that the workflow itself has found."""
+        """A failure that the workflow itself has detected."""
         return cls(error.as_failure())
 
 
@@ -192,11 +226,11 @@ class NotAllowed(Exception):
 
 
 def rejection_text(decision: PersonDecision) -> str:
-    """What a model reads instead of the tool's answer."""
+    """The tool message for the model instead of a result."""
     if decision.how == "timeout":
-        return "Not carried out: nobody has approved this call in time."
-    return f"Not carried out: a person has rejected this call. {decision.reason}".rstrip()
+        return "Not executed: this call was not approved in time."
+    return f"Not executed: a person rejected this call. {decision.reason}".rstrip()
 
 
 class ContinueAsNew(Exception):
-    """The run continues as new; raised where its state is complete."""
+    """The run continues as new; raised only when its state is complete."""

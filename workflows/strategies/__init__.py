@@ -1,4 +1,4 @@
-"""The strategies: in which order the members of a team speak, and when they stop; one file for each.
+"""The strategies, one file each: in which order the members of a team speak, and when they stop.
 
-Nothing is imported here: a workflow in the sandbox loads its own strategy and no other.
+Nothing is imported here, so that a workflow in the sandbox loads only its own strategy.
 """

@@ -10,7 +10,7 @@ from ..run.turn import TurnOutput, TurnWorkflow
 
 
 async def debate(team: Discussion) -> None:
-    """Ends after ``maxRounds``, when its moderator is done, or when ``terminateWhen`` holds; then it is judged."""
+    """Ends after ``maxRounds``, when its moderator ends it, or when ``terminateWhen`` is true; then it is judged."""
     panel = PanelDiscussion(team)
     await panel.begin()
     while panel.can_continue():
@@ -30,7 +30,7 @@ class DebateWorkflow(TurnWorkflow):
     """The workflow type ``debate``."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnOutput:
+    async def run(self, *payloads: JsonValue) -> TurnOutput:
         return await self.execute()
 
     def new_turn(self, state: State | None) -> TeamTurn:

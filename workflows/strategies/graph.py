@@ -1,4 +1,4 @@
-"""``strategy: graph``: an edge from who spoke last leads to who speaks next (ARK: team strategies)."""
+"""``strategy: graph``: edges from the last speaker lead to the next one (ARK: team strategies)."""
 
 from pydantic import JsonValue
 from temporalio import workflow
@@ -9,7 +9,7 @@ from ..run.turn import TurnOutput, TurnWorkflow
 
 
 async def graph(team: Discussion) -> None:
-    """Begins with the first member, and ends where no edge leads on, or after ``maxTurns`` turns."""
+    """Begins with the first member, and ends where no edge continues, or after ``maxTurns`` turns."""
     team.max_turns = team.plan.max_turns
     while team.can_continue() and (member := next_member(team)) is not None:
         if team.turns == team.max_turns:
@@ -19,7 +19,7 @@ async def graph(team: Discussion) -> None:
 
 
 def next_member(team: Discussion) -> int | None:
-    """Where the edge leads whose condition was evaluated as true, or that has none; None where no edge leads on."""
+    """The target of the edge whose condition is true, or that has no condition; None where no edge continues."""
     if team.last_speaker is None:
         return 0
     edges = [edge for edge in team.plan.edges if edge.from_ == team.last_speaker]
@@ -34,7 +34,7 @@ class GraphWorkflow(TurnWorkflow):
     """The workflow type ``graph``."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnOutput:
+    async def run(self, *payloads: JsonValue) -> TurnOutput:
         return await self.execute()
 
     def new_turn(self, state: State | None) -> TeamTurn:

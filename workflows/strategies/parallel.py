@@ -1,14 +1,14 @@
-"""``strategy: parallel``: all members answer at once, without reading each other (ARK: queries, team strategies)."""
+"""``strategy: parallel``: all members answer concurrently and independently (ARK: queries, team strategies)."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from pydantic import JsonValue
 from temporalio import workflow
 
 from ...contracts.errors import Failure
 from ...contracts.inputs import ParallelState, State
-from ...contracts.message import Head, RowRange
+from ...contracts.message import RowRange
 from ...contracts.plan import MemberPlan
 from ...contracts.text import MAX_MESSAGE
 from ...contracts.turn import TurnResult
@@ -18,80 +18,88 @@ from ..run.turn import TurnOutput, TurnWorkflow
 from ..state.constants import MAX_CONCURRENT_CHILDREN
 from ..state.stopping import ContinueAsNew, should_continue_as_new, wait_all
 
-MemberResult = tuple[MemberPlan, TurnResult]
-
 
 async def run_all_members(team: Discussion) -> str:
-    """Lets all members answer the same conversation, and joins what they said; returns their answers with their names.
+    """Lets all members answer the same conversation, joins their messages, and returns their answers with their names.
 
-    In a long run no more members begin; when those that have begun are done, it continues as new.
+    A long run starts no further members; when the running ones are done, it continues as new. It does so, too, while a
+    member waits for a person.
     """
-    kept = ParallelState.model_validate(team.strategy_state or {"before": team.result.so_far.head})
-    done = await _take_turns(team, kept.before)
-    await team.append([RowRange(after=kept.before, to=turn.head) for _, turn in done if turn.head != kept.before])
-    kept = _add(team, kept, done)
-    if kept.failure and (team.plan.on_member_error == "fail" or kept.failed == len(team.members)):
-        team.result.end_by(kept.failure)
-    if done and team.can_continue() and (team.turns < len(team.members) or should_continue_as_new()):
-        team.strategy_state = kept.model_dump(mode="json", exclude_unset=True)
+    if not team.strategy_state:
+        await team.attempt(team.read_inbox())
+    state = ParallelState.model_validate(team.strategy_state or {"before": team.result.so_far.head})
+    done = await _take_turns(team, state) if len(state.spoken) < len(team.members) else {}
+    if done:
+        ranges = [RowRange(after=state.before, to=turn.head) for turn in done.values() if turn.head != state.before]
+        await team.append(ranges)
+        state = _add(team, state, done)
+    if state.failure and (team.plan.on_member_error == "fail" or state.failed == len(team.members)):
+        team.result.end_by(state.failure)
+    team.strategy_state = state.model_dump(mode="json", exclude_unset=True)
+    if team.can_continue() and (len(state.spoken) < len(team.members) or (done and should_continue_as_new())):
         raise ContinueAsNew
-    return kept.answer
+    return state.answer
 
 
-def _add(team: Discussion, kept: ParallelState, done: Sequence[MemberResult]) -> ParallelState:
-    """The state after these turns, too; a turn that was given up is not why the team failed."""
-    answers = [kept.answer] if kept.answer else []
-    failed = [kept.failure] if kept.failure else []
-    given_up = list[Failure]()
-    count = kept.failed
-    for number, (member, turn) in enumerate(done, team.turns + 1):
+def _add(team: Discussion, state: ParallelState, done: Mapping[int, TurnResult]) -> ParallelState:
+    """The state including these turns; a canceled turn is not the cause of the team's failure."""
+    answers = [state.answer] if state.answer else []
+    failed = [state.failure] if state.failure else []
+    canceled = list[Failure]()
+    count = state.failed
+    for index, turn in done.items():
+        name = team.members[index].name
         if turn.failure:
-            failure = turn.failure.in_turn(member.name, number)
-            (given_up if turn.stop_reason == "canceled" else failed).append(failure)
+            failure = turn.failure.in_turn(name, index + 1)
+            (canceled if turn.stop_reason == "canceled" else failed).append(failure)
             count += 1
         elif turn.message:
-            answers.append(f"{member.name}:\n{turn.message}")
-    if done:
-        team.result.add_parallel_turns(*(turn for _, turn in done))
+            answers.append(f"{name}:\n{turn.message}")
+    team.result.add_parallel_turns(*done.values())
     if team.plan.on_member_error == "continue":
-        team.result.add_member_failures(*failed[1 if kept.failure else 0 :])
-    answer = "\n\n".join(answers)[: MAX_MESSAGE + 1]  # too long already, and truncated where it becomes the answer
-    first = next(iter([*failed, *given_up]), None)
-    return ParallelState(before=kept.before, answer=answer, failed=count, failure=first)
+        team.result.add_member_failures(*failed[1 if state.failure else 0 :])
+    return ParallelState(
+        before=state.before,
+        spoken=(*state.spoken, *done),
+        answer="\n\n".join(answers)[: MAX_MESSAGE + 1],  # truncated with a marker where it becomes the answer
+        failed=count,
+        failure=next(iter([*failed, *canceled]), None),
+    )
 
 
-async def _take_turns(team: Discussion, before: Head) -> list[MemberResult]:
-    """The turns of members that have not spoken yet, ``maxConcurrency`` at a time, as far as they have begun."""
+async def _take_turns(team: Discussion, state: ParallelState) -> dict[int, TurnResult]:
+    """Runs the turns of members that have not spoken yet, ``maxConcurrency`` at a time; returns those that have ended,
+    by the indexes of the members, in their order."""
     limit = min(team.plan.max_concurrency or MAX_CONCURRENT_CHILDREN, MAX_CONCURRENT_CHILDREN)
     slots = asyncio.Semaphore(limit)
-    waiting = [*enumerate(team.members)][team.turns :]
-    thread = team.thread.at(before)
+    thread = team.thread.at(state.before)
     done: dict[int, TurnResult] = {}
 
     async def take(index: int, member: MemberPlan) -> None:
         async with slots:
             long = bool(done) and should_continue_as_new()
-            if team.can_continue() and not long and not any(each.ended for each in done.values()):
+            if team.can_continue() and not long and not any(result.ended for result in done.values()):
                 turn = MemberTurn(member.name, index + 1, team.max_turns, thread)
-                done[index] = await team.run_turn(member, turn)
+                done[index] = await team.run_turn(member, turn, beside=True)
 
     def gives_up() -> bool:
-        return team.plan.on_member_error == "fail" and any(each.failure for each in done.values())
+        return team.plan.on_member_error == "fail" and any(result.failure for result in done.values())
 
+    waiting = [(index, member) for index, member in enumerate(team.members) if index not in state.spoken]
     tasks = [asyncio.create_task(take(index, member)) for index, member in waiting]
     await wait_all(tasks, gives_up)
     for task in tasks:
-        if not task.cancelled():
+        if not task.cancelled() and not isinstance(task.exception(), ContinueAsNew):
             task.result()
-    return [(member, done[index]) for index, member in waiting if index in done]
+    return dict(sorted(done.items()))
 
 
 async def parallel(team: Discussion) -> None:
-    """Ends when all have answered, or when an ``aggregator`` has made one answer of theirs."""
+    """Ends when all members have answered, or when an ``aggregator`` has combined their answers."""
     aggregator = team.plan.aggregator
     team.max_turns = len(team.members) + (aggregator is not None)
     answer = await run_all_members(team)
-    if aggregator and team.can_continue():
+    if aggregator and (team.can_continue() or team.resumes):
         turn = MemberTurn(aggregator.name, team.turns + 1, team.max_turns, team.thread)
         team.result.add_turn(aggregator.name, await team.run_turn(aggregator, turn))
     else:
@@ -103,7 +111,7 @@ class ParallelWorkflow(TurnWorkflow):
     """The workflow type ``parallel``."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnOutput:
+    async def run(self, *payloads: JsonValue) -> TurnOutput:
         return await self.execute()
 
     def new_turn(self, state: State | None) -> TeamTurn:

@@ -1,4 +1,4 @@
-"""``strategy: round-robin``: the members speak in their order, round after round (ARK: team strategies)."""
+"""``strategy: round-robin``: the members speak in order, round after round (ARK: team strategies)."""
 
 from pydantic import JsonValue
 from temporalio import workflow
@@ -43,7 +43,7 @@ class RoundRobinWorkflow(TurnWorkflow):
     """The workflow type ``round-robin``."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnOutput:
+    async def run(self, *payloads: JsonValue) -> TurnOutput:
         return await self.execute()
 
     def new_turn(self, state: State | None) -> TeamTurn:

@@ -1,4 +1,4 @@
-"""``strategy: selector``: a model chooses who speaks next (ARK: team strategies)."""
+"""``strategy: selector``: a model chooses the next speaker (ARK: team strategies)."""
 
 from pydantic import JsonValue
 from temporalio import workflow
@@ -11,12 +11,12 @@ from ..run.turn import TurnOutput, TurnWorkflow
 
 
 async def select_speaker(team: Discussion) -> int | None:
-    """The index of who speaks next; None where the discussion is over."""
+    """The index of the next speaker; None if the discussion is over."""
     candidates = _candidates(team)
     may_end = team.plan.selector and team.plan.selector.can_end and team.turns
     if not candidates or (len(candidates) == 1 and not may_end):
         return candidates[0] if candidates else None
-    await team.attempt(_read_inbox(team))
+    await team.attempt(team.read_inbox())
     if not team.can_continue():
         return None
     selected = await team.attempt(_select(team, candidates))
@@ -32,18 +32,11 @@ async def select_speaker(team: Discussion) -> int | None:
 
 
 def _candidates(team: Discussion) -> list[int]:
-    """Who may speak now: all, or those to whom an edge leads, without who spoke last if there is another."""
+    """The possible next speakers: all, or the targets of edges, without the last speaker if there is another."""
     indexes = [*range(len(team.members))]
     if team.plan.edges and team.last_speaker is not None:
         indexes = list(dict.fromkeys(edge.to for edge in team.plan.edges if edge.from_ == team.last_speaker))
     return [index for index in indexes if index != team.last_speaker] or indexes
-
-
-async def _read_inbox(team: Discussion) -> None:
-    """Waits while the run is paused, and adds what people said to the conversation that the selector reads."""
-    await team.run.ready()
-    if messages := team.run.inbox.drain():
-        await team.append(messages)
 
 
 async def _select(team: Discussion, candidates: list[int]) -> SelectResult:
@@ -53,7 +46,7 @@ async def _select(team: Discussion, candidates: list[int]) -> SelectResult:
 
 
 async def selector(team: Discussion) -> None:
-    """Ends when the selector or a member terminates the team, when no edge leads on, or after ``maxTurns`` turns."""
+    """Ends when the selector or a member terminates the team, when no edge continues, or after ``maxTurns`` turns."""
     team.max_turns = team.plan.max_turns
     while team.can_continue():
         if team.turns == team.max_turns:
@@ -70,7 +63,7 @@ class SelectorWorkflow(TurnWorkflow):
     """The workflow type ``selector``."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnOutput:
+    async def run(self, *payloads: JsonValue) -> TurnOutput:
         return await self.execute()
 
     def new_turn(self, state: State | None) -> TeamTurn:

@@ -1,4 +1,4 @@
-"""``strategy: sequential``: one pass through the members, in their order (ARK: team strategies)."""
+"""``strategy: sequential``: one pass through the members, in order (ARK: team strategies)."""
 
 from pydantic import JsonValue
 from temporalio import workflow
@@ -24,7 +24,7 @@ class SequentialWorkflow(TurnWorkflow):
     """The workflow type ``sequential``."""
 
     @workflow.run
-    async def run(self, *given: JsonValue) -> TurnOutput:
+    async def run(self, *payloads: JsonValue) -> TurnOutput:
         return await self.execute()
 
     def new_turn(self, state: State | None) -> TeamTurn:

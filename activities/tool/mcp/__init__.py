@@ -1,1 +1,1 @@
-"""Tools of MCP servers: connections that are kept, the lists of tools, and calls."""
+"""Tools of MCP servers: shared connections, lists of tools, and calls."""

@@ -1,7 +1,8 @@
-"""The OAuth tokens for MCP servers: refreshed by one worker at a time, and kept, sealed, for all workers of a journal.
+"""The OAuth tokens for MCP servers: refreshed by one worker at a time, and stored encrypted for all its peers.
 
-A refresh token is often valid once. So what comes back is written down before it is used, by a task that goes on to its
-end, whoever has asked for it."""
+A refresh token is often valid only once. So a new token is stored before it is used, by a task that completes even if
+the call that started it is canceled.
+"""
 
 import asyncio
 import base64
@@ -33,14 +34,15 @@ from ....resources.mcp_server import MCPServer
 from ....resources.values import check_url
 from ....temporal.encryption import Key
 from ...context.value_resolver import ValueResolver
+from ...runtime.outbound import Destination
 from ..http import HttpClient
 from ..http_request import HttpRequest
 
 SECONDS = 10.0
-"""Seconds that each answer may take."""
+"""The timeout of one request."""
 
 MAX_BYTES = 100_000
-"""Bytes of each answer that are read."""
+"""Bytes of one response that are read."""
 
 _JSON = ("Accept", "application/json")
 _FORM = ("Content-Type", "application/x-www-form-urlencoded")
@@ -48,32 +50,32 @@ _FORM = ("Content-Type", "application/x-www-form-urlencoded")
 Metadata = TypeVar("Metadata", bound=BaseModel)
 
 
-class Place(JsonModel):
-    """Where a token is refreshed, and for which resource."""
+class TokenEndpoint(JsonModel):
+    """The token endpoint that refreshes a token, and the resource that the token is for."""
 
     endpoint: str
     resource: str
 
-    def of(self, address: str) -> "Place | None":
-        """This place, unless it is that of a server elsewhere, which an earlier manifest has named."""
+    def for_server(self, address: str) -> "TokenEndpoint | None":
+        """This endpoint; None if it is for another server, which an earlier manifest has named."""
         return self if _same(self.endpoint, address) and check_resource_allowed(address, self.resource) else None
 
 
 @dataclass(frozen=True, repr=False)
 class Refreshed:
-    """What came back; ``seconds`` for which the access token is valid, None where the server does not say."""
+    """The response to a refresh; ``seconds`` is the lifetime of the access token, None if the server does not say."""
 
     access: str
     refresh: str
     seconds: float | None
-    place: Place
+    place: TokenEndpoint
 
 
 class TokenClient:
-    """Asks authorization servers.
+    """Sends requests to authorization servers.
 
-    A refresh token and a client's secret go to the address of the MCP server itself, or to the one that its manifest
-    names: never to one that a server names.
+    A refresh token and a client secret are only sent to the MCP server's own origin, or to the endpoint in its
+    manifest: never to another one that a server names.
     """
 
     def __init__(self, redact: Callable[[str], str]) -> None:
@@ -83,27 +85,33 @@ class TokenClient:
         """Closes the connections."""
         await self._http.close()
 
-    async def refresh(self, server: MCPServer, values: ValueResolver, token: str, known: Place | None) -> Refreshed:
-        """What comes back for a refresh token.
+    async def refresh(
+        self, server: MCPServer, values: ValueResolver, token: str, known: TokenEndpoint | None
+    ) -> Refreshed:
+        """Refreshes a token with its refresh ``token``; ``known`` is the endpoint of the last refresh.
 
-        Raises ToolFailed, which is retryable where another try may do, and what ``values.resolve`` raises.
+        Raises ToolFailed, which is retryable if a retry may succeed, and the errors of ``values.resolve``.
         """
         assert server.spec.authorization
-        address = _plain(values.resolve(server.spec.address, server) or "")
+        named = values.server_of(server)
+        assert named, "a server without an address has no authorization"
+        address = _plain(named.url)
+        at_address = named.at(address)
         own = _own_endpoint(server, values)
         client, secret = _client(server, values)
         try:
-            kept = Place(endpoint=own, resource=address) if own else known and known.of(address)
-            place = kept or await self._place(address)
+            place = TokenEndpoint(endpoint=own, resource=address) if own else known and known.for_server(address)
+            place = place or await self._discover(at_address)
+            endpoint = values.destination_at(own, named.provenance) if own else at_address.at(place.endpoint)
             form = {"grant_type": "refresh_token", "refresh_token": token, "resource": place.resource}
-            answer = await self._post(place.endpoint, form | ({"client_id": client} if client else {}), secret)
-            return _refreshed(answer, place)
+            response = await self._post(endpoint, form | ({"client_id": client} if client else {}), secret)
+            return _refreshed(response, place)
         except ToolFailed as failed:
             text = f"the token of the MCP server {server.name} can't be refreshed: {failed.message}"
             raise ToolFailed(text, retryable=not failed.non_retryable, retry_after=failed.next_retry_delay) from None
 
-    async def _post(self, endpoint: str, form: Mapping[str, str], secret: str) -> str:
-        """The answer to a form, with the client's secret as a header or, if that is refused, in the form."""
+    async def _post(self, endpoint: Destination, form: Mapping[str, str], secret: str) -> str:
+        """The response to a form, with the client secret in a header or, if that is rejected, in the form."""
         if not secret:
             return await self._send(endpoint, form)
         pair = f"{quote(form.get('client_id', ''), '')}:{quote(secret, '')}"  # RFC 6749, 2.3.1
@@ -111,39 +119,43 @@ class TokenClient:
         try:
             return await self._send(endpoint, form, ("Authorization", f"Basic {basic}"))
         except ToolFailed as failed:
-            if "_client" not in failed.message:  # invalid_client or unauthorized_client: the token is not used up
+            if "_client" not in failed.message:  # invalid_client or unauthorized_client: the token is still valid
                 raise
             return await self._send(endpoint, {**form, "client_secret": secret})
 
-    async def _send(self, endpoint: str, form: Mapping[str, str], *headers: tuple[str, str]) -> str:
-        request = HttpRequest("POST", endpoint, (_FORM, _JSON, *headers), urlencode(form).encode(), trusted=True)
+    async def _send(self, endpoint: Destination, form: Mapping[str, str], *headers: tuple[str, str]) -> str:
+        if not endpoint.provenance.is_own:
+            raise ToolFailed(f"it names {endpoint.url}: {_NAME_IT}")
+        request = HttpRequest("POST", endpoint, (_FORM, _JSON, *headers), urlencode(form).encode())
         return await self._http.send(request, SECONDS, repeatable=True)
 
-    async def _place(self, address: str) -> Place:
+    async def _discover(self, server: Destination) -> TokenEndpoint:
         """The token endpoint of the authorization server that an MCP server names (RFC 9728, RFC 8414)."""
-        places = build_protected_resource_metadata_discovery_urls(None, address)
-        resource = await self._first(places, ProtectedResourceMetadata)
-        found = None if isinstance(resource, str) else resource  # servers of 2025-03-26 have none
-        if found and not check_resource_allowed(address, str(found.resource)):
-            raise ToolFailed(f"it says that it is another server, {found.resource}")
-        issuer = str(found.authorization_servers[0]) if found else None
+        address = server.url
+        urls = build_protected_resource_metadata_discovery_urls(None, address)
+        resource = await self._first(server, urls, ProtectedResourceMetadata)
+        described = None if isinstance(resource, str) else resource  # servers of 2025-03-26 have none
+        if described and not check_resource_allowed(address, str(described.resource)):
+            raise ToolFailed(f"its metadata is for another server, {described.resource}")
+        issuer = str(described.authorization_servers[0]) if described else None
         if issuer and not _same(issuer, address):
             raise ToolFailed(f"it names the authorization server {issuer}: {_NAME_IT}")
-        places = build_oauth_authorization_server_metadata_discovery_urls(issuer, address)
-        metadata = await self._first(places, OAuthMetadata)
+        urls = build_oauth_authorization_server_metadata_discovery_urls(issuer, address)
+        metadata = await self._first(server, urls, OAuthMetadata)
         if isinstance(metadata, str):
-            raise ToolFailed(f"nothing says where ({metadata}): {_NAME_IT}")
+            raise ToolFailed(f"no token endpoint was discovered ({metadata}): {_NAME_IT}")
         if issuer and not issuers_match(str(metadata.issuer), issuer):
-            raise ToolFailed(f"{issuer} says that it is another authorization server, {metadata.issuer}")
+            raise ToolFailed(f"the metadata of {issuer} is for another authorization server, {metadata.issuer}")
         if not _same(str(metadata.token_endpoint), address):
             raise ToolFailed(f"it names {metadata.token_endpoint}: {_NAME_IT}")
-        return Place(endpoint=str(metadata.token_endpoint), resource=str(found.resource) if found else address)
+        resource_id = str(described.resource) if described else address
+        return TokenEndpoint(endpoint=str(metadata.token_endpoint), resource=resource_id)
 
-    async def _first(self, places: list[str], kind: type[Metadata]) -> Metadata | str:
-        """The first document that is there, and is of the kind; or why there is none."""
+    async def _first(self, server: Destination, urls: list[str], kind: type[Metadata]) -> Metadata | str:
+        """The first valid document of this kind, or the reason why there is none."""
         why = ""
-        for url in places:
-            request = HttpRequest("GET", url, (_JSON,), None, trusted=True)
+        for url in urls:
+            request = HttpRequest(method="GET", destination=server.at(url), headers=(_JSON,), body=None)
             try:
                 return kind.model_validate_json(await self._http.send(request, SECONDS, repeatable=True))
             except ToolFailed as failed:
@@ -151,15 +163,15 @@ class TokenClient:
                     raise
                 why = failed.message
             except ValidationError:
-                why = f"{urlsplit(url).hostname} gives something else there"
+                why = f"{urlsplit(url).hostname} sent an invalid document"
         return why
 
 
-_NAME_IT = "if that is right, name its token endpoint as spec.authorization.tokenEndpoint"
+_NAME_IT = "if that is intended, set spec.authorization.tokenEndpoint"
 
 
 def _own_endpoint(server: MCPServer, values: ValueResolver) -> str:
-    """The endpoint that the manifest names; empty if none."""
+    """The token endpoint in the manifest; empty if it has none."""
     assert server.spec.authorization
     endpoint = values.resolve(server.spec.authorization.token_endpoint, server) or ""
     try:
@@ -171,27 +183,27 @@ def _own_endpoint(server: MCPServer, values: ValueResolver) -> str:
 
 
 def _client(server: MCPServer, values: ValueResolver) -> tuple[str, str]:
-    """The client's id and secret, empty where the Secret has none."""
+    """The client's id and secret; empty if the Secret has none."""
     assert server.spec.authorization
     ref = server.spec.authorization.token_secret_ref
     client, secret = (values.resolve(ref.source(key), server) for key in (ref.client_id_key, ref.client_secret_key))
     return client or "", secret or ""
 
 
-def _refreshed(answer: str, place: Place) -> Refreshed:
-    """What is needed of an answer: whatever else is odd in it, the old refresh token may be used up."""
+def _refreshed(response: str, place: TokenEndpoint) -> Refreshed:
+    """The tokens in a response. Other invalid fields are ignored, as the old refresh token may be invalid already."""
     try:
-        found = parse_json(answer)
+        fields = parse_json(response)
     except ValueError:
-        found = None
-    access, refresh, seconds = _fields(found if isinstance(found, dict) else {})
+        fields = None
+    access, refresh, seconds = _fields(fields if isinstance(fields, dict) else {})
     if not (access and access.isascii() and access.isprintable() and " " not in access):
-        raise ToolFailed("the answer holds no token that can be sent")
+        raise ToolFailed("the response has no valid access token")
     return Refreshed(access, refresh, seconds, place)
 
 
-def _fields(found: Mapping[str, JsonValue]) -> tuple[str, str, float | None]:
-    access, refresh, expires = (found.get(name) for name in ("access_token", "refresh_token", "expires_in"))
+def _fields(fields: Mapping[str, JsonValue]) -> tuple[str, str, float | None]:
+    access, refresh, expires = (fields.get(name) for name in ("access_token", "refresh_token", "expires_in"))
     try:
         seconds = float(str(expires))
     except (ValueError, OverflowError):
@@ -201,37 +213,40 @@ def _fields(found: Mapping[str, JsonValue]) -> tuple[str, str, float | None]:
 
 
 def _plain(address: str) -> str:
-    """The address without query and fragment, which may hold a secret, in the form of the metadata of servers."""
+    """The URL in normal form, without query and fragment, which may contain a secret."""
     return str(AnyHttpUrl(urlsplit(address)._replace(query="", fragment="").geturl()))
 
 
 def _same(url: str, address: str) -> bool:
-    """Whether two addresses have one origin."""
+    """Whether two URLs have the same origin."""
     one = urlsplit(url)
     other = urlsplit(address)
     return (one.scheme, one.netloc) == (other.scheme, other.netloc)
 
 
 EARLY = 30.0
-"""Seconds before its end at which a token is refreshed, or half of its time if that is shorter."""
+"""Seconds before its expiry at which a token is refreshed; at most half of its lifetime."""
 
-LATELY = 10.0
-"""Seconds for which a token counts as new: a server that refuses it would refuse the next one, too."""
+RECENT = 10.0
+"""Seconds for which a token counts as new: a server that rejects it would reject the next one, too."""
 
 LEASE = 60.0
 LONGEST = 45.0
-"""Seconds for which one worker alone refreshes a token, and which that takes at most."""
+"""Seconds for which a worker leases the refresh of a token, and the timeout of the refresh."""
 
-LOOK = 0.2
-"""Seconds between two looks whether another worker has refreshed a token."""
+POLL_INTERVAL = 0.2
+"""Seconds between two checks whether another worker has refreshed a token."""
+
+REDACTED_AFTER = 3600.0
+"""Seconds for which a token is redacted after its expiry and its last call: its text may be logged later."""
 
 log = logging.getLogger("baton")
 
 
 class AccessToken(JsonModel):
-    """A token as the Secret holds it, or as it was refreshed ``at`` a time at a ``place``.
+    """A token from the Secret, or refreshed ``at`` a time at the endpoint ``place``.
 
-    It is refreshed from ``renew`` on, and ``ends`` then. All times are in seconds since 1970.
+    It is refreshed from ``renew`` on, and expires at ``ends``. All times are in seconds since 1970.
     """
 
     access: str
@@ -239,20 +254,20 @@ class AccessToken(JsonModel):
     renew: float | None = None
     ends: float | None = None
     at: float = 0.0
-    place: Place | None = None
+    place: TokenEndpoint | None = None
 
     def is_usable(self, refused: str) -> bool:
-        """Whether a server may take it that has ``refused`` another one, or none."""
+        """Whether it has not expired, and is not the one that the server has just ``refused``."""
         return self.access != refused and (self.ends is None or time.time() < self.ends)
 
 
 class AccessTokens:
-    """The tokens of a worker. Without a ``store``, as in a command, none is refreshed: workers would not know it.
+    """The tokens of a worker. Without a ``store``, as in a command, they are not refreshed: workers would miss them.
 
-    ``remember`` is called with each value, which is redacted from then on.
+    ``remember`` is called with every token, which is redacted for so many seconds from then on.
     """
 
-    def __init__(self, store: TokenStore | None, client: TokenClient, remember: Callable[[str], str]) -> None:
+    def __init__(self, store: TokenStore | None, client: TokenClient, remember: Callable[[str, float], str]) -> None:
         self._store = store
         self._client = client
         self._remember = remember
@@ -260,19 +275,19 @@ class AccessTokens:
         self._is_closing = False
 
     async def of(self, server: MCPServer, values: ValueResolver, refused: str = "") -> str:
-        """The access token for a server, which is another one than the server has just ``refused``.
+        """The access token for a server, other than the one that the server has just ``refused``.
 
-        Raises ToolFailed, which is retryable where a later try may do, and what ``values.resolve`` raises.
+        Raises ToolFailed, which is retryable if a retry may succeed, and the errors of ``values.resolve``.
         """
         access, refresh = _in_secret(server, values)
         if self._store is None or not refresh or _is_foreign(server, values):
             return access
         seal = _Seal(access, refresh)
         stored = await self._store.read(seal.id)
-        token = self._noted(seal.opened(stored) if stored else _first(server, values, access, refresh))
+        token = self._remembered(server, seal.opened(stored) if stored else _first(server, values, access, refresh))
         usable = token.is_usable(refused)
         due = token.renew is not None and token.renew < time.time()
-        if (usable and not due) or (not usable and time.time() - token.at < LATELY):
+        if (usable and not due) or (not usable and time.time() - token.at < RECENT):
             return token.access
         task = self._task(server, values, seal, stored, token)
         return token.access if usable else (await asyncio.shield(task)).access
@@ -280,7 +295,7 @@ class AccessTokens:
     def _task(
         self, server: MCPServer, values: ValueResolver, seal: "_Seal", stored: str, token: AccessToken
     ) -> "asyncio.Task[AccessToken]":
-        """The one that refreshes this token here."""
+        """The task of this worker that refreshes the token."""
         if (task := self._tasks.get(seal.id)) is None:
             task = self._tasks[seal.id] = asyncio.create_task(self._renew(server, values, seal, stored, token))
             task.add_done_callback(lambda done: self._ended(seal.id, done))
@@ -294,40 +309,42 @@ class AccessTokens:
     async def _renew(
         self, server: MCPServer, values: ValueResolver, seal: "_Seal", stored: str, token: AccessToken
     ) -> AccessToken:
-        """Refreshes the token, or waits until another worker has."""
+        """Refreshes the token, or waits until another worker has done so."""
         assert self._store
         while not (lease := await self._store.lease(seal.id, stored, LEASE)):
             if self._is_closing:
-                raise ToolFailed(f"the worker ends while the token of {server.id} is refreshed", retryable=True)
-            await asyncio.sleep(LOOK)
-            if (found := await self._store.read(seal.id)) != stored:
-                return self._noted(seal.opened(found))
+                raise ToolFailed(f"the worker stopped while the token of {server.id} was refreshed", retryable=True)
+            await asyncio.sleep(POLL_INTERVAL)
+            if (current := await self._store.read(seal.id)) != stored:
+                return self._remembered(server, seal.opened(current))
         try:
             async with asyncio.timeout(LONGEST):
                 refreshed = await self._client.refresh(server, values, token.refresh, token.place)
-            new = self._noted(_after(token, refreshed))
+            new = self._remembered(server, _after(token, refreshed))
             await self._store.write(seal.id, stored, seal.closed(new))
             return new
         except TimeoutError:
-            late = f"the token of the MCP server {server.name} can't be refreshed: no answer in {LONGEST:g} s"
+            late = f"the token of the MCP server {server.name} can't be refreshed: no response within {LONGEST:g} s"
             raise ToolFailed(late, retryable=True) from None
         finally:
             await self._store.release(seal.id, lease)
 
-    def _noted(self, token: AccessToken) -> AccessToken:
-        for each in (token.access, token.refresh):
-            self._remember(each)
+    def _remembered(self, server: MCPServer, token: AccessToken) -> AccessToken:
+        """The token, which is redacted while it is valid, and while a call that starts now may run, and after it."""
+        valid = token.ends - time.time() if token.ends else 0.0
+        for value in (token.access, token.refresh):
+            self._remember(value, max(valid, server.call_timeout) + REDACTED_AFTER)
         return token
 
     async def close(self) -> None:
-        """Waits until what is being refreshed is written down."""
+        """Waits until running refreshes are stored."""
         self._is_closing = True
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self._client.close()
 
 
 class _Seal:
-    """Seals what takes the place of a Secret's token with a key that is made of its refresh token."""
+    """Encrypts a refreshed token with a key that is derived from the refresh token in the Secret."""
 
     def __init__(self, access: str, refresh: str) -> None:
         self._key = Key("token", HKDF(SHA256(), 32, salt=None, info=b"baton token").derive(refresh.encode()))
@@ -341,12 +358,12 @@ class _Seal:
 
 
 def _is_foreign(server: MCPServer, values: ValueResolver) -> bool:
-    """Whether a run chooses where the token goes to."""
-    return values.catalog.is_inline(server.id) or bool(server.spec.address and server.spec.address.is_from_run)
+    """Whether the run determines the server that receives the token."""
+    return not values.catalog.provenance_of(server).is_own
 
 
 def _in_secret(server: MCPServer, values: ValueResolver) -> tuple[str, str]:
-    """The access token and the refresh token, empty where there is none."""
+    """The access token and the refresh token in the Secret; empty if there is none."""
     assert server.spec.authorization
     ref = server.spec.authorization.token_secret_ref
     access = values.resolve(server.spec.authorization.token, server) or ""
@@ -354,7 +371,7 @@ def _in_secret(server: MCPServer, values: ValueResolver) -> tuple[str, str]:
 
 
 def _first(server: MCPServer, values: ValueResolver, access: str, refresh: str) -> AccessToken:
-    """The token as the Secret holds it."""
+    """The token in the Secret."""
     assert server.spec.authorization
     ref = server.spec.authorization.token_secret_ref
     text = values.resolve(ref.source(ref.expires_at_key), server)
@@ -363,13 +380,13 @@ def _first(server: MCPServer, values: ValueResolver, access: str, refresh: str) 
     except (ValueError, OverflowError):
         path = "spec.authorization.tokenSecretRef.expiresAtKey"
         raise InvalidManifest(
-            f"{server.id}: {path}: the Secret holds no time there, such as 2027-01-31T10:00:00Z"
+            f"{server.id}: {path}: the Secret's value is not a time, such as 2027-01-31T10:00:00Z"
         ) from None
     return AccessToken(access=access, refresh=refresh, renew=ends and ends - EARLY, ends=ends)
 
 
 def _seconds(text: str) -> float:
-    """A time in seconds since 1970; one without a zone is in UTC."""
+    """A time in seconds since 1970; without a time zone, it is in UTC."""
     if text.isdecimal():
         return float(text)
     moment = datetime.fromisoformat(text)
@@ -377,7 +394,7 @@ def _seconds(text: str) -> float:
 
 
 def _after(token: AccessToken, new: Refreshed) -> AccessToken:
-    """The token that has come back; a server that gives no new refresh token lets the old one be used again."""
+    """The refreshed token. Without a new refresh token, the old one stays valid."""
     now = time.time()
     seconds = new.seconds
     times = {"renew": now + max(seconds - EARLY, seconds / 2), "ends": now + seconds} if seconds else {}

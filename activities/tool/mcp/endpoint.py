@@ -1,13 +1,13 @@
-"""Where an MCP server is: its manifest with all values and secrets, as they are at the moment of use."""
+"""The endpoint of an MCP server: the manifest's address or command with all current values and secrets."""
 
 from dataclasses import dataclass, field, replace
-from urllib.parse import urlsplit
 
 from ....contracts.errors import InvalidManifest
 from ....resources.manifest import Manifest
 from ....resources.mcp_server import MCPServer
 from ....resources.values import Headers, check_url
 from ...context.value_resolver import ValueResolver, headers_of
+from ...runtime.outbound import Destination
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -16,57 +16,54 @@ Pairs = tuple[tuple[str, str], ...]
 class McpEndpoint:
     """An address with its headers, or a command with its environment variables.
 
-    McpConnections are shared by those with equal endpoints: whoever has other secrets has a connection of his own.
-    ``guarded``: a run chose the address, which must not lead into the worker's own network.
-    ``asks``: people answer what the server asks.
+    Calls with equal endpoints share a connection; calls with other secrets have their own. ``asks``: the server may ask
+    people.
     """
 
     name: str
-    address: str = ""
+    destination: Destination | None = None
     transport: str = "http"
     headers: Pairs = field(default=(), repr=False)
-    guarded: bool = False
     command: tuple[str, ...] = field(default=(), repr=False)
     env: Pairs = field(default=(), repr=False)
     asks: bool = False
 
     @property
     def is_authorized(self) -> bool:
-        """Whether its headers authorize the worker, whatever token there is."""
+        """Whether its headers already authorize the worker."""
         return "authorization" in {name.lower() for name, _ in self.headers}
 
     def with_token(self, token: str) -> "McpEndpoint":
-        """The same with an access token."""
+        """The same endpoint with an access token."""
         return replace(self, headers=(*self.headers, ("Authorization", f"Bearer {token}")))
 
     @property
     def label(self) -> str:
-        """What errors call it."""
-        return f"the MCP server {self.name}" + (f" ({urlsplit(self.address).hostname})" if self.address else "")
+        """The name of the server in errors."""
+        return f"the MCP server {self.name}" + (f" ({self.destination.host})" if self.destination else "")
 
 
-def endpoint_of(server: MCPServer, values: ValueResolver, *, private: bool = False) -> McpEndpoint:
-    """The endpoint of a server, but for its token; reads its secrets. ``private`` lets a run choose any address.
+def endpoint_of(server: MCPServer, values: ValueResolver) -> McpEndpoint:
+    """The endpoint of a server without its access token.
 
     Raises:
-        InvalidManifest: a value is no address.
-        KeyMissing, UnknownResource: as ``ValueResolver.resolve``.
+        InvalidManifest: the address is invalid.
+        KeyMissing, UnknownResource: see ``ValueResolver.resolve``.
     """
     spec = server.spec
     asks = spec.questions is not None
     if spec.command:
         command = (spec.command, *spec.args)
         env = _variables(spec.env, server, values)
-        return McpEndpoint(server.name, command=command, env=env, asks=asks)
-    address = values.resolve(spec.address, server) or ""
+        return McpEndpoint(name=server.name, command=command, env=env, asks=asks)
+    destination = values.server_of(server)
     try:
-        check_url(address)
+        check_url(destination.url if destination else "")
     except ValueError as error:
         raise InvalidManifest(f"{server.id}: spec.address {error}") from None
     headers = headers_of(server, spec.headers, values)
-    guarded = values.is_guarded(server) or (not private and bool(spec.address and spec.address.is_from_run))
-    return McpEndpoint(server.name, address, spec.transport, headers, guarded, asks=asks)
+    return McpEndpoint(name=server.name, destination=destination, transport=spec.transport, headers=headers, asks=asks)
 
 
-def _variables(given: Headers, owner: Manifest, values: ValueResolver) -> Pairs:
-    return tuple((each.name, (values.resolve(each.value, owner) or "").strip()) for each in given)
+def _variables(variables: Headers, owner: Manifest, values: ValueResolver) -> Pairs:
+    return tuple((variable.name, (values.resolve(variable.value, owner) or "").strip()) for variable in variables)

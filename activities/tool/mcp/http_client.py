@@ -1,8 +1,8 @@
-"""The HTTP client of the connections to MCP servers: it bounds what is read, and guards the worker's own network."""
+"""The HTTP client of MCP connections: it bounds responses, and protects the worker's own network."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ import httpx2
 
 from ....contracts.errors import ToolFailed
 from ...runtime.http import retry_after
-from ...runtime.outbound import CONNECTIONS, BodyLimits, BoundedBody, Outbound
+from ...runtime.outbound import CONNECTIONS, BodyLimits, BoundedBody, Destination, Outbound
 
 
 @dataclass
 class Exchange:
     """The last request of a call.
 
-    ``sent``: it may have reached the server. ``status``: of an answer that is an error, with its ``text`` and how long
-    the server asks to ``wait``. ``failure``: why there is no answer; ``final``: nor will there ever be one.
-    ``in_session``: it named a session of the server.
+    ``sent``: it may have reached the server. ``status``: that of an error response, with its ``text`` and the delay
+    ``wait`` that the server requests. ``failure``: why there is no response; ``final``: it is not retryable.
+    ``in_session``: the request had a session id.
     """
 
     sent: bool = False
@@ -35,9 +35,9 @@ class Exchange:
 
     @property
     def session_lost(self) -> bool:
-        """Whether the server doesn't know the session, or wants one: it has carried out nothing.
+        """Whether the server has lost the session, or requires one: the request had no effect.
 
-        (MCP: session management.) It wants one where it was put back to an older version while a connection was open.
+        (MCP: session management.) It requires one if it was rolled back to an older version during the connection.
         """
         return (self.in_session and self.status == 404) or (self.status == 400 and "session" in self.text.lower())
 
@@ -47,7 +47,7 @@ _current: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
 
 @contextmanager
 def watch_exchange() -> Iterator[Exchange]:
-    """Notes what becomes of the requests that are sent within the block, also from tasks that it begins."""
+    """Records the exchange of requests in the block, and in tasks that it starts."""
     token = _current.set(exchange := Exchange())
     try:
         yield exchange
@@ -56,24 +56,24 @@ def watch_exchange() -> Iterator[Exchange]:
 
 
 def current_exchange() -> Exchange:
-    """The exchange of the running call; one that nobody reads where there is none."""
+    """The exchange of the current call; outside of one a new one, which is not read."""
     return _current.get() or Exchange()
 
 
 MAX_ANSWER = 4_000_000
-"""Bytes of one answer, or of one event of a stream."""
+"""Bytes of one response, or of one event of a stream."""
 
 MAX_OBJECTS = 30_000
-"""Objects and lists in one: many small values take far longer to read than one long text."""
+"""Objects and arrays in one response: many small values take far longer to parse than one long text."""
 
 MAX_ERROR = 20_000
-"""Bytes of the text of an error."""
+"""Bytes of the body of an error response."""
 
 MAX_ERROR_TEXT = 5_000
-"""Characters of an error that are told. An error is cut further, after secrets were removed from it."""
+"""Characters of an error. It is truncated further after redaction."""
 
 SECONDS = 3.0
-"""Seconds that a server has for what is no call: a notification, an answer of ours, or the end of a session."""
+"""The timeout of requests that are not calls: a notification, a client's response, or the end of a session."""
 
 SESSION = "mcp-session-id"
 
@@ -81,38 +81,34 @@ SESSION = "mcp-session-id"
 class McpHttpClient(httpx2.AsyncClient):
     """Sends the requests of one connection.
 
-    A request that fails is answered with a status of 503, and ``current_exchange`` says why: an exception would end the
-    connection, and with it the calls of other runs. ``guarded``: the address must not lead into the worker's own
-    network. ``opens_by_get``: a GET opens the connection, as with SSE. ``on_failure`` is called where a request fails,
-    or is answered with an error, and ``on_silence`` where the server does not answer what is no call.
+    A failed request returns a response with status 503, and ``current_exchange`` has the reason: an exception would end
+    the connection, and with it the calls of other runs. ``opens_by_get``: a GET request opens the connection, as with
+    SSE. ``on_failure`` is called if a request fails or has an error status, ``on_silence`` if the server does not
+    respond to a request that is not a call. It is made by ``open_mcp_client``.
     """
 
     def __init__(
         self,
-        headers: dict[str, str],
         *,
-        guarded: bool,
-        opens_by_get: bool = False,
-        on_failure: Callable[[], None] = lambda: None,
-        on_silence: Callable[[], None] = lambda: None,
+        opens_by_get: bool,
+        on_failure: Callable[[], None],
+        on_silence: Callable[[], None],
+        **options: Any,
     ) -> None:
-        # No compression, whatever the manifest's headers say: a packed answer is refused.
-        plain = {name: value for name, value in headers.items() if name.lower() != "accept-encoding"}
-        options = Outbound(limits=None, guarded=guarded).client_options(McpHttpClient, plain)
-        # No timeout: callers have their own.
+        # No timeout: callers set their own.
         super().__init__(timeout=None, limits=httpx2.Limits(**CONNECTIONS), **options)
         self._opens_by_get = opens_by_get
         self._on_failure = on_failure
         self._on_silence = on_silence
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
-        """The response, also to a request that fails. Of one to what is no call the body is left out."""
+        """The response, or a 503 for a failed request. If the request is not a call, the body is discarded."""
         is_call = _is_call(request)
         if is_call or request.method == "GET":
-            is_noted = is_call or self._opens_by_get
-            return await self._send(request, current_exchange() if is_noted else Exchange(), stream=stream, **options)
+            exchange = current_exchange() if is_call or self._opens_by_get else Exchange()
+            return await self._send(request, exchange, stream=stream, **options)
         try:
-            async with asyncio.timeout(SECONDS):  # the library sends nothing else meanwhile
+            async with asyncio.timeout(SECONDS):  # the library sends no other request in the meantime
                 response = await self._send(request, Exchange(), stream=True, **options)
                 assert isinstance(response.stream, httpx2.AsyncByteStream)
                 await response.stream.aclose()
@@ -131,7 +127,7 @@ class McpHttpClient(httpx2.AsyncClient):
         exchange.failure = ""
         exchange.in_session = SESSION in request.headers
         try:
-            response = await super().send(request, stream=True, **options)  # nothing is read before it is bounded
+            response = await super().send(request, stream=True, **options)  # streamed, so that the body can be bounded
         except ToolFailed as failed:  # the address is not public
             exchange.failure = failed.message
             exchange.final = failed.non_retryable
@@ -139,7 +135,7 @@ class McpHttpClient(httpx2.AsyncClient):
             exchange.failure = f"can't be reached: {error or type(error).__name__}"
         except httpx2.TransportError as error:
             exchange.sent = True
-            exchange.failure = f"broke off its answer: {error or type(error).__name__}"
+            exchange.failure = f"did not complete its response: {error or type(error).__name__}"
         else:
             exchange.sent = True
             response = await self._checked(response, exchange)
@@ -151,7 +147,7 @@ class McpHttpClient(httpx2.AsyncClient):
 
     async def _checked(self, response: httpx2.Response, exchange: Exchange) -> httpx2.Response:
         if response.headers.get("content-encoding", "identity") != "identity":
-            exchange.failure = "compressed its answer, which it was asked not to do"
+            exchange.failure = "sent a compressed response, which was not requested"
             exchange.final = True
             await response.aclose()
             return httpx2.Response(502, request=response.request)
@@ -168,12 +164,27 @@ class McpHttpClient(httpx2.AsyncClient):
         return response
 
 
+def open_mcp_client(
+    destination: Destination,
+    headers: Mapping[str, str],
+    *,
+    opens_by_get: bool = False,
+    on_failure: Callable[[], None] = lambda: None,
+    on_silence: Callable[[], None] = lambda: None,
+) -> McpHttpClient:
+    """A client for one connection, which sends ``headers`` with every request."""
+    # No compression, even if the manifest's headers request it: compressed responses are rejected.
+    plain = {name: value for name, value in headers.items() if name.lower() != "accept-encoding"}
+    outbound = Outbound(limits=None, destination=destination, headers=plain)
+    return outbound.open(McpHttpClient, opens_by_get=opens_by_get, on_failure=on_failure, on_silence=on_silence)
+
+
 class _OutOfBounds(Exception):
-    """A body is larger than allowed."""
+    """A body exceeds its limits."""
 
 
 class _QuietBody(httpx2.AsyncByteStream):
-    """The body of a response, which ends where the connection breaks or a limit is exceeded.
+    """The body of a response, which ends if the connection is lost or a limit is exceeded.
 
     An exception would end the connection, and with it the calls of other runs.
     """
@@ -192,12 +203,12 @@ class _QuietBody(httpx2.AsyncByteStream):
             self._exchange.final = True
             self._on_failure()
         except httpx2.TransportError as error:
-            self._exchange.failure = f"broke off its answer: {error or type(error).__name__}"
+            self._exchange.failure = f"did not complete its response: {error or type(error).__name__}"
 
     async def aclose(self) -> None:
         await self._body.aclose()
 
 
 def _is_call(request: httpx2.Request) -> bool:
-    """Whether a request carries one of JSON-RPC, which may take as long as its caller waits for it."""
+    """Whether a request contains a JSON-RPC request, whose timeout is that of its caller."""
     return request.method == "POST" and {"id", "method"} <= json.loads(request.content).keys()

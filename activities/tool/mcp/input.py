@@ -1,4 +1,4 @@
-"""What an MCP server asks a person in the middle of a call (elicitation), in both eras of the protocol."""
+"""Questions of an MCP server to a person during a call (elicitation), in both generations of the protocol."""
 
 import asyncio
 import hashlib
@@ -29,32 +29,32 @@ from ....resources.base import JsonObject
 from ..tool import Answered, AsksPerson
 
 NEEDS_INPUT = frozenset({MISSING_REQUIRED_CLIENT_CAPABILITY, URL_ELICITATION_REQUIRED})
-"""The codes of errors by which a server says that it needs an answer."""
+"""The error codes of servers that need a person's answer."""
 
 MAX_REQUESTS = 10
 MAX_MESSAGE = 2_000
 MAX_SCHEMA = 4_000
-"""Bytes of what a server asks, and of the schema of the answer."""
+"""Limits of one question: requests, bytes of a message, and bytes of the schema of the answer."""
 
 Requests = Mapping[str, ElicitRequestParams]
-"""What a server asks at once, by keys of its own."""
+"""Concurrent elicitation requests of a server, by its keys."""
 
 _PARAMS: TypeAdapter[dict[str, ElicitRequestParams]] = TypeAdapter(dict[str, ElicitRequestParams])
 _RESULTS: TypeAdapter[dict[str, ElicitResult]] = TypeAdapter(dict[str, ElicitResult])
 
 
 def needs_input(label: str, questions: list[str]) -> ToolFailed:
-    """The failure of a call that needs answers, where nobody is asked."""
-    asked = "; ".join(truncate(each, MAX_MESSAGE) for each in questions[:MAX_REQUESTS])
-    return ToolFailed(f"{label} needs an answer of a person, which only 'questions' of its MCPServer allows: {asked}")
+    """The failure of a call that needs a person's answers, if the MCPServer does not allow questions."""
+    texts = "; ".join(truncate(text, MAX_MESSAGE) for text in questions[:MAX_REQUESTS])
+    return ToolFailed(f"{label} asks a person, which requires 'questions' in its MCPServer: {texts}")
 
 
 class Elicitation:
-    """What is asked in one call: the answers until now, and the next question.
+    """The elicitations of one call: the answers until now, and the pending question.
 
-    ``known`` are the answers by what was asked; ``responses`` and ``state`` are what a server of 2026-07-28 needs to go
-    on. A server of 2025-11-25 asks while the call is under way, and can't wait for long: it is told ``cancel``, and
-    the call is made again as soon as there is an answer.
+    ``known`` are the answers by question; ``responses`` and ``state`` are what a server of 2026-07-28 needs to
+    continue. A server of 2025-11-25 asks during the call, and can't wait for long: the response is ``cancel``, and the
+    call is repeated once there is an answer.
     """
 
     def __init__(self, label: str, answered: Answered | None) -> None:
@@ -62,55 +62,59 @@ class Elicitation:
         self.known: dict[str, ElicitResult] = {}
         self.responses: dict[str, ElicitResult] = {}
         self.state: str | None = None
-        self.asked: dict[str, ElicitRequestParams] = {}
+        self.pending: dict[str, ElicitRequestParams] = {}
         if answered:
             requests = _PARAMS.validate_python(answered.state["requests"])
             self.responses = _results(requests, answered.decision)
             earlier = _RESULTS.validate_python(answered.state["known"])
-            self.known = earlier | {_mark(requests[key]): each for key, each in self.responses.items()}
+            self.known = earlier | {_mark(requests[key]): result for key, result in self.responses.items()}
             state = answered.state["requestState"]
             self.state = state if isinstance(state, str) else None
 
     def reply(self, params: ElicitRequestParams) -> ElicitResult:
-        """The known answer; else the question is kept, and cancelled for now."""
+        """The known answer; else adds the question to the pending ones, and cancels it for now."""
         if known := self.known.get(_mark(params)):
             return known
-        self.asked[str(len(self.asked) + 1)] = params
+        self.pending[str(len(self.pending) + 1)] = params
         return ElicitResult(action="cancel")
 
     def check(self, result: CallToolResult | InputRequiredResult) -> CallToolResult:
-        """A result that is complete. Raises AsksPerson where an answer is missing, ToolFailed for other requests."""
+        """A complete result. Raises AsksPerson if an answer is missing, ToolFailed for other requests."""
         if isinstance(result, InputRequiredResult):
             requests = (result.input_requests or {}).items()
-            asked = {key: each.params for key, each in requests if isinstance(each, ElicitRequest)}
-            if not asked or len(asked) < len(requests):
-                raise needs_input(self.label, [each.method for _, each in requests] or ["(it does not say what)"])
-            raise self.question(asked, result.request_state)
-        if self.asked:
-            raise self.question(self.asked)
+            elicitations = {key: request.params for key, request in requests if isinstance(request, ElicitRequest)}
+            if not elicitations or len(elicitations) < len(requests):
+                raise needs_input(self.label, [request.method for _, request in requests] or ["(no details)"])
+            raise self.question(elicitations, result.request_state)
+        if self.pending:
+            raise self.question(self.pending)
         return result
 
     def required(self, data: object) -> Exception:
-        """What to raise for the error by which a server of 2025-11-25 says that a person has to open an address."""
+        """The exception for the error of a server of 2025-11-25 that requires a person to open a URL."""
         try:
-            found = TypeAdapter(list[ElicitRequestURLParams]).validate_python(
+            elicitations = TypeAdapter(list[ElicitRequestURLParams]).validate_python(
                 data.get("elicitations") if isinstance(data, dict) else None
             )
         except ValidationError:
-            return ToolFailed(f"{self.label} broke the protocol in its answer")
-        refused = [each for each in found if (known := self.known.get(_mark(each))) and known.action != "accept"]
-        if refused or not found:
+            return ToolFailed(f"{self.label} sent an invalid response")
+        refused = [
+            elicitation
+            for elicitation in elicitations
+            if (known := self.known.get(_mark(elicitation))) and known.action != "accept"
+        ]
+        if refused or not elicitations:
             return ToolFailed(f"{self.label} can't continue without a person: {refused[0].message if refused else ''}")
-        return self.question({str(number): each for number, each in enumerate(found, 1)})
+        return self.question({str(number): elicitation for number, elicitation in enumerate(elicitations, 1)})
 
     def question(self, requests: Requests, request_state: str | None = None) -> AsksPerson | ToolFailed:
-        """What a person is to read, with what the next call needs."""
+        """The question for a person, with the state that the next call needs."""
         schema = _schema(requests)
         if len(requests) > MAX_REQUESTS or byte_size(json.dumps(schema)) > MAX_SCHEMA:
-            return ToolFailed(f"{self.label} asks for more than a person can be asked at once")
-        lines = [f"{self.label} asks:", *(_line(each) for each in requests.values())]
+            return ToolFailed(f"{self.label} asks more than the limit for one question")
+        lines = [f"{self.label} asks:", *(_line(params) for params in requests.values())]
         if schema:
-            lines.append(f"Reply with JSON that fits this schema: {json.dumps(schema, ensure_ascii=False)}")
+            lines.append(f"Reply with JSON that matches this schema: {json.dumps(schema, ensure_ascii=False)}")
         state: dict[str, JsonValue] = {
             "requests": _PARAMS.dump_python(dict(requests), mode="json", by_alias=True, exclude_none=True),
             "known": _RESULTS.dump_python(self.known, mode="json", by_alias=True, exclude_none=True),
@@ -120,7 +124,7 @@ class Elicitation:
 
 
 class Elicitations:
-    """Answers what a server of 2025-11-25 asks over one connection, which makes one call at a time."""
+    """Answers the elicitations of a server of 2025-11-25 on one connection, for one call at a time."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -131,7 +135,7 @@ class Elicitations:
 
     @asynccontextmanager
     async def during(self, elicitation: Elicitation) -> AsyncIterator[None]:
-        """Answers what is asked while the block runs."""
+        """Answers elicitations while the block runs."""
         async with self._lock:
             self._current = elicitation
             try:
@@ -141,9 +145,9 @@ class Elicitations:
 
 
 def answering(client: Client, elicitation: Elicitation | None) -> AbstractAsyncContextManager[None]:
-    """Answers what the server asks while the block runs, in the era in which it does so by requests of its own.
+    """Answers the server's elicitations while the block runs, if its protocol version sends them as requests.
 
-    Then it waits until no other call is answered over the connection.
+    In that case, it first waits until no other call uses the connection for elicitations.
     """
     answers = client.elicitation_callback
     modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
@@ -153,14 +157,16 @@ def answering(client: Client, elicitation: Elicitation | None) -> AbstractAsyncC
 
 
 def _mark(params: ElicitRequestParams) -> str:
-    """The same for the same question: its message, and the schema of the answer."""
+    """A hash that identifies a question by its message and the schema of the answer."""
     schema = params.requested_schema if isinstance(params, ElicitRequestFormParams) else None
     return hashlib.sha256(json.dumps([params.message, schema], sort_keys=True).encode()).hexdigest()
 
 
 def _schema(requests: Requests) -> JsonObject | None:
-    """What the reply to all requests has to fit: that of the only one, or an object with one property for each."""
-    forms = {key: each.requested_schema for key, each in requests.items() if isinstance(each, ElicitRequestFormParams)}
+    """The schema of the reply: that of a single request, or an object with a property for every request."""
+    forms = {
+        key: params.requested_schema for key, params in requests.items() if isinstance(params, ElicitRequestFormParams)
+    }
     if len(requests) == 1:
         return next(iter(forms.values()), None)
     return {"type": "object", "properties": {**forms}, "required": [*forms]} if forms else None
@@ -174,19 +180,19 @@ def _line(params: ElicitRequestParams) -> str:
 
 
 def _results(requests: Requests, decision: PersonDecision) -> dict[str, ElicitResult]:
-    """What the server is told of a person's decision."""
+    """The responses to the server for a person's decision."""
     if not decision.approved:
         refused = ElicitResult(action="cancel" if decision.how == "timeout" else "decline")
         return dict.fromkeys(requests, refused)
-    forms = [key for key, each in requests.items() if isinstance(each, ElicitRequestFormParams)]
+    forms = [key for key, params in requests.items() if isinstance(params, ElicitRequestFormParams)]
     value = parse_json(decision.text or "{}") if forms else {}
-    given = {forms[0]: value} if forms and len(requests) == 1 else value
-    assert isinstance(given, dict)
-    return {key: _accepted(given.get(key) if key in forms else None) for key in requests}
+    contents = {forms[0]: value} if forms and len(requests) == 1 else value
+    assert isinstance(contents, dict)
+    return {key: _accepted(contents.get(key) if key in forms else None) for key in requests}
 
 
 def _accepted(content: JsonValue) -> ElicitResult:
     try:
         return ElicitResult.model_validate({"action": "accept", "content": content})
     except ValidationError:
-        raise ToolFailed("the answer has values that the protocol does not know") from None
+        raise ToolFailed("the answer has values that the protocol does not support") from None

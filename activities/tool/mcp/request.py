@@ -1,9 +1,9 @@
-"""One request to an MCP server: the operations, their results, and what is sent again after which failure."""
+"""One request to an MCP server: the operations, their results, and the retries after failures."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import copy_context
 from typing import TypeVar
 
@@ -45,15 +45,15 @@ from .pinned_tools import ListedTool
 T = TypeVar("T")
 
 RECONNECT_DELAYS = (0.5, 1.0, 2.0, 4.0)
-"""Seconds between the attempts to send a request that the server has not carried out: it is away, or restarts."""
+"""Seconds between the attempts to send a request that had no effect, as while a server restarts."""
 
 
 CurrentEndpoint = Callable[[bool, bool], Awaitable[McpEndpoint]]
-"""Gives the endpoint of a server: with its secrets read anew, and with another token where it has refused the last."""
+"""Returns the endpoint of a server; its arguments: read the secrets again, and get another token than the last."""
 
 
-class _NotCarriedOut(Exception):
-    """The server has carried out nothing, so that every request can be sent again; or only ``once`` more."""
+class _NoEffect(Exception):
+    """A request had no effect on the server, so it can be sent again, or only ``once`` more."""
 
     def __init__(self, failed: ToolFailed, *, once: bool = False, unauthorized: bool = False) -> None:
         self.failed = failed
@@ -80,7 +80,7 @@ class McpRequest:
         self._endpoint = endpoint
         self._repeatable = repeatable
         self._begin_once = begin_once
-        self._begun = False
+        self._has_begun = False
         self._sent = False
         self._label = ""
         self._elicitation: Elicitation | None = None
@@ -89,30 +89,33 @@ class McpRequest:
     async def send(
         self, operation: Callable[[Client], Awaitable[T]], seconds: float, elicitation: Elicitation | None = None
     ) -> T:
-        """What ``operation`` returns, in ``seconds`` at most, and what its ``elicitation`` waits for another one.
+        """The result of ``operation`` within ``seconds``, without the time that its ``elicitation`` waits for others.
 
-        Raises ToolFailed, which is retryable only if the request is repeatable or was not sent; what ``begin_once``
-        raises; and what reading the secrets raises.
+        Raises ToolFailed, which is retryable only if the request is repeatable or was not sent; the errors of
+        ``begin_once``; and those of reading the secrets.
         """
         self._elicitation = elicitation
         self._clock = asyncio.timeout(seconds)
         try:
             async with self._clock:
-                return await self._persistently(operation)
+                return await self._send_with_retries(operation)
         except TimeoutError:
             if not self._label:
-                raise ToolFailed(f"the token of the MCP server did not come in {seconds:g} s", retryable=True) from None
-            late = f"{self._label} gave no answer in {seconds:g} s"
+                text = f"the token of the MCP server was not refreshed within {seconds:g} s"
+                raise ToolFailed(text, retryable=True) from None
+            late = f"{self._label} did not respond within {seconds:g} s"
             raise self._unanswered(late, sent=self._sent) from None
 
-    async def _persistently(self, operation: Callable[[Client], Awaitable[T]]) -> T:
-        """Sends the request until the server has carried it out, or refuses it, or the delays are used up."""
-        refused = unauthorized = False
+    async def _send_with_retries(self, operation: Callable[[Client], Awaitable[T]]) -> T:
+        """Sends the request until it takes effect, or is rejected, or there are no delays left."""
+        refused = False
+        unauthorized = False
         for wait in (*RECONNECT_DELAYS, None):
             try:
                 return await self._send(operation, await self._current(refused, unauthorized))
-            except _NotCarriedOut as failure:
+            except _NoEffect as failure:
                 if wait is None or (failure.once and refused):
+                    failure.failed.unsent = True
                     raise failure.failed from None
                 refused = failure.once
                 unauthorized = failure.unauthorized
@@ -121,55 +124,60 @@ class McpRequest:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     async def _current(self, refused: bool, unauthorized: bool) -> McpEndpoint:
-        """The endpoint. Where that fails after a call that must not be repeated has begun, no later attempt may try."""
+        """The endpoint. After a call has begun that must not be repeated, a failure here is not retryable."""
         try:
             return await self._endpoint(refused, unauthorized)
         except ToolFailed as failed:
-            if self._begun and not self._repeatable:
+            if self._has_begun and not self._repeatable:
                 raise ToolFailed(failed.message) from None
             raise
 
     async def _send(self, operation: Callable[[Client], Awaitable[T]], endpoint: McpEndpoint) -> T:
-        connection = self._connections.to(endpoint)
         self._label = endpoint.label
-        with connection.used(), watch_exchange() as exchange:
+        async with self._untimed(self._connections.used(endpoint)) as connection:
+            with watch_exchange() as exchange:
+                return await self._send_on(connection, exchange, operation)
+
+    async def _send_on(
+        self, connection: McpConnection, exchange: Exchange, operation: Callable[[Client], Awaitable[T]]
+    ) -> T:
+        try:
+            client = await connection.client()
+        except ToolFailed as failed:
+            unauthorized = connection.is_unauthorized
+            raise _NoEffect(failed, once=failed.non_retryable, unauthorized=unauthorized) from None
+        async with self._untimed(answering(client, self._elicitation)):
+            if not (self._repeatable or self._has_begun):
+                await self._begin_once()
+            self._has_begun = True
+            if not connection.is_open:
+                closed = f"the connection to {self._label} was closed before the call"
+                raise _NoEffect(ToolFailed(closed, retryable=True))
+            self._sent = True
+            exchange.sent = connection.is_running
             try:
-                client = await connection.client()
-            except ToolFailed as failed:
-                unauthorized = connection.is_unauthorized
-                raise _NotCarriedOut(failed, once=failed.non_retryable, unauthorized=unauthorized) from None
-            async with self._turn(client):
-                if not (self._repeatable or self._begun):
-                    await self._begin_once()
-                self._begun = True
-                if not connection.is_open:
-                    closed = f"the connection to {self._label} was closed before the call"
-                    raise _NotCarriedOut(ToolFailed(closed, retryable=True))
-                self._sent = True
-                exchange.sent = connection.is_running
-                try:
-                    return await operation(client)
-                except MCPError as error:
-                    raise self._failure(error, exchange, connection) from None
-                except ValidationError:
-                    raise ToolFailed(f"{connection.endpoint.label} broke the protocol in its answer") from None
+                return await operation(client)
+            except MCPError as error:
+                raise self._failure(error, exchange, connection) from None
+            except ValidationError:
+                raise ToolFailed(f"{connection.endpoint.label} sent an invalid response") from None
 
     @asynccontextmanager
-    async def _turn(self, client: Client) -> AsyncIterator[None]:
-        """Answers what the server asks while the block runs; until then the clock stands still."""
+    async def _untimed(self, entered: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
+        """Enters a context that may wait for other calls; the timeout is suspended meanwhile."""
         now = asyncio.get_running_loop().time
         left = (self._clock.when() or now()) - now()
         self._clock.reschedule(None)
-        async with answering(client, self._elicitation):
+        async with entered as value:
             self._clock.reschedule(now() + left)
-            yield
+            yield value
 
     def _failure(self, error: MCPError, exchange: Exchange, connection: McpConnection) -> Exception:
         label = connection.endpoint.label
         if exchange.session_lost:
             connection.retire()
-            unknown = ToolFailed(f"{label} does not know the session: {error.message}"[:MAX_ERROR_TEXT], retryable=True)
-            return _NotCarriedOut(unknown, once=not exchange.in_session)
+            lost = ToolFailed(f"{label} has no such session: {error.message}"[:MAX_ERROR_TEXT], retryable=True)
+            return _NoEffect(lost, once=not exchange.in_session)
         if exchange.status:
             return self._refused(f"{label} answered HTTP {exchange.status}: {error.message}", exchange)
         if exchange.final:
@@ -180,23 +188,23 @@ class McpRequest:
             return (
                 self._unanswered(broken, sent=exchange.sent)
                 if exchange.sent
-                else _NotCarriedOut(ToolFailed(broken, retryable=True, outage=True))
+                else _NoEffect(ToolFailed(broken, retryable=True, outage=True))
             )
         if error.code in NEEDS_INPUT:
             return needs_input(label, [error.message])
-        return ToolFailed(f"{label} refused the call: {error.message}"[:MAX_ERROR_TEXT])
+        return ToolFailed(f"{label} rejected the call: {error.message}"[:MAX_ERROR_TEXT])
 
     def _refused(self, text: str, exchange: Exchange) -> Exception:
         retryable = self._repeatable and is_retryable(exchange.status)
         outage = exchange.status >= 500
         failed = ToolFailed(text[:MAX_ERROR_TEXT], retryable=retryable, retry_after=exchange.wait, outage=outage)
-        return _NotCarriedOut(failed, once=True, unauthorized=True) if exchange.status == 401 else failed
+        return _NoEffect(failed, once=True, unauthorized=True) if exchange.status == 401 else failed
 
     def _unanswered(self, text: str, *, sent: bool) -> ToolFailed:
         """The failure of a request whose outcome is unknown if it was ``sent``."""
         if self._repeatable or not sent:
             return ToolFailed(text, retryable=True, outage=True)
-        return ToolFailed(f"{text}; whether it was carried out is unknown", outage=True)
+        return ToolFailed(f"{text}; whether it was executed is unknown", outage=True)
 
 
 MAX_TOOLS = 1_000
@@ -206,16 +214,16 @@ _RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToo
 
 
 async def list_tools(client: Client) -> list[ListedTool]:
-    """All tools of a server, page by page; raises ToolFailed for a list without an end."""
+    """All tools of a server, from all pages. Raises ToolFailed for a list beyond the limits."""
     tools = list[ListedTool]()
     cursor = None
     for _ in range(MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
         if len(tools) + len(page.tools) > MAX_TOOLS:
             break
-        for each in page.tools:
-            hints = each.annotations.model_dump(by_alias=True, exclude_none=True) if each.annotations else None
-            tools.append(ListedTool(each.name, each.description or each.title, each.input_schema, hints))
+        for tool in page.tools:
+            hints = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations else None
+            tools.append(ListedTool(tool.name, tool.description or tool.title, tool.input_schema, hints))
         cursor = page.next_cursor
         if not cursor:
             return tools
@@ -225,13 +233,13 @@ async def list_tools(client: Client) -> list[ListedTool]:
 def use_tool(
     name: str, arguments: JsonObject, label: str, elicitation: Elicitation | None = None
 ) -> Callable[[Client], Awaitable[CallToolResult]]:
-    """Uses a tool; what the server reports of its progress is shown like the text of a model.
+    """The operation that calls a tool; progress reports of the server are shown like the text of a model.
 
-    With an ``elicitation`` it may ask a person: then AsksPerson is raised. McpRequest.send needs the same one.
+    With an ``elicitation``, the server may ask a person: then AsksPerson is raised. McpRequest.send needs the same one.
 
-    The SDK's own method would check the result against the tool's schema after the tool was used, on the event loop.
+    The SDK's own method would validate the result against the tool's schema, on the event loop.
     """
-    context = copy_context()  # the reports arrive in another task, which knows nothing of the activity
+    context = copy_context()  # the reports arrive in a task without the activity's context
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         part = f"{progress:g}" + (f"/{total:g}" if total else "")
@@ -256,33 +264,35 @@ def use_tool(
                 raise elicitation.required(error.data) from None
             if error.code != HEADER_MISMATCH:
                 raise
-            await list_tools(client)  # the library learns from it which arguments are also headers (MCP 2026-07-28)
+            await list_tools(client)  # tells the library which arguments are also headers (MCP 2026-07-28)
             return await ask(client)
 
     return use
 
 
 def _completed(result: CallToolResult | InputRequiredResult, label: str) -> CallToolResult:
-    """A result that is complete; raises ToolFailed for one that asks for input, where nobody is asked."""
+    """A complete result. Raises ToolFailed for one that requires input."""
     if isinstance(result, CallToolResult):
         return result
     requests = (result.input_requests or {}).values()
-    asked = [str(each.params.message) if isinstance(each, ElicitRequest) else each.method for each in requests]
-    raise needs_input(label, asked or ["(it does not say what)"])
+    questions = [
+        str(request.params.message) if isinstance(request, ElicitRequest) else request.method for request in requests
+    ]
+    raise needs_input(label, questions or ["(no details)"])
 
 
 def result_text(result: CallToolResult, redact: Callable[[str], str] = str) -> str:
-    """The result's parts, each on a line of its own; ``structuredContent`` too, unless a part says the same.
+    """The result's parts as lines; also ``structuredContent``, unless a part has the same value.
 
-    A text that is too long for a model is cut; ``redact`` removes the beginning of a secret at its end.
+    A text that is too long for a model is truncated; ``redact`` removes a partial secret at its end.
     """
     parts = [_part(block) for block in result.content]
     structured: JsonValue = result.structured_content
-    if structured is not None and not any(_says(part, structured) for part in parts):
+    if structured is not None and not any(_is_same(part, structured) for part in parts):
         parts.append(json.dumps(structured, ensure_ascii=False))
-    text = repair_surrogates("\n".join(parts)) or "(the tool answered without any content)"
+    text = repair_surrogates("\n".join(parts)) or "(the tool returned no content)"
     if len(text) > MAX_BYTES:
-        text = f"{redact(text[:MAX_BYTES])}… [cut here: the answer has {len(text):,} characters]"
+        text = f"{redact(text[:MAX_BYTES])}… [truncated: the response has {len(text):,} characters]"
     return f"Error: {text.removeprefix('Error: ')}" if result.is_error else text
 
 
@@ -293,7 +303,7 @@ def _part(block: ContentBlock) -> str:
         case ImageContent() | AudioContent():
             return f"[{block.type}: {block.mime_type}, {_size(block.data)}]"
         case ResourceLink():
-            described = ", ".join(each for each in (block.uri, block.mime_type, block.description) if each)
+            described = ", ".join(text for text in (block.uri, block.mime_type, block.description) if text)
             return f"[resource {block.name}: {described}]"
         case EmbeddedResource(resource=TextResourceContents(uri=uri, text=text)):
             return f"[resource {uri}]\n{text}"
@@ -306,8 +316,8 @@ def _size(base64: str) -> str:
     return f"{len(base64.rstrip('=')) * 3 // 4:,} bytes"
 
 
-def _says(part: str, structured: JsonValue) -> bool:
-    """Whether a part is the same value: as JSON, or as the text that the SDK for Python wraps as ``{"result": …}``."""
+def _is_same(part: str, structured: JsonValue) -> bool:
+    """Whether a part is the same value: as JSON, or as the text that the Python SDK wraps as ``{"result": …}``."""
     try:
         value = parse_json(part)
     except ValueError:

@@ -1,0 +1,65 @@
+"""Executes the activities of several runs on one worker, with the manifests and Secrets of their run."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
+
+from ...temporal.activity import workflow_id
+
+
+@dataclass(frozen=True)
+class ActivityParts:
+    """The activities of a run by the names of their functions, and the interceptors, the outermost first."""
+
+    by_name: Mapping[str, Callable[..., Any]]
+    interceptors: Sequence[Interceptor]
+
+
+class PartsByRun(Interceptor):
+    """Dispatches activities to the parts of their run, and those of unregistered runs to ``others``.
+
+    Unregistered runs of the task queue are those that another process has started.
+    """
+
+    def __init__(self, others: ActivityParts) -> None:
+        self._others = others
+        self._by_run: dict[str, list[ActivityParts]] = {}
+
+    @contextlib.contextmanager
+    def registered(self, run: str, parts: ActivityParts) -> Iterator[None]:
+        """While the block runs, ``parts`` execute the activities of a run, by its workflow id, and of its children."""
+        of_run = self._by_run.setdefault(run, [])
+        of_run.append(parts)
+        try:
+            yield
+        finally:
+            of_run.remove(parts)
+            if not of_run:
+                del self._by_run[run]
+
+    def find(self, run: str) -> ActivityParts:
+        """The parts of a run, or of its nearest ancestor: a child's workflow id begins with that of its parent."""
+        steps = run.split("/")
+        ancestors = ("/".join(steps[:count]) for count in range(len(steps), 0, -1))
+        return next((self._by_run[ancestor][0] for ancestor in ancestors if ancestor in self._by_run), self._others)
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002  # SDK's
+        """The activities, dispatched to the parts of their runs."""
+        return _ActivitiesOfRuns(super().intercept_activity(next), self)
+
+
+class _ActivitiesOfRuns(ActivityInboundInterceptor):
+    def __init__(self, next_interceptor: ActivityInboundInterceptor, runs: PartsByRun) -> None:
+        super().__init__(next_interceptor)
+        self._runs = runs
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> object:  # noqa: A002  # the SDK's name
+        parts = self._runs.find(workflow_id())
+        input.fn = parts.by_name[input.fn.__name__]  # which is one of the others'
+        inbound = self.next
+        for interceptor in reversed(parts.interceptors):
+            inbound = interceptor.intercept_activity(inbound)
+        return await inbound.execute_activity(input)

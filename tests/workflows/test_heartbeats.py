@@ -1,0 +1,30 @@
+"""Heartbeats of a call cost Temporal few requests."""
+
+import pytest
+from temporalio.client import Client
+from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
+
+from baton.starter.scripted_model import Reply
+from baton.starter.server.embedded import EmbeddedServer
+from baton.temporal.client import DATA_CONVERTER
+from tests.harness.environment import Environment, agent
+
+
+@pytest.mark.full
+async def test_a_call_of_eight_seconds_sends_at_most_six_heartbeats(
+    server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    counted = MetricBuffer(100_000)
+    runtime = Runtime(telemetry=TelemetryConfig(metrics=counted))
+    client = await Client.connect(server.address, runtime=runtime, data_converter=DATA_CONVERTER)
+    async with Environment.running(client, tmp_path_factory.mktemp("heartbeats")) as env:
+        env.answer = lambda _: Reply(text="Because.", delay=8.0)
+        handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
+        assert (await env.turn_result(handle)).message == "Because."
+        sent = [
+            update.value
+            for update in counted.retrieve_updates()
+            if update.metric.name == "temporal_request"
+            and update.attributes.get("operation") == "RecordActivityTaskHeartbeat"
+        ]
+    assert 4 <= sum(sent) <= 6
