@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import yaml
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError, CancelledError
+from temporalio.service import RPCError
 
 from baton import worker
 from baton.contracts.status import Status
@@ -80,6 +81,7 @@ class Environment:
     variables: Mapping[str, str] = field(default_factory=dict)
     dialect: str = "baton"
     answer: Callable[[Request], Reply] = lambda _: Reply(text="…")
+    started: list[Handle] = field(default_factory=list, init=False)
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -150,7 +152,7 @@ class Environment:
 
     async def start(self, workflow: str, given: Any, **options: Any) -> Handle:
         """Starts a workflow as a client in any language would: by its type, with JSON."""
-        return await self.client.start_workflow(
+        handle = await self.client.start_workflow(
             workflow,
             given,
             id=f"{workflow}-{uuid.uuid4().hex[:8]}",
@@ -158,6 +160,8 @@ class Environment:
             task_timeout=WORKFLOW_TASK_TIMEOUT,
             **options,
         )
+        self.started.append(handle)
+        return handle
 
     async def start_team(self, manifests: Iterable[Json], name: str = "team", question: str = "Why?") -> Handle:
         """Starts a team without a query, as the workflow of its strategy."""
@@ -202,10 +206,21 @@ class Environment:
         return await ended(handle, Status)
 
     async def closed_runs(self) -> AsyncIterator[Handle]:
-        """Every closed run of this environment, child runs included."""
-        async for run in self.client.list_workflows(f"TaskQueue = '{self.task_queue}'"):
-            if run.status and run.status.name != "RUNNING":
-                yield self.client.get_workflow_handle(run.id, run_id=run.run_id)
+        """Every closed run of this environment, child runs included.
+
+        The server lists a run, and its end, a moment late: what ``start`` has started need not be listed, and each run
+        says itself whether it is closed.
+        """
+        listed = [run async for run in self.client.list_workflows(f"TaskQueue = '{self.task_queue}'")]
+        handles = [self.client.get_workflow_handle(run.id, run_id=run.run_id) for run in listed]
+        ids = {run.id for run in listed}
+        for handle in [*handles, *(each for each in self.started if each.id not in ids)]:
+            try:
+                described = await handle.describe()
+            except RPCError:  # it was deleted meanwhile
+                continue
+            if described.status != WorkflowExecutionStatus.RUNNING:
+                yield handle
 
     async def find_runs(self, query: str, count: int) -> list[str]:
         """The ids of this environment's runs that match a visibility query; waits until there are ``count``."""
