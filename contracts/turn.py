@@ -184,3 +184,13 @@ def latest_messages(turns: Sequence[TurnResult]) -> tuple[tuple[Message, ...], b
     recent = recent_messages([message for turn in before for message in turn.messages])
     messages = latest_within((*recent, *last.messages))
     return messages, any(turn.cut for turn in turns) or len(messages) < sum(len(turn.messages) for turn in turns)
+
+
+class CanceledChild(JsonModel):
+    """The signal ``child_canceled``: the result of a child run that closes as canceled, which Temporal itself drops.
+
+    ``run`` is the id of the first Temporal run of that child, since another child may have had the same workflow id.
+    """
+
+    run: str
+    result: TurnResult

@@ -90,6 +90,28 @@ async def test_a_cancel_closes_a_team_as_canceled_with_all_that_was_said(env: En
     assert [message["content"] for message in status["messages"]] == ["one 1", "two 1"]
 
 
+async def test_a_cancel_closes_the_runs_below_as_canceled_too_and_nothing_of_them_is_lost(env: Environment) -> None:
+    env.script(line("one", "one 1", "one 2", {"text": "late", "delay": 100}), line("two", "two 1"))
+    inner = team("inner", "one", "two", maxTurns=50)
+    middle = team("middle", "inner", strategy="sequential")
+    outer = team("team", "one", "middle", strategy="sequential")
+    handle = await env.start_team([agent("one"), agent("two"), inner, middle, outer])
+    await env.wait_for_calls(4)
+    runs = [
+        env.client.get_workflow_handle(f"{handle.id}{path}")
+        for path in ("/turn-2/middle", "/turn-2/middle/turn-1/inner")
+    ]
+    await runs[1].execute_update("steer", {"text": "Hurry.", "name": "ann"})
+    await handle.cancel()
+    with pytest.raises(WorkflowFailureError):
+        await handle.result()
+    assert [(await run.describe()).status for run in runs] == [WorkflowExecutionStatus.CANCELED] * 2
+    status = await handle.query("status")
+    assert [message["content"] for message in status["messages"]] == ["one 1", "one 2", "two 1"]
+    rows = env.transcript(status["head"]["id"])
+    assert [row["content"] for row in rows] == ["Why?", "one 1", "one 2", "two 1", "Hurry."]
+
+
 async def test_a_cancel_reaches_the_model_call_in_flight(env: Environment) -> None:
     handle = await slow_duo(env, 100)
     await env.wait_for_calls(3)

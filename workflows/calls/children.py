@@ -20,7 +20,7 @@ from ...contracts.inputs import TurnInput
 from ...contracts.message import Head
 from ...contracts.requests import ExpireInput, ExpireRequest, ExpireResult
 from ...contracts.text import byte_size
-from ...contracts.turn import TurnResult
+from ...contracts.turn import CanceledChild, TurnResult
 from ...resources.validation import MAX_WORKFLOW_ID
 from ...temporal.client import WORKFLOW_TASK_TIMEOUT
 from ..state.constants import MAX_CONCURRENT_CHILDREN, MAX_CONCURRENT_SIGNALS, MAX_FORWARDING_HISTORY
@@ -50,11 +50,12 @@ class ChildMessage:
 class ChildMailbox:
     """Sends signals to a running child, in the order in which they were put.
 
-    ``slots`` limits how many signals a run sends at once.
+    ``slots`` limits how many signals a run sends at once. ``result`` is what a canceled child has reported.
     """
 
     child: Child
     slots: asyncio.Semaphore
+    result: TurnResult | None = None
     _waiting: deque[ChildMessage] = field(default_factory=deque)
     _sent: list[ChildMessage] = field(default_factory=list)
     _sender: "asyncio.Task[None] | None" = None
@@ -183,7 +184,7 @@ class ChildWorkflows:
         try:
             result: TurnResult | None = await _wait(mailbox.child)
         except ChildWorkflowError as error:
-            result = _result_in(error)
+            result = mailbox.result or _result_in(error)
             failed = error
         self._running.remove(mailbox)
         for message in await mailbox.close(result):
@@ -230,6 +231,12 @@ class ChildWorkflows:
             mailbox.put(ChildMessage("remembered", RememberedDecision(rule=rule, decision=decision)))
         for message in run.inbox.take():
             mailbox.put(ChildMessage("steer", message))
+
+    def take_result(self, child: CanceledChild) -> None:
+        """Takes the result of a running child that is about to close as canceled."""
+        for mailbox in self._running:
+            if mailbox.child.first_execution_run_id == child.run:
+                mailbox.result = child.result
 
     def can_forward(self, request: SteerRequest) -> bool:
         """Whether this run's history has space for a copy of the message for each running child."""

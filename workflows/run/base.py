@@ -264,13 +264,14 @@ class BaseWorkflow(Generic[Input]):
         return tuple(self.run_state.inbox.take())
 
     def close(self, status: Status, result: object, *, is_root: bool = True) -> None:
-        """Publishes the end, and raises if the run closes as failed, or as a root run that was canceled.
+        """Publishes the end, and raises if the run closes as failed or canceled.
 
-        A child run that was canceled completes normally: its parent needs the result, which Temporal would drop.
+        The parent of a canceled child run has got the result by a signal.
         """
         self._phase.end(status)
-        if is_root and status.phase == "Canceled":
-            raise CancelledError(f"canceled: {status.note}" if status.note else "canceled", result)
+        if status.phase == "Canceled":
+            details = [result] if is_root else []
+            raise CancelledError(f"canceled: {status.note}" if status.note else "canceled", *details)
         if status.phase == "Failed":
             kind = status.failure.type if status.failure else None
             raise ApplicationError(status.error or "failed", result, type=kind, non_retryable=True)
@@ -282,6 +283,7 @@ class BaseWorkflow(Generic[Input]):
     set_session = signal("session", "Change values of the session; null removes one.")
     say = signal("steer", "Send a message to the next speaker: {text, name}.")
     child_waits = signal("child_waits", "Internal: whether a child run waits for a person.")
+    child_canceled = signal("child_canceled", "Internal: the result of a child run that was canceled.")
     remember = signal("remember", "Internal: a child run asks to remember a decision.")
     remembered = signal("remembered", "Internal: the parent run has remembered a decision.")
 

@@ -31,6 +31,7 @@ from ...contracts.errors import BatonError, InvalidInput, JournalLost, UnknownDe
 from ...contracts.message import PersonDecision
 from ...contracts.status import format_time
 from ...contracts.text import MAX_MESSAGE, byte_size
+from ...contracts.turn import CanceledChild, TurnResult
 from ...resources.base import JsonModel, JsonObject
 from ..calls.children import ChildWorkflows
 from ..state.decisions import NotWaiting
@@ -59,6 +60,8 @@ class DecisionHandlers:
                 child = WaitingChild.model_validate(value)
                 if self._children.is_open(child.run) or not child.waits:
                     self._run.decisions.child_waits(child.run, waits=child.waits)
+            elif name == "child_canceled":
+                self._children.take_result(CanceledChild.model_validate_json(json.dumps(value)))
             elif name == "remember":
                 await self._remember_everywhere(RememberedDecision.model_validate(value))
             elif name == "remembered":
@@ -170,6 +173,11 @@ class DecisionHandlers:
         """Waits until the parent has been notified."""
         if self._notifying:
             await uncancelled(self._notifying)
+
+    async def report_canceled(self, result: TurnResult) -> None:
+        """Sends the result of this run, which is about to close as canceled, to the parent."""
+        report = CanceledChild(run=workflow.info().first_execution_run_id, result=result.without_defaults)
+        await uncancelled(asyncio.create_task(self._signal_parent("child_canceled", report)))
 
     async def _signal_parent(self, signal: str, value: JsonModel) -> None:
         with contextlib.suppress(ApplicationError):  # the run above may have ended

@@ -101,6 +101,8 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         self._unread = self.take_unread()
         if not is_root:
             self.result = self.result.with_unread((*self.result.unread, *self._unread))
+            if self.result.stop_reason == "canceled":
+                await self._report_to_parent()
         status = self._status()
         result = self._for_client(status) if is_root else self.result.without_defaults
         end_trace(self.run_state, status)
@@ -111,6 +113,17 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         """The state of the turn."""
         assert self.turn
         return self.turn.state
+
+    async def _report_to_parent(self) -> None:
+        """Sends the result to the parent, as Temporal drops that of a canceled run.
+
+        It is sent again with the messages of people that came meanwhile.
+        """
+        reported = None
+        while self.result != reported:
+            reported = self.result
+            await self._decisions.report_canceled(reported)
+            self.result = reported.with_unread((*reported.unread, *self.take_unread()))
 
     async def _close_inbox(self, *, is_root: bool) -> None:
         """Unread messages join the conversation of a root run; a child returns them to its parent."""
