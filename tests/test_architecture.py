@@ -205,6 +205,50 @@ def test_one_verb_names_an_effect_on_both_sides() -> None:
         assert f'@activity.defn(name="{verb}")' in activities
 
 
+WITHOUT_LEASE = {
+    "append": "writes to the journal alone",
+    "ask_person": "writes to the journal alone",
+    "brief": "writes to the journal alone",
+    "cancel_agent": "may be repeated: the task is canceled once",
+    "check_reply": "computes",
+    "conclude": "writes to the journal alone",
+    "evaluate": "computes",
+    "expire": "deletes what is left",
+    "grant": "writes to the journal alone",
+    "last_failures": "reads the journal",
+    "pin": "reads manifests and the tools of servers",
+    "recall": "reads from the Memory's service",
+    "review": "computes",
+}
+"""The activities that need no lease, because they can be repeated without a second cost or effect."""
+
+
+def test_each_activity_makes_its_calls_under_a_lease_or_says_why_it_needs_none() -> None:
+    held = dict[str, bool]()
+    for file in (ROOT / "activities").glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef):
+                held |= activities_of(node)
+    assert {name for name, holds in held.items() if not holds} == {*WITHOUT_LEASE}
+
+
+def activities_of(node: ast.ClassDef) -> dict[str, bool]:
+    """The names of a class's activities, and whether they or the methods that they call hold a lease."""
+    methods = {each.name: each for each in node.body if isinstance(each, ast.AsyncFunctionDef)}
+
+    def holds(method: str) -> bool:
+        source = ast.unparse(methods[method])
+        others = [name for name in methods if name != method and f"self.{name}(" in source]
+        return ".leases.hold(" in source or any(map(holds, others))
+
+    names = {name: ast.unparse(each.decorator_list[0]) for name, each in methods.items() if each.decorator_list}
+    return {
+        decorator.split("'")[1]: holds(name)
+        for name, decorator in names.items()
+        if decorator.startswith("activity.defn")
+    }
+
+
 DOCUMENTED = {"_replace", "_asdict", "_mapping", "_exit"}
 """Names with an underscore that a library documents: of named tuples, SQLAlchemy's rows, and ``os._exit``."""
 
