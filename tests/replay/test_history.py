@@ -41,6 +41,8 @@ def test_a_history_is_recorded_of_every_workflow_type_and_every_way_to_end() -> 
 
 def reasons(last: HistoryEvent) -> set[str]:
     """The stop reasons of a run and its members, from its last event."""
+    if last.HasField("workflow_execution_canceled_event_attributes"):
+        return {"canceled"}
     ends = last.workflow_execution_completed_event_attributes, last.workflow_execution_failed_event_attributes
     details = ends[1].failure.application_failure_info.details
     stored_json = b"".join(each.data for each in (*ends[0].result.payloads, *details.payloads))
