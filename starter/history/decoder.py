@@ -284,13 +284,31 @@ END_EVENTS = {
 
 async def decode_run_end(converter: DataConverter, run: RunInfo, at: datetime, event: str, attributes: Any) -> RunEnded:
     """The end of a run, from its result, or otherwise from Temporal's event."""
-    result = await _result(converter, run, attributes)
+    result = await _result(converter, attributes)
     match result:
         case TurnResult():
-            phase = phase_of(result.stop_reason, result.failure)
-            return RunEnded(run, at, phase, result.stop_reason, result.note, result.failure, result.turns)
+            return RunEnded(
+                run,
+                at,
+                phase_of(result.stop_reason, result.failure),
+                result.stop_reason,
+                result.note,
+                result.failure,
+                turns=result.turns,
+                member_failures=result.member_failures,
+            )
         case Status():
-            return RunEnded(run, at, result.phase, result.stop_reason, result.note, result.failure)
+            return RunEnded(
+                run,
+                at,
+                result.phase,
+                result.stop_reason,
+                result.note,
+                result.failure,
+                turns=result.turns,
+                member_failures=result.all_member_failures,
+                notices=tuple(result.notices or ()),
+            )
     if event == "workflow_execution_canceled":
         return RunEnded(run, at, "Canceled", "canceled")
     failure = RunClosed(f"the run was closed in Temporal: {END_EVENTS[event]}").as_failure()
@@ -299,7 +317,7 @@ async def decode_run_end(converter: DataConverter, run: RunInfo, at: datetime, e
     return RunEnded(run, at, "Failed", "failed", failure=failure)
 
 
-async def _result(converter: DataConverter, run: RunInfo, attributes: Any) -> TurnResult | Status | None:
+async def _result(converter: DataConverter, attributes: Any) -> TurnResult | Status | None:
     """The result of a run, also from the details of its failure; None if there is none."""
     failure = getattr(attributes, "failure", TemporalFailure())
     for payloads in (
@@ -308,9 +326,10 @@ async def _result(converter: DataConverter, run: RunInfo, attributes: Any) -> Tu
         failure.canceled_failure_info.details,
     ):
         if payloads.payloads:
-            # Other runs return a TurnResult to their parent, and a Status to a client. The fields read here have the
-            # same names in both.
-            return await decode_payload(converter, payloads, Status if run.kind == "query" else TurnResult)
+            # A run returns a Status to a client, and a TurnResult to a parent of Baton's.
+            result = await decode_payload(converter, payloads, dict[str, JsonValue])
+            kind = Status if "phase" in result else TurnResult
+            return await decode_payload(converter, payloads, kind)
     return None
 
 

@@ -75,6 +75,8 @@ class RunProgress:
             token_usage=self.usage,
             start_time=format_time(self.started_at),
             completion_time=format_time(self.end.at),
+            member_failures=self.end.member_failures or None,
+            notices=self.end.notices or None,
         )
 
 

@@ -225,7 +225,10 @@ class CallEnded:
 
 @dataclass(frozen=True)
 class RunEnded:
-    """A run has ended. ``turns`` is the number of turns of a team, if its result contains it."""
+    """A run has ended. ``turns`` is the number of turns of a team, if its result contains it.
+
+    ``member_failures`` did not fail their team; ``notices`` are those of the status.
+    """
 
     run: RunInfo
     at: datetime
@@ -234,6 +237,8 @@ class RunEnded:
     note: str | None = None
     failure: Failure | None = None
     turns: int | None = None
+    member_failures: tuple[Failure, ...] = ()
+    notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

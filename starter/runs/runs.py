@@ -240,6 +240,9 @@ RETRY_INTERVAL = 1.0
 QUERY_TIMEOUT = timedelta(seconds=5)
 """The timeout of a query for the status of a child run."""
 
+MAX_CONCURRENT_QUERIES = 20
+"""The maximum number of children of one run whose status is queried at once."""
+
 
 async def status_of(handle: RunHandle) -> Status:
     """The status of a run from a query to its workflow, which needs a running worker.
@@ -256,7 +259,7 @@ async def status_of(handle: RunHandle) -> Status:
 async def live_status(client: Client, handle: RunHandle) -> Status:
     """The status of a run; while it is open, with the messages and the usage of its child runs so far.
 
-    Child runs are queried one by one, as they report to their parent only at their end.
+    Child runs are queried themselves, as they report to their parent only at their end.
     """
     status = await status_of(handle)
     if not status.is_open:
@@ -275,8 +278,14 @@ async def _with_responses(client: Client, status: Status, own: str) -> Status:
 
 async def _with_runs(client: Client, status: Status) -> Status:
     """The status of a run, with the progress of its child runs, such as those of nested teams."""
-    for run in status.runs or ():
-        if below := await _status_below(client, run):
+    slots = asyncio.Semaphore(MAX_CONCURRENT_QUERIES)
+
+    async def query(run: str) -> Status | None:
+        async with slots:
+            return await _status_below(client, run)
+
+    for below in await asyncio.gather(*map(query, status.runs or ())):
+        if below:
             status = status.with_child_progress(below)
     return status
 

@@ -10,6 +10,8 @@ from temporalio.client import WorkflowFailureError
 
 from baton.contracts.status import Status
 from baton.starter.console.status import print_status
+from baton.starter.console.watch import Watch
+from baton.starter.history.follow import follow
 from baton.starter.runs.runs import live_status
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team, texts
 
@@ -179,12 +181,16 @@ async def test_fields_of_a_query_without_effect_on_its_worker_stand_in_the_notic
     )
 
 
-async def test_failed_members_appear_in_text(env: Environment) -> None:
-    """They are printed with the status of a run that completed without them."""
+async def test_failed_members_and_notices_appear_in_text(env: Environment) -> None:
+    """They are printed with the status of a run that completed without them, also by who only watched it."""
     env.script(line("one", "fine"), line("two", {"status": 400, "text": "broken"}))
     both = team("both", "one", "two", strategy="parallel", onMemberError="continue")
-    status = await env.status(await env.start_query([agent("one"), agent("two"), both], "team/both"))
-    text = io.StringIO()
-    console = Console(file=text, width=200)
-    print_status(console, "q", status)
-    assert "note: two has failed in turn 2: gpt-4.1-mini at 127.0.0.1 answered HTTP 400: broken" in text.getvalue()
+    handle = await env.start_query([agent("one"), agent("two"), both], "team/both", serviceAccount="clerk")
+    status = await env.status(handle)
+    watch = Watch(env.client, Console(file=io.StringIO()))
+    await follow(env.client, handle, watch.on_event)
+    for shown in (status, watch.state.runs[handle.id].status):
+        text = io.StringIO()
+        print_status(Console(file=text, width=200), "q", shown)
+        assert "note: two has failed in turn 2: gpt-4.1-mini at 127.0.0.1 answered HTTP 400: broken" in text.getvalue()
+        assert "note: Query/default/q: spec.serviceAccount: the ServiceAccount default/clerk" in text.getvalue()
