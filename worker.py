@@ -219,11 +219,13 @@ async def open_parts(
             name=journal_identity.name,
             attributes=shared.attributes,
             query_ttl=settings.query_ttl_seconds,
+            max_outage=settings.max_outage_seconds,
             dialect=settings.dialect,
             traced=partial(run_is_sampled, spans),
         )
         # The first interceptor is the outermost: it redacts the errors of all others.
-        interceptors: list[Interceptor] = [RedactionInterceptor(secrets.redact), single_flight]
+        redaction = RedactionInterceptor(secrets.redact, waits_for_keys=settings.wait_for_keys)
+        interceptors: list[Interceptor] = [redaction, single_flight]
         if not journal_identity.replaces:  # otherwise missing rows are lost for good
             interceptors.append(WaitForJournal(journal.find, journal_identity.name.place))
         if spans:

@@ -9,7 +9,7 @@ from temporalio import activity
 from ..contracts.errors import BatonError, InvalidInput, InvalidManifest, NotCarriedOut, Refusal, UnknownResource
 from ..contracts.message import Head, Message
 from ..contracts.plan import AgentPlan, ConversationPlan, Plan, QueryPlan, TargetPlan, ToolTarget
-from ..contracts.requests import JournalName, Pinned, PinRequest, TaskQueues
+from ..contracts.requests import DAY, JournalName, Pinned, PinRequest, TaskQueues
 from ..contracts.text import truncate
 from ..contracts.turn import Thread
 from ..journal.journal import Conversations, Journal
@@ -183,8 +183,8 @@ class Pin:
 
     ``own`` are the worker's manifests, ``identity`` is its identity in Temporal, ``name`` names the journal, ``queues``
     are the task queues of activities, ``attributes`` the search attributes of the server. ``query_ttl`` is the default
-    ``ttl`` of queries in seconds, ``dialect`` that of new runs. ``traced`` returns whether the current run reports
-    spans.
+    ``ttl`` of queries in seconds, ``max_outage`` the longest wait for a failed server, ``dialect`` that of new runs.
+    ``traced`` returns whether the current run reports spans.
     """
 
     def __init__(
@@ -200,6 +200,7 @@ class Pin:
         name: JournalName,
         attributes: KnownAttributes,
         query_ttl: float | None = None,
+        max_outage: float = DAY,
         dialect: Dialect = "baton",
         traced: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -213,6 +214,7 @@ class Pin:
         self._name = name
         self._attributes = attributes
         self._query_ttl = query_ttl
+        self._max_outage = max_outage
         self._dialect = None if dialect == "baton" else dialect
         self._traced = traced
 
@@ -301,6 +303,7 @@ class Pin:
             plan=plan,
             route=queues,
             traced=self._traced(),
+            max_outage=self._max_outage,
             searchable=attributes["searchable"],
             shows_cost=attributes["shows_cost"],
         ).without_defaults

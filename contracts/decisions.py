@@ -107,10 +107,11 @@ class ApproveRequest(JsonModel):
 
 
 class WaitingChild(JsonModel):
-    """The signal ``child_waits``: whether a child run, or a run below it, waits for a person."""
+    """The signal ``child_waits``: whether a child run, or a run below it, waits for a person, or during an outage."""
 
     run: str
     waits: bool
+    outage: bool = False
 
 
 class RememberedDecision(JsonModel):

@@ -14,7 +14,7 @@
 
 Temporal retries the errors with a *; all others are final. The names are stored in histories: never rename them."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import ClassVar
 
 from temporalio.exceptions import ApplicationError
@@ -56,6 +56,21 @@ class BudgetReached(JsonModel):
         return bool(self.on_exceeded == "ask" and self.account and self.more)
 
 
+class Outage(JsonModel):
+    """An outage of a server for which a call waits.
+
+    ``call`` says what is called, as Temporal's UI does, ``type`` and ``error`` are those of the latest failure, and
+    ``since`` is the time of the first one. ``attempts`` counts the requests so far; the next one follows at ``until``.
+    """
+
+    call: str
+    type: str
+    error: str
+    since: datetime
+    until: datetime
+    attempts: int
+
+
 class Refusal(JsonModel):
     """A run that could not be pinned: its dialect, if it is not Baton's own, and the targets of its query."""
 
@@ -67,8 +82,8 @@ class Failure(Cause):
     """An error in a status: where it happened and, for a query's timeout, its probable cause.
 
     ``budget`` is the reached budget, if it is an enclosing one, whose owner fails as well. ``wait`` is the number of
-    seconds after which a call is retried that an open circuit breaker has prevented. ``refusal`` describes a run that
-    could not be pinned.
+    least number of seconds after which a call is retried that an open circuit breaker has prevented, or that is to wait
+    for the end of an outage. ``refusal`` describes a run that could not be pinned.
     """
 
     target: str | None = None
@@ -409,6 +424,10 @@ class MemoryRejected(MemoryFault):
     """The service of a Memory rejected a request, or returned something other than a conversation."""
 
     unsent = True
+
+
+OUTAGES = ModelUnavailable, AgentUnavailable, ToolFailed, MemoryUnavailable, CallTimeout
+"""The errors after which, where they are retryable, a call can wait for the end of an outage."""
 
 
 class JournalLost(MemoryFault):

@@ -196,8 +196,9 @@ class TurnInput(JsonModel):
     ``resources`` (inline manifests) and ``session`` (values). A parent workflow passes the name, the ``thread`` of the
     turn, the beginning of the ``question`` for display, and ``stop`` and ``pause`` if it has received such requests.
     To an agent that is a member of a team it passes what is ``pinned`` for it, the number of the ``turn``, and the
-    limit of ``turns``. It reads the result of a failed turn from the failure of the run. After continue-as-new,
-    ``carried`` replaces the input.
+    limit of ``turns``. With ``gives_up``, the parent goes on without the run if a server that the run needs fails.
+    It reads the result of a failed turn from the failure of the run. After continue-as-new, ``carried`` replaces the
+    input.
     """
 
     team: str | None = None
@@ -215,6 +216,7 @@ class TurnInput(JsonModel):
     pinned: Pinned | None = None
     turn: int | None = None
     turns: int | None = None
+    gives_up: bool = False
     carried: Continuation | None = None
 
     @model_validator(mode="after")
@@ -237,14 +239,21 @@ class TurnInput(JsonModel):
             question=self.question,
             turn=self.turn,
             turns=self.turns,
+            gives_up=self.gives_up,
             carried=carried,
         ).without_defaults
 
     def for_child(
-        self, session: JsonObject, stop: StopRequest | None, pause: Pause | None, question: str
+        self, session: JsonObject, stop: StopRequest | None, pause: Pause | None, question: str, *, gives_up: bool
     ) -> "TurnInput":
         """The input of a child workflow, with the requests that its parent has received until now."""
-        own = {"session": session, "stop": stop, "pause": pause, "question": question or None}
+        own = {
+            "session": session,
+            "stop": stop,
+            "pause": pause,
+            "question": question or None,
+            "gives_up": gives_up,
+        }
         return self.model_copy(update=own).without_defaults
 
     def _named(self) -> dict[TargetType, str | None]:

@@ -1,6 +1,6 @@
 """Requests and results of the activities."""
 
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field
 
@@ -65,13 +65,18 @@ class TaskQueues(JsonModel):
         return self.limited.get(name, self.models)
 
 
+DAY = 86_400.0
+"""Seconds."""
+
+
 class Pinned(JsonModel):
     """The result of ``pin``.
 
     ``searchable``: the server has Baton's search attributes; ``shows_cost``: also that of the cost. For a root run: the
     beginning of its ``question`` for Temporal's UI, the place ``before`` it, its ``journal``, ``notices`` about
     missing tools, and ``ineffective``: sentences about fields of the query without effect on this worker. ``traced``:
-    the run passes its spans to its worker.
+    the run passes its spans to its worker. ``max_outage`` is the number of seconds for which a call waits for the end
+    of an outage.
     """
 
     thread: Thread
@@ -85,6 +90,7 @@ class Pinned(JsonModel):
     notices: tuple[str, ...] = ()
     ineffective: tuple[str, ...] = ()
     traced: bool = False
+    max_outage: float = DAY
 
     def of_root_run(
         self,
@@ -116,7 +122,17 @@ class Pinned(JsonModel):
         )
 
 
-class AskModelRequest(JsonModel):
+class CallRequest(JsonModel):
+    """The request of a call of a server. With ``waits_out``, the workflow waits for the end of an outage of it."""
+
+    waits_out: bool = False
+
+    def waiting_out(self, waits_out: bool = True) -> Self:  # it is the name of the method
+        """The same request for a call that waits for the end of an outage, or that does not."""
+        return self.model_copy(update={"waits_out": waits_out})
+
+
+class AskModelRequest(CallRequest):
     """``ask_model``: call the model of a speaker, and append its reply after the head of a thread.
 
     ``execute_agent`` takes the same for an agent that is executed elsewhere. ``speaker`` is the id of an Agent, or of a
@@ -155,7 +171,7 @@ class AskModelResult(JsonModel):
     question: Question | None = None
 
 
-class SelectRequest(JsonModel):
+class SelectRequest(CallRequest):
     """``select``: let the selector of a team choose the next speaker among ``candidates``, indexes of members."""
 
     thread: Thread
@@ -222,7 +238,7 @@ class AppendRequest(JsonModel):
     bookmark: Bookmark | None = None
 
 
-class UseToolRequest(JsonModel):
+class UseToolRequest(CallRequest):
     """``use_tool``: execute one tool call, number ``call`` of the message with the id ``reply`` in the journal.
 
     ``speaker`` is the id of the calling Agent, or of a Tool that is a query's target (then there is no ``reply``).
@@ -281,7 +297,7 @@ class ReviewResult(JsonModel):
     arguments: Text = "{}"
 
 
-class RecallRequest(JsonModel):
+class RecallRequest(CallRequest):
     """``recall``: read a query's conversation from a Memory's service, and append the query's question to it."""
 
     thread: Thread

@@ -12,7 +12,7 @@ from ..resources.budget import Budget
 from ..resources.query import TargetType
 from .control_messages import Pause, SteerRequest
 from .decisions import PendingDecision
-from .errors import Failure
+from .errors import Failure, Outage
 from .message import Head, Message, TokenUsage, last_spoken, latest_within
 from .plan import QueryPlan, TargetPlan
 from .text import truncate
@@ -180,21 +180,23 @@ MAX_UNREAD = 20
 MAX_UNREAD_BYTES = 500
 """Bytes of such a message in a status."""
 
-Phase = Literal["Running", "InputRequired", "Completed", "Failed", "Canceled"]
-"""The phase of a run; ``InputRequired``: it is open and waits for a person's decision."""
+Phase = Literal["Running", "InputRequired", "Waiting", "Completed", "Failed", "Canceled"]
+"""The phase of a run. ``InputRequired``: it is open and waits for a person's decision. ``Waiting``: for the end of an
+outage of a server."""
 
 ArkPhase = Literal["running", "input-required", "done", "error", "canceled"]
 
 ARK_PHASES: dict[Phase, ArkPhase] = {
     "Running": "running",
     "InputRequired": "input-required",
+    "Waiting": "running",
     "Completed": "done",
     "Failed": "error",
     "Canceled": "canceled",
 }
 """The phases in ARK's dialect, which a status may use as well."""
 
-_OWN_PHASES = {ark: own for own, ark in ARK_PHASES.items()}
+_OWN_PHASES = {ark: own for own, ark in reversed(ARK_PHASES.items())}
 
 
 def _own_phase(value: object) -> object:
@@ -207,7 +209,8 @@ class Status(JsonModel):
     While the run is open: ``paused``, the values of its ``session``, and the messages of people that are ``waiting``
     for the next model call. Messages passed on to a child run are in the child's status; ``runs`` are the ids of the
     open child runs. ``pending_decisions`` are those of the run itself, and ``waiting_runs`` the ids of its child runs
-    that wait for a person, directly or in a run below. ``conversation_id`` is the conversation that a query continues,
+    that wait for a person, directly or in a run below. ``outages`` are those that calls of the run wait for, and
+    ``outage_runs`` its child runs that do. ``conversation_id`` is the conversation that a query continues,
     and ``notices`` are problems that did not fail the query. ``budget`` is that of the query, the team or the agent
     itself. ``message`` is the answer or, of a failed query, the error; the messages are in ``responses``.
     """
@@ -228,6 +231,8 @@ class Status(JsonModel):
     waiting: tuple[Message, ...] | None = None
     pending_decisions: tuple[PendingDecision, ...] | None = None
     waiting_runs: tuple[str, ...] | None = None
+    outages: tuple[Outage, ...] | None = None
+    outage_runs: tuple[str, ...] | None = None
     member_failures: tuple[Failure, ...] | None = None
     runs: tuple[str, ...] | None = None
     budget: BudgetStatus | None = None
@@ -239,7 +244,7 @@ class Status(JsonModel):
     @property
     def is_open(self) -> bool:
         """Whether the run is open."""
-        return self.phase in ("Running", "InputRequired")
+        return self.phase in ("Running", "InputRequired", "Waiting")
 
     @property
     def all_member_failures(self) -> tuple[Failure, ...]:
@@ -288,16 +293,21 @@ class Status(JsonModel):
         waiting: tuple[Message, ...],
         pending: tuple[PendingDecision, ...],
         waiting_runs: tuple[str, ...],
+        outages: tuple[Outage, ...],
+        outage_runs: tuple[str, ...],
     ) -> "Status":
-        """The status of an open run with people's requests and the decisions that it and its child runs wait for."""
+        """The status of an open run with people's requests and all that it and its child runs wait for."""
+        phase = "InputRequired" if pending or waiting_runs else "Waiting" if outages or outage_runs else self.phase
         return self.model_copy(
             update={
-                "phase": "InputRequired" if pending or waiting_runs else self.phase,
+                "phase": phase,
                 "paused": paused,
                 "session": session or None,
                 "waiting": waiting or None,
                 "pending_decisions": pending or None,
                 "waiting_runs": waiting_runs or None,
+                "outages": outages or None,
+                "outage_runs": outage_runs or None,
             }
         )
 
@@ -312,13 +322,16 @@ class Status(JsonModel):
         responses = (*self.responses[:index], response, *self.responses[index + 1 :])
         message = self.message or (response.message if len(responses) == 1 else "")
         usage = self.token_usage + progress.token_usage
-        return self.model_copy(update={"responses": responses, "token_usage": usage, "message": message})
+        outages = (*(self.outages or ()), *(progress.outages or ())) or None
+        update = {"responses": responses, "token_usage": usage, "message": message, "outages": outages}
+        return self.model_copy(update=update)
 
     def with_child_progress(self, progress: "Status") -> "Status":
         """The status of a run with the messages and the usage of one of its child runs so far."""
         return self.model_copy(
             update={
                 "token_usage": self.token_usage + progress.token_usage,
+                "outages": (*(self.outages or ()), *(progress.outages or ())) or None,
                 "messages": (*self.messages, *progress.messages),
                 "message": progress.message or self.message,
             }

@@ -206,7 +206,7 @@ def _resource() -> Resource:
 INTERVAL = 30.0
 """Seconds between two counts of the waiting runs."""
 
-PHASES = ("InputRequired", "Paused")
+PHASES = ("InputRequired", "Waiting", "Paused")
 
 
 @contextlib.asynccontextmanager

@@ -68,7 +68,10 @@ class QueryMemory:
         """The thread after the earlier messages. Raises ActivityFailed if they can't be read and must be."""
         if self._plan and not self.recalled:
             try:
-                self.recalled = await effects.recall(self._run, RecallRequest(thread=thread, conversation=self._plan))
+                self.recalled = await effects.recall(
+                    self._run,
+                    RecallRequest(thread=thread, conversation=self._plan, waits_out=self._plan.on_error == "fail"),
+                )
             except ActivityFailed as failed:
                 if self._plan.on_error == "fail":
                     raise

@@ -19,8 +19,9 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from ...contracts.errors import MAX_ERROR_TEXT
+from ...contracts.errors import MAX_ERROR_TEXT, OUTAGES, KeyRefused
 from ...contracts.message import Message, PersonDecision, ToolCall
+from ...contracts.requests import CallRequest
 from ...contracts.text import truncate
 from ...observability.log import note_request
 from ...temporal.activity import is_last_attempt
@@ -297,19 +298,34 @@ def _redacted_decision(decision: PersonDecision, redact: Redact) -> PersonDecisi
 
 
 class RedactionInterceptor(Interceptor):
-    """Removes secrets, and the causes, from every activity's error before it is sent to Temporal."""
+    """Removes secrets, and the causes, from every activity's error before it is sent to Temporal.
 
-    def __init__(self, redact: Callable[[str], str]) -> None:
+    It tells the workflow which calls may wait for the end of an outage; with ``waits_for_keys``, also those whose key
+    was refused.
+    """
+
+    def __init__(self, redact: Callable[[str], str], *, waits_for_keys: bool = False) -> None:
         self._redact = redact
+        self._waits_for_keys = waits_for_keys
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002  # SDK's
-        return _RedactingActivities(super().intercept_activity(next), self._redact)
+        activities = super().intercept_activity(next)
+        return _RedactingActivities(activities, self._redact, waits_for_keys=self._waits_for_keys)
 
 
 class _RedactingActivities(ActivityInboundInterceptor):
-    def __init__(self, next_interceptor: ActivityInboundInterceptor, redact: Callable[[str], str]) -> None:
+    def __init__(
+        self, next_interceptor: ActivityInboundInterceptor, redact: Callable[[str], str], *, waits_for_keys: bool
+    ) -> None:
         super().__init__(next_interceptor)
         self._redact = redact
+        self._waits_for_keys = waits_for_keys
+
+    def _is_outage(self, error: ApplicationError) -> bool:
+        """Whether the same call may succeed later, when its server, or its key, is as it should be."""
+        if isinstance(error, KeyRefused):
+            return self._waits_for_keys
+        return isinstance(error, OUTAGES) and not error.non_retryable
 
     async def execute_activity(self, input: ExecuteActivityInput) -> object:  # noqa: A002  # the SDK's name
         note_request(input.args)
@@ -319,12 +335,20 @@ class _RedactingActivities(ActivityInboundInterceptor):
             raise
         except ApplicationError as error:
             info = activity.info()
+            is_last = is_last_attempt(info.attempt, info.retry_policy)
+            waits = self._is_outage(error) and isinstance(input.args[0], CallRequest) and input.args[0].waits_out
+            if waits and (is_last or error.non_retryable):
+                requested = error.next_retry_delay.total_seconds() if error.next_retry_delay else 0.0
+                about: tuple[object, ...] = ({"wait": requested},)
+            else:
+                about = ()
             raise ApplicationError(
                 truncate(self._redact(error.message), MAX_ERROR_TEXT),
                 *(self._redact(detail) if isinstance(detail, str) else detail for detail in error.details),
+                *about,
                 *((info.attempt,) if error.details else ()),
                 type=error.type,
-                non_retryable=error.non_retryable or is_last_attempt(info.attempt, info.retry_policy),
+                non_retryable=error.non_retryable or is_last,
                 next_retry_delay=retry_delay(error.next_retry_delay, info.attempt),
             ) from None
         except Exception as error:  # a bug in Baton: Temporal retries the activity

@@ -99,6 +99,8 @@ class Settings(BaseModel):
     approve_destructive: bool = Field(False, validation_alias="BATON_APPROVE_DESTRUCTIVE")
     dialect: Dialect = Field("baton", validation_alias="BATON_DIALECT")
     query_ttl: Duration | None = Field(None, validation_alias="BATON_QUERY_TTL")
+    max_outage: Duration = Field("24h", validation_alias="BATON_MAX_OUTAGE")
+    wait_for_keys: bool = Field(False, validation_alias="BATON_WAIT_FOR_KEYS")
     health_port: int | None = Field(None, ge=0, le=65_535, validation_alias="BATON_HEALTH_PORT")
     metrics_address: Address | None = Field(None, validation_alias="BATON_METRICS_ADDRESS")
     health_host: str = Field("127.0.0.1", validation_alias="BATON_HEALTH_HOST")
@@ -157,6 +159,11 @@ class Settings(BaseModel):
     def query_ttl_seconds(self) -> float | None:
         """The default ``ttl`` of queries, in seconds."""
         return parse_duration(self.query_ttl).total_seconds() if self.query_ttl else None
+
+    @property
+    def max_outage_seconds(self) -> float:
+        """How long a call waits for the end of an outage, in seconds."""
+        return parse_duration(self.max_outage).total_seconds()
 
     def with_all_roles(self) -> "Settings":
         """The settings of a worker that has every role."""

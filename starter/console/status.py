@@ -12,7 +12,7 @@ from ...contracts.status import Status
 from ...resources.problems import ManifestError
 from ..text import escape_control_characters, format_duration, format_usage
 
-_COLOURS = {"Completed": "green", "Running": "yellow", "InputRequired": "yellow"}
+_COLOURS = {"Completed": "green", "Running": "yellow", "InputRequired": "yellow", "Waiting": "yellow"}
 
 
 def print_status(console: Console, name: str, status: Status) -> None:
@@ -29,6 +29,10 @@ def print_status(console: Console, name: str, status: Status) -> None:
     for failure in status.all_member_failures:
         where = f" in turn {failure.turn}" if failure.turn else ""
         text = f"note: {failure.member or 'a member'} has failed{where}: {failure.message}"
+        _print_line(console, Text(text, style="yellow"))
+    for outage in status.outages or ():
+        since = f"{outage.since.astimezone():%H:%M:%S}"
+        text = f"waits since {since} after {outage.attempts} attempts: {outage.call}: {outage.type}: {outage.error}"
         _print_line(console, Text(text, style="yellow"))
     for notice in status.notices or ():
         _print_line(console, Text(f"note: {notice}", style="yellow"))
@@ -69,7 +73,7 @@ def print_problems(console: Console, error: ManifestError) -> None:
 
 
 _PHASE_COLOURS = {
-    "yellow": ("Running", "Paused", "InputRequired", "in_progress"),
+    "yellow": ("Running", "Paused", "InputRequired", "Waiting", "in_progress"),
     "green": ("Completed", "completed"),
     "red": ("Failed", "Timed out", "Terminated", "errored", "cancelled"),
 }

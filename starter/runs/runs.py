@@ -222,7 +222,7 @@ async def _describe(run: WorkflowExecution, start: datetime) -> ListedRun:
     name, namespace = (str(memo[key]) if key in memo else None for key in ("query", "namespace"))
     state = run.status.name.replace("_", " ").capitalize() if run.status else "Unknown"
     phase = run.typed_search_attributes.get(PHASE)
-    if state == "Running" and phase in ("Paused", "InputRequired"):
+    if state == "Running" and phase in ("Paused", "InputRequired", "Waiting"):
         state = phase
     return ListedRun(run.id, name, namespace, run.workflow_type, state, start, run.close_time)
 

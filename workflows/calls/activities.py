@@ -28,13 +28,14 @@ def read_failure(
         refusal = next((detail["refusal"] for detail in mappings if "refusal" in detail), None)
         about = next((detail for detail in mappings if "refusal" not in detail), {})
         circuit_open = cause.type == CircuitOpen.__name__
-        budget = about if about and not circuit_open else None
+        wait = about.get("wait")
+        budget = about if about and wait is None and not circuit_open else None
         failure = Failure(
             family=str(cause.details[0]) if cause.details and not circuit_open else FAMILIES[name],
             type=cause.type,
             message=cause.message,
             attempts=None if budget else next((detail for detail in more if isinstance(detail, int)), None),
-            wait=about.get("wait") if circuit_open else None,
+            wait=wait,
             budget=BudgetReached.model_validate(budget) if budget else None,
             refusal=Refusal.model_validate(refusal) if refusal else None,
         )

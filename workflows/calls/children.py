@@ -168,6 +168,7 @@ class ChildWorkflows:
         def ends() -> None:
             self._open.remove(child_id)
             self._run.decisions.child_waits(child_id, waits=False)
+            self._run.outages.child_waits(child_id, waits=False)
 
         with at_end(ends):
             return await self._result(workflow_type, turn_input, child_id)
@@ -175,7 +176,10 @@ class ChildWorkflows:
     async def _result(self, workflow_type: str, turn_input: TurnInput, child_id: str) -> TurnResult:
         self._started += 1
         run = self._run
-        turn_input = turn_input.for_child(run.session.values, run.stop.state, run.inbox.pause, run.question)
+        gives_up = run.gives_up or turn_input.gives_up
+        turn_input = turn_input.for_child(
+            run.session.values, run.stop.state, run.inbox.pause, run.question, gives_up=gives_up
+        )
         child = await self._start(workflow_type, turn_input, child_id)
         mailbox = ChildMailbox(child, self._signal_slots)
         self._running.append(mailbox)

@@ -19,7 +19,7 @@ from ...contracts.decisions import (
     GrantResult,
     PendingDecision,
 )
-from ...contracts.errors import Cause, Failure, InvalidInput
+from ...contracts.errors import Cause, CircuitOpen, Failure, InvalidInput
 from ...contracts.message import MESSAGE_OVERHEAD, Head, Message, PersonDecision
 from ...contracts.panel import BriefRequest, ConcludeRequest, PerformRequest, PerformResult
 from ...contracts.plan import AgentPlan, SelectorPlan
@@ -29,6 +29,7 @@ from ...contracts.requests import (
     AskModelRequest,
     AskModelResult,
     Bookmark,
+    CallRequest,
     CancelAgentRequest,
     CancelAgentResult,
     ConversationItem,
@@ -48,11 +49,12 @@ from ...contracts.requests import (
     UseToolRequest,
     UseToolResult,
 )
+from ...contracts.text import truncate
 from ...contracts.turn import Thread
 from ...resources.base import JsonModel
 from ...resources.budget import Budget
 from ..state.constants import APPEND_BYTES, FALLBACK_FAMILIES
-from ..state.decisions import recorded_wait
+from ..state.decisions import WaitKind, recorded_wait
 from ..state.run_state import RunState
 from ..state.stopping import ActivityFailed, ActivityInterrupted, uncancelled
 from .activities import (
@@ -105,32 +107,45 @@ def has_fallback(failed: ActivityFailed, models: tuple[str, ...], index: int) ->
 
 
 async def options_after_wait(
-    run: RunState, failure: Failure, options: ActivityOptions, until: datetime, activity: str
+    run: RunState, failure: Failure, options: ActivityOptions, until: datetime, activity: str, summary: str
 ) -> ActivityOptions:
-    """Waits for the time in the failure, and while the run is paused; returns the call's options for the next attempt.
+    """Waits for an open circuit breaker or the end of an outage, and while the run is paused.
 
-    An attempt that the circuit breaker prevented does not count.
+    Returns the options of the next attempts. An attempt that the circuit breaker prevented does not count.
 
     Raises:
         ActivityFailed: the wait would take longer than ``until``.
         ActivityInterrupted: the run is to stop; with the id of the activity, which may have started a remote task.
     """
-    wait = timedelta(seconds=failure.wait or 0)
+    is_outage = failure.type != CircuitOpen.__name__
+    wait = run.outages.begin(activity, summary, failure) if is_outage else timedelta(seconds=failure.wait or 0)
     if workflow.now() + wait > until:
         raise ActivityFailed(failure.without_wait())
+    kind: WaitKind = "outage" if is_outage else "circuit_breaker"
     try:
-        with recorded_wait("circuit_breaker", workflow.now()) as recorded:
-            with run.trace.inside(run.trace.new_wait("circuit_breaker")):
-                await workflow.sleep(wait, summary=failure.message)
+        with recorded_wait(kind, workflow.now()) as recorded:
+            with run.trace.inside(run.trace.new_wait(kind)), contextlib.suppress(TimeoutError):
+                # The call may have begun something, which its id alone tells: the run can't continue as new.
+                await run.stop.wait(lambda: False, continues=False, limit=wait, summary=truncate(failure.message, 200))
+            if run.stop.is_requested:  # also a graceful stop: the turn could not end before the server is back
+                raise ActivityInterrupted
             recorded.outcome = "over"
-        await run.ready(continues=False)  # the call may have begun something, which its id alone tells
+        await run.ready(continues=False)
     except (asyncio.CancelledError, ActivityInterrupted):
         raise ActivityInterrupted(activity) from None
     policy = options["retry_policy"]
     once = options.get("start_to_close_timeout", timedelta())
     left = policy.maximum_attempts and policy.maximum_attempts - (failure.attempts or 1) + 1
-    again: ActivityOptions = {**options, "retry_policy": replace(policy, maximum_attempts=left)}
+    number = ATTEMPTS_IN_OUTAGE + MISSED_HEARTBEATS if is_outage else left
+    again: ActivityOptions = {**options, "retry_policy": replace(policy, maximum_attempts=number)}
     return {**again, "schedule_to_close_timeout": max(until - workflow.now(), once)}
+
+
+FIRST_ATTEMPTS = 5
+"""Attempts of a call, within eight seconds, before its run waits for the end of an outage and says so."""
+
+ATTEMPTS_IN_OUTAGE = 2
+"""Attempts of a call after each wait for the end of an outage: one that fails otherwise may be repeated once."""
 
 
 async def ask_for_more(run: RunState, failed: ActivityFailed, *, continues: bool) -> GrantRequest:
@@ -202,11 +217,12 @@ async def ask_model(run: RunState, request: AskModelRequest, agent: AgentPlan) -
     place = f"round {request.brief.round}" if request.brief else f"turn {request.turn}"
     speaker = request.speaker.rpartition("/")[2]
     for index, model in enumerate(agent.models):
+        is_last = index == len(agent.models) - 1
         try:
             return await execute_activity(
                 run,
                 "ask_model",
-                request.for_fallback(index),
+                request.for_fallback(index).waiting_out(is_last),
                 AskModelResult,
                 model_options(agent.models, index, agent.model_timeout),
                 f"{place} · {speaker} · {model}",  # the model's name, for people: 16 bytes per call
@@ -224,11 +240,12 @@ async def select(run: RunState, request: SelectRequest, selector: SelectorPlan) 
     team = request.team.rpartition("/")[2]
     seconds = selector.model_timeout and 2 * selector.model_timeout  # the model may be called twice
     for index, model in enumerate(selector.models):
+        is_last = index == len(selector.models) - 1
         try:
             return await execute_activity(
                 run,
                 "select",
-                request.for_fallback(index),
+                request.for_fallback(index).waiting_out(is_last),
                 SelectResult,
                 model_options(selector.models, index, seconds),
                 f"select turn {request.turn} · {team} · {model}",
@@ -297,7 +314,8 @@ async def execute_activity(
 ) -> Result:
     """The result of an activity on a task queue, by default the run's own.
 
-    A call prevented by an open circuit breaker waits and is tried again. A call refused by a budget with
+    A call prevented by an open circuit breaker waits and is tried again, and so does a request that ``waits_out`` an
+    outage. A call refused by a budget with
     ``onExceeded: ask`` is repeated after a person's approval, any number of times. With ``continues``, a long run
     continues as new while it waits for that approval, and the next run makes the call from the beginning.
 
@@ -306,8 +324,14 @@ async def execute_activity(
         ActivityInterrupted: it was canceled, or the run is to stop now.
         ContinueAsNew: with ``continues``.
     """
+    waits_out = isinstance(request, CallRequest) and request.waits_out and not run.gives_up
+    if isinstance(request, CallRequest):
+        request = request.waiting_out(waits_out)
+    if waits_out:
+        options = {**options, **attempts(FIRST_ATTEMPTS)}
+    longest = run.max_outage if waits_out else options["schedule_to_close_timeout"]
     begun = workflow.now()
-    until = begun + options["schedule_to_close_timeout"]
+    until = begun + longest
     attempt = options
     activity_id: str | None = None
     while True:
@@ -325,22 +349,28 @@ async def execute_activity(
                     activity_id=activity_id,
                     **attempt,
                 )
+                run.outages.end(activity_id)
                 return result
         except ActivityError as error:
             add_lost_call(run, name, error, begun)
             failed = read_failure(error.cause, name, error.activity_id)
             activity_id = error.activity_id
+        if isinstance(failed, ActivityFailed) and failed.failure.wait is not None:
+            try:
+                # The next attempt has the same id, by which the activity recognizes calls that it has already started.
+                attempt = await options_after_wait(run, failed.failure, attempt, until, activity_id, summary)
+            except (ActivityFailed, ActivityInterrupted):
+                run.outages.end(activity_id)
+                raise
+            continue
+        run.outages.end(activity_id)
         if isinstance(failed, ActivityInterrupted):
             raise failed
-        if failed.failure.wait is not None:
-            # The next attempt has the same id, by which the activity recognizes calls that it has already started.
-            attempt = await options_after_wait(run, failed.failure, attempt, until, activity_id)
-            continue
         grant = await ask_for_more(run, failed, continues=continues)
         await execute_activity(run, "grant", grant, GrantResult, JOURNAL, "raise a budget")
         # The call is a new activity; late writes of the refused one become orphan rows that readers ignore.
         begun = workflow.now()
-        until = begun + options["schedule_to_close_timeout"]
+        until = begun + longest
         attempt = options
         activity_id = None
 
@@ -398,7 +428,8 @@ async def execute_agent(run: RunState, request: AskModelRequest, agent: AgentPla
     }
     queue = run.task_queues.models
     try:
-        return await execute_activity(run, "execute_agent", request, AskModelResult, options, summary, queue)
+        asked = request.waiting_out()
+        return await execute_activity(run, "execute_agent", asked, AskModelResult, options, summary, queue)
     except ActivityInterrupted as interrupted:
         if interrupted.activity:
             await uncancelled(asyncio.create_task(_cancel_agent(run, request, interrupted.activity)))

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Callable, Coroutine, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Generic, NoReturn, TypeVar
 
 from pydantic import JsonValue, ValidationError
@@ -59,7 +59,7 @@ class ShownPhase:
     """Publishes the phase of a run in its search attributes and current details.
 
     ``searchable``: the server has Baton's search attributes; ``shows_cost``: also that of the cost, which is set at the
-    end. ``notify_parent`` is called when the run begins or ceases to wait for a person.
+    end. ``notify_parent`` is called when the run begins or ceases to wait for a person or a server.
     """
 
     def __init__(self, run: RunState, notify_parent: Callable[[], None]) -> None:
@@ -68,10 +68,15 @@ class ShownPhase:
         self._shown = "Running"
         self.searchable = self.shows_cost = False
         run.decisions.on_change = self.show_decisions
+        run.outages.on_change = self.show_outages
 
     @property
     def _phase(self) -> str:
-        return "Paused" if self._run.inbox.pause else "InputRequired" if self._run.decisions.are_awaited else "Running"
+        if self._run.inbox.pause:
+            return "Paused"
+        if self._run.decisions.are_awaited:
+            return "InputRequired"
+        return "Waiting" if self._run.outages.are_awaited else "Running"
 
     def restore(self) -> None:
         """Restores the phase of the previous run; Temporal itself copies the search attributes."""
@@ -94,6 +99,13 @@ class ShownPhase:
         """Publishes the pending decisions of the run and of the runs below."""
         decisions = self._run.decisions
         self._run.details.show_decisions(decisions.pending, decisions.waiting_below)
+        self._show_phase()
+        self._notify_parent()
+
+    def show_outages(self) -> None:
+        """Publishes the outages that calls of the run, and of the runs below, wait for."""
+        outages = self._run.outages
+        self._run.details.show_outages(outages.own, outages.below)
         self._show_phase()
         self._notify_parent()
 
@@ -154,6 +166,8 @@ class BaseWorkflow(Generic[Input]):
             self._begin_first()
         else:
             self._restore(self._run_input.carried)
+        if isinstance(self._run_input, TurnInput):
+            run.gives_up = self._run_input.gives_up
 
     def _begin_first(self) -> None:
         """Begins a run that continues no other. A session inherited from a parent has been checked there."""
@@ -192,6 +206,7 @@ class BaseWorkflow(Generic[Input]):
         question = self.run_input.question if isinstance(self.run_input, TurnInput) else None
         self._pinned = pinned
         run.task_queues = pinned.route
+        run.max_outage = timedelta(seconds=pinned.max_outage)
         run.question = question or pinned.question
         self._phase.searchable = pinned.searchable
         self._phase.shows_cost = pinned.shows_cost

@@ -42,15 +42,16 @@ from ..state.stopping import ActivityFailed, uncancelled
 class DecisionHandlers:
     """Handles people's decisions; ``parent`` is the id of the parent run, if there is one.
 
-    A run notifies its parent whether it waits for a person, so that the root of a tree of runs knows. Decisions to be
-    remembered are signaled up to the root, which signals them to all runs, so that they reach all runs in one order.
+    A run notifies its parent whether it waits for a person, or during an outage, so that the root of a tree of runs
+    knows. Decisions to be remembered are signaled up to the root, which signals them to all runs, so that they reach
+    all runs in one order.
     """
 
     def __init__(self, run: RunState, children: ChildWorkflows, parent: str | None) -> None:
         self._run = run
         self._children = children
         self._parent = parent
-        self._notified = False
+        self._notified = False, False
         self._notifying: asyncio.Task[None] | None = None
 
     async def signal(self, name: str, value: JsonValue) -> None:
@@ -58,8 +59,9 @@ class DecisionHandlers:
         with contextlib.suppress(ValidationError):
             if name == "child_waits":
                 child = WaitingChild.model_validate(value)
-                if self._children.is_open(child.run) or not child.waits:
-                    self._run.decisions.child_waits(child.run, waits=child.waits)
+                is_open = self._children.is_open(child.run)
+                self._run.decisions.child_waits(child.run, waits=child.waits and is_open)
+                self._run.outages.child_waits(child.run, waits=child.outage and is_open)
             elif name == "child_canceled":
                 self._children.take_result(CanceledChild.model_validate_json(json.dumps(value)))
             elif name == "remember":
@@ -151,23 +153,23 @@ class DecisionHandlers:
     def restore(self, state: DecisionsState | None) -> None:
         """Restores the state of the previous run, of which the parent was notified."""
         self._run.decisions.restore(state)
-        self._notified = bool(state and state.pending)
+        self._notified = bool(state and state.pending), False
 
     def notify_parent(self) -> None:
-        """Notifies the parent whether the run waits for a person, if that has changed."""
+        """Notifies the parent whether the run waits for a person or a server, if that has changed."""
         if self._parent and self._waits != self._notified and (self._notifying is None or self._notifying.done()):
             self._notifying = asyncio.create_task(self._notify_parent())
 
     @property
-    def _waits(self) -> bool:
-        return self._run.decisions.are_awaited
+    def _waits(self) -> tuple[bool, bool]:
+        return self._run.decisions.are_awaited, self._run.outages.are_awaited
 
     async def _notify_parent(self) -> None:
         while self._waits != self._notified:
             self._notified = self._waits
-            await self._signal_parent(
-                "child_waits", WaitingChild(run=workflow.info().workflow_id, waits=self._notified)
-            )
+            waits, outage = self._notified
+            child = WaitingChild(run=workflow.info().workflow_id, waits=waits, outage=outage)
+            await self._signal_parent("child_waits", child.without_defaults)
 
     async def settle(self) -> None:
         """Waits until the parent has been notified."""

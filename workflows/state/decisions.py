@@ -19,7 +19,7 @@ from .constants import MAX_DECIDED
 from .run_trace import RunTrace
 from .stopping import ActivityInterrupted, ContinueAsNew, StopState
 
-WaitKind = Literal["approval", "budget", "question", "pause", "circuit_breaker"]
+WaitKind = Literal["approval", "budget", "question", "pause", "circuit_breaker", "outage"]
 
 
 def record(metric: Metric, value: float = 1, **labels: str) -> None:

@@ -2,22 +2,24 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from temporalio import workflow
 from temporalio.common import Priority
 
 from ...contracts.control_messages import Pause, SteerRequest
 from ...contracts.decisions import PendingDecision, shown
+from ...contracts.errors import Outage
 from ...contracts.inputs import InboxState, QueryInput, TurnInput
 from ...contracts.message import Message, latest_within
 from ...contracts.requests import TaskQueues
-from ...contracts.status import Status
+from ...contracts.status import Status, format_time
 from ...contracts.text import truncate
 from ...contracts.turn import TurnResult
 from ...resources.base import JsonObject
 from .constants import MAX_CONCURRENT_ACTIVITIES
 from .decisions import Decisions, recorded_wait
+from .outages import Outages
 from .run_trace import RunTrace
 from .stopping import StopState
 
@@ -94,6 +96,7 @@ class CurrentDetails:
         self._pause = ""
         self._question = ""
         self._waits = ""
+        self._outages = ""
 
     def show_question(self, question: str) -> None:
         """Shows the question of the run above its messages."""
@@ -133,9 +136,21 @@ class CurrentDetails:
         self._waits = "".join(f"{line}\n" for line in (*own, *below)) + ("\n" if pending or runs else "")
         self._set(self._text)
 
+    def show_outages(self, outages: Sequence[Outage], runs: Sequence[str]) -> None:
+        """Shows the outages that calls of the run wait for, and the child runs that wait for such ones."""
+        own = (_outage_line(outage) for outage in outages[:SHOWN_DECISIONS])
+        below = (f"- **waits for a server** in the run `{run}`" for run in runs[:SHOWN_DECISIONS])
+        self._outages = "".join(f"{line}\n" for line in (*own, *below)) + ("\n" if outages or runs else "")
+        self._set(self._text)
+
     def _set(self, text: str) -> None:
         self._text = text
-        workflow.set_current_details(self._pause + self._waits + self._question + text)
+        workflow.set_current_details(self._pause + self._waits + self._outages + self._question + text)
+
+
+def _outage_line(outage: Outage) -> str:
+    since = f"since {format_time(outage.since)}, {outage.attempts} attempts"
+    return f"- **waits for a server**: {outage.call}: {truncate(outage.error, 500)} ({since})"
 
 
 def _waiting_line(pending: PendingDecision) -> str:
@@ -157,8 +172,9 @@ def _as_markdown(message: Message) -> str:
 class RunState:
     """The shared state of one run.
 
-    ``task_queues`` and the beginning of the ``question`` are set once the run is pinned; ``started_at`` is when the
-    first run of the chain began.
+    ``task_queues``, ``max_outage`` and the beginning of the ``question`` are set once the run is pinned;
+    ``started_at`` is when the first run of the chain began. With ``gives_up``, calls do not wait for the end of an
+    outage.
     """
 
     def __init__(self) -> None:
@@ -169,6 +185,9 @@ class RunState:
         self.task_queues = TaskQueues()
         self.trace = RunTrace()
         self.decisions = Decisions(self.stop, self.trace)
+        self.outages = Outages()
+        self.gives_up = False
+        self.max_outage = timedelta()
         self.activity_slots = asyncio.Semaphore(MAX_CONCURRENT_ACTIVITIES)
         self.started_at = workflow.info().start_time
         self.question = ""
@@ -203,10 +222,15 @@ class RunState:
             wait.outcome = "stopped" if self.inbox.pause else "resumed"
 
     def with_requests(self, status: Status) -> Status:
-        """The status of an open run with people's requests: pause, session, unread messages, pending decisions."""
-        decisions = self.decisions
+        """The status of an open run with people's requests (pause, session, unread messages) and all it waits for."""
         return status.with_requests(
-            self.inbox.pause, self.session.values, self.inbox.waiting, shown(decisions.pending), decisions.waiting_below
+            self.inbox.pause,
+            self.session.values,
+            self.inbox.waiting,
+            shown(self.decisions.pending),
+            self.decisions.waiting_below,
+            self.outages.own,
+            self.outages.below,
         )
 
     @property

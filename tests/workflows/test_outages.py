@@ -1,0 +1,154 @@
+"""Outages of servers: a run waits for their end, says so, and can be told to end meanwhile."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from temporalio.client import Client
+
+from baton.contracts.status import Status
+from baton.starter.runs.runs import live_status, recent_runs
+from baton.starter.scripted_model import Reply, Request
+from tests.activities.test_inline_manifests import model
+from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team, texts
+from tests.harness.tool_server import Answer, ToolServer
+
+DOWN = Reply(status=503, text="down", headers={"retry-after-ms": "1"})
+
+
+class Outage:
+    """A model that is down until it is ``over``; ``requests`` counts those that it has refused."""
+
+    def __init__(self, down: Reply = DOWN) -> None:
+        self.over = False
+        self.requests = 0
+        self._down = down
+
+    def __call__(self, _: Request) -> Reply:
+        if self.over:
+            return Reply(text="Here.")
+        self.requests += 1
+        return self._down
+
+
+async def waiting(env: Environment, handle: Handle) -> Status:
+    """The status of a run once it waits for the end of an outage."""
+    while (status := await live_status(env.client, handle)).phase != "Waiting":
+        assert status.is_open
+        await asyncio.sleep(0.05)
+    return status
+
+
+TEAMS: list[Json] = [
+    agent("one"),
+    team("inner", "one", strategy="sequential"),
+    team("outer", "inner", strategy="sequential"),
+]
+
+
+@pytest.mark.parametrize("target", ["agent/one", "team/outer"])
+async def test_a_run_waits_for_the_end_of_an_outage_and_says_so(env: Environment, target: str) -> None:
+    env.answer = outage = Outage()
+    handle = await env.start_query(TEAMS, target)
+    status = await waiting(env, handle)
+    (shown,) = status.outages or ()
+    assert (shown.type, shown.attempts) == ("ModelUnavailable", outage.requests)
+    assert shown.error == "gpt-4.1-mini at 127.0.0.1 answered HTTP 503: down"
+    assert shown.call == "turn 1 · one · default"
+    assert await env.find_runs("BatonPhase = 'Waiting' AND WorkflowType = 'query'", 1) == [handle.id]
+    (listed,) = await recent_runs(env.client, None, 100, env.task_queue)
+    assert (listed.id, listed.state) == (handle.id, "Waiting")
+    outage.over = True
+    ended = await env.status(handle)
+    assert (ended.phase, ended.message, ended.outages) == ("Completed", "Here.", None)
+    assert ended.token_usage.model_calls == 1
+
+
+@pytest.mark.parametrize("request_", ["terminate_team", "cancel"])
+async def test_a_run_that_waits_during_an_outage_ends_when_it_is_told_to(env: Environment, request_: str) -> None:
+    env.answer = Outage()
+    handle = await env.start_query(TEAMS, "team/outer")
+    await waiting(env, handle)
+    await handle.signal(request_, {"reason": "enough"})
+    status = await env.status(handle)
+    assert (status.stop_reason, status.note) == (
+        ("terminated", "enough") if request_ == "terminate_team" else ("canceled", "enough")
+    )
+
+
+async def test_a_refused_request_fails_at_once(env: Environment) -> None:
+    env.answer = outage = Outage(Reply(status=401, text="no"))
+    status = await env.status(await env.start_query(TEAMS, "agent/one"))
+    assert status.failure
+    assert (status.failure.type, outage.requests) == ("KeyRefused", 1)
+
+
+async def test_a_fallback_is_asked_instead_of_waiting(env: Environment) -> None:
+    def answer(request: Request) -> Reply:
+        return Reply(text="Here.") if request["model"] == "spare" else DOWN
+
+    env.answer = answer
+    gpt = model(env.model_url, "gpt")
+    gpt["spec"]["fallback"] = {"name": "spare"}
+    spare = model(env.model_url, "spare")
+    spare["spec"]["model"] = "spare"
+    status = await env.status(await env.start_query([agent("one", modelRef={"name": "gpt"}), gpt, spare], "agent/one"))
+    assert (status.phase, status.message) == ("Completed", "Here.")
+
+
+def tools(server: ToolServer, on_error: str) -> list[Json]:
+    look = {"type": "http", "description": "Looks.", "http": {"url": server.url}}
+    spec: Json = {"tools": [{"name": "look", "onError": on_error}]}
+    return [manifest("Tool", "look", look), agent("one", **spec)]
+
+
+async def test_a_tool_whose_failure_would_end_the_run_is_waited_for(env: Environment, tool_server: ToolServer) -> None:
+    down = True
+    tool_server.answer = lambda _: Answer("down", status=503) if down else Answer("It is 4.")
+    env.script(line("one", call("look"), "Thanks."))
+    handle = await env.start_query(tools(tool_server, "fail"), "agent/one")
+    status = await waiting(env, handle)
+    (shown,) = status.outages or ()
+    assert shown.type == "ToolFailed"
+    down = False
+    ended = await env.status(handle)
+    assert texts(ended.responses[0].messages)[-2:] == ["It is 4.", "Thanks."]
+
+
+async def test_a_team_that_goes_on_without_failed_members_waits_for_none(
+    env: Environment, tool_server: ToolServer
+) -> None:
+    tool_server.answer = lambda _: Answer("down", status=503)
+    env.script(line("one", call("look"), "Thanks."), line("two", "Here."))
+    both = team("both", "one", "two", strategy="parallel", onMemberError="continue")
+    manifests = [*tools(tool_server, "fail"), agent("two"), both]
+    status = await env.status(await env.start_query(manifests, "team/both"))
+    assert (status.phase, [failure.member for failure in status.all_member_failures]) == ("Completed", ["one"])
+    assert len(tool_server.seen) == 4
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def impatient(client: Client, tmp_path: Path) -> AsyncIterator[Environment]:
+    """A worker that waits for four seconds, and for keys."""
+    variables = {"BATON_MAX_OUTAGE": "4s", "BATON_WAIT_FOR_KEYS": "1"}
+    async with Environment.running(client, tmp_path, variables=variables) as env:
+        yield env
+
+
+async def test_a_refused_key_is_waited_for_where_the_worker_is_told_to(impatient: Environment) -> None:
+    impatient.answer = outage = Outage(Reply(status=401, text="no"))
+    handle = await impatient.start_query(TEAMS, "agent/one")
+    (shown,) = (await waiting(impatient, handle)).outages or ()
+    assert (shown.type, shown.attempts) == ("KeyRefused", 1)
+    outage.over = True
+    assert (await impatient.status(handle)).message == "Here."
+
+
+async def test_an_outage_that_is_longer_than_the_limit_fails_the_run(impatient: Environment) -> None:
+    impatient.answer = outage = Outage()
+    status = await impatient.status(await impatient.start_query(TEAMS, "agent/one"))
+    assert status.failure
+    assert (status.phase, status.failure.type, status.failure.wait) == ("Failed", "ModelUnavailable", None)
+    assert outage.requests == 5 + 2

@@ -1,0 +1,66 @@
+"""Waiting for the end of outages: the calls of a run that do, and the child runs that have such calls."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from temporalio import workflow
+
+from ...contracts.errors import Failure, Outage
+
+FIRST_WAIT = 2.0
+"""Seconds between the attempts of a call that fail and the next one; they double with each wait."""
+
+LONGEST_WAIT = 300.0
+"""Seconds: a call that waits for a day makes some hundred attempts, which its history holds."""
+
+SPREAD = 0.25
+"""Part of a wait by which it is made longer or shorter at random, so that waiting runs do not all wake at once."""
+
+
+class Outages:
+    """The outages of servers that a run waits for. ``on_change`` is called when there are others."""
+
+    def __init__(self) -> None:
+        self.on_change: Callable[[], None] = lambda: None
+        self.below: tuple[str, ...] = ()
+        self._waits: dict[str, tuple[Outage, int]] = {}
+
+    @property
+    def own(self) -> tuple[Outage, ...]:
+        """Those of the run's own calls."""
+        return tuple(outage for outage, _ in self._waits.values())
+
+    @property
+    def are_awaited(self) -> bool:
+        """Whether this run, or a run below, waits for the end of an outage."""
+        return bool(self._waits or self.below)
+
+    def begin(self, activity: str, call: str, failure: Failure) -> timedelta:
+        """Notes that the attempts of an activity have failed, and returns the time until the next ones."""
+        known, waits = self._waits.get(activity, (None, 0))
+        seconds = min(FIRST_WAIT * 2**waits, LONGEST_WAIT)
+        seconds *= 1 + SPREAD * (2 * workflow.random().random() - 1)
+        wait = timedelta(seconds=max(seconds, failure.wait or 0))
+        now = workflow.now()
+        outage = Outage(
+            call=call,
+            type=failure.type,
+            error=failure.message,
+            since=known.since if known else now,
+            until=now + wait,
+            attempts=(known.attempts if known else 0) + (failure.attempts or 1),
+        )
+        self._waits[activity] = outage, waits + 1
+        self.on_change()
+        return wait
+
+    def end(self, activity: str | None) -> None:
+        """Notes that a call waits no longer."""
+        if activity and self._waits.pop(activity, None):
+            self.on_change()
+
+    def child_waits(self, run: str, *, waits: bool) -> None:
+        """Notes whether a child run, or a run below it, waits for the end of an outage."""
+        if waits != (run in self.below):
+            self.below = (*self.below, run) if waits else tuple(each for each in self.below if each != run)
+            self.on_change()
