@@ -271,7 +271,8 @@ class Pin:
             account=run if catalog.has_budgets else None,
             dialect=self._dialect,
         )
-        labels = start.metadata.labels
+        # A client may say in its own manifests that it is another tenant.
+        labels = start.metadata.labels if catalog.provenance_of(start).is_own else {}
         pinned = await self._pinned(
             _below(start, thread), plan, self._queues.ordered(priority_of(labels), tenant_of(labels))
         )

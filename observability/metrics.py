@@ -86,8 +86,8 @@ TURNS = Metric(
 WAITS_BEGUN = Metric(
     "baton.waits.begun",
     "counter",
-    "Waits that runs have begun: for an approval, a budget, the answer to a question, the end of a pause, or a "
-    "circuit breaker.",
+    "Waits that runs have begun: for an approval, a budget, the answer to a question, the end of a pause, a "
+    "circuit breaker, or the end of an outage.",
     ("workflow_type", "kind"),
 )
 WAIT_DURATION = Metric(

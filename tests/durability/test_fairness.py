@@ -2,9 +2,11 @@
 
 import dataclasses
 import uuid
+from pathlib import Path
 
 import pytest
 from temporalio.api.common.v1 import Priority
+from temporalio.client import Client
 from temporalio.common import Priority as Given
 
 from baton import worker
@@ -54,6 +56,16 @@ async def test_what_a_client_has_started_a_run_with_counts_where_no_label_says_o
     trio(env)
     root = await ask(env, {"baton/priority": "1"}, priority=Given(priority_key=5, fairness_key="client"))
     assert await begun_with(env, root, *BELOW) == 2 * [Priority(priority_key=1, fairness_key="client")]
+
+
+async def test_a_client_that_is_not_trusted_chooses_neither_its_tenant_nor_its_priority(
+    client: Client, tmp_path: Path
+) -> None:
+    async with Environment.running(client, tmp_path, variables={"BATON_INLINE_MANIFESTS": "no-secrets"}) as env:
+        trio(env)
+        root = await ask(env, {"baton/priority": "1", "baton/tenant": "ceo"})
+        key = (root.first_execution_run_id or "")[-8:]
+        assert await begun_with(env, root, "target-1/team") == [Priority(fairness_key=key)]
 
 
 @pytest.mark.parametrize(

@@ -170,8 +170,9 @@ def test_the_table_of_the_documents_is_that_of_the_code() -> None:
 
 DASHBOARD = ROOT / "deploy" / "grafana" / "baton.json"
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yaml"
-OF_PROMETHEUS = {"up": {"job", "instance"}}
-"""What Prometheus itself knows of each worker; it also puts these labels on all that it reads."""
+OF_PROMETHEUS = {"up": {"job", "instance"}, "temporal_long_request_failure_total": {"operation", "status_code"}}
+"""What Prometheus itself knows of each worker, on all of which it puts its labels; and what is counted from the first
+failed request to Temporal on."""
 
 
 def panels() -> list[Json]:

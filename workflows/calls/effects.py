@@ -96,7 +96,8 @@ def attempts(number: int) -> ActivityOptions:
 
 def model_options(models: tuple[str, ...], index: int, seconds: float | None) -> ActivityOptions:
     """The options of a call of the model at ``index`` of the fallback chain, whose answer may take so many seconds."""
-    # Temporal waits 0.5, 1, 2, … 30 s between attempts: two minutes in all for the last model, 15 s before a fallback.
+    # Temporal waits 0.5, 1, 2, … 30 s between attempts: 15 s in all before a fallback, and two minutes for the last
+    # model of a run that does not wait for the end of outages.
     number = 10 if index == len(models) - 1 else 6
     return {**attempts(number), **call_timeouts(seconds)}
 
