@@ -161,7 +161,7 @@ def test_workflow_code_has_no_clock_no_chance_and_no_http(file: Path) -> None:
 
 WAITS = {
     "workflow.wait_condition": ["workflows/run/base.py", "workflows/state/stopping.py"],
-    "workflow.sleep": ["workflows/calls/children.py", "workflows/calls/effects.py", "workflows/expire.py"],
+    "workflow.sleep": ["workflows/calls/children.py", "workflows/expire.py"],
     "workflow.continue_as_new": ["workflows/run/base.py"],
 }
 """Where workflows wait for anything but a call or a child. All waits for people are made by ``StopState.wait``, which
