@@ -19,6 +19,7 @@ from ..contracts.errors import Cause
 from ..contracts.message import Head
 from ..contracts.requests import AppendRequest, ExpireRequest, ExpireResult, LastFailures, LastFailuresRequest
 from ..journal.accounts import Accounts, Amount
+from ..journal.database import JournalIdentity
 from ..journal.external_storage import workflow_family
 from ..journal.journal import Journal
 from ..journal.prune import delete_runs, delete_values, live_runs, runs_after
@@ -92,12 +93,13 @@ class RunActivities:
         """
         engine = self._journal.database.engine
         while others := await engine.run(partial(runs_after, runs=runs)):
-            if await _is_any_known(client, others):
+            shared = len((await JournalIdentity.read(engine)).serves) > 1  # the others may be in another namespace
+            if shared or await _is_any_known(client, others):
                 return False
             runs |= others
         if runs & await engine.run(live_runs):
             return False
-        await engine.run(partial(delete_runs, runs=runs))
+        await delete_runs(engine, runs)
         return True
 
     async def _delete_long_values(self, client: Client, workflow_id: str, runs: set[str]) -> None:

@@ -6,24 +6,14 @@ team, its nested teams and its continue-as-new chain, are one conversation, whic
 
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
+from functools import partial
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, exists, func, select
+from sqlalchemy import Column, Connection, delete, exists, func, select, tuple_
 
 from . import schema
-
-RUN_ID_LENGTH = 36
-"""Characters of a run's id, which is a UUID."""
-
-RUN_COLUMNS = (
-    schema.messages.c.id,
-    schema.uses.c.run,
-    schema.bookmarks.c.head,
-    schema.accounts.c.id,
-    schema.calls.c.id,
-    schema.charges.c.call,
-    schema.grants.c.account,
-)
-"""Columns that begin with the id of a run; their rows are deleted with it. Add those of new tables here."""
+from .engine import Engine
+from .schema import RUN_COLUMNS, run_of
 
 SHARED_COLUMNS = (schema.catalogs.c.sha,)
 """Columns of rows that several runs share; such a row is deleted with the last of them."""
@@ -31,18 +21,17 @@ SHARED_COLUMNS = (schema.catalogs.c.sha,)
 BATCH_SIZE = 500
 """Ids in one statement."""
 
+MAX_DELETED = 500
+"""Rows that one statement deletes."""
+
 Conversation = frozenset[str]
 """The ids of the runs that have written a conversation."""
 
 
-def _run(column: ColumnElement[str]) -> ColumnElement[str]:
-    return func.substr(column, 1, RUN_ID_LENGTH)
-
-
 def find_conversations(connection: Connection) -> list[Conversation]:
     """All conversations of the journal."""
-    row = _run(schema.messages.c.id)
-    below = _run(schema.messages.c.parent)
+    row = run_of(schema.messages.c.id)
+    below = run_of(schema.messages.c.parent)
     written = connection.execute(select(row).distinct()).scalars().all()
     links = connection.execute(select(row, below).where(below != "", row != below).distinct()).all()
     return [*_connected(written, ((first, second) for first, second in links))]
@@ -50,16 +39,16 @@ def find_conversations(connection: Connection) -> list[Conversation]:
 
 def live_runs(connection: Connection) -> set[str]:
     """The runs that wrote the last messages of conversations that later queries continue."""
-    return {*connection.execute(select(_run(schema.conversations.c.head)).distinct()).scalars()}
+    return {*connection.execute(select(run_of(schema.conversations.c.head)).distinct()).scalars()}
 
 
 def runs_after(connection: Connection, runs: Collection[str]) -> set[str]:
     """Other runs whose messages continue those of these runs."""
-    row = _run(schema.messages.c.id)
-    below = _run(schema.messages.c.parent)
+    row = run_of(schema.messages.c.id)
+    below = run_of(schema.messages.c.parent)
     following = set[str]()
     for some in _batches(runs):
-        following.update(connection.execute(select(row).where(below.in_(some)).distinct()).scalars())
+        following.update(connection.execute(select(row).where(below.in_(some), below != row).distinct()).scalars())
     return following - {*runs}
 
 
@@ -82,23 +71,48 @@ def _connected(runs: Iterable[str], pairs: Iterable[tuple[str, str]]) -> Iterato
 def count_messages(connection: Connection, runs: Collection[str]) -> int:
     """The number of messages that belong to runs."""
     column = schema.messages.c.id
-    batches = (select(func.count()).where(_run(column).in_(some)) for some in _batches(runs))
+    batches = (select(func.count()).where(run_of(column).in_(some)) for some in _batches(runs))
     return sum(connection.execute(batch).scalar_one() for batch in batches)
 
 
-def delete_runs(connection: Connection, runs: Collection[str]) -> None:
-    """Deletes the rows of runs, and then the catalogs that no other run uses.
+async def delete_runs(engine: Engine, runs: Collection[str]) -> None:
+    """Deletes the rows of runs, and the catalogs that no other run uses.
+
+    A statement deletes at most MAX_DELETED rows, so that others can write in between. Messages come last: as long as
+    there are some, the conversation is found again if this is interrupted.
 
     A catalog that a run begins to use meanwhile stays: a run records its use first, and the statements check the uses.
     """
+    used = await engine.run(partial(_catalogs_of, runs=runs))
+    messages_last = sorted(RUN_COLUMNS, key=lambda column: column is schema.messages.c.id)
+    for column in messages_last:
+        for some in _batches(runs):
+            while await engine.run(partial(_delete_some, column=column, runs=some)) == MAX_DELETED:
+                pass
+        if column is schema.uses.c.run:
+            await engine.run(partial(_delete_unused, catalogs=used))
+
+
+def _catalogs_of(connection: Connection, runs: Collection[str]) -> set[str]:
     used = set[str]()
     for some in _batches(runs):
-        of_runs = select(schema.uses.c.sha).where(_run(schema.uses.c.run).in_(some))
+        of_runs = select(schema.uses.c.sha).where(run_of(schema.uses.c.run).in_(some))
         used.update(connection.execute(of_runs).scalars())
-        for column in RUN_COLUMNS:
-            connection.execute(delete(column.table).where(_run(column).in_(some)))
+    return used
+
+
+def _delete_some(connection: Connection, column: Column[Any], runs: Collection[str]) -> int:
+    """Deletes at most MAX_DELETED rows of runs, and returns their number."""
+    keys = [*column.table.primary_key]
+    found = connection.execute(select(*keys).where(run_of(column).in_(runs)).limit(MAX_DELETED)).all()
+    if found:
+        connection.execute(delete(column.table).where(tuple_(*keys).in_([tuple(row) for row in found])))
+    return len(found)
+
+
+def _delete_unused(connection: Connection, catalogs: Collection[str]) -> None:
     for column in SHARED_COLUMNS:
-        for some in _batches(used):
+        for some in _batches(catalogs):
             unused = ~exists().where(schema.uses.c.sha == column)
             connection.execute(delete(column.table).where(column.in_(some), unused))
 

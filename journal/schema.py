@@ -1,6 +1,20 @@
 """The journal's tables, as the code uses them; ``migrations/`` creates and changes them."""
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ColumnElement,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    func,
+    literal_column,
+)
 
 metadata = MetaData()
 
@@ -184,3 +198,30 @@ keys = Table(
     Column("proof", Text, nullable=False),
 )
 """The ids of the keys that have encrypted data here; ``proof`` verifies that a worker has the same key."""
+
+RUN_ID_LENGTH = 36
+"""Characters of a run's id, which is a UUID."""
+
+
+def run_of(column: ColumnElement[str]) -> ColumnElement[str]:
+    """The run whose id a column begins with. It is written as in the indexes: with a parameter, SQLite uses none."""
+    return func.substr(column, literal_column("1"), literal_column(str(RUN_ID_LENGTH)))
+
+
+RUN_COLUMNS = (
+    messages.c.id,
+    uses.c.run,
+    bookmarks.c.head,
+    accounts.c.id,
+    calls.c.id,
+    charges.c.call,
+    grants.c.account,
+)
+"""Columns that begin with the id of a run; their rows are deleted with it. Add those of new tables here."""
+
+for _column in RUN_COLUMNS:
+    Index(f"{_column.table.name}_run", run_of(_column))
+
+_between_runs = run_of(messages.c.parent) != run_of(messages.c.id)
+Index("baton_messages_after", run_of(messages.c.parent), sqlite_where=_between_runs, postgresql_where=_between_runs)
+"""The first message of each run, by the run that it continues."""

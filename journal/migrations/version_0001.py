@@ -124,6 +124,25 @@ def upgrade(op: Operations) -> None:
         sa.Column("id", sa.String(64), primary_key=True),
         sa.Column("proof", sa.Text, nullable=False),
     )
+    # The rows of a run are deleted together; their ids begin with the run's.
+    for table, column in (
+        ("baton_messages", "id"),
+        ("baton_uses", "run"),
+        ("baton_bookmarks", "head"),
+        ("baton_accounts", "id"),
+        ("baton_calls", "id"),
+        ("baton_charges", "call"),
+        ("baton_grants", "account"),
+    ):
+        op.create_index(f"{table}_run", table, [sa.text(f"substr({column}, 1, 36)")])
+    between_runs = sa.text("substr(parent, 1, 36) != substr(id, 1, 36)")
+    op.create_index(
+        "baton_messages_after",
+        "baton_messages",
+        [sa.text("substr(parent, 1, 36)")],
+        sqlite_where=between_runs,
+        postgresql_where=between_runs,
+    )
     identity = op.create_table(
         "baton_identity",
         sa.Column("name", sa.String(100), primary_key=True),

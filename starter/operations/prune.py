@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from temporalio.api.namespace.v1 import NamespaceInfo
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -71,18 +73,22 @@ def read_age(text: str) -> timedelta:
 async def prune_journal(client: Client, url: str, age: timedelta | None, *, dry: bool) -> Pruned:
     """Deletes the conversations that are older than ``age``, or only counts them if ``dry``.
 
-    The default ``age`` is the namespace's retention. Raises JournalUnavailable, RPCError, and UsageError if the journal
-    belongs to another namespace.
+    The default ``age`` is the namespace's retention. What runs of any namespace need that the journal serves is kept.
+    Raises JournalUnavailable, RPCError, and UsageError if the journal belongs to another namespace.
     """
     space = await describe_namespace(client)
     retention: timedelta = space.config.workflow_execution_retention_ttl.ToTimedelta()
     since = datetime.now(UTC) - (retention if age is None else age)
     engine = connect(url)
     try:
-        await _check_namespace(engine, space.namespace_info.name, space.namespace_info.id)
+        others = await _other_namespaces(client, engine, space.namespace_info)
         conversations = await engine.run(find_conversations)  # read first: new ones may begin meanwhile
         idle = await engine.run(lambda connection: find_idle_families(connection, since))
         needed = await _needed(client, since)
+        for other in others:
+            more = await _needed(other, since)
+            needed.runs.update(more.runs)
+            needed.families.update(more.families)
         needed.runs.update(await engine.run(live_runs))
         past = [
             conversation
@@ -92,18 +98,42 @@ async def prune_journal(client: Client, url: str, age: timedelta | None, *, dry:
         runs = {run for conversation in past for run in conversation}
         messages = await engine.run(lambda connection: count_messages(connection, runs))
         if not dry:
-            await engine.run(lambda connection: delete_runs(connection, runs))
+            await delete_runs(engine, runs)
             await engine.run(lambda connection: delete_values(connection, idle - needed.families, since))
         return Pruned(len(past), messages, len(conversations) - len(past))
     finally:
         await engine.dispose()
 
 
-async def _check_namespace(engine: Engine, name: str, namespace: str) -> None:
-    """Raises UsageError for a namespace that the journal has never served, as all its rows would be deleted."""
+async def _other_namespaces(client: Client, engine: Engine, own: NamespaceInfo) -> list[Client]:
+    """Clients of the other namespaces whose runs have rows in the journal.
+
+    Raises UsageError for a namespace that the journal has never served, as all its rows would be deleted, and if the
+    server of the client has no namespace that the journal serves.
+    """
     serves = (await JournalIdentity.read(engine)).serves
-    if serves and namespace not in serves:
-        raise UsageError(f"the journal at {engine.place} does not belong to the namespace {name}: nothing was deleted")
+    if serves and own.id not in serves:
+        raise UsageError(
+            f"the journal at {engine.place} does not belong to the namespace {own.name}: nothing was deleted"
+        )
+    clients = list[Client]()
+    for namespace in sorted(serves - {own.id}):
+        try:
+            described = await client.workflow_service.describe_namespace(
+                DescribeNamespaceRequest(id=namespace), retry=True
+            )
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            raise UsageError(
+                f"the journal at {engine.place} also serves the namespace {namespace}, which this Temporal server does "
+                "not have: nothing was deleted. If that namespace no longer exists, delete the row "
+                f"'serves/{namespace}' from the table baton_identity"
+            ) from None
+        config = client.config()
+        config["namespace"] = described.namespace_info.name
+        clients.append(Client(**config))
+    return clients
 
 
 async def _needed(client: Client, since: datetime) -> _Needed:

@@ -3,7 +3,6 @@
 import asyncio
 import uuid
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import pytest
@@ -111,7 +110,7 @@ async def test_an_answer_to_a_run_that_was_deleted_is_charged_to_nobody(journal_
     run = f"{uuid.uuid4()}"
     accounts, account = Accounts(database), [Account(f"{run}/o", ())]
     await accounts.reserve(f"{run}/a", account, Amount(5, model_calls=1))
-    await database.engine.run(partial(delete_runs, runs={run}))
+    await delete_runs(database.engine, {run})
     await accounts.settle(f"{run}/a", account, Amount(70, model_calls=1))
     assert not await database.run(select(schema.charges).where(schema.charges.c.call == f"{run}/a"))
     await database.close()

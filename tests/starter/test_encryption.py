@@ -9,7 +9,6 @@ import subprocess
 import uuid
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 import httpx
@@ -293,7 +292,7 @@ async def test_an_encrypted_catalog_is_deleted_with_the_last_run_that_uses_it(jo
         await journal.begin(CATALOG, run, Head(), *says("?"))
     assert catalog_id(CATALOG) not in repr(await execute(journal_url, "select * from baton_uses"))
     for run in runs:
-        await journal.database.engine.run(partial(delete_runs, runs=[run]))
+        await delete_runs(journal.database.engine, [run])
         left.append(len(await execute(journal_url, "select sha from baton_catalogs")))
     await journal.close()
     assert left == [1, 0]

@@ -1,21 +1,29 @@
 """``baton prune``: deletes conversations that no run needs, and keeps everything that a run may still read."""
 
 import asyncio
+import re
 import time
 import uuid
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
+from sqlalchemy import Connection, Select, select, text
 from temporalio.api.common.v1 import Payload
-from temporalio.client import Client
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
+from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.converter import StorageDriverRetrieveContext, StorageDriverStoreContext, StorageDriverWorkflowInfo
+from temporalio.service import RPCError
 
 from baton.contracts.errors import JournalLost
 from baton.contracts.message import Head, Message
-from baton.journal.database import Database
+from baton.journal import schema
+from baton.journal.database import Database, note_namespace
+from baton.journal.engine import connect
 from baton.journal.external_storage import JournalStorageDriver
 from baton.journal.journal import Journal
 from baton.resources.documents import Document
@@ -26,11 +34,13 @@ from baton.starter.operations.prune import Pruned, prune_journal, read_age
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import with_external_storage
 from baton.temporal.external_storage import check_not_missing
+from baton.temporal.search_attributes import describe_namespace
 from tests.harness.environment import Environment, agent, line, team, texts
 from tests.harness.postgres import execute
 from tests.harness.processes import baton, process_env
 from tests.harness.resets import reset, reset_points
 
+RUNNING = WorkflowExecutionStatus.RUNNING
 TEAM = [agent("one"), agent("two"), team("inner", "two", strategy="sequential")]
 TEAM += [team("team", "one", "inner", strategy="sequential")]
 
@@ -108,6 +118,54 @@ async def test_a_conversation_that_queries_go_on_with_is_kept_until_it_is_delete
     await execute(env.journal_url, "delete from baton_conversations")
     while await ids(env):
         await prune(env, timedelta(0))
+
+
+async def test_what_a_run_in_another_namespace_of_the_journal_needs_is_kept(
+    server: EmbeddedServer, env: Environment
+) -> None:
+    """The run is open there, and unknown in the namespace whose rows are deleted."""
+    name = f"other-{uuid.uuid4().hex[:8]}"
+    request = RegisterNamespaceRequest(namespace=name)
+    request.workflow_execution_retention_period.FromTimedelta(timedelta(days=1))
+    await env.client.workflow_service.register_namespace(request)
+    other = await Client.connect(server.address, namespace=name)
+    while True:
+        try:  # the server knows a new namespace a moment later
+            run = await other.start_workflow("anything", id="anything", task_queue="nobody's")
+            break
+        except RPCError:
+            await asyncio.sleep(0.1)
+    async with Database.open(env.journal_address) as database:
+        for client in (env.client, other):
+            await note_namespace(database.engine, (await describe_namespace(client)).namespace_info.id)
+    there, gone = str(run.first_execution_run_id), made_before(60)
+    await write(env.journal_url, there)
+    await write(env.journal_url, gone)
+    while gone in await ids(env) or [each.status async for each in other.list_workflows("")] != [RUNNING]:
+        await prune(env, timedelta(0))
+    assert await ids(env) == {there}
+
+
+async def test_the_rows_of_a_run_are_found_by_an_index(journal_url: str) -> None:
+    await write(journal_url, *(str(uuid.uuid4()) for _ in range(3)))
+    row = schema.run_of(schema.messages.c.id)
+    below = schema.run_of(schema.messages.c.parent)
+    statements = [select(column).where(schema.run_of(column).in_(["a", "b"])) for column in schema.RUN_COLUMNS]
+    statements.append(select(row).where(below.in_(["a", "b"]), below != row))
+    engine = connect(journal_url)
+    plans = [await engine.run(partial(plan_of, statement=statement)) for statement in statements]
+    await engine.dispose()
+    assert [plan for plan in plans if not re.search("_(run|after)", plan)] == []
+
+
+def plan_of(connection: Connection, statement: Select[Any]) -> str:
+    """How a database carries out a statement."""
+    is_sqlite = connection.dialect.name == "sqlite"
+    if not is_sqlite:  # it reads a table of a few rows as a whole
+        connection.execute(text("set enable_seqscan = off"))
+    explain = "explain query plan" if is_sqlite else "explain"
+    compiled = statement.compile(connection, compile_kwargs={"literal_binds": True})
+    return str(connection.execute(text(f"{explain} {compiled}")).all())
 
 
 async def test_an_open_run_keeps_its_conversation_at_any_age(env: Environment) -> None:
