@@ -123,13 +123,13 @@ class Pinned(JsonModel):
 
 
 class CallRequest(JsonModel):
-    """The request of a call of a server. With ``waits_out``, the workflow waits for the end of an outage of it."""
+    """The request of a call of a server. The workflow waits for the end of an outage of it, unless it ``gives_up``."""
 
-    waits_out: bool = False
+    gives_up: bool = False
 
-    def waiting_out(self, waits_out: bool = True) -> Self:  # it is the name of the method
-        """The same request for a call that waits for the end of an outage, or that does not."""
-        return self.model_copy(update={"waits_out": waits_out})
+    def giving_up(self, gives_up: bool) -> Self:  # the name says what it is
+        """The same request for a call that does not wait for the end of an outage, or that does."""
+        return self.model_copy(update={"gives_up": gives_up})
 
 
 class AskModelRequest(CallRequest):

@@ -70,7 +70,7 @@ class QueryMemory:
             try:
                 self.recalled = await effects.recall(
                     self._run,
-                    RecallRequest(thread=thread, conversation=self._plan, waits_out=self._plan.on_error == "fail"),
+                    RecallRequest(thread=thread, conversation=self._plan, gives_up=self._plan.on_error != "fail"),
                 )
             except ActivityFailed as failed:
                 if self._plan.on_error == "fail":

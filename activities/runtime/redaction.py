@@ -336,7 +336,8 @@ class _RedactingActivities(ActivityInboundInterceptor):
         except ApplicationError as error:
             info = activity.info()
             is_last = is_last_attempt(info.attempt, info.retry_policy)
-            waits = self._is_outage(error) and isinstance(input.args[0], CallRequest) and input.args[0].waits_out
+            gives_up = not isinstance(input.args[0], CallRequest) or input.args[0].gives_up
+            waits = self._is_outage(error) and not gives_up
             if waits and (is_last or error.non_retryable):
                 requested = error.next_retry_delay.total_seconds() if error.next_retry_delay else 0.0
                 about: tuple[object, ...] = ({"wait": requested},)

@@ -8,7 +8,7 @@ import typer
 
 from ..errors import UsageError
 from .options import Files, Recursive
-from .terminal import print_result
+from .terminal import print_message, print_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -39,17 +39,23 @@ Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Only t
 def apply(
     file: Files,
     recursive: Recursive = False,
-    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Apply only this namespace.")] = None,
+    namespace: Annotated[
+        str | None, typer.Option("-n", "--namespace", help="The namespace of manifests that name none.")
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Apply even if the store lacks manifests that they need.")
     ] = False,
 ) -> None:
     """Create or update manifests in the store that all workers share: all of FILE, or none."""
-    from .targets import in_namespace, load_manifests
+    from .targets import load_manifests_of
 
-    loaded = in_namespace(load_manifests(file, recursive=recursive), namespace)
+    loaded = load_manifests_of(file, namespace, recursive=recursive)
     for manifest, applied in _with_store(lambda store: store.apply(loaded, force=force)):
         print_result(f"{manifest.kind.lower()}/{manifest.name} {applied}")
+        if manifest.kind == "Query" and applied != "unchanged":
+            elsewhere = f" -n {manifest.namespace}" if manifest.namespace != "default" else ""
+            how = f"baton run query/{manifest.name}{elsewhere}"
+            print_message(f"query/{manifest.name} is stored, not run: run it with '{how}'", style="dim")
 
 
 @app.command()
@@ -107,9 +113,9 @@ def delete(
 def _keys_in(files: "Sequence[Path]", namespace: str | None, *, recursive: bool) -> "list[Key]":
     """The keys of the storable manifests in files."""
     from ...resources.stored import STORABLE, key_of
-    from .targets import in_namespace, load_manifests
+    from .targets import load_manifests_of
 
-    loaded = in_namespace(load_manifests(files, recursive=recursive), namespace)
+    loaded = load_manifests_of(files, namespace, recursive=recursive)
     return [key_of(manifest) for manifest in loaded.catalog.manifests if manifest.kind in STORABLE]
 
 

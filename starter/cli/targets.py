@@ -1,6 +1,6 @@
 """Loads the manifests in a command's files, and finds the resources that it names."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ...resources.agent import Agent
 from ...resources.base import API_VERSION
-from ...resources.catalog import Resource, catalog_of
+from ...resources.catalog import Resource
 from ...resources.documents import STDIN, Document
 from ...resources.loader import Loaded, load_files
 from ...resources.manifest import Metadata
@@ -25,22 +25,31 @@ R = TypeVar("R", bound=Resource)
 
 def load_manifests(paths: Sequence[Path], parameters: Sequence[Parameter] = (), *, recursive: bool = False) -> Loaded:
     """Reads manifests, with ``parameters`` added to the queries; prints warnings. Raises ManifestError."""
-    loaded = load_files(paths, partial(_with_parameters, parameters), recursive=recursive)
+    return _load(paths, partial(_with_parameters, parameters), recursive=recursive)
+
+
+def load_manifests_of(paths: Sequence[Path], namespace: str | None, *, recursive: bool = False) -> Loaded:
+    """Reads manifests; those that name no namespace are in ``namespace``. Prints warnings.
+
+    Raises ManifestError, and UsageError if a manifest names another namespace.
+    """
+    if namespace is None:
+        return load_manifests(paths, recursive=recursive)
+    loaded = _load(paths, partial(_with_namespace, namespace), recursive=recursive)
+    for manifest in loaded.catalog.manifests:
+        if manifest.namespace != namespace:
+            raise UsageError(f"{manifest.id} is in the namespace {manifest.namespace}, not in {namespace}, as -n says")
+    return loaded
+
+
+def _load(paths: Sequence[Path], change: Callable[[Document], Document], *, recursive: bool) -> Loaded:
+    loaded = load_files(paths, change, recursive=recursive)
     if loaded.ignored:
         names = ", ".join(loaded.ignored)
         print_message(f"note: ignored, because no run needs them: {names}", style="dim")
     for notice in loaded.notices():
         print_message(f"warning: {notice}", style="dim")
     return loaded
-
-
-def in_namespace(loaded: Loaded, namespace: str | None) -> Loaded:
-    """The loaded manifests and Secrets of one namespace only; all for None."""
-    if namespace is None:
-        return loaded
-    manifests = [manifest for manifest in loaded.catalog.manifests if manifest.namespace == namespace]
-    places = {name: document for name, document in loaded.places.items() if name.split("/")[1] == namespace}
-    return replace(loaded, catalog=catalog_of(manifests), places=places)
 
 
 def refuse_secrets_of_stdin(loaded: Loaded) -> None:
@@ -74,6 +83,14 @@ def _with_parameters(parameters: Sequence[Parameter], document: Document) -> Doc
     unchanged = [parameter for parameter in own if not (isinstance(parameter, dict) and parameter.get("name") in names)]
     added = [parameter.model_dump(mode="json", exclude_unset=True) for parameter in parameters]
     return replace(document, data={**data, "spec": {**spec, "parameters": [*unchanged, *added]}})
+
+
+def _with_namespace(namespace: str, document: Document) -> Document:
+    """The document, in ``namespace`` if it names none."""
+    metadata = document.data.get("metadata") if isinstance(document.data, dict) else None
+    if not isinstance(document.data, dict) or not isinstance(metadata, dict) or "namespace" in metadata:
+        return document
+    return replace(document, data={**document.data, "metadata": {**metadata, "namespace": namespace}})
 
 
 def check_runnable(loaded: Loaded, queries: Sequence[Query | QueryName], *, remote: bool) -> None:

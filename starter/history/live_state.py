@@ -10,6 +10,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from ...contracts.control_messages import Pause
+from ...contracts.errors import Failure
 from ...contracts.message import TokenUsage
 from ...contracts.requests import LiveText
 from ...contracts.status import Phase, Status, format_time
@@ -97,10 +98,8 @@ class LiveState:
                 self.runs[run.id].pause = Pause(since=format_time(event.at), by=event.by)
             case RequestReceived(kind="resume") if run.id in self.runs:
                 self.runs[run.id].pause = None
-            case CallScheduled(call=call) if call.speaker and not call.hidden:
-                self.open_calls[run.run_id, call.id] = OpenCall(run, call)
-            case CallEnded(call=call):
-                self.open_calls.pop((run.run_id, call.id), None)
+            case CallScheduled() | CallEnded():
+                self._apply_call(event)
             case DecisionRequested(id=id_) if run.root.id in self.runs:
                 self.runs[run.root.id].waits[id_] = event
             case DecisionMade(pending=pending) if run.root.id in self.runs:
@@ -109,6 +108,23 @@ class LiveState:
                 self._end(event)
         if run.root.id in self.runs:
             self.runs[run.root.id].usage += token_usage(event)
+
+    def _apply_call(self, event: CallScheduled | CallEnded) -> None:
+        run = event.run
+        call = event.call
+        match event:
+            case CallScheduled() if call.speaker and not call.hidden:
+                deferred = self.open_calls.get((run.run_id, call.id))
+                failure = deferred.failure if deferred else ""
+                self.open_calls[run.run_id, call.id] = OpenCall(run, call, failure=failure)
+            case CallEnded(failure=Failure(wait=float() | int()) as failed) if call.speaker:
+                # The run waits for the end of an outage, or for a circuit breaker, and makes the call again.
+                attempt = (failed.attempts or 0) + 1
+                self.open_calls[run.run_id, call.id] = OpenCall(
+                    run, call, attempt=attempt, waiting=True, failure=failed.message
+                )
+            case CallEnded():
+                self.open_calls.pop((run.run_id, call.id), None)
 
     def _end(self, ended: RunEnded) -> None:
         first = ended.run.first_run_id

@@ -20,7 +20,7 @@ from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueRequest,
     GetSystemInfoRequest,
 )
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError
 
 from ...activities.agent.executors import Executors
@@ -33,6 +33,7 @@ from ...activities.runtime.secrets import SecretStore
 from ...activities.runtime.settings import Settings
 from ...contracts.errors import BatonError
 from ...contracts.settings import SettingsError
+from ...contracts.status import Status
 from ...contracts.text import truncate
 from ...journal.engine import connect as connect_journal
 from ...journal.migrate import VERSION
@@ -46,6 +47,7 @@ from ...temporal import search_attributes
 from ...temporal.client import ConnectionFailed, connect
 from ...temporal.search_attributes import live_workers
 from ..errors import START_HINT, UnreachableError
+from ..runs.runs import RunHandle
 from ..server.connection import ServerLocation, use_server
 
 MAX_RUNS = 100
@@ -82,14 +84,38 @@ async def stuck_runs(client: Client, queue: str) -> AsyncIterator[Stuck]:
 
 
 async def _stuck(client: Client, run: str) -> Stuck | None:
-    described = (await client.get_workflow_handle(run).describe()).raw_description
+    handle: RunHandle = client.get_workflow_handle(run)
+    description = await handle.describe()
+    described = description.raw_description
     if (attempt := described.pending_workflow_task.attempt) > MAX_ATTEMPTS:
         return run, f"attempt {attempt} at its next step", TASK_HINT
     worst = max(described.pending_activities, key=_failed_attempts, default=None)
+    if description.typed_search_attributes.get(search_attributes.PHASE) == "Waiting":
+        return await _in_outage(handle)
     if worst is None or _failed_attempts(worst) < MAX_ATTEMPTS:
         return None
     reason = truncate(worst.last_failure.message.partition("\n")[0], 200)
     return run, f"attempt {worst.attempt} at {worst.activity_type.name}: {reason}", ACTIVITY_HINT.format(run)
+
+
+async def _in_outage(run: RunHandle) -> Stuck | None:
+    """A run that waits for the end of an outage; None if only runs below it do, which are reported themselves."""
+    try:
+        status: Status = await run.query("status", result_type=Status, rpc_timeout=STATUS_TIMEOUT)
+    except (RPCError, WorkflowQueryFailedError):
+        return run.id, "waits for the end of an outage", ACTIVITY_HINT.format(run.id)
+    for outage in status.outages or ():
+        reason = truncate(outage.error.partition("\n")[0], 200)
+        return (
+            run.id,
+            f"waits after {outage.attempts} attempts at {outage.call}: {reason}",
+            ACTIVITY_HINT.format(run.id),
+        )
+    return None
+
+
+STATUS_TIMEOUT = timedelta(seconds=1)
+"""The timeout of a query for the status of a run."""
 
 
 def _failed_attempts(activity: PendingActivityInfo) -> int:

@@ -89,6 +89,7 @@ def replies(text: str) -> list[Message]:
     return [Message(role="assistant", content=text)]
 
 
+@pytest.mark.filterwarnings(r"ignore:.*expression-based index")
 async def test_the_migrations_make_the_tables_that_the_code_uses(journal_url: str) -> None:
     def differences(connection: Connection) -> list[object]:
         return [*compare_metadata(MigrationContext.configure(connection), schema.metadata)]

@@ -99,6 +99,22 @@ def test_the_store_is_shown_changed_and_emptied_by_commands(machine: UserMachine
     assert "did you mean 'teams'?" in refused(machine, "get", "taems")
 
 
+def test_manifests_that_name_no_namespace_are_applied_to_the_one_that_the_command_names(machine: UserMachine) -> None:
+    file = machine.write(agent("one"))
+    assert printed(machine, "apply", "-n", "other", "-f", file) == "agent/one created"
+    assert printed(machine, "get", "agents", "-n", "other").splitlines()[1].split()[:2] == ["one", "other"]
+    elsewhere = agent("two") | {"metadata": {"name": "two", "namespace": "there"}}
+    text = refused(machine, "apply", "-n", "other", "-f", machine.write(elsewhere, name="two.yaml"))
+    assert "Agent/there/two is in the namespace there, not in other, as -n says" in text
+
+
+def test_an_applied_query_is_said_to_be_stored_and_not_run(machine: UserMachine) -> None:
+    printed(machine, "apply", "-f", machine.write(DUO, agent("one"), agent("two")))
+    done = machine.run("apply", "-f", machine.write(QUERY, name="q.yaml"))
+    assert done.stdout == "query/q created\n"
+    assert "query/q is stored, not run: run it with 'baton run query/q'" in done.stderr
+
+
 @pytest.mark.full
 def test_a_watch_prints_each_change_until_it_is_interrupted(machine: UserMachine) -> None:
     one, changed = machine.write(agent("one")), machine.write(agent("one", description="new"), name="changed.yaml")

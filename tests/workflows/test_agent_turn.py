@@ -173,7 +173,7 @@ async def test_a_fallback_is_asked_when_a_model_refuses_or_its_retries_are_spent
     assert (await env.turn_result(handle)).message == "I am the spare one."
     scheduled = (each.activity_task_scheduled_event_attributes for each in (await handle.fetch_history()).events)
     attempts = [each.retry_policy.maximum_attempts for each in scheduled if each.activity_type.name == "ask_model"]
-    assert attempts == [6 + MISSED_HEARTBEATS, 10 + MISSED_HEARTBEATS], "the last model is waited for longer"
+    assert attempts == [6 + MISSED_HEARTBEATS, 5 + MISSED_HEARTBEATS], "for the last one, the run then waits"
     assert [asked.body["model"] for asked in env.model.requests] == [*["main"] * calls, "spare"]
 
 

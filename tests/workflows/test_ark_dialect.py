@@ -79,7 +79,8 @@ async def test_batons_own_fields_stand_beside_those_of_ark_and_its_own_readers_k
 
 @pytest.mark.parametrize(("own", "theirs"), ARK_PHASES.items())
 def test_each_phase_is_read_in_both_dialects(own: str, theirs: str) -> None:
-    for given in (own, theirs):
+    """In ARK's, a run that waits for a server is running."""
+    for given in (own,) if own == "Waiting" else (own, theirs):
         assert (
             Status.model_validate({"phase": given, "tokenUsage": {}, "startTime": "2026-01-01T00:00:00Z"}).phase == own
         )

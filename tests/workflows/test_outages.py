@@ -9,6 +9,8 @@ import pytest_asyncio
 from temporalio.client import Client
 
 from baton.contracts.status import Status
+from baton.starter.history.follow import follow
+from baton.starter.history.live_state import LiveState
 from baton.starter.runs.runs import live_status, recent_runs
 from baton.starter.scripted_model import Reply, Request
 from tests.activities.test_inline_manifests import model
@@ -60,6 +62,10 @@ async def test_a_run_waits_for_the_end_of_an_outage_and_says_so(env: Environment
     assert await env.find_runs("BatonPhase = 'Waiting' AND WorkflowType = 'query'", 1) == [handle.id]
     (listed,) = await recent_runs(env.client, None, 100, env.task_queue)
     assert (listed.id, listed.state) == (handle.id, "Waiting")
+    state = LiveState()
+    await follow(env.client, handle, state.apply, wait=False)
+    (open_call,) = state.open_calls.values()
+    assert "HTTP 503: down" in open_call.failure
     outage.over = True
     ended = await env.status(handle)
     assert (ended.phase, ended.message, ended.outages) == ("Completed", "Here.", None)

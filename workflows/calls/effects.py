@@ -223,7 +223,7 @@ async def ask_model(run: RunState, request: AskModelRequest, agent: AgentPlan) -
             return await execute_activity(
                 run,
                 "ask_model",
-                request.for_fallback(index).waiting_out(is_last),
+                request.for_fallback(index).giving_up(not is_last),
                 AskModelResult,
                 model_options(agent.models, index, agent.model_timeout),
                 f"{place} · {speaker} · {model}",  # the model's name, for people: 16 bytes per call
@@ -246,7 +246,7 @@ async def select(run: RunState, request: SelectRequest, selector: SelectorPlan) 
             return await execute_activity(
                 run,
                 "select",
-                request.for_fallback(index).waiting_out(is_last),
+                request.for_fallback(index).giving_up(not is_last),
                 SelectResult,
                 model_options(selector.models, index, seconds),
                 f"select turn {request.turn} · {team} · {model}",
@@ -267,11 +267,13 @@ async def use_tool(run: RunState, request: UseToolRequest, tool: str, seconds: f
 
 async def review(run: RunState, request: UseToolRequest, tool: str) -> ReviewResult:
     """Whether a call needs human approval. Fails if its arguments are invalid, as the call itself would."""
+    request = request.giving_up(True)  # no server is called
     return await execute_activity(run, "review", request, ReviewResult, JOURNAL, f"does {tool} need approval?")
 
 
 async def delegate(run: RunState, request: UseToolRequest, name: str) -> Thread:
     """Begins a conversation for the agent or team that a tool delegates to, with the arguments as the question."""
+    request = request.giving_up(True)  # no server is called
     return await execute_activity(run, "delegate", request, Thread, JOURNAL, f"question for {name}")
 
 
@@ -315,8 +317,8 @@ async def execute_activity(
 ) -> Result:
     """The result of an activity on a task queue, by default the run's own.
 
-    A call prevented by an open circuit breaker waits and is tried again, and so does a request that ``waits_out`` an
-    outage. A call refused by a budget with
+    A call prevented by an open circuit breaker waits and is tried again, and so does one whose
+    server is away, unless the request or the run ``gives_up``. A call refused by a budget with
     ``onExceeded: ask`` is repeated after a person's approval, any number of times. With ``continues``, a long run
     continues as new while it waits for that approval, and the next run makes the call from the beginning.
 
@@ -325,9 +327,9 @@ async def execute_activity(
         ActivityInterrupted: it was canceled, or the run is to stop now.
         ContinueAsNew: with ``continues``.
     """
-    waits_out = isinstance(request, CallRequest) and request.waits_out and not run.gives_up
+    waits_out = isinstance(request, CallRequest) and not request.gives_up and not run.gives_up
     if isinstance(request, CallRequest):
-        request = request.waiting_out(waits_out)
+        request = request.giving_up(not waits_out)
     if waits_out:
         options = {**options, **attempts(FIRST_ATTEMPTS)}
     longest = run.max_outage if waits_out else options["schedule_to_close_timeout"]
@@ -352,6 +354,9 @@ async def execute_activity(
                 )
                 run.outages.end(activity_id)
                 return result
+        except (asyncio.CancelledError, ActivityInterrupted):  # while it waited for a slot, or the run is to stop
+            run.outages.end(activity_id)
+            raise
         except ActivityError as error:
             add_lost_call(run, name, error, begun)
             failed = read_failure(error.cause, name, error.activity_id)
@@ -429,8 +434,7 @@ async def execute_agent(run: RunState, request: AskModelRequest, agent: AgentPla
     }
     queue = run.task_queues.models
     try:
-        asked = request.waiting_out()
-        return await execute_activity(run, "execute_agent", asked, AskModelResult, options, summary, queue)
+        return await execute_activity(run, "execute_agent", request, AskModelResult, options, summary, queue)
     except ActivityInterrupted as interrupted:
         if interrupted.activity:
             await uncancelled(asyncio.create_task(_cancel_agent(run, request, interrupted.activity)))

@@ -119,7 +119,7 @@ class ToolUse:
 
     def __init__(self, tool: ToolPlan, request: UseToolRequest, run: RunState, children: ChildWorkflows) -> None:
         self._tool = tool
-        self._request = request.waiting_out(tool.on_error == "fail")  # otherwise the failure is told to the model
+        self._request = request.giving_up(tool.on_error != "fail")  # the failure is told to the model
         self._run = run
         self._children = children
         self._is_sent = False

@@ -89,8 +89,10 @@ async def _take_turns(team: Discussion, state: ParallelState) -> dict[int, TurnR
     gave_up = team.run.gives_up
     team.run.gives_up = gave_up or team.plan.on_member_error == "continue"
     tasks = [asyncio.create_task(take(index, member)) for index, member in waiting]
-    await wait_all(tasks, gives_up)
-    team.run.gives_up = gave_up
+    try:
+        await wait_all(tasks, gives_up)
+    finally:
+        team.run.gives_up = gave_up
     for task in tasks:
         if not task.cancelled() and not isinstance(task.exception(), ContinueAsNew):
             task.result()
