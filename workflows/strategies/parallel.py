@@ -1,7 +1,8 @@
 """``strategy: parallel``: all members answer concurrently and independently (ARK: queries, team strategies)."""
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 from temporalio import workflow
@@ -16,7 +17,7 @@ from ..discussion.discussion import Discussion, TeamTurn
 from ..discussion.member_turn import MemberTurn
 from ..run.turn import TurnOutput, TurnWorkflow
 from ..state.constants import MAX_CONCURRENT_CHILDREN
-from ..state.stopping import ContinueAsNew, should_continue_as_new, wait_all
+from ..state.stopping import ContinueAsNew, at_end, should_continue_as_new, wait_all
 
 
 async def run_all_members(team: Discussion) -> str:
@@ -86,17 +87,27 @@ async def _take_turns(team: Discussion, state: ParallelState) -> dict[int, TurnR
         return team.plan.on_member_error == "fail" and any(result.failure for result in done.values())
 
     waiting = [(index, member) for index, member in enumerate(team.members) if index not in state.spoken]
-    gave_up = team.run.gives_up
-    team.run.gives_up = gave_up or team.plan.on_member_error == "continue"
-    tasks = [asyncio.create_task(take(index, member)) for index, member in waiting]
-    try:
+    with _giving_up(team):
+        tasks = [asyncio.create_task(take(index, member)) for index, member in waiting]
         await wait_all(tasks, gives_up)
-    finally:
-        team.run.gives_up = gave_up
     for task in tasks:
         if not task.cancelled() and not isinstance(task.exception(), ContinueAsNew):
             task.result()
     return dict(sorted(done.items()))
+
+
+@contextlib.contextmanager
+def _giving_up(team: Discussion) -> Iterator[None]:
+    """While members take their turns without which the team goes on, their calls do not wait for the end of outages."""
+    run = team.run
+    gave_up = run.gives_up
+    run.gives_up = gave_up or team.plan.on_member_error == "continue"
+
+    def restore() -> None:
+        run.gives_up = gave_up
+
+    with at_end(restore):
+        yield
 
 
 async def parallel(team: Discussion) -> None:
