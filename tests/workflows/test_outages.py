@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,21 @@ async def test_a_run_waits_for_the_end_of_an_outage_and_says_so(env: Environment
     ended = await env.status(handle)
     assert (ended.phase, ended.message, ended.outages) == ("Completed", "Here.", None)
     assert ended.token_usage.model_calls == 1
+
+
+async def test_a_call_that_may_wait_for_the_end_of_an_outage_has_the_time_that_its_model_is_given(
+    env: Environment,
+) -> None:
+    gpt = model(env.model_url, "gpt")
+    gpt["spec"]["timeout"] = "20m"
+    handle = await env.start(
+        "agent", {"agent": "one", "input": "?", "resources": [agent("one", modelRef={"name": "gpt"}), gpt]}
+    )
+    await env.turn_result(handle)
+    events = (await handle.fetch_history()).events
+    scheduled = [event.activity_task_scheduled_event_attributes for event in events]
+    (call,) = [each for each in scheduled if each.activity_type.name == "ask_model"]
+    assert call.start_to_close_timeout.ToTimedelta() > timedelta(minutes=20)
 
 
 @pytest.mark.parametrize("request_", ["terminate_team", "cancel"])

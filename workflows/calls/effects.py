@@ -317,10 +317,10 @@ async def execute_activity(
 ) -> Result:
     """The result of an activity on a task queue, by default the run's own.
 
-    A call prevented by an open circuit breaker waits and is tried again, and so does one whose
-    server is away, unless the request or the run ``gives_up``. A call refused by a budget with
-    ``onExceeded: ask`` is repeated after a person's approval, any number of times. With ``continues``, a long run
-    continues as new while it waits for that approval, and the next run makes the call from the beginning.
+    A call prevented by an open circuit breaker waits and is tried again, and so does one whose server is away, unless
+    the request or the run ``gives_up``. A call refused by a budget with ``onExceeded: ask`` is repeated after an
+    approval by a person, any number of times. With ``continues``, a long run continues as new while it waits for that
+    approval, and the next run makes the call from the beginning.
 
     Raises:
         ActivityFailed: it fails and is not retried.
@@ -331,7 +331,7 @@ async def execute_activity(
     if isinstance(request, CallRequest):
         request = request.giving_up(not waits_out)
     if waits_out:
-        options = {**options, **attempts(FIRST_ATTEMPTS)}
+        options = {**options, "retry_policy": attempts(FIRST_ATTEMPTS)["retry_policy"]}
     longest = run.max_outage if waits_out else options["schedule_to_close_timeout"]
     begun = workflow.now()
     until = begun + longest
@@ -354,7 +354,7 @@ async def execute_activity(
                 )
                 run.outages.end(activity_id)
                 return result
-        except (asyncio.CancelledError, ActivityInterrupted):  # while it waited for a slot, or the run is to stop
+        except (asyncio.CancelledError, ActivityInterrupted):  # it waited for a slot, or the run is to stop
             run.outages.end(activity_id)
             raise
         except ActivityError as error:
