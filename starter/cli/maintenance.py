@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ..errors import UsageError
 from .exit_codes import REFUSED, CommandEndError
 from .options import Output, OutputFormat, Recursive
 from .terminal import dump, print_message, print_result
@@ -104,11 +105,26 @@ PORT = 8234
 @app.command("encryption-key")
 def encryption_key(
     key_id: Annotated[str, typer.Argument(metavar="[ID]", help="The key's id; by default today's date.")] = "",
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A new file for the key, which only its owner can read.")
+    ] = None,
 ) -> None:
     """Generate a key for BATON_ENCRYPTION_KEYS."""
+    from ...contracts.settings import private_file
     from ...temporal.encryption import Key
 
-    print_result(str(Key.generate(key_id or f"{datetime.now(UTC):%Y-%m-%d}")))
+    key = Key.generate(key_id or f"{datetime.now(UTC):%Y-%m-%d}")
+    if output is None:
+        print_result(str(key))
+        return
+    try:
+        with open(output, "x", opener=private_file) as file:
+            file.write(f"{key}\n")
+    except FileExistsError:
+        text = f"{output} exists: a key is not overwritten, as what it has encrypted could not be read any more"
+        raise UsageError(text) from None
+    except OSError as error:
+        raise UsageError(f"{output} can't be written: {error.strerror}") from None
 
 
 @app.command("codec-server")

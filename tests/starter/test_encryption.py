@@ -383,6 +383,17 @@ def test_every_command_decrypts_and_without_the_key_reports_the_missing_key(mach
     ]
 
 
+def test_a_key_is_written_to_a_new_file_that_only_its_owner_can_read(machine: UserMachine) -> None:
+    file = machine.folder / "keys"
+    assert machine.run("encryption-key", "-o", file).stdout == ""
+    assert file.stat().st_mode & 0o777 == 0o600
+    key = file.read_text()
+    assert Keys.from_environment({KEYS: key}).ids
+    again = machine.run("encryption-key", "-o", file)
+    assert (again.returncode, file.read_text()) == (1, key)
+    assert "keys exists: a key is not overwritten" in again.stderr
+
+
 def test_a_key_is_printed_and_the_codec_server_requires_one(machine: UserMachine) -> None:
     key = machine.run("encryption-key").stdout
     assert Keys.from_environment({KEYS: key}).ids[0].startswith("20")
