@@ -101,7 +101,12 @@ async def run_worker(
             _sdk_worker(shared, identity, queue, settings, parts.activities, parts.interceptors)
             for queue in settings.worker_queues()
         ]
-        checks = checks_of(workers, client, lambda: journal_identity.check_unchanged(engine))
+
+        async def check_journal_again() -> None:
+            await journal_identity.check_unchanged(engine)
+            await shared.journal.leases.renew()  # fails if the disk is full, as the writes of runs do
+
+        checks = checks_of(workers, client, check_journal_again)
         health = serve_health(settings.http_addresses, checks, lambda: parts.calls.open_circuits, metrics)
         waiting_runs = watch_waiting_runs(client, settings.task_queue) if metrics else contextlib.nullcontext()
         async with health, watch_event_loop(), waiting_runs, run_all(workers):

@@ -263,6 +263,10 @@ class Leases:
         )
         return _Record.of(rows[0]) if rows else None
 
+    async def renew(self) -> None:
+        """Renews the worker's row, also if it holds no lease. Raises JournalUnavailable if it can't be written."""
+        await self._database.write(self._renewal(), atomic=False)
+
     def _begin_to_renew(self) -> Callable[[Connection], object] | None:
         """The renewal to write with a new lease; None if the last one is recent."""
         self._processes.open()

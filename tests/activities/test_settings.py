@@ -1,7 +1,9 @@
 """Tests of a worker's settings: wrong variables are named; task queues, rates and the health check work."""
 
 import asyncio
+import contextlib
 import json
+import sqlite3
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -146,6 +148,13 @@ async def test_a_worker_is_ready_while_it_polls_and_reaches_temporal_and_its_jou
             await asyncio.sleep(0.02)
         async with httpx.AsyncClient() as http:
             assert (await http.get(url)).json() == {"worker": "ok", "temporal": "ok", "journal": "ok"}
+            with contextlib.closing(sqlite3.connect(tmp_path / "journal.db")) as database:  # as on a full disk
+                database.execute(
+                    "create trigger full before insert on baton_workers begin select raise(abort, 'disk is full'); end"
+                )
+            while (answer := await http.get(url)).status_code == 200:
+                await asyncio.sleep(0.05)
+            assert answer.json()["journal"] == "JournalUnavailable"
     with pytest.raises(httpx.ConnectError):
         await state(url)
 
