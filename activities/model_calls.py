@@ -275,7 +275,7 @@ def _summary_request(rows: Sequence[Row], label: str) -> ModelRequest:
 
 def _summary_key(request: AskModelRequest) -> str:
     """The prefix of the row ids of a request's summaries, which is the same for a model and its fallbacks."""
-    text = request.model_dump_json(exclude={"fallback"}, exclude_defaults=True)
+    text = request.model_dump_json(exclude={"fallback", "gives_up"}, exclude_defaults=True)
     return key_of(f"summary/{hashlib.sha256(text.encode()).hexdigest()[:32]}")
 
 
