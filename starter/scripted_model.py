@@ -239,16 +239,7 @@ class _ThreadServer(uvicorn.Server):
     def run_in_loop(self, listener: socket.socket) -> None:
         """Serves until ``stop`` is called."""
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._serve_and_close(listener))
-
-    async def _serve_and_close(self, listener: socket.socket) -> None:
-        await self.serve([listener])
-        accepted = asyncio.all_tasks() - {asyncio.current_task()}  # connections that were accepted during the shutdown
-        for task in accepted:
-            task.cancel()
-        await asyncio.gather(*accepted, return_exceptions=True)
-        for _ in range(2):  # a transport closes its socket in a later iteration of the loop
-            await asyncio.sleep(0)
+            runner.run(self.serve([listener]))
 
     def stop(self) -> None:
         """Stops the server; called by another thread."""
@@ -259,6 +250,10 @@ class _ThreadServer(uvicorn.Server):
         await self._stop.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for listener in sockets or []:
+            self._loop.remove_reader(listener)  # accepts nothing more
+        for _ in range(5):  # closing a server loses the connections it has accepted in the last iterations of the loop
+            await asyncio.sleep(0)
         for server in self.servers:
             server.close()
         for connection in list(self.server_state.connections):
@@ -268,7 +263,7 @@ class _ThreadServer(uvicorn.Server):
             await asyncio.sleep(0.002)
         for connection in list(self.server_state.connections):
             connection.transport.abort()  # a hanging reply ends when its client has disconnected
-        while (self.server_state.tasks or self.server_state.connections) and self._loop.time() < deadline + 0.2:
+        while (self.server_state.tasks or self.server_state.connections) and self._loop.time() < deadline + 5:
             await asyncio.sleep(0.002)
 
 

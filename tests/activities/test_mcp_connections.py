@@ -209,7 +209,7 @@ async def test_servers_that_are_processes_are_bounded_and_calls_wait_for_one_ano
 
 
 @pytest.mark.full
-async def test_a_thousand_users_with_tokens_of_their_own_share_a_few_connections(tmp_path: Path) -> None:
+async def test_two_hundred_users_with_tokens_of_their_own_share_a_few_connections(tmp_path: Path) -> None:
     connections = McpConnections(most=20)
     most = 0
 
@@ -224,13 +224,12 @@ async def test_a_thousand_users_with_tokens_of_their_own_share_a_few_connections
         assert server._process
         watching = asyncio.create_task(watch(psutil.Process(server._process.pid)))
         endpoints = [
-            McpEndpoint("test", own_server(server.url), headers=(("authorization", f"{user}"),))
-            for user in range(1_000)
+            McpEndpoint("test", own_server(server.url), headers=(("authorization", f"{user}"),)) for user in range(200)
         ]
         texts = await asyncio.gather(*(ask(connections, endpoint, "process") for endpoint in endpoints))
         watching.cancel()
         await connections.close()
-    assert len(texts) == 1_000
+    assert len(texts) == 200
     assert 1 <= most <= 2 * 20, "each session has a stream from the server beside its requests"
 
 
