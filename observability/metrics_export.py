@@ -38,7 +38,7 @@ from temporalio.runtime import (
 from temporalio.service import RPCError
 
 from ..contracts.settings import SettingsError
-from ..temporal.search_attributes import HEARTBEAT_INTERVAL, PHASE, registered
+from ..temporal.search_attributes import HEARTBEAT_INTERVAL, PHASE, registered, root_runs
 from ..temporal.threads import COMPUTING
 from .metrics import RUNS_WAITING, SECONDS
 
@@ -231,5 +231,5 @@ async def _watch(client: Client, task_queue: str) -> None:
 
 async def _count(client: Client, task_queue: str, phase: str) -> int:
     """The number of root runs in a phase: a run whose child waits is in that phase, too."""
-    here = f"TaskQueue = '{task_queue}' AND ExecutionStatus = 'Running' AND ParentWorkflowId IS NULL"
+    here = f"TaskQueue = '{task_queue}' AND ExecutionStatus = 'Running' AND {await root_runs(client)}"
     return (await client.count_workflows(f"{here} AND {PHASE.name} = '{phase}'")).count

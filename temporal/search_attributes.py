@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import get_args
 
 from temporalio.api.enums.v1 import IndexedValueType, TaskQueueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
@@ -15,20 +16,27 @@ from temporalio.api.workflowservice.v1 import (
     ListWorkersRequest,
 )
 from temporalio.client import Client
-from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
+from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate, TypedSearchAttributes
 from temporalio.service import RPCError
 
 from ..contracts.plan import Plan, QueryPlan, TeamPlan
+from ..resources.strategies import Strategy
 
 TEAM = SearchAttributeKey.for_keyword("BatonTeam")
 STRATEGY = SearchAttributeKey.for_keyword("BatonStrategy")
 PHASE = SearchAttributeKey.for_keyword("BatonPhase")
 STOP_REASON = SearchAttributeKey.for_keyword("BatonStopReason")
 
+PARENT = SearchAttributeKey.for_keyword("BatonParent")
+"""The workflow id of the run that started a child run. A root run has none, also below foreign workflows."""
+
 COST = SearchAttributeKey.for_float("BatonCost")
 
-ALL = (TEAM, STRATEGY, PHASE, STOP_REASON)
+ALL = (TEAM, STRATEGY, PHASE, STOP_REASON, PARENT)
 """The keyword attributes; a server may lack COST, which was added later."""
+
+RUN_TYPES = ("query", "agent", "model", "tool", *get_args(Strategy))
+"""The workflow types that are runs. A test compares them with those of the workers."""
 
 AttributeValues = Mapping[SearchAttributeKey[str], str | None]
 
@@ -45,6 +53,22 @@ def attributes_of(plan: Plan) -> AttributeValues:
 def updates(values: AttributeValues) -> list[SearchAttributeUpdate[str]]:
     """The updates that set these attributes on a run; attributes without a value are not changed."""
     return [key.value_set(value) for key, value in values.items() if value]
+
+
+def of_child(parent: str) -> TypedSearchAttributes:
+    """The attributes with which a run starts a child run; ``parent`` is its own workflow id."""
+    return TypedSearchAttributes([SearchAttributePair(PARENT, parent)])
+
+
+async def root_runs(client: Client) -> str:
+    """The filter for root runs: those started by clients, and by workflows of other applications.
+
+    A server without Baton's attributes can't tell the latter from child runs, and finds only those without a parent.
+    """
+    if not await registered(client):
+        return "ParentWorkflowId IS NULL"
+    types = ", ".join(f"'{name}'" for name in RUN_TYPES)
+    return f"{PARENT.name} IS NULL AND WorkflowType IN ({types})"
 
 
 async def registered(client: Client) -> bool:

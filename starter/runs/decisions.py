@@ -15,8 +15,8 @@ from ...contracts.message import PersonDecision
 from ...contracts.status import Status
 from ...resources.base import JsonModel
 from ...temporal.client import task_queue
-from ...temporal.search_attributes import PHASE
-from .runs import QUERY_TIMEOUT, ROOT_RUNS, RunHandle, of_queue
+from ...temporal.search_attributes import PHASE, root_runs
+from .runs import QUERY_TIMEOUT, RunHandle, of_queue
 
 CONCURRENT_QUERIES = 10
 """The number of runs that are queried for their pending decisions concurrently."""
@@ -90,7 +90,7 @@ async def all_pending_decisions(
 
 async def _waiting_roots(client: Client, queue: str) -> list[WorkflowExecution]:
     """The open root runs that may have pending decisions: those whose phase is not Running, or is unknown."""
-    open_runs = f"{of_queue(queue)} AND {ROOT_RUNS} AND ExecutionStatus = 'Running'"
+    open_runs = f"{of_queue(queue)} AND {await root_runs(client)} AND ExecutionStatus = 'Running'"
     may_wait = f"{open_runs} AND ({PHASE.name} IS NULL OR {PHASE.name} != 'Running')"
     try:
         return [run async for run in client.list_workflows(may_wait)]

@@ -25,7 +25,7 @@ from ...resources.base import JsonObject
 from ...temporal.client import PROGRAM
 from ...temporal.client import task_queue as default_task_queue
 from ...temporal.executions import first_run_id
-from ...temporal.search_attributes import PHASE, live_workers
+from ...temporal.search_attributes import PHASE, live_workers, root_runs
 from ..text import format_age, format_duration
 
 StartedRun = tuple[datetime, WorkflowExecution]
@@ -159,7 +159,10 @@ def _escape(text: str) -> str:
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A root run. ``name`` and ``namespace`` are those of its Query, if its memo has them."""
+    """A root run. ``name`` and ``namespace`` are those of its Query, if its memo has them.
+
+    ``parent`` is the id of the workflow of another application that has started it, if one has.
+    """
 
     id: str
     name: str | None
@@ -168,6 +171,7 @@ class ListedRun:
     state: str
     start: datetime
     end: datetime | None
+    parent: str | None = None
 
     @property
     def duration(self) -> timedelta:
@@ -183,6 +187,7 @@ class ListedRun:
             "namespace": self.namespace,
             "type": self.type,
             "state": self.state,
+            "parent": self.parent,
             "startTime": format_time(self.start),
             "completionTime": format_time(self.end) if self.end else None,
             "durationSeconds": round(self.duration.total_seconds(), 3),
@@ -193,10 +198,6 @@ class ListedRun:
     def row(self) -> tuple[str, ...]:
         """The run as the cells of a table, in the order of COLUMNS."""
         return self.id, self.type, self.state, format_duration(self.duration), format_age(self.start)
-
-
-ROOT_RUNS = "ParentWorkflowId IS NULL AND ExecutionStatus != 'ContinuedAsNew'"
-"""The filter for root runs, with only the last execution of those that continued as new."""
 
 
 def of_queue(queue: str) -> str:
@@ -213,7 +214,9 @@ async def recent_runs(client: Client, namespace: str | None, limit: int, queue: 
     async def matches(run: WorkflowExecution) -> bool:
         return namespace in (None, (await _memo(run)).get("namespace"))
 
-    runs = await newest_runs(client, f"{of_queue(queue or default_task_queue())} AND {ROOT_RUNS}", limit, matches)
+    roots = f"{of_queue(queue or default_task_queue())} AND {await root_runs(client)}"
+    last = "ExecutionStatus != 'ContinuedAsNew'"  # of the executions of a run
+    runs = await newest_runs(client, f"{roots} AND {last}", limit, matches)
     return [await _describe(run, start) for start, run in runs]
 
 
@@ -224,7 +227,7 @@ async def _describe(run: WorkflowExecution, start: datetime) -> ListedRun:
     phase = run.typed_search_attributes.get(PHASE)
     if state == "Running" and phase in ("Paused", "InputRequired", "Waiting"):
         state = phase
-    return ListedRun(run.id, name, namespace, run.workflow_type, state, start, run.close_time)
+    return ListedRun(run.id, name, namespace, run.workflow_type, state, start, run.close_time, run.parent_id)
 
 
 async def _memo(run: WorkflowExecution) -> Mapping[str, object]:
@@ -364,7 +367,7 @@ async def has_open_runs(client: Client) -> bool:
 
 async def open_runs(client: Client, limit: int = 3) -> list[str]:
     """The ids of the newest open root runs, at most ``limit``."""
-    query = "ExecutionStatus = 'Running' AND ParentWorkflowId IS NULL"
+    query = f"ExecutionStatus = 'Running' AND {await root_runs(client)}"
     return [run.id async for run in client.list_workflows(query, limit=limit)]
 
 

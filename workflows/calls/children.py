@@ -22,6 +22,7 @@ from ...contracts.requests import ExpireInput, ExpireRequest, ExpireResult
 from ...contracts.text import byte_size
 from ...contracts.turn import CanceledChild, TurnResult
 from ...resources.validation import MAX_WORKFLOW_ID
+from ...temporal import search_attributes
 from ...temporal.client import WORKFLOW_TASK_TIMEOUT
 from ..state.constants import MAX_CONCURRENT_CHILDREN, MAX_CONCURRENT_SIGNALS, MAX_FORWARDING_HISTORY
 from ..state.run_state import RunState
@@ -200,6 +201,8 @@ class ChildWorkflows:
 
     async def _start(self, workflow_type: str, turn_input: TurnInput, child_id: str) -> Child:
         """Starts the child; an open run with the same id, left over from a reset, is canceled first."""
+        searchable = self._run.searchable
+        attributes = search_attributes.of_child(workflow.info().workflow_id) if searchable else None
         wait = 1.0
         while True:
             try:
@@ -214,6 +217,7 @@ class ChildWorkflows:
                     static_summary=f"{workflow_type} · {turn_input.name}",
                     static_details=self._run.question or None,
                     priority=self._run.priority,
+                    search_attributes=attributes,
                 )
             except WorkflowAlreadyStartedError:
                 await _cancel(child_id)

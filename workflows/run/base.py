@@ -58,15 +58,15 @@ def parent_of(run_input: QueryInput | TurnInput | ActivityFailed) -> str | None:
 class ShownPhase:
     """Publishes the phase of a run in its search attributes and current details.
 
-    ``searchable``: the server has Baton's search attributes; ``shows_cost``: also that of the cost, which is set at the
-    end. ``notify_parent`` is called when the run begins or ceases to wait for a person or a server.
+    ``shows_cost``: the server has also the attribute of the cost, which is set at the end. ``notify_parent`` is called
+    when the run begins or ceases to wait for a person or a server.
     """
 
     def __init__(self, run: RunState, notify_parent: Callable[[], None]) -> None:
         self._run = run
         self._notify_parent = notify_parent
         self._shown = "Running"
-        self.searchable = self.shows_cost = False
+        self.shows_cost = False
         run.decisions.on_change = self.show_decisions
         run.outages.on_change = self.show_outages
 
@@ -122,7 +122,7 @@ class ShownPhase:
             workflow.upsert_search_attributes([search_attributes.COST.value_set(status.token_usage.cost)])
 
     def _set(self, values: search_attributes.AttributeValues) -> None:
-        if self.searchable:
+        if self._run.searchable:
             workflow.upsert_search_attributes(search_attributes.updates(values))
 
 
@@ -208,7 +208,7 @@ class BaseWorkflow(Generic[Input]):
         run.task_queues = pinned.route
         run.max_outage = timedelta(seconds=pinned.max_outage)
         run.question = question or pinned.question
-        self._phase.searchable = pinned.searchable
+        run.searchable = pinned.searchable
         self._phase.shows_cost = pinned.shows_cost
         run.details.show_question(run.question)
         run.trace.begin(pinned, run.started_at)

@@ -173,8 +173,8 @@ class RunState:
     """The shared state of one run.
 
     ``task_queues``, ``max_outage`` and the beginning of the ``question`` are set once the run is pinned;
-    ``started_at`` is when the first run of the chain began. With ``gives_up``, calls do not wait for the end of an
-    outage.
+    ``searchable`` as well: the server has Baton's search attributes. ``started_at`` is when the first run of the chain
+    began. With ``gives_up``, calls do not wait for the end of an outage.
     """
 
     def __init__(self) -> None:
@@ -187,6 +187,7 @@ class RunState:
         self.decisions = Decisions(self.stop, self.trace)
         self.outages = Outages()
         self.gives_up = False
+        self.searchable = False
         self.max_outage = timedelta()
         self.activity_slots = asyncio.Semaphore(MAX_CONCURRENT_ACTIVITIES)
         self.started_at = workflow.info().start_time

@@ -1,0 +1,90 @@
+"""Runs that workflows of another application have started: they are found like those that clients have started."""
+
+import asyncio
+import contextlib
+import dataclasses
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio import workflow
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from baton import worker
+from baton.contracts.settings import SettingsError
+from baton.observability import metrics
+from baton.observability.metrics_export import watch_waiting_runs
+from baton.starter.runs.decisions import all_pending_decisions
+from baton.starter.runs.runs import open_runs, recent_runs
+from baton.temporal.search_attributes import RUN_TYPES
+from baton.workflows.registry import WORKFLOWS
+from tests.harness.environment import Environment, Handle, agent, call, line, manifest, team
+from tests.harness.metrics import Recorded
+
+ORDER = manifest("Tool", "order", {"type": "agent", "agent": {"name": "shop"}, "approval": {}})
+
+QUERY = {
+    "name": "claim",
+    "spec": {"input": "Why?", "targets": [{"type": "team", "name": "desk"}]},
+    "resources": [agent("buyer", "order"), agent("shop"), ORDER, team("desk", "buyer", strategy="sequential")],
+}
+
+
+@workflow.defn(name="claim")
+class Claim:
+    """A workflow of another application. It starts a query of Baton, through ``depth`` children of its own."""
+
+    @workflow.run
+    async def run(self, queue: str, depth: int) -> Any:
+        own = workflow.info().workflow_id
+        if depth:
+            return await workflow.execute_child_workflow("claim", args=[queue, depth - 1], id=f"{own}/{depth}")
+        return await workflow.execute_child_workflow("query", QUERY, id=f"{own}/query", task_queue=queue)
+
+
+@contextlib.asynccontextmanager
+async def open_claim(env: Environment) -> AsyncIterator[Handle]:
+    """A claim whose query, three levels below, waits for an approval; it is canceled at the end of the block."""
+    queue = f"claims-{uuid.uuid4().hex[:8]}"
+    async with Worker(env.client, task_queue=queue, workflows=[Claim], workflow_runner=UnsandboxedWorkflowRunner()):
+        claim = await env.client.start_workflow("claim", args=[env.task_queue, 2], id=queue, task_queue=queue)
+        query = env.client.get_workflow_handle(f"{queue}/2/1/query")
+        await env.find_runs("BatonPhase = 'InputRequired'", 2)
+        yield query
+        await query.signal("cancel")
+        with contextlib.suppress(Exception):
+            await claim.result()
+
+
+async def test_a_run_below_three_workflows_of_another_application_is_listed_counted_and_waits_for_approval(
+    env: Environment,
+) -> None:
+    env.script(line("buyer", call("order", input="12 desks"), "Ordered."), line("shop", "Confirmed."))
+    async with open_claim(env) as query:
+        (listed,) = await recent_runs(env.client, None, 10, env.task_queue)
+        assert (listed.id, listed.state, listed.parent) == (query.id, "InputRequired", query.id.removesuffix("/query"))
+        found = await all_pending_decisions(env.client, queue=env.task_queue)
+        assert [(root, decision.tool) for root, decision in found.decisions] == [(query.id, "order")]
+        assert query.id in await open_runs(env.client, limit=100)
+        recorded = Recorded()
+        async with watch_waiting_runs(env.client, env.task_queue):
+            while not (counted := recorded.of(metrics.RUNS_WAITING)):
+                await asyncio.sleep(0.02)
+        assert counted == {("InputRequired",): 1}
+
+
+async def test_a_worker_with_another_journal_than_such_a_run_refuses_to_start(env: Environment, tmp_path: Path) -> None:
+    env.script(line("buyer", call("order", input="12 desks"), "Ordered."), line("shop", "Confirmed."))
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    other = dataclasses.replace(env, folder=elsewhere)
+    async with open_claim(env) as query:
+        with pytest.raises(SettingsError, match=f"the open run {query.id} was started with the journal"):
+            async with worker.run_worker(env.client, env.catalog, other.worker_env):
+                pass
+
+
+def test_all_workflow_types_but_that_of_deletions_are_found_as_runs() -> None:
+    types = {workflow._Definition.must_from_class(each).name for each in WORKFLOWS}
+    assert types == {*RUN_TYPES, "expire"}
