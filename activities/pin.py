@@ -13,10 +13,9 @@ from ..contracts.requests import DAY, JournalName, Pinned, PinRequest, TaskQueue
 from ..contracts.text import truncate
 from ..contracts.turn import Thread
 from ..journal.journal import Conversations, Journal
-from ..journal.rows import catalog_id
 from ..resources.agent import Agent
 from ..resources.ark_config import ArkConfig
-from ..resources.base import API_VERSION, Dialect, JsonObject, parse_duration
+from ..resources.base import API_VERSION, Dialect, JsonObject, Reference, parse_duration
 from ..resources.catalog import Catalog, Resource
 from ..resources.documents import Document
 from ..resources.labels import priority_of, tenant_of
@@ -161,10 +160,14 @@ def ineffective_fields(start: Startable, catalog: Catalog) -> Iterator[str]:
         yield f"{start.id}: spec.serviceAccount: {what}: the worker has no Roles, so the run may use everything"
 
 
+def _named_start(request: PinRequest) -> tuple[str, str]:
+    """The kind and the name of the manifest that a request names."""
+    return request.kind.capitalize(), request.name or "query"
+
+
 def find_start(request: PinRequest, catalog: Catalog) -> Startable:
     """The manifest that a request names. Raises UnknownResource."""
-    kind = request.kind.capitalize()
-    name = request.name or "query"
+    kind, name = _named_start(request)
     manifest = catalog.get(kind, request.namespace, name)
     if isinstance(manifest, Startable):
         return manifest
@@ -264,7 +267,7 @@ class Pin:
         before = await self._conversation_head(plan)
         row = await self._journal.begin(catalog, run, before, question)
         thread = Thread(
-            catalog=catalog_id(catalog),
+            catalog=self._journal.catalog_name(catalog),
             question=row.id,
             head=row.head,
             run=root_id(),
@@ -313,8 +316,13 @@ class Pin:
         """A catalog of all manifests that the run needs, from the request or the worker's ``own``."""
         loaded = load_inline(request)
         available = loaded.catalog.overlaid_on(own)
+        kind, name = _named_start(request)
+        if not available.get(kind, request.namespace, name):
+            self._own.check_readable([Reference((), (kind,), request.namespace, name)])
         start = find_start(request, available)
         catalog, unknown = available.needed_by(start)
+        references = (reference for manifest in catalog.manifests for reference in manifest.references)
+        self._own.check_readable(reference for reference in references if not available.find(reference))
         if unsupported := [field for manifest in catalog.manifests for field in unsupported_fields(manifest)]:
             texts = (f"{manifest.id}: {dotted_path(path)}: {text}" for manifest, path, text in unsupported)
             raise NotCarriedOut("; ".join(texts))

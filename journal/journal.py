@@ -25,7 +25,7 @@ from . import schema
 from .database import Database, Rows, journal_lost
 from .engine import Work
 from .leases import LEASE_SECONDS, Lease, Leases
-from .rows import Row, RowEncryption, catalog_id, chain, key_ids, move_conversation, select_back, upsert_bookmark
+from .rows import Row, RowEncryption, chain, key_ids, move_conversation, select_back, upsert_bookmark
 
 CACHE_SIZE = 64_000_000
 """Characters of rows in a worker's cache."""
@@ -87,11 +87,15 @@ class Journal:
         use: Rows = (schema.uses, [{"run": run, "sha": columns["sha"]}])
         pinned: Rows = (schema.catalogs, [columns])
         is_new = await self._write(rows, use, pinned)
-        self._catalogs[catalog_id(catalog)] = catalog
+        self._catalogs[str(columns["sha"])] = catalog
         return self._cache(rows[0]) if is_new else await self.row(rows[0].id)
 
+    def catalog_name(self, catalog: RunCatalog) -> str:
+        """The name under which ``begin`` stores a catalog."""
+        return self.encryption.catalog_name(catalog)
+
     async def catalog(self, pinned: str) -> RunCatalog:
-        """The catalog with the id ``pinned``; raises JournalLost if there is none."""
+        """The catalog that was stored under the name ``pinned``; raises JournalLost if there is none."""
         if catalog := self._catalogs.get(pinned):
             return catalog
         async with self._reading:  # concurrent activities read the same catalog only once
@@ -99,8 +103,7 @@ class Journal:
             return self._catalogs[pinned]
 
     async def _read_catalog(self, pinned: str) -> RunCatalog:
-        names = self.encryption.catalog_names(pinned)
-        rows = await self.database.run(select(schema.catalogs).where(schema.catalogs.c.sha.in_(names)))
+        rows = await self.database.run(select(schema.catalogs).where(schema.catalogs.c.sha == pinned))
         if not rows:
             raise journal_lost(f"the catalog {pinned}")
         return await COMPUTING.run(lambda: self.encryption.decrypt_catalog(rows[0]).prepared())

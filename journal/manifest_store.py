@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, case, delete, func, insert, select
 from sqlalchemy import Row as Record
 
-from ..contracts.errors import JournalLost
+from ..contracts.errors import JournalLost, JournalUnavailable
 from ..resources.stored import Key, StoredManifest
 from ..temporal.activity import in_thread_if_long
 from . import schema
@@ -88,11 +88,12 @@ class ManifestStore:
         return await in_thread_if_long(size, lambda: [self._decrypted(row) for row in rows])
 
     def _decrypted(self, record: Record[Any]) -> StoredManifest:
-        """Decrypts a record. Raises JournalUnavailable if its key is missing: another worker may have it."""
+        """Decrypts a record; one that can't be read has a ``problem``."""
         stored = StoredManifest(**record._mapping)
         if record.manifest is None:
             return stored._replace(manifest="", problem="exceeds the maximum length of a manifest")
         try:
             return stored._replace(manifest=self._encryption.decrypt_manifest(stored.manifest, stored.place))
-        except JournalLost as lost:
-            return stored._replace(manifest="", problem=lost.message)
+        except (JournalLost, JournalUnavailable) as error:
+            lacks_key = isinstance(error, JournalUnavailable)
+            return stored._replace(manifest="", problem=error.message, lacks_key=lacks_key)

@@ -127,7 +127,7 @@ def catalog_id(catalog: RunCatalog) -> str:
 # An encrypted text is ``sealed:KEY-ID:BASE64``. Its place in the journal is authenticated (AEAD), so that it can't be
 # moved to another place. A text without that prefix is plain JSON, written by a worker without a key.
 
-_PREFIX = "sealed"
+ENCRYPTED_PREFIX = "sealed"
 
 
 class RowEncryption:
@@ -146,28 +146,29 @@ class RowEncryption:
         return await in_thread_if_long(size, lambda: [self._decrypt_row(record) for record in records])
 
     def _encrypt_row(self, row: Row) -> dict[str, object]:
-        message = self._encrypt(row.message.model_dump_json(exclude_unset=True), _place(row))
+        message = self._encrypt(row.message.model_dump_json(exclude_unset=True), place_of(row))
         return {"id": row.id, "parent": row.parent, "depth": row.depth, "message": message}
 
     def _decrypt_row(self, record: Record[Any]) -> Row:
-        message = Message.model_validate_json(self._decrypt(record.message, _place(record)))
+        message = Message.model_validate_json(self._decrypt(record.message, place_of(record)))
         return Row(record.id, record.parent, record.depth, message)
 
-    def encrypt_catalog(self, catalog: RunCatalog) -> dict[str, object]:
-        """The columns of a catalog to write.
+    def catalog_name(self, catalog: RunCatalog) -> str:
+        """The name under which a catalog is stored from now on.
 
-        With a key its name is a keyed hash: the plain id would let anybody verify a guess of the catalog's content.
+        With a key it is a keyed hash: the plain id would let anybody verify a guess of the catalog's content.
         """
-        name = self.catalog_names(catalog_id(catalog))[0]
+        plain = catalog_id(catalog)
+        return self._keys.all[0].keyed_hash(plain) if self._keys.all else plain
+
+    def encrypt_catalog(self, catalog: RunCatalog) -> dict[str, object]:
+        """The columns of a catalog to write."""
+        name = self.catalog_name(catalog)
         return {"sha": name, "catalog": self._encrypt(catalog.canonical, f"catalog {name}")}
 
     def decrypt_catalog(self, record: Record[Any]) -> RunCatalog:
         """Decrypts a catalog; raises the errors of ``decrypt_rows``."""
         return RunCatalog.model_validate_json(self._decrypt(record.catalog, f"catalog {record.sha}"))
-
-    def catalog_names(self, pinned: str) -> list[str]:
-        """The names under which a catalog may be stored, with any key or none; new ones use the first name."""
-        return [*(key.keyed_hash(pinned) for key in self._keys.all), pinned]
 
     def encrypt_manifest(self, text: str, place: str) -> str:
         """Encrypts the text of a stored manifest; ``place`` is its id and version."""
@@ -176,6 +177,15 @@ class RowEncryption:
     def decrypt_manifest(self, text: str, place: str) -> str:
         """Decrypts the text of a stored manifest; raises the errors of ``decrypt_rows``."""
         return self._decrypt(text, f"manifest {place}")
+
+    @property
+    def first_key(self) -> str | None:
+        """The id of the key that encrypts."""
+        return self._keys.ids[0] if self._keys.ids else None
+
+    def encrypt_again(self, text: str, place: str) -> str:
+        """Decrypts the text at a place with any key, and encrypts it with the first; raises JournalLost."""
+        return self._encrypt(self._decrypt(text, place), place)
 
     async def register(self, engine: Engine) -> None:
         """Registers the first key in the journal.
@@ -203,10 +213,10 @@ class RowEncryption:
             return text
         key = self._keys.all[0]
         encrypted = key.encrypt(text.encode(), _associated_data(key.id, place))
-        return f"{_PREFIX}:{key.id}:{base64.b64encode(encrypted).decode()}"
+        return f"{ENCRYPTED_PREFIX}:{key.id}:{base64.b64encode(encrypted).decode()}"
 
     def _decrypt(self, text: str, place: str) -> str:
-        if not text.startswith(f"{_PREFIX}:"):
+        if not text.startswith(f"{ENCRYPTED_PREFIX}:"):
             return text
         try:
             return self._decrypt_with_key(text, place)
@@ -225,7 +235,8 @@ def key_ids(connection: Connection) -> Sequence[str]:
     return connection.execute(select(schema.keys.c.id).order_by(schema.keys.c.id)).scalars().all()
 
 
-def _place(row: Row | Record[Any]) -> str:
+def place_of(row: Row | Record[Any]) -> str:
+    """The place of a row in the journal: the associated data of its text."""
     return f"row {row.id} at {row.depth} after {row.parent}"
 
 

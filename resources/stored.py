@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
-from pydantic import Field, TypeAdapter
+from pydantic import ValidationError
 
 from .base import Reference
 from .catalog import KINDS, Catalog, Resource, catalog_of
@@ -12,7 +12,7 @@ from .documents import Document
 from .loader import Loaded
 from .manifest import Manifest
 from .mcp_server import MCPServer
-from .problems import ManifestError, Problem, did_you_mean
+from .problems import ManifestError, Problem, did_you_mean, dotted_path, explain_errors
 from .query import Query
 from .schedule import Schedule
 from .secret import Secrets
@@ -123,8 +123,6 @@ def details(manifest: Resource) -> str:
 Key = tuple[str, str, str]
 """Kind, namespace and name of a resource."""
 
-_RESOURCE: TypeAdapter[Resource] = TypeAdapter(Annotated[Resource, Field(discriminator="kind")])
-
 
 class StoredManifest(NamedTuple):
     """A version of a resource: its manifest as JSON, or an empty text if it was deleted or has a ``problem``.
@@ -142,6 +140,9 @@ class StoredManifest(NamedTuple):
     manifest: str
     problem: str = ""
     """Why it can't be read, as a sentence."""
+
+    lacks_key: bool = False
+    """Whether it can't be read because this process lacks the key, which another worker may have."""
 
     @property
     def key(self) -> Key:
@@ -167,7 +168,13 @@ class StoredManifest(NamedTuple):
             raise ValueError(self.problem)
         if not self.manifest:
             return None
-        resource = _RESOURCE.validate_json(self.manifest)
+        if self.kind not in KINDS:
+            raise ValueError(f"this version of Baton does not know the kind {self.kind}")
+        try:
+            resource = KINDS[self.kind].model_validate_json(self.manifest)
+        except ValidationError as error:
+            problems = explain_errors(error, KINDS[self.kind])
+            raise ValueError("; ".join(f"{dotted_path(path)}: {text}" for path, text in problems)) from None
         if key_of(resource) != self.key:
             raise ValueError(f"it is the manifest of {resource.id}")
         return resource

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
-from ...contracts.errors import UnknownResource
+from ...contracts.errors import InvalidManifest, JournalUnavailable, UnknownResource
 from ...journal.manifest_store import ManifestStore
 from ...resources.a2a_server import A2AServer, A2AServerSpec, AnnotatedA2AServer
 from ...resources.agent import Agent
@@ -13,6 +13,7 @@ from ...resources.catalog import Catalog, Resource, catalog_of
 from ...resources.execution_engine import ExecutionEngine
 from ...resources.manifest import Metadata
 from ...resources.mcp_server import MCPServer
+from ...resources.role import RIGHTS
 from ...resources.stored import Key, StoredManifest
 from ...resources.team import Team
 from ...resources.tool import Tool
@@ -68,6 +69,8 @@ def find_executor(agent: Agent, catalog: Catalog) -> Executor | None:
 
 _log = logging.getLogger(__name__)
 
+RIGHT_KINDS = frozenset(kind.__name__ for kind in RIGHTS)
+
 
 class OwnManifests:
     """A worker's manifests: those of its ``folder``, which take precedence, and those of the ``store``.
@@ -82,6 +85,7 @@ class OwnManifests:
         self._catalog = folder
         self._revision = 0
         self._stored = dict[Key, Resource]()
+        self._unreadable = dict[Key, StoredManifest]()
         self._hidden = set[str]()
         self._reading = asyncio.Lock()
 
@@ -97,11 +101,27 @@ class OwnManifests:
                     await self._read()
         return self._catalog
 
+    def check_readable(self, references: Iterable[Reference]) -> None:
+        """Checks that no unresolved reference is to a stored manifest that can't be read; nor that a right is one.
+
+        A run that needs none of them is not affected. Without an unreadable right, a run might be allowed more.
+
+        Raises:
+            JournalUnavailable: this worker lacks the key of the manifest; another worker may have it.
+            InvalidManifest: no worker of this release can read the manifest.
+        """
+        named = {(kind, one.namespace, one.name) for one in references for kind in one.kinds}
+        for key, stored in self._unreadable.items():
+            if key in named or key[0] in RIGHT_KINDS:
+                text = f"the stored manifest {stored.place} can't be read: {stored.problem}"
+                raise JournalUnavailable(text) if stored.lacks_key else InvalidManifest(text)
+
     async def _read(self) -> None:
         changes = await self._store.changed_since(self._revision)
-        stored = await COMPUTING.run(_parsed, changes)  # thousands of manifests take seconds
-        deleted = {manifest.key for manifest in changes} - stored.keys()
-        merged = {key: resource for key, resource in self._stored.items() if key not in deleted} | stored
+        stored, unreadable = await COMPUTING.run(_parsed, changes)  # thousands of manifests take seconds
+        changed = {manifest.key for manifest in changes}
+        merged = {key: resource for key, resource in self._stored.items() if key not in changed} | stored
+        self._unreadable = {key: one for key, one in self._unreadable.items() if key not in changed} | unreadable
         self._catalog = await COMPUTING.run(_merged, self.folder, merged.values())
         self._stored = merged
         self._revision = max(manifest.revision for manifest in changes)
@@ -117,16 +137,18 @@ class OwnManifests:
         self._hidden |= both
 
 
-def _parsed(manifests: Iterable[StoredManifest]) -> dict[Key, Resource]:
-    """The manifests that are not deleted. One that this version of Baton can't parse is skipped with a warning."""
+def _parsed(manifests: Iterable[StoredManifest]) -> tuple[dict[Key, Resource], dict[Key, StoredManifest]]:
+    """The manifests that are not deleted, and those that can't be read, which are logged with a warning."""
     parsed = dict[Key, Resource]()
+    unreadable = dict[Key, StoredManifest]()
     for manifest in manifests:
         try:
             if resource := manifest.resource():
                 parsed[manifest.key] = resource
         except ValueError as error:
-            _log.warning("the stored manifest %s is skipped: %s", manifest.place, error)
-    return parsed
+            _log.warning("runs that need the stored manifest %s do not begin: %s", manifest.place, error)
+            unreadable[manifest.key] = manifest._replace(problem=str(error))
+    return parsed, unreadable
 
 
 def _merged(folder: Catalog, stored: Iterable[Resource]) -> Catalog:

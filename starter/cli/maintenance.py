@@ -1,4 +1,4 @@
-"""Commands that maintain an installation: doctor, migrate, prune, replace-journal, version, keys."""
+"""Commands that maintain an installation: doctor, migrate, prune, replace-journal, reencrypt, version, keys."""
 
 import os
 import signal
@@ -86,6 +86,33 @@ def replace_journal(
 
     place = asyncio.run(replace_journals(journal_address(), ids))
     print_message(f"The journal at {place} replaces {', '.join(ids)}. Restart the workers.")
+
+
+@app.command("reencrypt")
+def reencrypt() -> None:
+    """Encrypt the journal at BATON_JOURNAL_URL again with the first key; no worker may still encrypt with another."""
+    import asyncio
+    import os
+
+    from ..operations.prune import reencrypt_journal
+
+    done = asyncio.run(reencrypt_journal(os.environ))
+    counts = ", ".join(f"{count:,} {name}" for name, count in done.counts.items())
+    print_message(f"Encrypted with the key {done.key}: {counts}.")
+    if done.unneeded:
+        print_message(
+            f"The journal no longer needs {', '.join(done.unneeded)}. Histories need it until the retention of their "
+            "namespace has ended: keep it until then."
+        )
+    for text in done.unreadable[:MAX_SHOWN]:
+        print_message(f"Unchanged: {text}")
+    if done.unreadable:
+        print_message(f"{len(done.unreadable):,} texts are unchanged, as they can't be read.")
+        raise CommandEndError(REFUSED)
+
+
+MAX_SHOWN = 20
+"""The number of unreadable texts that are printed."""
 
 
 @app.command()

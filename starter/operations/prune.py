@@ -1,4 +1,4 @@
-"""Deletes journal rows that no open run and no stored conversation needs; migrates and replaces a journal."""
+"""Deletes journal rows that no open run and no stored conversation needs; migrates, replaces, reencrypts a journal."""
 
 import asyncio
 import os
@@ -19,6 +19,7 @@ from ...contracts.text import truncate
 from ...journal.database import Database, JournalIdentity, note_replaced
 from ...journal.engine import Engine, connect
 from ...journal.external_storage import workflow_family
+from ...journal.journal import Journal
 from ...journal.migrate import VERSION
 from ...journal.prune import (
     Conversation,
@@ -29,7 +30,9 @@ from ...journal.prune import (
     find_idle_families,
     live_runs,
 )
+from ...journal.reencrypt import Reencrypted, reencrypt
 from ...resources.base import parse_duration
+from ...temporal.encryption import KEYS, Keys
 from ...temporal.search_attributes import describe_namespace
 from ..errors import UsageError
 
@@ -186,6 +189,21 @@ async def migrate_journal(environment: Mapping[str, str]) -> str:
     database = await Database.connect(settings.journal, upgrade=True)
     await database.close()
     return f"the tables of the journal at {database.engine.place} have version {VERSION}"
+
+
+async def reencrypt_journal(environ: Mapping[str, str]) -> Reencrypted:
+    """Encrypts the journal of an environment with the first of its keys.
+
+    Raises JournalUnavailable, SettingsError, and UsageError if there is no key.
+    """
+    keys = Keys.from_environment(environ)
+    if not keys.ids:
+        raise UsageError(f"{KEYS} is not set: the journal is encrypted with the first of its keys")
+    journal = await Journal.open(Settings.of(environ).journal, keys, upgrade=False)
+    try:
+        return await reencrypt(journal, keys.ids[0])
+    finally:
+        await journal.close()
 
 
 async def replace_journals(url: str, ids: Collection[str]) -> str:

@@ -123,19 +123,36 @@ async def test_a_command_that_somebody_writes_into_the_database_is_not_executed(
     assert "MCPServer/default/files: spec.command: an inline manifest can't set the command" in text
 
 
-async def test_a_stored_manifest_that_cant_be_read_is_left_out_and_the_others_are_used(
+async def test_a_stored_manifest_that_cant_be_read_fails_only_runs_that_need_it(
     env: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:
     env.answer = by_prompt
     journal = await Journal.open(env.journal_address)
     rows = [(("Agent", "default", "odd"), '{"kind": "Agent"}'), (("Riddle", "default", "odd"), '{"kind": "Riddle"}')]
-    assert await ManifestStore(journal).write(rows, 0)
+    await apply(env, agent("one", prompt="Read."), QUERY)
+    assert await ManifestStore(journal).write(rows, 1)
     await journal.close()
     async with open_store(env.worker_env) as store:
         await store.delete([rows[0][0]], force=True)
     with caplog.at_level(logging.WARNING, "baton"):
-        assert "Query default/q is known neither" in str(await answer(env, ASKED))
-    assert "the stored manifest Riddle/default/odd version 1 is skipped" in caplog.text
+        assert await answer(env, ASKED) == "Read."
+    assert "runs that need the stored manifest Riddle/default/odd version 1 do not begin" in caplog.text
+
+
+async def test_a_run_that_needs_an_unreadable_manifest_fails_and_says_why_it_can_not_be_read(env: Environment) -> None:
+    env.answer = by_prompt
+    await apply(env, agent("one", prompt="Read."), QUERY)
+    journal = await Journal.open(env.journal_address)
+    assert await ManifestStore(journal).write([(("Agent", "default", "one"), '{"kind": "Agent"}')], 1)
+    assert "the stored manifest Agent/default/one version 2 can't be read" in str(await answer(env, ASKED))
+    assert await ManifestStore(journal).write([(("Role", "default", "odd"), '{"kind": "Role"}')], 2)
+    await journal.close()
+    own = {
+        **ASKED,
+        "resources": [agent("mine", prompt="Mine.")],
+        "spec": {"input": "Why?", "target": {"type": "agent", "name": "mine"}},
+    }
+    assert "the stored manifest Role/default/odd version 1 can't be read" in str(await answer(env, own))
 
 
 class Counting(ManifestStore):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import io
 import json
 import signal
@@ -27,8 +28,11 @@ from baton import worker
 from baton.contracts.errors import JournalLost
 from baton.contracts.message import Head, Message
 from baton.contracts.settings import SettingsError
+from baton.journal import schema
 from baton.journal.journal import Journal
+from baton.journal.manifest_store import ManifestStore
 from baton.journal.prune import delete_runs
+from baton.journal.reencrypt import reencrypt
 from baton.journal.rows import catalog_id
 from baton.resources.documents import Document
 from baton.resources.loader import Loaded, load_documents
@@ -36,6 +40,7 @@ from baton.resources.run_catalog import RunCatalog
 from baton.starter.console.watch import Watch
 from baton.starter.history.follow import follow
 from baton.starter.history.live_state import read_heartbeats
+from baton.starter.operations.manifests import open_store
 from baton.starter.scripted_model import Reply, Request, serve_in_thread
 from baton.starter.server.codec_server import codec_app
 from baton.starter.server.embedded import EmbeddedServer
@@ -268,15 +273,16 @@ CATALOG = RunCatalog.of_files(load_documents([Document("file", agent("one", prom
 
 
 async def test_a_journal_is_readable_after_the_first_key_and_after_a_rotation(journal_url: str) -> None:
-    head = Head()
+    head, pinned = Head(), set[str]()
     for number, keys in enumerate([(), (OLD,), (OLD, NEW), (NEW, OLD)]):
         journal = await opened(journal_url, *keys)
+        pinned.add(journal.catalog_name(CATALOG))
         head = await journal.append(head, says(f"{MARK}{number}"), f"call-{number}")
         await journal.begin(CATALOG, f"run-{number}", Head(), *says("?"))
         await journal.close()
     fresh = await opened(journal_url, NEW, OLD)
     assert [row.message.content for row in await fresh.read(head)] == [f"{MARK}{number}" for number in range(4)]
-    assert await fresh.catalog(catalog_id(CATALOG)) == CATALOG
+    assert [await fresh.catalog(name) for name in pinned] == [CATALOG] * 3
     assert await fresh.key_ids() == ["new", "old"]
     await fresh.close()
     rows = await execute(journal_url, "select message from baton_messages where depth > 1")
@@ -284,6 +290,92 @@ async def test_a_journal_is_readable_after_the_first_key_and_after_a_rotation(jo
     assert {str(row[0]).partition(":")[0] for row in rows} == {"sealed"}
     assert len(names) == 2
     assert MARK not in repr([*rows, *names]) and catalog_id(CATALOG) not in repr(names)
+
+
+async def test_after_the_journal_is_encrypted_again_only_the_new_key_is_needed(
+    journal_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what was written without a key, while a worker with both keys writes, and after an interruption."""
+    monkeypatch.setattr("baton.journal.reencrypt.BATCH_SIZE", 2)
+    rows = [(("Agent", "default", name), json.dumps(agent(name, prompt=f"{MARK}prompt"))) for name in "abc"]
+    head, pinned = Head(), list[str]()
+    for number, keys in enumerate([(), (OLD,), (OLD,)]):
+        journal = await opened(journal_url, *keys)
+        head = await journal.append(head, says(*(f"{MARK}{number}.{each}" for each in range(3))), f"call-{number}")
+        await journal.begin(CATALOG, f"run-{number}", Head(), *says("?"))
+        pinned.append(journal.catalog_name(CATALOG))
+        await ManifestStore(journal).write(rows, number)
+        await journal.close()
+    journal = await opened(journal_url, NEW, OLD)
+    interrupted = asyncio.create_task(reencrypt(journal, "new"))
+    await asyncio.sleep(0)
+    interrupted.cancel()
+    done, head = await asyncio.gather(reencrypt(journal, "new"), journal.append(head, says(f"{MARK}new"), "call-3"))
+    again = await reencrypt(journal, "new")
+    await journal.close()
+    assert (done.unneeded, done.unreadable, {*again.counts.values()}) == (["old"], [], {0})
+    tables = ("messages", "catalogs", "manifests", "keys")
+    stored = [row for table in tables for row in await execute(journal_url, f"select * from baton_{table}")]
+    assert MARK not in repr(stored) and "sealed:old" not in repr(stored)
+    fresh = await opened(journal_url, NEW)
+    texts = [row.message.content for row in await fresh.read(head)]
+    assert texts == [f"{MARK}{number}.{each}" for number in range(3) for each in range(3)] + [f"{MARK}new"]
+    assert [await fresh.catalog(name) for name in pinned] == [CATALOG] * 3
+    assert len(await ManifestStore(fresh).versions(rows[0][0])) == 3
+    assert not any(stored.problem for stored in await ManifestStore(fresh).changed_since(0))
+    await fresh.close()
+
+
+async def test_all_that_the_keys_of_a_journal_encrypt_is_encrypted_again(encrypted_env: Environment) -> None:
+    """A column that is missing in ENCRYPTED would need the old key for ever."""
+    env = encrypted_env
+    env.script(line("one", "hello"))
+    async with open_store(env.worker_env) as store:
+        await store.apply(load_documents([Document("file", agent("one"), {})]))
+    await env.status(await env.start_query([manifest("Tool", "t", {"type": "built-in"})][:0], "agent/one"))
+    journal = await opened(env.journal_address, NEW, OLD)
+    await reencrypt(journal, "new")
+    await journal.close()
+    left = [
+        table
+        for table in schema.metadata.tables
+        if "sealed:old:" in repr(await execute(env.journal_address, f"select * from {table}"))
+    ]
+    assert left == []
+
+
+async def test_a_text_that_was_modified_is_named_and_stays_as_it_is(journal_url: str) -> None:
+    journal = await opened(journal_url, OLD)
+    await journal.append(Head(), says("one", "two"), "call")
+    await journal.close()
+    await execute(journal_url, "update baton_messages set depth = 5 where id = 'call/0'")
+    journal = await opened(journal_url, NEW, OLD)
+    done = await reencrypt(journal, "new")
+    await journal.close()
+    assert (done.counts["messages"], done.unneeded) == (1, [])
+    assert [text.split(" can't")[0] for text in done.unreadable] == ["the journal's row call/0 at 5 after "]
+
+
+async def test_a_run_that_needs_a_manifest_under_a_missing_key_waits_and_others_go_on(
+    env: Environment, client: Client
+) -> None:
+    env.script(line("one", "hello"), line("two", "hello"))
+    queue = uuid.uuid4().hex
+    on = {**env.worker_env, "BATON_TASK_QUEUE": queue}
+    own = dataclasses.replace(env, task_queue=queue)
+    async with worker.run_worker(client, Loaded(), on):
+        for name, keys in (("two", {}), ("one", setting(NEW))):
+            async with open_store({**env.worker_env, **keys}) as store:
+                await store.apply(load_documents([Document("file", agent(name), {})]))
+        waiting = await own.start_query([], "agent/one")
+        assert (await own.status(await own.start_query([], "agent/two"))).message == "hello"
+        while not (activities := (await waiting.describe()).raw_description.pending_activities):
+            await asyncio.sleep(0.02)
+        while not (failure := activities[0].last_failure.message):
+            activities = (await waiting.describe()).raw_description.pending_activities
+    assert "Agent/default/one version 1 can't be read" in failure and "with the key 'new'" in failure
+    async with worker.run_worker(client, Loaded(), {**on, **setting(NEW)}):
+        assert (await own.status(waiting)).message == "hello"
 
 
 async def test_an_encrypted_catalog_is_deleted_with_the_last_run_that_uses_it(journal_url: str) -> None:
