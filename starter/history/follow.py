@@ -23,9 +23,17 @@ EXPIRE = "expire"
 RECONNECT_INTERVAL = 0.5
 """Seconds between two attempts to reconnect."""
 
+RECONNECT_TIMEOUT = 20.0
+"""Seconds for which a lost connection is retried: a local server needs some to start again."""
+
 
 async def follow(
-    client: Client, handle: RunHandle, on_event: OnEvent, *, wait: bool = True, reconnect_timeout: float = 0
+    client: Client,
+    handle: RunHandle,
+    on_event: OnEvent,
+    *,
+    wait: bool = True,
+    reconnect_timeout: float = RECONNECT_TIMEOUT,
 ) -> None:
     """Reports all events of a run and its child runs, from the start of the run to its end.
 
