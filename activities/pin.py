@@ -257,6 +257,7 @@ class Pin:
         except UnknownResource as unknown:
             raise UnknownResource(f"{unknown.message}. {self._hint}") from None
         values = await ValueResolver.of_catalog(self._journal, catalog, self._secrets, workflow_id())
+        values.check_services()
         catalog = await self._discovery.pin(values)
         start, plan = await COMPUTING.run(_plan, request, catalog, self._query_ttl, self._dialect)
         if isinstance(start, Query):

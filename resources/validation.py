@@ -522,6 +522,6 @@ def _marked(manifest: Manifest) -> Iterator[tuple[Path, Mark, str]]:
         for name in sorted(item.model_fields_set):
             field, value = type(item).model_fields[name], getattr(item, name)
             for mark in (mark for mark in field.metadata if isinstance(mark, Mark)):
-                if value not in (None, False, (), {}) and (not mark.values or value in mark.values):
+                if value not in (None, False, ()) and (not mark.values or value in mark.values):
                     place = (*path, field.alias or name)
                     yield place, mark, f"'{value}'" if mark.values else dotted_path(place).rpartition(".")[2]

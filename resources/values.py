@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from .base import NOT_SUPPORTED_YET, FieldError, JsonModel, Name, Path, Text, walk
+from .base import FieldError, JsonModel, Name, Path, Text, walk
 from .template import TemplateError, check_names, names_in
 
 
@@ -19,13 +19,40 @@ class KeyRef(JsonModel):
     optional: bool = Field(False, description="true if it may be missing")
 
 
-class ServiceRef(JsonModel):
-    """A Kubernetes service."""
+SCHEME_PORTS = {"http": "80", "https": "443"}
+"""The ports of services whose names are schemes."""
 
-    name: Name
-    namespace: Name | None = None
-    port: str | None = None
-    path: str | None = None
+
+class ServiceRef(JsonModel):
+    """A service, whose address the worker makes of its name (ARK: ValueSource)."""
+
+    name: Name = Field(description="the service's name")
+    namespace: Name | None = Field(None, description="its namespace; by default that of the manifest")
+    port: Annotated[Text, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?$")] | None = Field(
+        None, description="the number of its port, or `http` (80) or `https` (443); by default none"
+    )
+    path: Text | None = Field(None, description="the path of the address")
+
+    @field_validator("port", mode="before")
+    @classmethod
+    def _as_text(cls, value: object) -> object:
+        return str(value) if type(value) is int else value
+
+    def address(self, template: str, namespace: str) -> str:
+        """The address by a template such as ``http://{service}.{namespace}:{port}``.
+
+        Without a port, ``:{port}`` is left out. Raises ValueError for a port whose number is unknown.
+        """
+        port = SCHEME_PORTS.get(self.port or "", self.port)
+        if port is None:
+            template = template.replace(":{port}", "")
+        elif "{port}" in template and not port.isdecimal():
+            raise ValueError(f"the number of the port '{port}' of the service {self.name} is unknown: write the number")
+        names = {"{service}": self.name, "{namespace}": self.namespace or namespace, "{port}": port or ""}
+        for name, value in names.items():
+            template = template.replace(name, value)
+        path = f"/{self.path.removeprefix('/')}" if self.path else ""
+        return f"{template.rstrip('/')}{path}"
 
 
 class ParameterRef(JsonModel):
@@ -50,7 +77,7 @@ class ValueFrom(JsonModel):
 
     secret_key_ref: KeyRef | None = Field(None, description="a key of a Secret")
     config_map_key_ref: KeyRef | None = Field(None, description="a key of a ConfigMap")
-    service_ref: Annotated[ServiceRef | None, NOT_SUPPORTED_YET] = Field(None, description="a service's address")
+    service_ref: ServiceRef | None = Field(None, description="the address of a service")
     query_parameter_ref: ParameterRef | None = Field(None, description="a parameter of the query of this run")
     contributions_ref: ContributionsRef | None = Field(None, description="the transcript of a panel, {session, key}")
 
@@ -126,6 +153,12 @@ class Parameter(ValueSource):
     """A named value for templates."""
 
     name: str = Field(min_length=1, description="the parameter's name")
+
+    @model_validator(mode="after")
+    def _is_no_address(self) -> Self:
+        if self.value_from and self.value_from.service_ref:
+            raise FieldError(("valueFrom", "serviceRef"), "is for the addresses of servers, not for parameters")
+        return self
 
 
 def check_parameters(parameters: tuple[Parameter, ...], field: str, text: str) -> None:

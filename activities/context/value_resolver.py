@@ -24,7 +24,7 @@ from ...resources.run_catalog import RunCatalog
 from ...resources.skill import LOAD_SKILL, Skill
 from ...resources.template import TemplateError, check_names, fill, parse_template
 from ...resources.tool import Tool
-from ...resources.values import ContributionsRef, Headers, KeyRef, Parameter, ValueSource, sources
+from ...resources.values import ContributionsRef, Headers, KeyRef, Parameter, ServiceRef, ValueSource, sources
 from ...temporal.activity import workflow_id
 from ..runtime.outbound import Destination
 from ..runtime.secrets import RunSecrets, SecretStore
@@ -167,7 +167,16 @@ class ValueResolver:
             return self._query_parameter(parameter.name)
         if shared := source.value_from.contributions_ref:
             return self.shared[shared]
+        if service := source.value_from.service_ref:
+            return self._service(service, owner)
         raise UnknownResource(f"{owner.id} has a value from an unsupported source")
+
+    def check_services(self) -> None:
+        """Raises UnknownResource for a service in the catalog whose address this worker can't make."""
+        for manifest in self.catalog.manifests:
+            for _, source in sources(manifest):
+                if source.value_from and source.value_from.service_ref:
+                    self._service(source.value_from.service_ref, manifest)
 
     def parameters_of(self, *owners: Owner | None) -> "Parameters":
         """The parameters of manifests; the first owner with a name takes precedence."""
@@ -241,6 +250,17 @@ class ValueResolver:
             if provenance is not Provenance.INLINE:
                 why = "the address of its server, or of one that it needs, is from the run"
             raise _secret_refused(ref, owner, source, why, hosts, host)
+
+    def _service(self, ref: ServiceRef, owner: Manifest) -> str:
+        if self.secrets.service_url is None:
+            raise UnknownResource(
+                f"{owner.id} needs the service '{ref.name}': set BATON_SERVICE_URL to the address of services, such as "
+                "http://{service}:{port}"
+            )
+        try:
+            return ref.address(self.secrets.service_url, owner.namespace)
+        except ValueError as error:
+            raise UnknownResource(f"{owner.id}: {error}") from None
 
     def _config_map(self, ref: KeyRef, owner: Manifest) -> str | None:
         config_map = self.catalog.get("ConfigMap", owner.namespace, ref.name)

@@ -85,6 +85,10 @@ class RunSecrets:
     unreadable: tuple[str, ...] = ()
 
 
+CLUSTER_DNS = "http://{service}.{namespace}.svc.cluster.local:{port}"
+"""The addresses of services for a worker in a Kubernetes cluster."""
+
+
 class SecretStore:
     """The secrets in a worker's environment, in its own manifests, and in the files that runs were started from.
 
@@ -121,6 +125,12 @@ class SecretStore:
     def allows_private_hosts(self) -> bool:
         """Whether runs may send requests to servers in this worker's own network: BATON_ALLOW_PRIVATE_HOSTS."""
         return self.environment("BATON_ALLOW_PRIVATE_HOSTS") in ("1", "true", "yes")
+
+    @property
+    def service_url(self) -> str | None:
+        """The template of the addresses of services; None if the worker is in no cluster and has none."""
+        in_cluster = CLUSTER_DNS if self.environment("KUBERNETES_SERVICE_HOST") else None
+        return self.environment("BATON_SERVICE_URL") or in_cluster
 
     def environment_secret(self, name: str) -> str | None:
         """The value of a variable that holds a secret, which is redacted from now on; None if it is unset or empty."""

@@ -131,7 +131,11 @@ async def test_an_optional_value_that_is_missing_is_empty(env: Environment) -> N
         ([{"name": "a"}], "{{a}}", "spec.parameters[0]: needs either value or valueFrom"),
         ([literal("a", "x")], "{{if .a}}", "spec.input: '{{if .a}}' is invalid"),
         ([source("a", "queryParameterRef", name="b")], "{{a}}", "a query's parameter can't refer to another"),
-        ([source("a", "serviceRef", name="b")], "{{a}}", "serviceRef is valid but not supported yet"),
+        (
+            [source("a", "serviceRef", name="b")],
+            "{{a}}",
+            "valueFrom.serviceRef: is for the addresses",
+        ),
     ],
 )
 async def test_a_wrong_parameter_fails_the_query_and_says_why(
