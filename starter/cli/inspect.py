@@ -1,5 +1,6 @@
 """Commands that show runs: list, status, watch, transcript, events, tasks, contributions."""
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -7,6 +8,7 @@ import typer
 
 from ..errors import UsageError
 from .exit_codes import FAILED, CommandEndError
+from .formats import TABLES, ListedItem, ListOutput, print_items
 from .options import Namespace, Output, OutputFormat, QueryFormat, QueryOutput, RunName
 from .terminal import dump, print_result, print_rows, stderr_console
 
@@ -24,15 +26,49 @@ def list_runs(
     namespace: Annotated[
         str | None, typer.Option("-n", "--namespace", help="Only runs of Queries in this namespace.")
     ] = None,
+    *,
+    all_namespaces: Annotated[
+        bool, typer.Option("-A", "--all-namespaces", help="Runs of all namespaces, as by default.")
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, help="The maximum number of runs.")] = 20,
-    output: Output = OutputFormat.text,
+    watch: Annotated[bool, typer.Option("-w", "--watch", help="Print changes until Ctrl-C.")] = False,
+    output: ListOutput = "text",
 ) -> None:
-    """List the newest runs."""
-    from ..runs.runs import COLUMNS, recent_runs
+    """List the newest runs; -o wide adds their Queries and namespaces."""
+    from ..runs.runs import COLUMNS, WIDE_COLUMNS, ListedRun, recent_runs
     from .client import with_client
 
-    runs = with_client(lambda client: recent_runs(client, namespace, limit))
-    print_rows(COLUMNS, [(run.row, run.value) for run in runs], output, "No runs found.")
+    if all_namespaces and namespace:
+        raise UsageError("-A can't be combined with -n")
+    if watch and output not in TABLES:
+        raise UsageError(f"--watch can't be combined with -o {output}")
+    columns = WIDE_COLUMNS if output == "wide" else COLUMNS
+
+    def listed(run: ListedRun) -> ListedItem:
+        return ListedItem(run.wide_row if output == "wide" else run.row, run.value, run.id)
+
+    async def show(client: "Client") -> None:
+        items = [listed(run) for run in await recent_runs(client, namespace, limit)]
+        print_items(columns, items, output, "No runs found.", [item.value for item in items])
+        widths = [max(map(len, column)) for column in zip(columns, *(item.cells for item in items), strict=True)]
+        states = {item.name: item.cells[STATE] for item in items}
+        while watch:
+            await asyncio.sleep(WATCH_INTERVAL)
+            for run in reversed(await recent_runs(client, namespace, limit)):
+                item = listed(run)
+                if states.get(item.name) != item.cells[STATE]:
+                    states[item.name] = item.cells[STATE]
+                    cells = zip(item.cells, widths, strict=True)
+                    print_result("  ".join(cell.ljust(width) for cell, width in cells).rstrip())
+
+    with_client(show)
+
+
+STATE = 2
+"""The index of a run's state in its row."""
+
+WATCH_INTERVAL = 1.0
+"""Seconds between two requests for the newest runs."""
 
 
 @app.command()

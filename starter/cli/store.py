@@ -1,12 +1,13 @@
 """The commands of the store of manifests: apply, get, delete."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from ..errors import UsageError
+from .exit_codes import REFUSED, CommandEndError
+from .formats import TABLES, ListOutput, parse_selector
 from .options import Files, Recursive
 from .terminal import print_message, print_result
 
@@ -20,15 +21,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 app = typer.Typer()
-
-
-class StoreFormat(StrEnum):
-    """The output formats of stored manifests."""
-
-    text = "text"
-    wide = "wide"
-    json = "json"
-    yaml = "yaml"
 
 
 Kind = Annotated[str, typer.Argument(metavar="KIND", help="A kind, such as team or agents, or all.")]
@@ -45,45 +37,77 @@ def apply(
     force: Annotated[
         bool, typer.Option("--force", help="Apply even if the store lacks manifests that they need.")
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the manifests and print what would be done, without doing it.")
+    ] = False,
 ) -> None:
     """Create or update manifests in the store that all workers share: all of FILE, or none."""
     from .targets import load_manifests_of
 
     loaded = load_manifests_of(file, namespace, recursive=recursive)
-    for manifest, applied in _with_store(lambda store: store.apply(loaded, force=force)):
-        print_result(f"{manifest.kind.lower()}/{manifest.name} {applied}")
-        if manifest.kind == "Query" and applied != "unchanged":
+    for manifest, applied in _with_store(lambda store: store.apply(loaded, force=force, dry=dry_run)):
+        print_result(f"{manifest.kind.lower()}/{manifest.name} {applied}{' (dry run)' if dry_run else ''}")
+        if manifest.kind == "Query" and not dry_run and applied != "unchanged":
             elsewhere = f" -n {manifest.namespace}" if manifest.namespace != "default" else ""
             how = f"baton run query/{manifest.name}{elsewhere}"
             print_message(f"query/{manifest.name} is stored, not run: run it with '{how}'", style="dim")
 
 
 @app.command()
+def diff(
+    file: Files,
+    recursive: Recursive = False,
+    namespace: Annotated[
+        str | None, typer.Option("-n", "--namespace", help="The namespace of manifests that name none.")
+    ] = None,
+) -> None:
+    """Show what 'baton apply' would change in the store; exits with 1 if there are differences, as kubectl does."""
+    from .stored_rows import differences
+    from .targets import load_manifests_of
+
+    loaded = load_manifests_of(file, namespace, recursive=recursive)
+    changes = _with_store(lambda store: differences(store, loaded))
+    for change in changes:
+        print_result(change)
+    if changes:
+        raise CommandEndError(REFUSED)
+
+
+@app.command()
 def get(
     kind: Kind,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The resource's name.")] = None,
+    name: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="The resources' names.")] = None,
     *,
     namespace: Namespace = None,
+    all_namespaces: Annotated[
+        bool, typer.Option("-A", "--all-namespaces", help="All namespaces, as by default without a name.")
+    ] = False,
+    labels: Annotated[
+        str | None, typer.Option("-l", "--selector", help="Only manifests with these labels: KEY=VALUE,KEY.")
+    ] = None,
     version: Annotated[
         int | None, typer.Option("--version", min=1, help="Show this version instead of the newest.")
     ] = None,
     watch: Annotated[bool, typer.Option("-w", "--watch", help="Print changes until Ctrl-C.")] = False,
-    output: Annotated[
-        StoreFormat, typer.Option("-o", "--output", help="The output format; wide adds details.")
-    ] = StoreFormat.text,
+    output: ListOutput = "text",
 ) -> None:
-    """Show manifests in the store. Needs the workers' BATON_JOURNAL_URL."""
+    """Show manifests in the store; -o wide adds details. Needs the workers' BATON_JOURNAL_URL."""
     from .stored_rows import Selection, print_manifests, watch_manifests
 
-    selection = Selection.of(kind, name, namespace, version)
-    if version and not selection.name:
-        raise UsageError("--version needs a name, as in: baton get team NAME --version 1")
+    if all_namespaces and namespace:
+        raise UsageError("-A can't be combined with -n")
+    required = parse_selector(labels) if labels else {}
+    selections = [
+        Selection.of(kind, one, namespace, version, required, all_namespaces=all_namespaces) for one in name or (None,)
+    ]
+    if version and not (len(selections) == 1 and selections[0].name):
+        raise UsageError("--version needs one name, as in: baton get team NAME --version 1")
     if not watch:
-        _with_store(lambda store: print_manifests(store, selection, output.value))
-    elif output in (StoreFormat.json, StoreFormat.yaml) or version:
-        raise UsageError("--watch can't be combined with --version, or with -o json or yaml")
+        _with_store(lambda store: print_manifests(store, selections, output))
+    elif output not in TABLES or version:
+        raise UsageError("--watch can't be combined with --version, or with another output than text or wide")
     else:
-        _with_store(lambda store: watch_manifests(store, selection, output.value))
+        _with_store(lambda store: watch_manifests(store, selections, output))
 
 
 @app.command()

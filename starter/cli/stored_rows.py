@@ -1,22 +1,25 @@
 """Prints stored manifests: as a table, as manifests, or row by row as they change."""
 
 import asyncio
+import difflib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Self
 
 from pydantic import JsonValue
 from rich.console import Console
 
+from ...resources.loader import Loaded
 from ...resources.problems import did_you_mean
-from ...resources.stored import Key, StoredManifest, details, kind_of, kind_words
+from ...resources.stored import Key, StoredManifest, details, key_of, kind_of, kind_words
 from ..console.status import print_table
 from ..errors import UsageError
 from ..operations.manifests import Store, StoreError
 from ..text import format_age
-from .terminal import dump, print_result, print_rows
+from .formats import TABLES, ListedItem, print_items
+from .terminal import dump, print_result
 
 WATCH_INTERVAL = 1.0
 """Seconds between two polls of the store's revision."""
@@ -26,15 +29,28 @@ COLUMNS = ("NAME", "NAMESPACE", "VERSION", "AGE")
 
 @dataclass(frozen=True)
 class Selection:
-    """The manifests that a command selects: all or those of a kind, optionally in one namespace, or a single one."""
+    """The manifests that a command selects: all or those of a kind, in one namespace or with labels, or a single one.
+
+    The value None of a label stands for any value.
+    """
 
     kind: str | None
     name: str | None
     namespace: str | None
     version: int | None = None
+    labels: Mapping[str, str | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, kind: str, name: str | None, namespace: str | None, version: int | None = None) -> Self:
+    def of(
+        cls,
+        kind: str,
+        name: str | None,
+        namespace: str | None,
+        version: int | None = None,
+        labels: Mapping[str, str | None] | None = None,
+        *,
+        all_namespaces: bool = False,
+    ) -> Self:
         """Parses ``KIND NAME`` or ``KIND/NAME``. Raises UsageError for a kind that is not storable."""
         word, slash, rest = kind.partition("/")
         if slash and name:
@@ -45,7 +61,9 @@ class Selection:
         known_kind = kind_of(word)
         if known_kind is None and (word.lower() != "all" or name):
             raise UsageError(_unknown_kind(word))
-        return cls(known_kind, name, namespace or ("default" if name else None), version)
+        if name and not all_namespaces:
+            namespace = namespace or "default"
+        return cls(known_kind, name, namespace, version, labels or {})
 
     @property
     def key(self) -> Key:
@@ -58,7 +76,18 @@ class Selection:
             self.kind in (None, stored.kind)
             and self.namespace in (None, stored.namespace)
             and self.name in (None, stored.name)
+            and (not self.labels or self._has_labels(stored))
         )
+
+    def _has_labels(self, stored: StoredManifest) -> bool:
+        manifest = json.loads(stored.manifest) if stored.manifest else {}
+        labels = manifest.get("metadata", {}).get("labels", {})
+        return all(key in labels and value in (None, labels[key]) for key, value in self.labels.items())
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it selects one manifest by its name."""
+        return self.name is not None and self.namespace is not None and not self.labels
 
 
 def _unknown_kind(word: str) -> str:
@@ -69,27 +98,49 @@ def _unknown_kind(word: str) -> str:
     return f"'{word}' is not a kind; {did_you_mean(word.lower(), (*kind_words(), 'all'))}"
 
 
-async def print_manifests(store: Store, selection: Selection, output: str) -> None:
+async def print_manifests(store: Store, selections: Sequence[Selection], output: str) -> None:
     """Prints the selected manifests once. Raises StoreError if there is no such resource or version."""
-    selected = await _select(store, selection)
-    if output in ("text", "wide"):
-        rows = [(_cells(stored, selection, output), None) for stored in selected]
-        print_rows(_columns(output), rows, output, "No manifests found in the store.")
-        return
-    for stored in selected:
-        if stored.problem:
-            raise StoreError(f"the stored manifest {stored.place} can't be read: {stored.problem}")
-    manifests: list[JsonValue] = [json.loads(stored.manifest) for stored in selected]
-    if selection.name:
-        print_result(dump(manifests[0], output))
-    else:
-        print_result(dump({"apiVersion": "v1", "kind": "List", "items": manifests}, output))
+    selected = [stored for selection in selections for stored in await _select(store, selection)]
+    values = [] if output in (*TABLES, "name") else [_manifest(stored) for stored in selected]
+    items = [
+        ListedItem(_cells(stored, selections[0], output), None, f"{stored.kind.lower()}/{stored.name}")
+        for stored in selected
+    ]
+    is_list = len(selections) > 1 or not selections[0].is_single
+    value: JsonValue = {"apiVersion": "v1", "kind": "List", "items": values} if is_list else next(iter(values), None)
+    print_items(_columns(output), items, output, "No manifests found in the store.", value)
 
 
-async def watch_manifests(store: Store, selection: Selection, output: str) -> None:
-    """Prints the selected manifests, and then a row for every change."""
+async def differences(store: Store, loaded: Loaded) -> list[str]:
+    """The differences of the files from the store, as unified diffs of YAML, one for each manifest that differs."""
     contents = await store.contents()
-    rows = [_cells(stored, selection, output) for stored in contents.existing if selection.matches(stored)]
+    found: list[str] = []
+    for manifest in loaded.catalog.manifests:
+        stored = contents.newest.get(key_of(manifest))
+        before = dump(_manifest(stored), "yaml").splitlines() if stored and not stored.is_deleted else []
+        after = dump(json.loads(manifest.model_dump_json(exclude_unset=True)), "yaml").splitlines()
+        name = f"{manifest.kind.lower()}/{manifest.name}"
+        lines = difflib.unified_diff(before, after, f"store/{name}", f"files/{name}", lineterm="")
+        if text := "\n".join(lines):
+            found.append(text)
+    return found
+
+
+def _manifest(stored: StoredManifest) -> JsonValue:
+    if stored.problem:
+        raise StoreError(f"the stored manifest {stored.place} can't be read: {stored.problem}")
+    manifest: JsonValue = json.loads(stored.manifest)
+    return manifest
+
+
+async def watch_manifests(store: Store, selections: Sequence[Selection], output: str) -> None:
+    """Prints the selected manifests, and then a row for every change."""
+
+    def matches(stored: StoredManifest) -> bool:
+        return any(selection.matches(stored) for selection in selections)
+
+    contents = await store.contents()
+    rows = [_cells(stored, selections[0], output) for stored in contents.existing if matches(stored)]
     print_table(Console(highlight=False), _columns(output), rows, "No manifests found in the store yet.")
     widths = [max(map(len, column)) for column in zip(_columns(output), *rows, strict=True)]
     revision = contents.revision
@@ -97,8 +148,8 @@ async def watch_manifests(store: Store, selection: Selection, output: str) -> No
         await asyncio.sleep(WATCH_INTERVAL)
         changed = await store.changed_since(revision) if await store.revision() > revision else []
         revision = max((stored.revision for stored in changed), default=revision)
-        for stored in filter(selection.matches, changed):
-            cells = zip(_cells(stored, selection, output), widths, strict=True)
+        for stored in filter(matches, changed):
+            cells = zip(_cells(stored, selections[0], output), widths, strict=True)
             print_result("  ".join(cell.ljust(width) for cell, width in cells).rstrip())
 
 
@@ -111,7 +162,7 @@ async def _select(store: Store, selection: Selection) -> list[StoredManifest]:
         known = ", ".join(str(stored.version) for stored in versions) or "none"
         raise StoreError(f"{'/'.join(selection.key)} has no version {selection.version}; known: {known}")
     contents = await store.contents()
-    if selection.name:
+    if selection.is_single:
         return [contents.get(selection.key)]
     return [stored for stored in contents.existing if selection.matches(stored)]
 

@@ -69,8 +69,10 @@ class Store(ManifestStore):
         newest = {manifest.key: manifest for manifest in await self.changed_since(0)}
         return StoreContents(max((manifest.revision for manifest in newest.values()), default=0), newest)
 
-    async def apply(self, loaded: Loaded, *, force: bool = False) -> Sequence[tuple[Resource, Applied]]:
-        """Writes all new or changed manifests of files, or none of them.
+    async def apply(
+        self, loaded: Loaded, *, force: bool = False, dry: bool = False
+    ) -> Sequence[tuple[Resource, Applied]]:
+        """Writes all new or changed manifests of files, or none of them; with ``dry`` it only checks them.
 
         Raises ManifestError for manifests that can't be stored or break a rule together with the store, and StoreError.
         With ``force`` references may be unresolved.
@@ -87,7 +89,11 @@ class Store(ManifestStore):
                 _check_size(contents, changed)
             return changed
 
-        before, changed = await self._change(change)
+        if dry:
+            before = await self.contents()
+            changed = change(before)
+        else:
+            before, changed = await self._change(change)
         return [(manifest, _applied(before, changed, key_of(manifest))) for manifest in loaded.catalog.manifests]
 
     async def delete(self, keys: Collection[Key], *, force: bool = False) -> None:

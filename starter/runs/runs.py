@@ -199,6 +199,11 @@ class ListedRun:
         """The run as the cells of a table, in the order of COLUMNS."""
         return self.id, self.type, self.state, format_duration(self.duration), format_age(self.start)
 
+    @property
+    def wide_row(self) -> tuple[str, ...]:
+        """The run as the cells of a table, in the order of WIDE_COLUMNS."""
+        return (*self.row, *(text or "-" for text in (self.name, self.namespace, self.parent)))
+
 
 def of_queue(queue: str) -> str:
     """The filter for runs of a task queue, with those that programs with functions of their own execute."""
@@ -206,6 +211,7 @@ def of_queue(queue: str) -> str:
 
 
 COLUMNS = "ID", "TYPE", "STATE", "DURATION", "AGE"
+WIDE_COLUMNS = (*COLUMNS, "QUERY", "NAMESPACE", "PARENT")
 
 
 async def recent_runs(client: Client, namespace: str | None, limit: int, queue: str | None = None) -> list[ListedRun]:

@@ -90,6 +90,21 @@ def test_runs_are_listed_newest_first_without_their_child_runs(machine: UserMach
     plain = machine.run("list").stdout.splitlines()
     assert plain[0].split() == ["ID", "TYPE", "STATE", "DURATION", "AGE"]
     assert plain[2].split()[:3] == [listed[1]["id"], "query", "Completed"]
+    wide = machine.run("list", "-A", "-o", "wide").stdout.splitlines()
+    assert [each.split()[-3:] for each in wide] == [
+        ["QUERY", "NAMESPACE", "PARENT"],
+        ["second", "there", "-"],
+        ["first", "default", "-"],
+    ]
+    ids = [run["id"] for run in listed]
+    assert machine.run("list", "-o", "name").stdout.split() == ids
+    assert machine.run("list", "-o", "jsonpath={[*].id}").stdout.split() == ids
+    watching = machine.terminal("list", "-w")
+    watching.wait_for(ids[1])
+    machine.run("run", "-f", first)
+    watching.wait_for(machine.run("list", "--limit", "1", "-o", "name").stdout.strip())
+    watching.press_ctrl_c()
+    assert watching.end() == 130
     terminal = machine.terminal("list")
     assert terminal.end() == 0
     assert "Completed" in terminal.text

@@ -99,6 +99,39 @@ def test_the_store_is_shown_changed_and_emptied_by_commands(machine: UserMachine
     assert "did you mean 'teams'?" in refused(machine, "get", "taems")
 
 
+def test_manifests_are_selected_by_names_and_labels_and_printed_by_a_template(machine: UserMachine) -> None:
+    gold = agent("one")
+    gold["metadata"]["labels"] = {"tier": "gold", "team": "a"}
+    there = agent("one")
+    there["metadata"]["namespace"] = "there"
+    printed(machine, "apply", "-f", machine.write(gold, agent("two"), there))
+    assert printed(machine, "get", "agents", "-o", "name").splitlines() == ["agent/one", "agent/two", "agent/one"]
+    assert printed(machine, "get", "agent", "two", "one", "-o", "name").splitlines() == ["agent/two", "agent/one"]
+    assert len(printed(machine, "get", "agent", "one", "-A").splitlines()) == 3
+    for selector in ("tier=gold", "tier==gold,team", "team"):
+        assert printed(machine, "get", "all", "-l", selector, "-o", "name") == "agent/one"
+    assert printed(machine, "get", "all", "-l", "tier=tin", "-o", "name") == ""
+    template = 'jsonpath={range .items[*]}{.metadata.name} {.metadata.labels.tier}{"\\n"}{end}'
+    assert printed(machine, "get", "agents", "-n", "default", "-o", template).splitlines() == ["one gold", "two"]
+    assert printed(machine, "get", "agent", "one", "-o", "jsonpath={.metadata.labels['tier']}") == "gold"
+    assert "needs an {end}" in refused(machine, "get", "agents", "-o", "jsonpath={range .items[*]}")
+    assert "-A can't be combined with -n" in refused(machine, "get", "agents", "-A", "-n", "other")
+    assert "there is no Agent 'three'" in refused(machine, "get", "agent", "one", "three")
+
+
+def test_what_would_be_applied_is_shown_without_a_change(machine: UserMachine) -> None:
+    file = machine.write(agent("one", prompt="First."))
+    assert printed(machine, "apply", "--dry-run", "-f", file) == "agent/one created (dry run)"
+    assert printed(machine, "get", "agents") == "No manifests found in the store."
+    printed(machine, "apply", "-f", file)
+    assert printed(machine, "diff", "-f", file) == ""
+    done = machine.run("diff", "-f", machine.write(agent("one", prompt="Second.")))
+    assert done.returncode == 1
+    changed = [each for each in done.stdout.splitlines() if each[:1] in "+-"]
+    assert changed == ["--- store/agent/one", "+++ files/agent/one", "-  prompt: First.", "+  prompt: Second."]
+    assert "spec.members[1].name" in refused(machine, "apply", "--dry-run", "-f", machine.write(DUO))
+
+
 def test_manifests_that_name_no_namespace_are_applied_to_the_one_that_the_command_names(machine: UserMachine) -> None:
     file = machine.write(agent("one"))
     assert printed(machine, "apply", "-n", "other", "-f", file) == "agent/one created"
