@@ -3,13 +3,15 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
-from pydantic import JsonValue
 
 from ..errors import UsageError
 from .terminal import dump, print_result, print_rows
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
 
 TABLES = ("text", "wide")
 JSONPATH = "jsonpath="
@@ -39,11 +41,13 @@ class ListedItem(NamedTuple):
     """An item of a list: the cells of its row, its value as JSON, and its name for ``-o name``."""
 
     cells: Sequence[str]
-    value: JsonValue
+    value: "JsonValue"
     name: str
 
 
-def print_items(columns: Sequence[str], items: Sequence[ListedItem], output: str, none: str, value: JsonValue) -> None:
+def print_items(
+    columns: Sequence[str], items: Sequence[ListedItem], output: str, none: str, value: "JsonValue"
+) -> None:
     """Prints items in a format. ``value`` are all of them as JSON, ``none`` is the text of a table without rows."""
     if output in TABLES:
         print_rows(columns, [(item.cells, item.value) for item in items], output, none)
@@ -56,7 +60,7 @@ def print_items(columns: Sequence[str], items: Sequence[ListedItem], output: str
         print_result(dump(value, output))
 
 
-def fill_template(template: str, value: JsonValue) -> str:
+def fill_template(template: str, value: "JsonValue") -> str:
     """A JSONPath template such as ``{.items[*].metadata.name}``, filled in.
 
     It may have paths of fields (``.name``, ``['name']``), indexes (``[0]``, ``[-1]``) and ``[*]``, texts (``{"\\n"}``)
@@ -124,7 +128,7 @@ def _expression(text: str) -> _Piece:
     return _Piece(kind, steps=tuple(steps))
 
 
-def _filled(pieces: Iterator[_Piece], values: Sequence[JsonValue]) -> Iterator[str]:
+def _filled(pieces: Iterator[_Piece], values: "Sequence[JsonValue]") -> Iterator[str]:
     """The texts of the pieces up to an ``end``, once for each value."""
     block: list[_Piece] = []
     depth = 0
@@ -144,7 +148,7 @@ def _filled(pieces: Iterator[_Piece], values: Sequence[JsonValue]) -> Iterator[s
                 yield " ".join(_shown(found) for found in _found(piece.steps, value))
 
 
-def _found(steps: Sequence[str | int | None], value: JsonValue) -> Iterator[JsonValue]:
+def _found(steps: Sequence[str | int | None], value: "JsonValue") -> "Iterator[JsonValue]":
     if not steps:
         yield value
         return
@@ -160,7 +164,7 @@ def _found(steps: Sequence[str | int | None], value: JsonValue) -> Iterator[Json
         yield from _found(remaining, each)
 
 
-def _shown(value: JsonValue) -> str:
+def _shown(value: "JsonValue") -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -1,6 +1,5 @@
 """Commands that show runs: list, status, watch, transcript, events, tasks, contributions."""
 
-import asyncio
 import json
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -35,6 +34,8 @@ def list_runs(
     output: ListOutput = "text",
 ) -> None:
     """List the newest runs; -o wide adds their Queries and namespaces."""
+    import asyncio
+
     from ..runs.runs import COLUMNS, WIDE_COLUMNS, ListedRun, recent_runs
     from .client import with_client
 
