@@ -16,7 +16,7 @@ from baton.starter.history.events import EventRecorder
 from baton.starter.history.follow import follow
 from baton.starter.scripted_model import Script
 from baton.starter.server.embedded import EmbeddedServer
-from baton.temporal.client import connect
+from baton.temporal.client import PROGRAM, connect
 from baton.temporal.search_attributes import PHASE
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
 from tests.harness.processes import PATIENCE, ROOT
@@ -121,10 +121,10 @@ def test_a_purchase_is_approved_from_another_terminal(machine: UserMachine) -> N
 
 
 async def start_stuck(address: str) -> None:
-    """Starts a run on the machine's queue that says it waits, and whose workflow tasks fail."""
+    """Starts a run that says it waits, on a queue of the machine's programs whose worker has ended."""
     client = await connect(address)
     waiting = TypedSearchAttributes([SearchAttributePair(PHASE, "InputRequired")])
-    await client.start_workflow("no-such-type", id="stuck", task_queue="baton", search_attributes=waiting)
+    await client.start_workflow("query", {}, id="stuck", task_queue=f"baton{PROGRAM}x", search_attributes=waiting)
 
 
 @pytest.mark.full
