@@ -70,7 +70,7 @@ def fill_template(template: str, value: "JsonValue") -> str:
 
 
 _PIECE = re.compile(r"\{((?:[^{}\"']|\"[^\"]*\"|'[^']*')*)\}")
-_STEP = re.compile(r"\.([\w-]+)|\['([^']+)'\]|\[(-?\d+)\]|(\[\*\]|\.\*)")
+_STEP = re.compile(r"\.(?P<name>[\w-]+)|\['(?P<quoted>[^']+)'\]|\[(?P<index>-?\d+)\]|\[\*\]|\.\*")
 
 
 class _Piece(NamedTuple):
@@ -122,8 +122,9 @@ def _expression(text: str) -> _Piece:
         step = _STEP.match(path, position)
         if step is None:
             raise typer.BadParameter(f"the JSONPath template has an unsupported path: {{{text}}}")
-        name, quoted, index, _ = step.groups()
-        steps.append(name or quoted or (int(index) if index else None))
+        name = step["name"] or step["quoted"]
+        index = step["index"]
+        steps.append(name or (int(index) if index else None))
         position = step.end()
     return _Piece(kind, steps=tuple(steps))
 

@@ -47,7 +47,7 @@ def migrate() -> None:
     import asyncio
     import os
 
-    from ..operations.prune import migrate_journal
+    from ..operations.journals import migrate_journal
 
     print_message(asyncio.run(migrate_journal(os.environ)))
 
@@ -60,7 +60,8 @@ def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted, without deleting.")] = False,
 ) -> None:
     """Delete conversations that no run needs from the journal at BATON_JOURNAL_URL."""
-    from ..operations.prune import journal_address, prune_journal, read_age
+    from ..operations.journals import journal_address
+    from ..operations.prune import prune_journal, read_age
     from .client import with_client
 
     url = journal_address()
@@ -82,7 +83,7 @@ def replace_journal(
     """Use the journal at BATON_JOURNAL_URL instead of lost ones; open runs that need their data fail."""
     import asyncio
 
-    from ..operations.prune import journal_address, replace_journals
+    from ..operations.journals import journal_address, replace_journals
 
     place = asyncio.run(replace_journals(journal_address(), ids))
     print_message(f"The journal at {place} replaces {', '.join(ids)}. Restart the workers.")
@@ -94,7 +95,7 @@ def reencrypt() -> None:
     import asyncio
     import os
 
-    from ..operations.prune import reencrypt_journal
+    from ..operations.journals import reencrypt_journal
 
     done = asyncio.run(reencrypt_journal(os.environ))
     counts = ", ".join(f"{count:,} {name}" for name, count in done.counts.items())

@@ -1,4 +1,4 @@
-"""The commands of the store of manifests: apply, get, delete."""
+"""The commands of the store of manifests: apply, diff, get, delete."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -25,15 +25,16 @@ app = typer.Typer()
 
 Kind = Annotated[str, typer.Argument(metavar="KIND", help="A kind, such as team or agents, or all.")]
 Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Only this namespace.")]
+DefaultNamespace = Annotated[
+    str | None, typer.Option("-n", "--namespace", help="The namespace of manifests that name none.")
+]
 
 
 @app.command()
 def apply(
     file: Files,
     recursive: Recursive = False,
-    namespace: Annotated[
-        str | None, typer.Option("-n", "--namespace", help="The namespace of manifests that name none.")
-    ] = None,
+    namespace: DefaultNamespace = None,
     force: Annotated[
         bool, typer.Option("--force", help="Apply even if the store lacks manifests that they need.")
     ] = False,
@@ -57,9 +58,7 @@ def apply(
 def diff(
     file: Files,
     recursive: Recursive = False,
-    namespace: Annotated[
-        str | None, typer.Option("-n", "--namespace", help="The namespace of manifests that name none.")
-    ] = None,
+    namespace: DefaultNamespace = None,
 ) -> None:
     """Show what 'baton apply' would change in the store; exits with 1 if there are differences, as kubectl does."""
     from .stored_rows import differences
@@ -100,8 +99,8 @@ def get(
     selections = [
         Selection.of(kind, one, namespace, version, required, all_namespaces=all_namespaces) for one in name or (None,)
     ]
-    if version and not (len(selections) == 1 and selections[0].name):
-        raise UsageError("--version needs one name, as in: baton get team NAME --version 1")
+    if version and not (len(selections) == 1 and selections[0].is_single):
+        raise UsageError("--version needs one name, without -A and -l, as in: baton get team NAME --version 1")
     if not watch:
         _with_store(lambda store: print_manifests(store, selections, output))
     elif output not in TABLES or version:

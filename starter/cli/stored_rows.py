@@ -13,7 +13,7 @@ from rich.console import Console
 
 from ...resources.loader import Loaded
 from ...resources.problems import did_you_mean
-from ...resources.stored import Key, StoredManifest, details, key_of, kind_of, kind_words
+from ...resources.stored import Key, StoredManifest, check_storable, details, key_of, kind_of, kind_words
 from ..console.status import print_table
 from ..errors import UsageError
 from ..operations.manifests import Store, StoreError
@@ -112,7 +112,11 @@ async def print_manifests(store: Store, selections: Sequence[Selection], output:
 
 
 async def differences(store: Store, loaded: Loaded) -> list[str]:
-    """The differences of the files from the store, as unified diffs of YAML, one for each manifest that differs."""
+    """The differences of the files from the store, as unified diffs of YAML, one for each manifest that differs.
+
+    Raises ManifestError for manifests that can't be stored.
+    """
+    check_storable(loaded)
     contents = await store.contents()
     found: list[str] = []
     for manifest in loaded.catalog.manifests:

@@ -1,10 +1,8 @@
-"""Deletes journal rows that no open run and no stored conversation needs; migrates, replaces, reencrypts a journal."""
+"""Deletes journal rows that no open run and no stored conversation needs."""
 
 import asyncio
-import os
 import re
 import uuid
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -14,13 +12,10 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
-from ...activities.runtime.settings import Settings
 from ...contracts.text import truncate
-from ...journal.database import Database, JournalIdentity, note_replaced
+from ...journal.database import JournalIdentity
 from ...journal.engine import Engine, connect
 from ...journal.external_storage import workflow_family
-from ...journal.journal import Journal
-from ...journal.migrate import VERSION
 from ...journal.prune import (
     Conversation,
     count_messages,
@@ -30,9 +25,7 @@ from ...journal.prune import (
     find_idle_families,
     live_runs,
 )
-from ...journal.reencrypt import Reencrypted, reencrypt
 from ...resources.base import parse_duration
-from ...temporal.encryption import KEYS, Keys
 from ...temporal.search_attributes import describe_namespace
 from ..errors import UsageError
 
@@ -57,11 +50,6 @@ class _Needed(NamedTuple):
 
     runs: set[str]
     families: set[str]
-
-
-def journal_address() -> str:
-    """The journal's address in the environment; raises SettingsError."""
-    return Settings.of(os.environ).journal
 
 
 def read_age(text: str) -> timedelta:
@@ -177,40 +165,3 @@ def _start_time(run: str) -> datetime | None:
     except ValueError:
         return None
     return datetime.fromtimestamp((parsed.int >> 80) / 1_000, UTC) if parsed.version == TIME_ORDERED else None
-
-
-async def migrate_journal(environment: Mapping[str, str]) -> str:
-    """Migrates the tables of the configured journal to the newest version; returns a message without its password.
-
-    Tables of that version are not changed. Raises JournalUnavailable and SettingsError.
-    """
-    settings = Settings.of(environment)
-    settings.make_journal_file()
-    database = await Database.connect(settings.journal, upgrade=True)
-    await database.close()
-    return f"the tables of the journal at {database.engine.place} have version {VERSION}"
-
-
-async def reencrypt_journal(environ: Mapping[str, str]) -> Reencrypted:
-    """Encrypts the journal of an environment with the first of its keys.
-
-    Raises JournalUnavailable, SettingsError, and UsageError if there is no key.
-    """
-    keys = Keys.from_environment(environ)
-    if not keys.ids:
-        raise UsageError(f"{KEYS} is not set: the journal is encrypted with the first of its keys")
-    journal = await Journal.open(Settings.of(environ).journal, keys, upgrade=False)
-    try:
-        return await reencrypt(journal, keys.ids[0])
-    finally:
-        await journal.close()
-
-
-async def replace_journals(url: str, ids: Collection[str]) -> str:
-    """Makes the journal at ``url`` the replacement of others, and returns its address without a password.
-
-    Data of open runs in the other journals count as lost. Raises JournalUnavailable.
-    """
-    async with Database.open(url) as database:
-        await note_replaced(database.engine, ids)
-        return database.engine.place

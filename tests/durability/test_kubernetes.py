@@ -31,7 +31,7 @@ from baton.activities.runtime.worker_process import AFTER_GRACE
 from baton.contracts.message import Head, Message
 from baton.journal.journal import Journal
 from baton.resources.loader import load_files
-from baton.starter.operations.prune import migrate_journal
+from baton.starter.operations.journals import migrate_journal
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.encryption import KEYS
 from baton.workflows.calls.activities import CALL
