@@ -47,6 +47,7 @@ def activities_of(
             pin.pin,
             runs.append,
             runs.grant,
+            runs.read_failed_run,
             runs.last_failures,
             runs.expire,
             memories.recall,

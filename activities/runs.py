@@ -1,34 +1,51 @@
-"""The activities of a run as a whole: ``append``, ``grant``, ``last_failures`` and ``expire``."""
+"""The activities of a run as a whole: ``append``, ``grant``, ``read_failed_run``, ``last_failures`` and ``expire``."""
 
 import asyncio
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import partial
 
+from pydantic import JsonValue
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
-from temporalio.client import Client
+from temporalio.client import (
+    Client,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowHistoryEventFilterType,
+)
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from ..contracts.decisions import GrantRequest, GrantResult
-from ..contracts.errors import Cause
-from ..contracts.message import Head
-from ..contracts.requests import AppendRequest, ExpireRequest, ExpireResult, LastFailures, LastFailuresRequest
+from ..contracts.errors import Cause, InvalidInput
+from ..contracts.inputs import FailedRun
+from ..contracts.message import Head, Message
+from ..contracts.requests import (
+    AppendRequest,
+    ExpireRequest,
+    ExpireResult,
+    LastFailures,
+    LastFailuresRequest,
+    ReadFailedRunRequest,
+)
 from ..journal.accounts import Accounts, Amount
 from ..journal.database import JournalIdentity
 from ..journal.external_storage import workflow_family
 from ..journal.journal import Journal
 from ..journal.prune import delete_runs, delete_values, live_runs, runs_after
+from ..resources.base import JsonObject
 from ..resources.budget import NANO
 from ..temporal.activity import idempotency_key
 from ..temporal.executions import RunExecution, run_tree
 
 MAX_DEPTH = 10
 """Levels of nested runs that are described."""
+
+CLOSE_EVENT = WorkflowHistoryEventFilterType.CLOSE_EVENT
 
 POLL_INTERVAL = 1.0
 """Seconds between two checks of runs that are still open."""
@@ -59,6 +76,25 @@ class RunActivities:
         amount = Amount(more.tokens or 0, cost, more.model_calls or 0, more.tool_calls or 0)
         await Accounts(self._journal.database).grant(request.account, request.number, amount, more.seconds)
         return GrantResult()
+
+    @activity.defn(name="read_failed_run")
+    async def read_failed_run(self, request: ReadFailedRunRequest) -> JsonObject:
+        """The input with which this run goes on with an earlier run of its own workflow id and type.
+
+        A worker answers from the history of that run. Raises InvalidInput if it can't be retried.
+
+        A row that nobody reads, after those of the failed run, keeps them from being deleted with that run.
+        """
+        client = activity.client()
+        info = activity.info()
+        run = await _last_execution(client, info.workflow_id or "", request.run)
+        if run.status not in RETRIED or run.workflow_type != info.workflow_type:
+            raise InvalidInput(f"the run {request.run} has not failed, or is no run of the type {info.workflow_type}")
+        handle = client.get_workflow_handle(run.id, run_id=run.run_id)
+        state: JsonObject = await handle.query("retry_input", result_type=dict[str, JsonValue])
+        if head := FailedRun.model_validate(state).head:
+            await self._journal.append(head, (Message(role="system", content="retried"),), idempotency_key())
+        return state
 
     @activity.defn(name="last_failures")
     async def last_failures(self, request: LastFailuresRequest) -> LastFailures:
@@ -111,6 +147,26 @@ class RunActivities:
             if execution.run_id not in runs and workflow_family(execution.id) == family:
                 return
         await self._journal.database.engine.run(partial(delete_values, families={family}, before=before))
+
+
+RETRIED = (WorkflowExecutionStatus.FAILED, WorkflowExecutionStatus.CANCELED)
+"""How a run ends that can be retried: a canceled one with the parent that has canceled it."""
+
+
+async def _last_execution(client: Client, workflow_id: str, run_id: str) -> WorkflowExecutionDescription:
+    """The last execution of the run whose first one is given. Raises InvalidInput if Temporal has deleted it."""
+    try:
+        while True:
+            handle = client.get_workflow_handle(workflow_id, run_id=run_id)
+            run = await handle.describe()
+            if run.status != WorkflowExecutionStatus.CONTINUED_AS_NEW:
+                return run
+            async for event in handle.fetch_history_events(event_filter_type=CLOSE_EVENT):
+                run_id = event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        raise InvalidInput(f"Temporal has deleted the run {run_id} of {workflow_id}, which was to be retried") from None
 
 
 async def _last_failure(client: Client, run: str, depth: int) -> Cause | None:

@@ -12,7 +12,7 @@ from .decisions import DecisionsState
 from .errors import Failure
 from .message import Head, Message, RowRange, TokenUsage
 from .panel import SpeakerRole
-from .requests import AskModelResult, ConversationItem, EvaluateResult, Pinned, RecallResult
+from .requests import AskModelResult, ConversationItem, EvaluateRequest, EvaluateResult, Pinned, RecallResult
 from .trace import OpenSpan
 from .turn import StopReason, Thread, TurnResult
 
@@ -85,7 +85,8 @@ class TeamState(JsonModel):
     """A team after some turns; ``interrupted_turn`` is the open turn of the member at index ``interrupted_member``.
 
     ``last_speaker`` is the index of the member that spoke last and ``verdict`` the evaluation of its turn. ``said`` and
-    ``repeated`` serve to detect a stall. ``strategy_state`` is the strategy's own state, as JSON.
+    ``repeated`` serve to detect a stall. ``strategy_state`` is the strategy's own state, as JSON. ``unevaluated`` is an
+    evaluation that has failed.
     """
 
     kind: Literal["team"]
@@ -98,6 +99,7 @@ class TeamState(JsonModel):
     strategy_state: JsonObject = {}
     interrupted_member: int | None = None
     interrupted_turn: AgentState | None = None
+    unevaluated: EvaluateRequest | None = None
 
 
 class PanelProgress(JsonModel):
@@ -152,11 +154,13 @@ State = Annotated[AgentState | ToolState | TeamState | QueryState, Field(discrim
 class Continuation(JsonModel):
     """The whole state of a run at continue-as-new.
 
-    ``since`` is the start of the first run. The names of these fields are stored in histories.
+    ``since`` is the start of the first run. ``unfinished`` are the child runs that failed or were canceled: their ids,
+    and the run ids of their first executions. The names of these fields are stored in histories.
     """
 
     pinned: Pinned
     since: datetime
+    unfinished: dict[str, str] = {}
     stop_request: StopRequest | None = None
     session: JsonObject = {}
     inbox: InboxState | None = None
@@ -168,7 +172,7 @@ class QueryInput(JsonModel):
     """The input of the workflow ``query``: ``{"spec": {...}}`` or ``{"name": "..."}``.
 
     ``resources`` are inline manifests, ``session`` the initial values of the session. After continue-as-new,
-    ``carried`` replaces them.
+    ``carried`` replaces them. ``{"retries": "RUN-ID"}`` goes on with a failed run of the same workflow id.
     """
 
     name: str | None = None
@@ -176,11 +180,12 @@ class QueryInput(JsonModel):
     spec: JsonObject | None = None
     resources: tuple[JsonObject, ...] = ()
     session: JsonObject = {}
+    retries: str | None = None
     carried: Continuation | None = None
 
     @model_validator(mode="after")
     def _spec_or_name(self) -> Self:
-        if self.name is None and self.spec is None:
+        if self.name is None and self.spec is None and self.retries is None:
             raise ValueError('a query needs {"spec": {...}} or {"name": "..."}')
         return self
 
@@ -198,7 +203,8 @@ class TurnInput(JsonModel):
     To an agent that is a member of a team it passes what is ``pinned`` for it, the number of the ``turn``, and the
     limit of ``turns``. With ``gives_up``, the parent goes on without the run if a server that the run needs fails.
     It reads the result of a failed turn from the failure of the run. After continue-as-new, ``carried`` replaces the
-    input.
+    input. With ``retries``, the run id of a failed run of the same workflow id, the run goes on with that one; a client
+    then passes nothing else.
     """
 
     team: str | None = None
@@ -217,10 +223,13 @@ class TurnInput(JsonModel):
     turn: int | None = None
     turns: int | None = None
     gives_up: bool = False
+    retries: str | None = None
     carried: Continuation | None = None
 
     @model_validator(mode="after")
     def _one_target_and_an_input(self) -> Self:
+        if self.retries is not None:
+            return self
         if sum(name is not None for name in self._named().values()) != 1:
             raise ValueError('a turn needs one of {"team": "name"}, {"agent": …}, {"model": …} and {"tool": …}')
         if self.carried is None and (self.input is None) == (self.thread is None):
@@ -244,15 +253,26 @@ class TurnInput(JsonModel):
         ).without_defaults
 
     def for_child(
-        self, session: JsonObject, stop: StopRequest | None, pause: Pause | None, question: str, *, gives_up: bool
+        self,
+        session: JsonObject,
+        stop: StopRequest | None,
+        pause: Pause | None,
+        question: str,
+        *,
+        gives_up: bool,
+        retries: str | None,
     ) -> "TurnInput":
-        """The input of a child workflow, with the requests that its parent has received until now."""
+        """The input of a child workflow, with the requests that its parent has received until now.
+
+        ``retries`` is the failed child run that it goes on with.
+        """
         own = {
             "session": session,
             "stop": stop,
             "pause": pause,
             "question": question or None,
             "gives_up": gives_up,
+            "retries": retries,
         }
         return self.model_copy(update=own).without_defaults
 
@@ -261,10 +281,38 @@ class TurnInput(JsonModel):
 
     @property
     def kind(self) -> TargetType:
-        """The kind of the target."""
-        return next(kind for kind, name in self._named().items() if name is not None)
+        """The kind of the target; that of a retry is known once the failed run has been read."""
+        return next((kind for kind, name in self._named().items() if name is not None), "agent")
 
     @property
     def name(self) -> str:
         """The name of the team, agent, model or tool."""
         return self._named()[self.kind] or ""
+
+
+class FailedRun(JsonModel):
+    """The state in the input of a retry, which the activity ``read_failed_run`` returns."""
+
+    carried: Continuation | None = None
+
+    @property
+    def pinned(self) -> Pinned | None:
+        """The manifests of the failed run; None if it could not be pinned."""
+        return self.carried.pinned if self.carried else None
+
+    @property
+    def usage(self) -> TokenUsage:
+        """The usage of what the retry does not do again."""
+        match self.carried and self.carried.state:
+            case AgentState(usage=usage):
+                return usage
+            case TeamState(so_far=so_far, interrupted_turn=turn):
+                return so_far.usage + (turn.usage if turn else TokenUsage())
+            case QueryState(answers=answers, turn=turn):
+                return sum((answer.usage for answer in answers.values()), turn.usage if turn else TokenUsage())
+        return TokenUsage()
+
+    @property
+    def head(self) -> Head | None:
+        """The place in the conversation where the failed run began; None if it has no rows."""
+        return self.pinned.thread.head if self.pinned and self.pinned.thread.head.id else None

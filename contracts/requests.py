@@ -350,6 +350,15 @@ class CancelAgentResult(JsonModel):
     requested: bool = False
 
 
+class ReadFailedRunRequest(JsonModel):
+    """``read_failed_run``: what is to be done again of a failed run with the same workflow id.
+
+    ``run`` is the run id of its first execution.
+    """
+
+    run: str
+
+
 class LastFailuresRequest(JsonModel):
     """``last_failures``: find the latest failures in the runs with these workflow ids."""
 

@@ -89,6 +89,11 @@ class TurnResult(JsonModel):
         text = self.note or "a budget is used up"
         return Failure(family="BudgetError", type="BudgetExceeded", message=text, budget=self.outer_budget)
 
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a failure or a cancellation has ended the turn, so that a retry takes it again."""
+        return self.failure is not None or self.stop_reason in ("canceled", "timeout")
+
     def at(self, head: Head) -> "TurnResult":
         """The turn where the conversation continues at ``head``."""
         return self.model_copy(update={"head": head})

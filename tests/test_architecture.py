@@ -217,6 +217,7 @@ WITHOUT_LEASE = {
     "grant": "writes to the journal alone",
     "last_failures": "reads the journal",
     "pin": "reads manifests and the tools of servers",
+    "read_failed_run": "reads the history of a run",
     "recall": "reads from the Memory's service",
     "review": "computes",
 }

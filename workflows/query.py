@@ -248,6 +248,8 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
     async def _begin_and_ask(self) -> None:
         stop = self.run_state.stop
         try:
+            if self.run_input.retries:
+                await run_in_scope(stop, self.continue_failed())
             if self.run_input.carried:
                 self._restore_answers(self.run_input.carried)
             else:
@@ -275,6 +277,15 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             kind="query",
             answers=self.answers,
             until=self.deadline.at,
+            recalled=self.memory.recalled,
+            turn=self.turn.state,
+        )
+
+    def retry_state(self) -> QueryState:
+        """The state without the targets that have failed or were canceled, and without the deadline."""
+        return QueryState(
+            kind="query",
+            answers={index: turn for index, turn in self.answers.items() if not turn.is_unfinished},
             recalled=self.memory.recalled,
             turn=self.turn.state,
         )
@@ -324,6 +335,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         If no target was started, they begin a conversation of their own.
         """
         unread = await self.close_inbox()
+        self.run_state.inbox.keep(unread)
         index = max(self.answers, default=None)
         if index is None and unread:
             self.unread = await self.join(unread, self.memory.question)

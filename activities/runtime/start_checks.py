@@ -206,6 +206,7 @@ def _pinned_in(event: HistoryEvent) -> Iterator[tuple[Payloads, type[_Pinned] | 
         yield marker.details["result"], _Pinned
     if event.HasField("activity_task_completed_event_attributes"):
         yield event.activity_task_completed_event_attributes.result, _Pinned
+        yield event.activity_task_completed_event_attributes.result, _Continued  # of a retried run
 
 
 ROW_INTERVAL = 1.0

@@ -21,7 +21,8 @@ from ...temporal.client import ConnectionFailed
 from ..errors import UnreachableError
 from ..runs.runs import NoSuchRunError
 from ..runs.schedules import ScheduleError
-from .client import Connection, apply_schedule, attach, connect, contributions, find_schedule, run, start
+from ..runs.start import NotRetriedError
+from .client import Connection, apply_schedule, attach, connect, contributions, find_schedule, retry, run, start
 from .handle import Handle, MessageEvent, Refused, Result, RunFailed, ScheduleHandle
 from .resources import AgentDefinition as Agent
 from .resources import ModelDefinition as Model
@@ -49,6 +50,7 @@ __all__ = [
     "MessageEvent",
     "Model",
     "NoSuchRunError",
+    "NotRetriedError",
     "PanelInput",
     "PanelShape",
     "PanelState",
@@ -75,6 +77,7 @@ __all__ = [
     "find_schedule",
     "function",
     "referee",
+    "retry",
     "roster_agent",
     "round_robin",
     "run",

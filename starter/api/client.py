@@ -23,7 +23,7 @@ from ...temporal.client import PROGRAM
 from ...temporal.client import task_queue as default_task_queue
 from ..runs import schedules
 from ..runs.runs import RunHandle, find_run, has_worker, open_task_queue
-from ..runs.start import new_run_id, start_query
+from ..runs.start import new_run_id, retry_run, start_query
 from ..server.connection import ServerLocation, use_server
 from ..server.in_process_worker import InProcessWorkers, worker_environment
 from .handle import Handle, Result, ScheduleHandle
@@ -219,6 +219,24 @@ class Connection:
             await (await self._workers()).execute(run.id, Loaded(), functions, existing, queue)
         return Handle(client, run)
 
+    async def retry(self, name: str, *, namespace: str = "default", functions: Sequence[Function] = ()) -> Handle:
+        """Goes on with a failed run, under the same id, from the call that failed it.
+
+        With ``functions`` the run is executed in this process. Raises NoSuchRunError and NotRetriedError.
+        """
+        check_text(name, "name")
+        check_list(functions, "functions", Callable, "a list of functions")  # type: ignore[arg-type]  # an ABC
+        client = await self.client()
+        failed = await find_run(client, name, namespace)
+        if not functions:
+            return Handle(client, await retry_run(client, failed))
+        queue = (await failed.describe()).task_queue
+
+        async def start(_: str) -> RunHandle:
+            return await retry_run(client, failed)
+
+        return Handle(client, await (await self._workers()).execute(failed.id, Loaded(), functions, start, queue))
+
     async def apply_schedule(self, schedule: ScheduleDefinition) -> ScheduleHandle:
         """Creates a schedule, or updates it in place, like ``baton schedules apply``.
 
@@ -295,6 +313,11 @@ async def start(target: ResourceDefinition, input: RunInput | None = None, **opt
 async def attach(name: str, *, namespace: str = "default", functions: Sequence[Function] = ()) -> Handle:
     """A handle on an existing run, as ``Connection.attach``."""
     return await _default_connection().attach(name, namespace=namespace, functions=functions)
+
+
+async def retry(name: str, *, namespace: str = "default", functions: Sequence[Function] = ()) -> Handle:
+    """Goes on with a failed run, as ``Connection.retry``."""
+    return await _default_connection().retry(name, namespace=namespace, functions=functions)
 
 
 async def contributions(session: str, key: str = "contributions") -> tuple[Contribution, ...]:

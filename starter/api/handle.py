@@ -25,13 +25,13 @@ from ...resources.base import JsonObject
 from ...resources.catalog import Catalog, Resource
 from ...resources.query import Query
 from ...resources.team import Team
-from ...temporal.executions import execution_chain
 from ..account import account_name, client_identity
 from ..history.follow import follow
 from ..history.run_events import CallEnded, RunEvent
 from ..runs.decisions import NotDecided, decide, pending_decisions, reply
 from ..runs.runs import RunHandle, closed_status, live_status, request_termination
 from ..runs.schedules import find_schedule, schedule_handle, trigger_schedule
+from ..runs.start import original_input
 from .resources import as_json, check_mapping, check_text
 
 RECONNECT_TIMEOUT = 60.0
@@ -138,10 +138,10 @@ class Refused(Exception):
 async def target_of(client: Client, run: RunHandle) -> Resource | None:
     """The target of a run; None if it has several, or if only its worker has the manifest."""
     run_id = run.run_id or (await run.describe()).run_id
-    (_, started), *_ = await execution_chain(client, run.id, run_id)
-    if started.workflow_type.name != "query" or started.continued_execution_run_id:  # the first run is deleted
+    workflow_type, given = await original_input(client, run.id, run_id)
+    if workflow_type != "query" or "carried" in given or "retries" in given:  # the first execution is deleted
         return None
-    (query_input,) = await client.data_converter.decode(started.input.payloads, [QueryInput])
+    query_input = QueryInput.model_validate(given)
     catalog = Catalog.model_validate({"manifests": query_input.resources})
     query = catalog.get("Query", query_input.namespace, query_input.name or "")
     targets = catalog.targets(query) if isinstance(query, Query) else ()

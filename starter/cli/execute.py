@@ -21,8 +21,16 @@ from ..console.status import print_status
 from ..console.watch import Watch
 from ..errors import ConnectionLostError, UsageError
 from ..history.follow import follow
-from ..runs.runs import RunHandle, final_status, has_worker
-from ..runs.start import QueryStart, in_ark_dialect, named_start, query_start, run_manifest, start_run
+from ..runs.runs import RunHandle, final_status, find_run, has_worker
+from ..runs.start import (
+    QueryStart,
+    in_ark_dialect,
+    named_start,
+    query_start,
+    retry_run,
+    run_manifest,
+    start_run,
+)
 from ..server.connection import ServerLocation
 from .terminal import dump, print_message, stderr_console
 
@@ -48,9 +56,16 @@ async def run_queries(
         raise UsageError("--id is for a single run: name a Query, as in: query/NAME")
     client = await server.connect()
     started = await start_all(client, server, loaded, queries, run_id)
+    return await _follow_started(server, client, started, "started", detach=detach)
+
+
+async def _follow_started(
+    server: ServerLocation, client: Client, started: list[RunHandle], word: str, *, detach: bool
+) -> RunResults:
+    """Says which runs were started and, unless ``detach``, follows them to their end."""
     with _explain_return(started):
         for handle in started:
-            print_message(f"started {handle.id}{_link(server, client, handle)}", style="dim")
+            print_message(f"{word} {handle.id}{_link(server, client, handle)}", style="dim")
         if not await has_worker(client):
             print_message("note: no worker is running; start one with: baton worker")
         if detach:
@@ -58,6 +73,13 @@ async def run_queries(
             manifests = [await run_manifest(client, handle, running) for handle in started]
             return RunResults(manifests, tuple(handle.id for handle in started))
         return await _follow_to_end(client, started)
+
+
+async def retry_failed(server: ServerLocation, name: str, namespace: str, *, detach: bool = False) -> RunResults:
+    """Retries a failed run and, unless ``detach``, follows the new run to its end."""
+    client = await server.connect()
+    handle = await retry_run(client, await find_run(client, name, namespace))
+    return await _follow_started(server, client, [handle], "retrying", detach=detach)
 
 
 async def start_all(
@@ -85,6 +107,13 @@ def _start(server: ServerLocation, loaded: Loaded | None, query: Query | QueryNa
     return query_start(query, catalog)
 
 
+RETRIED = ("AuthenticationError", "MemoryError", "ModelError", "TimeoutError", "ToolError")
+"""The families of failures whose cause may be outside of the run, so that a retry may succeed."""
+
+NOT_RETRIED = ("MaxTurnsReached", "MaxIterationsReached")
+"""Failures of these families that a retry only repeats."""
+
+
 async def _follow_to_end(client: Client, started: list[RunHandle]) -> RunResults:
     """Prints the progress of runs until they are over, and their final status."""
     console = stderr_console()
@@ -95,6 +124,8 @@ async def _follow_to_end(client: Client, started: list[RunHandle]) -> RunResults
     for handle in started:
         status = await final_status(handle)
         print_status(console, handle.id, status)
+        if status.failure and status.failure.family in RETRIED and status.failure.type not in NOT_RETRIED:
+            print_message(f"Go on with it, from the call that failed it: baton retry {handle.id}")
         results.append(await run_manifest(client, handle, status))
     return RunResults(results, tuple(handle.id for handle in started), watch.last_text)
 

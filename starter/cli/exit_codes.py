@@ -77,10 +77,11 @@ def _explain(error: Exception) -> tuple[int, str]:
     from ...temporal.client import ConnectionFailed
     from ..errors import START_HINT, ConnectionLostError, UnreachableError, UsageError
     from ..runs.runs import NoSuchRunError, RunEndedError
+    from ..runs.start import NotRetriedError
     from ..server.embedded import ServerError
 
     match error:
-        case UsageError() | NoSuchRunError() | RunEndedError() | SettingsError():
+        case UsageError() | NoSuchRunError() | NotRetriedError() | RunEndedError() | SettingsError():
             return REFUSED, str(error)
         case ValidationError() | yaml.YAMLError() | OSError() | UnicodeDecodeError():
             return REFUSED, str(error)

@@ -1,4 +1,4 @@
-"""The commands ``run`` and ``chat``, which start queries, follow them to their end and print their results."""
+"""The commands ``run``, ``retry`` and ``chat``, which start runs, follow them to their end and print their results."""
 
 import contextlib
 import signal
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .exit_codes import FAILED, CommandEndError
-from .options import QueryFormat, QueryOutput, Recursive, RunFiles, Target
+from .options import Namespace, QueryFormat, QueryOutput, Recursive, RunFiles, RunName, Target
 from .terminal import on_one_terminal, print_message, print_result, stderr_console
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ...resources.query import Query, QueryName
     from ..runs.runs import RunHandle
     from ..server.connection import ServerLocation
+    from .execute import RunResults
 
 app = typer.Typer()
 
@@ -51,7 +52,7 @@ def run(
 
     from ..server.connection import use_server, uses_remote_server
     from .client import silence_sdk
-    from .execute import ended_well, printed, run_queries
+    from .execute import run_queries
     from .store import look_into_store
     from .targets import check_runnable, choose_queries, in_conversation, load_manifests, read_parameters
 
@@ -64,6 +65,34 @@ def run(
     silence_sdk()
     with use_server(print_message, start=True) as server:
         results = asyncio.run(run_queries(server, loaded, queries, run_id=own_id, detach=detach))
+    _print_results(results, output, detach=detach)
+
+
+@app.command()
+def retry(
+    name: RunName,
+    *,
+    namespace: Namespace = "default",
+    detach: Annotated[bool, typer.Option("--detach", help="Start the run without following it.")] = False,
+    output: QueryOutput = QueryFormat.text,
+) -> None:
+    """Go on with a failed run from the call that failed it, under the same id. What was answered is not paid again."""
+    import asyncio
+
+    from ..server.connection import use_server
+    from .client import silence_sdk
+    from .execute import retry_failed
+
+    silence_sdk()
+    with use_server(print_message, start=True) as server:
+        results = asyncio.run(retry_failed(server, name, namespace, detach=detach))
+    _print_results(results, output, detach=detach)
+
+
+def _print_results(results: "RunResults", output: QueryFormat, *, detach: bool) -> None:
+    """Prints the results of runs, or their ids with ``detach``. Raises CommandEndError if one has not completed."""
+    from .execute import ended_well, printed
+
     text = "\n".join(results.ids) if detach and output is QueryFormat.text else printed(results.queries, output)
     if not (on_one_terminal() and text.strip() == results.last_text.strip()):
         print_result(text)

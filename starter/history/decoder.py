@@ -17,7 +17,7 @@ from temporalio.exceptions import TimeoutError as ActivityTimeout
 from ...contracts.control_messages import read_person, read_steer_request, read_terminate_request
 from ...contracts.decisions import DECISION, ApproveRequest, AskPersonRequest, RememberedDecision
 from ...contracts.errors import BatonError, BudgetExceeded, BudgetReached, Failure, RunClosed
-from ...contracts.inputs import Continuation
+from ...contracts.inputs import Continuation, FailedRun
 from ...contracts.message import Message, Quote
 from ...contracts.panel import BriefRequest, PerformRequest, PerformResult, SpeakerBrief
 from ...contracts.plan import AgentPlan, MemberPlan, QueryPlan, TargetPlan, TeamPlan
@@ -79,6 +79,8 @@ class CallTracker:
     def record(self, result: CallResult, brief: SpeakerBrief | None = None) -> None:
         """Stores a result to which later calls refer."""
         match result:
+            case FailedRun(pinned=Pinned() as pinned):
+                self.record(pinned)
             case AskModelResult(message=message, head=head):
                 self._replies[head.id] = message
                 if brief:

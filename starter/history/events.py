@@ -8,6 +8,7 @@ from datetime import datetime
 from pydantic import JsonValue
 
 from ...contracts.errors import Failure
+from ...contracts.inputs import FailedRun
 from ...contracts.message import TokenUsage
 from ...contracts.panel import PerformRequest, PerformResult
 from ...contracts.plan import QueryPlan, TargetPlan, TeamPlan
@@ -29,6 +30,7 @@ from ...contracts.turn import Thread
 from ...resources.base import JsonObject
 from ...resources.strategies import STRATEGIES
 from .run_events import (
+    PINNING,
     ActivityCall,
     CallEnded,
     CallScheduled,
@@ -433,7 +435,7 @@ class EventBuilder:
         return None
 
     def _call_started(self, call: ActivityCall) -> Iterator[NamedEvent]:
-        if call.activity_type == "pin" and self.run.kind == "query":
+        if call.activity_type in PINNING and self.run.kind == "query":
             yield "QueryStarted", self._data
         if call.activity_type in TURN_CALLS:
             yield from self.target_turn.start()
@@ -464,7 +466,7 @@ class EventBuilder:
 
     def _call_ended(self, ended: CallEnded) -> Iterator[NamedEvent]:
         call = ended.call
-        if call.activity_type == "pin":
+        if call.activity_type in PINNING:
             yield from self._pinned(ended)
         if call.activity_type in CALL_EVENTS:
             if is_deferred(ended):
@@ -517,6 +519,8 @@ class EventBuilder:
 
     def _take_plan(self, result: object) -> None:
         match result:
+            case FailedRun(pinned=pinned):
+                self._take_plan(pinned)
             case Pinned(plan=QueryPlan(targets=(TargetPlan() as target,))) if target.turn:
                 self.target_turn.target = target
             case Pinned(plan=TeamPlan() as plan):

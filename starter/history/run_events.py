@@ -7,6 +7,7 @@ from typing import Literal
 
 from ...contracts.decisions import AskPersonRequest, AskPersonResult, DecisionKind, GrantRequest
 from ...contracts.errors import Failure
+from ...contracts.inputs import FailedRun
 from ...contracts.message import Head, Message, PersonDecision, TokenUsage
 from ...contracts.panel import BriefRequest, PerformRequest, PerformResult, SpeakerBrief
 from ...contracts.requests import (
@@ -42,6 +43,7 @@ CallRequest = (
 )
 CallResult = (
     Pinned
+    | FailedRun
     | AskModelResult
     | UseToolResult
     | ReviewResult
@@ -52,6 +54,9 @@ CallResult = (
     | RecallResult
     | RememberResult
 )
+
+PINNING = ("pin", "read_failed_run")
+"""The activity types whose result has the plan of a run."""
 
 REQUEST_TYPES: dict[str, type[CallRequest]] = {
     "ask_model": AskModelRequest,
@@ -72,6 +77,7 @@ REQUEST_TYPES: dict[str, type[CallRequest]] = {
 
 RESULT_TYPES: dict[str, type[CallResult]] = {
     "pin": Pinned,
+    "read_failed_run": FailedRun,
     "ask_model": AskModelResult,
     "execute_agent": AskModelResult,
     "use_tool": UseToolResult,
@@ -289,7 +295,10 @@ RunEvent = RunStarted | RequestReceived | CallScheduled | CallEnded | RunEnded |
 
 
 def token_usage(event: RunEvent) -> TokenUsage:
-    """The usage that an event adds: a model call counts when it is answered, a tool call also when it failed."""
+    """The usage that an event adds: a model call counts when it is answered, a tool call also when it failed.
+
+    A retry begins with the usage of the failed run.
+    """
     match event:
         case CallEnded(call=ActivityCall(request=UseToolRequest() | PerformRequest())) if event.result or (
             event.failure and not is_deferred(event)
@@ -297,7 +306,7 @@ def token_usage(event: RunEvent) -> TokenUsage:
             return TokenUsage(tool_calls=1)
         case CallEnded(result=AskModelResult(message=message)):
             return (message.usage or TokenUsage()) + TokenUsage(model_calls=1)
-        case CallEnded(result=SelectResult(usage=usage)):
+        case CallEnded(result=SelectResult(usage=usage)) | CallEnded(result=FailedRun(usage=usage)):
             return usage
     return TokenUsage()
 

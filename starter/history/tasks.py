@@ -7,6 +7,7 @@ from typing import Literal
 
 from temporalio.client import Client
 
+from ...contracts.inputs import FailedRun
 from ...contracts.message import Message, Quote
 from ...contracts.panel import PerformResult, SpeakerBrief
 from ...contracts.plan import TeamPlan
@@ -121,6 +122,7 @@ class TaskRecorder:
         match event:
             case (
                 CallEnded(run=run, result=Pinned(plan=TeamPlan() as plan))
+                | CallEnded(run=run, result=FailedRun(pinned=Pinned(plan=TeamPlan() as plan)))
                 | RunStarted(run=run, pinned=Pinned(plan=TeamPlan() as plan))
             ):
                 self._teams[run.first_run_id] = _TeamRun(run, plan)

@@ -5,8 +5,9 @@ import string
 from dataclasses import dataclass
 
 from pydantic import JsonValue
-from temporalio.client import Client
-from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.service import RPCError, RPCStatusCode
 
 from ...contracts.ark_status import ArkTarget, ark_status
 from ...contracts.inputs import QueryInput
@@ -18,7 +19,28 @@ from ...resources.query import Query, QueryName
 from ...temporal.client import WORKFLOW_TASK_TIMEOUT
 from ...temporal.client import task_queue as default_task_queue
 from ...temporal.executions import execution_chain
+from ...temporal.search_attributes import PARENT
 from .runs import RunHandle
+
+
+async def original_input(client: Client, run: str, run_id: str) -> tuple[str, JsonObject]:
+    """The workflow type and the input with which a client has started a run; of a retry, that of the first attempt.
+
+    Of a run whose first executions Temporal has deleted, it is the input of the first one that is left.
+    """
+    while True:
+        (_, started), *_ = await execution_chain(client, run, run_id)
+        (given,) = await client.data_converter.decode(started.input.payloads, [dict[str, JsonValue]])
+        retried = given.get("retries")
+        if not isinstance(retried, str):
+            return started.workflow_type.name, given
+        try:
+            await client.get_workflow_handle(run, run_id=retried).describe()
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            return started.workflow_type.name, given
+        run_id = retried
 
 
 async def run_manifest(client: Client, handle: RunHandle, status: Status) -> JsonObject:
@@ -27,9 +49,8 @@ async def run_manifest(client: Client, handle: RunHandle, status: Status) -> Jso
     It has no spec if the run's input has none.
     """
     run_id = handle.run_id or (await handle.describe()).run_id
-    (_, started), *_ = await execution_chain(client, handle.id, run_id)
-    values = await client.data_converter.decode(started.input.payloads, [dict[str, JsonValue]])
-    manifest = _manifest(values[0], started.workflow_type.name)
+    workflow_type, given = await original_input(client, handle.id, run_id)
+    manifest = _manifest(given, workflow_type)
     metadata = manifest["metadata"] if isinstance(manifest["metadata"], dict) else {}
     return {**manifest, "metadata": {**metadata, "uid": handle.id}, "status": to_json(status)}
 
@@ -132,6 +153,45 @@ async def start_run(
         task_timeout=WORKFLOW_TASK_TIMEOUT,
         memo=start.memo,
         static_summary=start.summary,
+    )
+
+
+class NotRetriedError(Exception):
+    """A run can't be retried: it has not failed, or is a child of another one."""
+
+
+async def retry_run(client: Client, handle: RunHandle) -> RunHandle:
+    """Starts a run that goes on with a failed one, under the same id: before the call that failed it.
+
+    The workers read the state of the failed run from its history.
+
+    Raises:
+        NotRetriedError: if the run has not failed, or is a child of another run of Baton.
+        RPCError: if another run of that id has been started meanwhile.
+    """
+    failed = await handle.describe()
+    if failed.status is not WorkflowExecutionStatus.FAILED:
+        state = failed.status.name.lower().replace("_", " ") if failed.status else "unknown"
+        raise NotRetriedError(f"{handle.id} has not failed: it is {state}")
+    if failed.parent_id and failed.typed_search_attributes.get(PARENT):
+        raise NotRetriedError(f"{handle.id} is a child of {failed.parent_id}: retry that run")
+    (first, started), *_ = await execution_chain(client, handle.id, failed.run_id)
+    (given,) = await client.data_converter.decode(started.input.payloads, [dict[str, JsonValue]])
+    named = {key: given[key] for key in ("name", "team", "agent", "model", "tool", "namespace") if key in given}
+    return await client.start_workflow(
+        failed.workflow_type,
+        {**named, "retries": first},
+        id=handle.id,
+        id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
+        id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+        task_queue=failed.task_queue,
+        task_timeout=WORKFLOW_TASK_TIMEOUT,
+        memo=await failed.memo(),
+        static_summary=await failed.static_summary(),
+        priority=Priority(
+            priority_key=failed.raw_info.priority.priority_key or None,
+            fairness_key=failed.raw_info.priority.fairness_key or None,
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from baton.contracts.decisions import ApproveRequest
 from baton.resources.base import PREALPHA
 from baton.starter.runs.decisions import decide, pending_decisions
+from baton.starter.runs.start import retry_run
 from baton.starter.scripted_model import Reply, Request, Script
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
 from tests.harness.mcp_process import McpServerProcess
@@ -257,6 +258,17 @@ async def question_of_a_server(env: Environment) -> Handle:
 async def retried_model(env: Environment) -> Handle:
     env.script(line("one", {"text": "At last.", "before": [{"status": 503}, {"status": 500}]}))
     return await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
+
+
+async def retried_run(env: Environment) -> Handle:
+    """A team below a query fails in the middle of its discussion; then the query is retried."""
+    refused = {"status": 401}
+    env.script(line("brainstormer", "idea 1"), line("critic", {"text": "no 1", "before": [refused]}))
+    pair = team("team", "brainstormer", "critic", strategy="sequential")
+    failed = await env.start_query([*TRIO, pair], "team/team")
+    with contextlib.suppress(WorkflowFailureError):
+        await failed.result()
+    return await retry_run(env.client, failed)
 
 
 async def query(env: Environment) -> Handle:
@@ -576,6 +588,7 @@ SCENARIOS: dict[str, Scenario] = {
         people,
         question_of_a_server,
         retried_model,
+        retried_run,
         query,
         query_of_model_and_tool,
         approvals,

@@ -550,6 +550,35 @@ async def test_a_run_with_functions_waits_for_a_program_that_attaches_to_it(
     assert [each.text for each in value.contributions] == ["report 1", "checked"]
 
 
+async def test_a_failed_run_with_functions_goes_on_in_the_program_that_retries_it(
+    env: Environment, temporal: Connection
+) -> None:
+    calls = list[str]()
+    broken = [True]
+
+    def reporter(briefing: baton.Briefing) -> str:
+        calls.append("reporter")
+        return f"report {briefing.round}"
+
+    def checker(briefing: baton.Briefing) -> str:
+        calls.append("checker")
+        if broken:
+            raise ValueError("not today")
+        return "checked"
+
+    handle = await temporal.start(round_robin("panel", [reporter, checker], max_rounds=1, synthesizer=False), "Why?")
+    with pytest.raises(baton.RunFailed, match="not today"):
+        await handle.result()
+    broken.clear()
+    again = await temporal.retry(handle.id, functions=[reporter, checker])
+    value = (await again.result()).value
+    assert isinstance(value, baton.PanelShape)
+    assert [each.text for each in value.contributions] == ["report 1", "checked"]
+    assert (again.id, calls) == (handle.id, ["reporter", "checker", "checker"])
+    with pytest.raises(baton.NotRetriedError, match="has not failed: it is completed"):
+        await temporal.retry(handle.id)
+
+
 async def test_a_literal_api_key_stays_in_the_process(env: Environment, temporal: Connection) -> None:
     env.script(line("a", "A."))
     model = Model("mine", model="gpt-4o", base_url=env.model_url, api_key=f"{KEY}-mine")

@@ -45,6 +45,7 @@ def read_failure(
 
 FAMILIES = {
     "pin": "MemoryError",
+    "read_failed_run": "MemoryError",
     "append": "MemoryError",
     "ask_person": "MemoryError",
     "check_reply": "MemoryError",
@@ -68,7 +69,7 @@ FAMILIES = {
 """The family of an activity's failure, if the failure itself has none."""
 
 
-WHILE_STOPPING = ("pin", "recall", "append", "conclude", "remember", "cancel_agent", "last_failures")
+WHILE_STOPPING = ("pin", "read_failed_run", "recall", "append", "conclude", "remember", "cancel_agent", "last_failures")
 """The activities that a run executes even when it is to stop now: they read and store its conversation."""
 
 Result = TypeVar("Result", bound=JsonModel)

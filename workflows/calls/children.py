@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -119,6 +120,13 @@ class ChildWorkflows:
         self._signal_slots = asyncio.Semaphore(MAX_CONCURRENT_SIGNALS)
         self._running: list[ChildMailbox] = []
         self._open: list[str] = []
+        self._to_retry: dict[str, str] = {}
+        self.unfinished: dict[str, str] = {}
+        """The child runs that failed or were canceled: their ids, and the run ids of their first executions."""
+
+    def retry(self, unfinished: Mapping[str, str]) -> None:
+        """Lets children with these ids go on with the failed runs, of which these are the first run ids."""
+        self._to_retry = {**unfinished}
 
     @property
     def running(self) -> tuple[str, ...]:
@@ -179,7 +187,12 @@ class ChildWorkflows:
         run = self._run
         gives_up = run.gives_up or turn_input.gives_up
         turn_input = turn_input.for_child(
-            run.session.values, run.stop.state, run.inbox.pause, run.question, gives_up=gives_up
+            run.session.values,
+            run.stop.state,
+            run.inbox.pause,
+            run.question,
+            gives_up=gives_up,
+            retries=self._to_retry.pop(child_id, None),
         )
         child = await self._start(workflow_type, turn_input, child_id)
         mailbox = ChildMailbox(child, self._signal_slots)
@@ -192,6 +205,8 @@ class ChildWorkflows:
             result = mailbox.result or _result_in(error)
             failed = error
         self._running.remove(mailbox)
+        if result is None or result.is_unfinished:
+            self.unfinished[child_id] = child.first_execution_run_id or ""
         for message in await mailbox.close(result):
             self._run.inbox.put(message)
         if result is None:

@@ -20,6 +20,7 @@ from ...contracts.decisions import (
     PendingDecision,
 )
 from ...contracts.errors import Cause, CircuitOpen, Failure, InvalidInput
+from ...contracts.inputs import QueryInput, TurnInput
 from ...contracts.message import MESSAGE_OVERHEAD, Head, Message, PersonDecision
 from ...contracts.panel import BriefRequest, ConcludeRequest, PerformRequest, PerformResult
 from ...contracts.plan import AgentPlan, SelectorPlan
@@ -39,6 +40,7 @@ from ...contracts.requests import (
     LastFailuresRequest,
     Pinned,
     PinRequest,
+    ReadFailedRunRequest,
     RecallRequest,
     RecallResult,
     RememberRequest,
@@ -282,6 +284,15 @@ async def evaluate(run: RunState, request: EvaluateRequest) -> EvaluateResult:
     return await execute_activity(
         run, "evaluate", request, EvaluateResult, JOURNAL, f"conditions after turn {request.turn}"
     )
+
+
+Input = TypeVar("Input", QueryInput, TurnInput)
+
+
+async def read_failed_run(run: RunState, failed: str, input_type: type[Input]) -> Input:
+    """The input with which a run goes on with a failed run of its own workflow id."""
+    request = ReadFailedRunRequest(run=failed)
+    return await execute_activity(run, "read_failed_run", request, input_type, JOURNAL, "read the failed run")
 
 
 async def last_failures(run: RunState, runs: tuple[str, ...]) -> dict[str, Cause]:

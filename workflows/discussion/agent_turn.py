@@ -15,6 +15,7 @@ from ...contracts.message import Message, PersonDecision, RowRange, TokenUsage, 
 from ...contracts.plan import AgentPlan, ApprovalPlan, DelegatePlan, ToolPlan
 from ...contracts.requests import UseToolRequest, UseToolResult
 from ...contracts.text import truncate
+from ...contracts.trace import OpenSpan
 from ...contracts.turn import StopReason, Thread, TurnResult
 from ..calls import effects, traces
 from ..calls.children import ChildWorkflows
@@ -299,11 +300,25 @@ class AgentTurn:
         self.ends_team = state.ends
         self.answer = state.answer
         self._children = team.children
+        self._before_failure: AgentState | None = None
         self._span = traces.agent_span(team.run, agent, turn.number, state.span)
 
     @property
     def state(self) -> AgentState:
-        """The state from which a continued run resumes the turn."""
+        """The state from which a continued run resumes the turn, or from which a retry resumes one that failed."""
+        return self._before_failure or self._state(self._span.open if self.run.trace.is_on else None)
+
+    def _keep_state(self) -> None:
+        """Keeps the state before the failed or interrupted call: what follows only ends the turn.
+
+        A model that has not followed its output schema gets all its attempts again.
+        """
+        if self._before_failure is None:
+            self.rejected = 0
+            self._before_failure = self._state(span=None)
+            self.run.inbox.keep()
+
+    def _state(self, span: OpenSpan | None) -> AgentState:
         so_far = self.so_far
         return AgentState(
             kind="agent",
@@ -319,7 +334,7 @@ class AgentTurn:
             usage=self.usage,
             answer=self.answer,
             outcomes=self.outcomes,
-            span=self._span.open if self.run.trace.is_on else None,
+            span=span,
         ).without_defaults
 
     @property
@@ -350,9 +365,11 @@ class AgentTurn:
                     )
             except (ActivityInterrupted, asyncio.CancelledError):
                 reason = self.run.stop.interruption
+                self._keep_state()
             except ActivityFailed as failed:
                 reason = "failed"
                 failure = failed.failure
+                self._keep_state()
             result = await self._end(reason, failure)
             self._span.finish(result.stop_reason, result.failure)
         return result
@@ -441,10 +458,23 @@ class AgentTurn:
         if errors and all(isinstance(error, ContinueAsNew) for error in errors):
             self.outcomes = done
             raise ContinueAsNew
+        failed = [error for error in errors if not isinstance(error, ContinueAsNew)]
+        if failed:
+            self.outcomes = {**done, **self._interrupted(batch)}
+            self._keep_state()
         for index, outcome in done.items():
             self._add_result(index, outcome)
-        if failed := [error for error in errors if not isinstance(error, ContinueAsNew)]:
+        if failed:
             raise failed[0]
+
+    def _interrupted(self, batch: Sequence[tuple[int, ToolCall]]) -> dict[int, CallOutcome]:
+        """The calls of which it is unknown whether they were executed: a retry does not make them again."""
+        unknown = {index: self._unanswered[index] for index, _ in batch if index in self._unanswered}
+        return {
+            index: CallOutcome(message=message, after=self.head)
+            for index, message in unknown.items()
+            if message.content == INTERRUPTED and not self.agent.tool(self.open_calls[index].name).asks
+        }
 
     async def _use_tool(self, reply: requests.AskModelResult, index: int, call: ToolCall) -> CallOutcome:
         if known := self.outcomes.get(index):

@@ -199,6 +199,8 @@ class Discussion:
         self._turn: AgentTurn | None = None
         self._interrupted = state.interrupted_turn
         self._pinned = pinned
+        self._unevaluated = state.unevaluated
+        self._before_failure: TeamState | None = None
         self._stall = StallDetection(plan.no_progress, state.said, state.repeated)
 
     @property
@@ -222,7 +224,16 @@ class Discussion:
 
     @property
     def state(self) -> TeamState:
-        """The state from which a continued run resumes the discussion."""
+        """The state from which a continued run resumes the discussion, or a retry one that failed."""
+        return self._before_failure or self._state()
+
+    def keep_state(self) -> None:
+        """Keeps the state before a failed or interrupted turn or call: what follows only ends the discussion."""
+        if self._before_failure is None:
+            self._before_failure = self._state()
+            self.run.inbox.keep()
+
+    def _state(self) -> TeamState:
         return TeamState(
             kind="team",
             so_far=self.result.so_far,
@@ -234,6 +245,7 @@ class Discussion:
             strategy_state=self.strategy_state,
             interrupted_member=self._member,
             interrupted_turn=self._turn.state if self._turn else self._interrupted,
+            unevaluated=self._unevaluated,
         )
 
     def can_continue(self) -> bool:
@@ -247,8 +259,10 @@ class Discussion:
         return self._interrupted is not None
 
     async def restore(self) -> None:
-        """Finishes the turn during which the previous run continued as new."""
-        if self._member is not None:
+        """Finishes the turn during which the previous run continued as new, or the evaluation that failed it."""
+        if self._unevaluated:
+            await self.evaluate(self._unevaluated)
+        elif self._member is not None:
             await self.run_member(self._member)
         elif self.turns:
             self.run.details.show_turn(self.plan.name, self.result.so_far, self.max_turns)
@@ -296,6 +310,8 @@ class Discussion:
             result = TurnResult(head=turn.thread.head, turns=0, stop_reason=self.run.stop.interruption)
         except ActivityFailed as failed:
             result = TurnResult(head=turn.thread.head, turns=0, stop_reason="failed", failure=failed.failure)
+        if result.is_unfinished and not beside:
+            self.keep_state()
         self._turn = None
         record(TURNS, kind=member.kind, outcome=result.stop_reason)
         return result
@@ -339,7 +355,9 @@ class Discussion:
 
     async def evaluate(self, request: EvaluateRequest) -> None:
         """Evaluates the conditions, and ends the discussion if ``terminateWhen`` is true."""
+        self._unevaluated = request
         self.evaluated = await self.attempt(effects.evaluate(self.run, request)) or EvaluateResult()
+        self._unevaluated = None
         if self.evaluated.ends:
             self.result.stop("condition")
 
@@ -356,8 +374,10 @@ class Discussion:
         try:
             return await call
         except ActivityFailed as failed:
+            self.keep_state()
             self.result.end_by(failed.failure)
         except (ActivityInterrupted, asyncio.CancelledError):
+            self.keep_state()
             workflow.logger.info("stopped between two turns")
         return None
 

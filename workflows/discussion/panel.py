@@ -257,6 +257,7 @@ class PanelDiscussion:
     async def _criticize(self) -> None:
         turn = await self._run_role("referee")
         await self._add(turn, "referee", "critique", read_critique(turn.message))
+        self._end_turn()
 
     async def _moderate(self) -> None:
         turn = await self._run_role("moderator")
@@ -264,11 +265,13 @@ class PanelDiscussion:
         await self._add(turn, "moderator", "decision", decision.model_dump_json())
         self.waiting = [self.plan.roster.index(name) for name in decision.next_speakers]
         self._done = decision.done
+        self._end_turn()
 
     async def _judge(self) -> None:
         turn = await self._run_role("judge")
         verdict = read_verdict(turn.message, self.plan.stances)
         await self._add(turn, "judge", "verdict", verdict.model_dump_json())
+        self._end_turn()
 
     async def _synthesize(self) -> None:
         turn = await self._run_role("synthesizer")
@@ -281,6 +284,11 @@ class PanelDiscussion:
         self.team.result.move_to(concluded.head)
         self.team.result.add_message(concluded.message)
         self.team.result.set_answer(concluded.message.content)
+
+    def _end_turn(self) -> None:
+        """Nobody speaks any more, so that the next run does not let the same role speak again."""
+        self._speaking = None
+        self.team.strategy_state = self._progress()
 
     async def _run_role(self, role: SpeakerRole) -> TurnResult:
         """The turn of a role. Raises ActivityFailed, or ActivityInterrupted if it was not finished."""

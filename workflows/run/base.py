@@ -13,7 +13,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from ...contracts.control_messages import Pause, SteerRequest, SteerResult
-from ...contracts.decisions import ApproveRequest, ReplyRequest
+from ...contracts.decisions import ApproveRequest, DecisionsState, ReplyRequest
 from ...contracts.errors import InvalidInput
 from ...contracts.inputs import Continuation, QueryInput, State, TurnInput
 from ...contracts.message import Head, PersonDecision
@@ -47,6 +47,19 @@ def read_input(payloads: Sequence[JsonValue], input_type: type[Input]) -> Input 
         return ActivityFailed.of(InvalidInput(wrong))
     except (TypeError, ValueError):
         return ActivityFailed.of(InvalidInput("the workflow takes one JSON object as its input"))
+
+
+def not_from_baton(run_input: QueryInput | TurnInput) -> ActivityFailed | None:
+    """The error for a client's input with fields that only Baton's workflows set; None if there are none.
+
+    They hold a plan and a place in a conversation, which ``pin`` checks for everybody else.
+    """
+    info = workflow.info()
+    own = [] if info.continued_run_id else ["carried"]
+    if info.parent is None:
+        own += ["thread", "pinned", "turn", "turns", "stop", "pause", "gives_up"]
+    given = [name for name in own if name in run_input.model_fields_set and getattr(run_input, name)]
+    return ActivityFailed.of(InvalidInput(f"{given[0]}: only Baton's own workflows set this field")) if given else None
 
 
 def parent_of(run_input: QueryInput | TurnInput | ActivityFailed) -> str | None:
@@ -162,6 +175,8 @@ class BaseWorkflow(Generic[Input]):
         self._handlers = MessageHandlers(run, self.children, self._decisions, self.next_turn, self._phase.show_pause)
         self._pinned: Pinned | None = None
         self.ended_at: datetime | None = None
+        if not isinstance(self._run_input, ActivityFailed) and (wrong := not_from_baton(self._run_input)):
+            self._run_input = wrong
         if isinstance(self._run_input, ActivityFailed) or not self._run_input.carried:
             self._begin_first()
         else:
@@ -200,6 +215,46 @@ class BaseWorkflow(Generic[Input]):
         """Stores the result of ``pin``, and sets the search attributes if the server has them."""
         self._take_up(pinned)
         self._phase.begin(pinned.plan)
+
+    async def continue_failed(self) -> None:
+        """Reads the failed run that this one goes on with, if there is one, and takes up its input and state.
+
+        A failed run that had no state yet, as it could not be pinned, is started again with its own input.
+        """
+        while self.run_input.retries:
+            self._run_input = await effects.read_failed_run(self.run_state, self.run_input.retries, self.input_type)
+        if self.run_input.carried is None:
+            return
+        continuation = self.run_input.carried
+        run = self.run_state
+        self._take_up(continuation.pinned)
+        run.session.update({**continuation.session, **run.session.values})
+        run.inbox.restore_messages(continuation.inbox)
+        self._decisions.restore(continuation.decisions)
+        self.children.retry(continuation.unfinished)
+        self._phase.begin(continuation.pinned.plan)
+
+    @workflow.query(description="Internal: the input with which a retry of this failed run goes on.")
+    def retry_input(self) -> Input:
+        """The input of a run that goes on with this failed one: before the call that failed it, or from its start."""
+        if self._pinned is None:
+            return self.run_input
+        remembered = self.run_state.decisions.remembered
+        return self.run_input.continued_with(
+            Continuation(
+                pinned=self._pinned,
+                since=self.run_state.started_at,
+                unfinished=self.children.unfinished,
+                inbox=self.run_state.inbox.undelivered,
+                decisions=DecisionsState(remembered=remembered) if remembered else None,
+                session=self.run_state.session.values,
+                state=self.retry_state(),
+            )
+        )
+
+    def retry_state(self) -> State:
+        """The state from which a retry of this failed run resumes it."""
+        return self.state()
 
     def _take_up(self, pinned: Pinned) -> None:
         run = self.run_state

@@ -129,6 +129,7 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         """Unread messages join the conversation of a root run; a child returns them to its parent."""
         unread = await self.close_inbox()
         if unread and is_root:
+            self.run_state.inbox.keep(unread)
             self.result = self.result.at(await self.join(unread, self.result.head))
         elif unread:
             self.result = self.result.with_unread(unread)
@@ -137,6 +138,9 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         nothing = TurnResult(head=turn_input.thread.head if turn_input.thread else Head(), turns=0)
         stop = self.run_state.stop
         try:
+            if turn_input.retries:
+                await self.continue_failed()
+                turn_input = self.run_input
             if turn_input.carried is None:
                 self.begin(turn_input.pinned or await effects.pin(self.run_state, pin_request(turn_input)))
             state = turn_input.carried.state if turn_input.carried else None

@@ -34,6 +34,7 @@ class Inbox:
         self.pause: Pause | None = None
         self.is_closed = False
         self._messages: list[SteerRequest] = []
+        self._late: list[SteerRequest] | None = None
 
     def put(self, request: SteerRequest) -> None:
         """Adds the message of a person."""
@@ -52,7 +53,28 @@ class Inbox:
 
     def drain(self) -> list[Message]:
         """Takes all messages out; the caller adds them to the conversation."""
-        return [request.message for request in self.take()]
+        messages = self.take()
+        if self._late is not None:
+            self._late += messages
+        return [request.message for request in messages]
+
+    def keep(self, messages: Sequence[SteerRequest] = ()) -> None:
+        """From now on, messages are kept for a retry: nobody answers them, as a failure ends the run.
+
+        ``messages`` are those that were taken out already.
+        """
+        self._late = [*(self._late or ()), *messages]
+
+    @property
+    def undelivered(self) -> InboxState | None:
+        """The messages that a retry of the run delivers."""
+        waiting = (*(self._late or ()), *self._messages)
+        return InboxState(waiting=waiting) if waiting else None
+
+    def restore_messages(self, state: InboxState | None) -> None:
+        """Restores the messages that a failed run has not delivered, before those of this run."""
+        if state:
+            self._messages = [*state.waiting, *self._messages]
 
     @property
     def state(self) -> InboxState | None:
@@ -65,7 +87,7 @@ class Inbox:
         """Restores the state of the previous run, with its messages before those of this one."""
         if state:
             self.pause = state.pause
-            self._messages = [*state.waiting, *self._messages]
+        self.restore_messages(state)
 
 
 class SessionState:

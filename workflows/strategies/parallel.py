@@ -30,16 +30,33 @@ async def run_all_members(team: Discussion) -> str:
         await team.attempt(team.read_inbox())
     state = ParallelState.model_validate(team.strategy_state or {"before": team.result.so_far.head})
     done = await _take_turns(team, state) if len(state.spoken) < len(team.members) else {}
+    if _ends_the_team(team, state, done):
+        state = await _join(team, state, {index: turn for index, turn in done.items() if not turn.is_unfinished})
+        team.keep_state()
+        done = {index: turn for index, turn in done.items() if turn.is_unfinished}
     if done:
-        ranges = [RowRange(after=state.before, to=turn.head) for turn in done.values() if turn.head != state.before]
-        await team.append(ranges)
-        state = _add(team, state, done)
+        state = await _join(team, state, done)
     if state.failure and (team.plan.on_member_error == "fail" or state.failed == len(team.members)):
         team.result.end_by(state.failure)
-    team.strategy_state = state.model_dump(mode="json", exclude_unset=True)
     if team.can_continue() and (len(state.spoken) < len(team.members) or (done and should_continue_as_new())):
         raise ContinueAsNew
     return state.answer
+
+
+def _ends_the_team(team: Discussion, state: ParallelState, done: Mapping[int, TurnResult]) -> bool:
+    """Whether turns have failed, or were canceled, without which the team does not go on."""
+    failed = sum(turn.is_unfinished for turn in done.values())
+    needed = team.plan.on_member_error == "fail" or state.failed + failed == len(team.members)
+    return bool(failed) and (needed or team.run.stop.is_requested)
+
+
+async def _join(team: Discussion, state: ParallelState, done: Mapping[int, TurnResult]) -> ParallelState:
+    """Adds the messages of turns to the conversation; returns the state including them."""
+    ranges = [RowRange(after=state.before, to=turn.head) for turn in done.values() if turn.head != state.before]
+    await team.append(ranges)
+    state = _add(team, state, done)
+    team.strategy_state = state.model_dump(mode="json", exclude_unset=True)
+    return state
 
 
 def _add(team: Discussion, state: ParallelState, done: Mapping[int, TurnResult]) -> ParallelState:
