@@ -47,7 +47,6 @@ from .activities.runtime.sdk_options import WorkflowRunner, sdk_options
 from .activities.runtime.secrets import SecretStore
 from .activities.runtime.settings import Settings, WorkerQueue
 from .activities.runtime.start_checks import (
-    WaitForJournal,
     check_journal,
     check_journal_is_shared,
     check_manifests,
@@ -229,10 +228,10 @@ async def open_parts(
             traced=partial(run_is_sampled, spans),
         )
         # The first interceptor is the outermost: it redacts the errors of all others.
-        redaction = RedactionInterceptor(secrets.redact, waits_for_keys=settings.wait_for_keys)
+        redaction = RedactionInterceptor(
+            secrets.redact, waits_for_keys=settings.wait_for_keys, waits_for_rows=not journal_identity.replaces
+        )
         interceptors: list[Interceptor] = [redaction, single_flight]
-        if not journal_identity.replaces:  # otherwise missing rows are lost for good
-            interceptors.append(WaitForJournal(journal.find, journal_identity.name.place))
         if spans:
             interceptors += [TracedWorkflows(spans.take), TracedActivities(spans)]
         yield WorkerParts(

@@ -431,4 +431,8 @@ OUTAGES = ModelUnavailable, AgentUnavailable, ToolFailed, MemoryUnavailable, Cal
 
 
 class JournalLost(MemoryFault):
-    """The journal has lost rows that a run has written."""
+    """The journal lacks rows that a run has written: it is another journal, or was restored from an older backup."""
+
+
+class JournalDamaged(JournalLost):
+    """The journal has rows that can't be read: they were modified."""

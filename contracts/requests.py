@@ -26,7 +26,17 @@ ConversationItem = Message | RowRange | Quote
 """What can be appended to a conversation: a message, the rows of another branch, or a copy of one row."""
 
 
-class PinRequest(JsonModel):
+class CallRequest(JsonModel):
+    """The request of a call of a server. The workflow waits for the end of an outage of it, unless it ``gives_up``."""
+
+    gives_up: bool = False
+
+    def giving_up(self, gives_up: bool) -> Self:  # the name says what it is
+        """The same request for a call that does not wait for the end of an outage, or that does."""
+        return self.model_copy(update={"gives_up": gives_up})
+
+
+class PinRequest(CallRequest):
     """``pin``: store the manifests that a run needs, and return its plan and its place in a conversation.
 
     A run that a client has started has a ``spec`` or an ``input``; a child workflow has a ``thread``. ``workflow`` is
@@ -120,16 +130,6 @@ class Pinned(JsonModel):
             route=self.route,
             traced=self.traced,
         )
-
-
-class CallRequest(JsonModel):
-    """The request of a call of a server. The workflow waits for the end of an outage of it, unless it ``gives_up``."""
-
-    gives_up: bool = False
-
-    def giving_up(self, gives_up: bool) -> Self:  # the name says what it is
-        """The same request for a call that does not wait for the end of an outage, or that does."""
-        return self.model_copy(update={"gives_up": gives_up})
 
 
 class AskModelRequest(CallRequest):

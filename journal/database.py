@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import random
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
@@ -19,7 +20,10 @@ from .migrate import migrate
 from .rows import insert_missing, upsert_hold
 
 RETRY_INTERVAL = 1.0
-"""Seconds between two attempts to reach the database."""
+"""Seconds between the first two attempts to reach the database; each is up to half shorter or longer."""
+
+MAX_RETRY_INTERVAL = 8.0
+"""Seconds up to which the interval doubles: many calls that wait do not all return to the database at once."""
 
 T = TypeVar("T")
 
@@ -99,6 +103,7 @@ class Database:
         return await self._with_retries(lambda: use(work))
 
     async def _with_retries(self, attempt: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        interval = RETRY_INTERVAL
         while True:
             try:
                 return await self._shielded(attempt())
@@ -106,7 +111,8 @@ class Database:
                 if error.non_retryable:
                     raise
                 _log.warning("waiting for the journal: %s", error.message)
-                await asyncio.sleep(RETRY_INTERVAL)
+                await asyncio.sleep(interval * random.uniform(0.5, 1.5))
+                interval = min(2 * interval, MAX_RETRY_INTERVAL)
 
     async def _shielded(self, work: Coroutine[Any, Any, T]) -> T:
         """Executes a statement to its end even if the caller is canceled: an aborted one might not release its lock."""

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Executable, Table, case, select, update
 from sqlalchemy import Row as Record
 from sqlalchemy.dialects import postgresql, sqlite
 
-from ..contracts.errors import JournalLost, JournalUnavailable
+from ..contracts.errors import JournalDamaged, JournalUnavailable
 from ..contracts.message import Head, Message
 from ..contracts.requests import Bookmark
 from ..contracts.settings import SettingsError
@@ -141,7 +141,7 @@ class RowEncryption:
         return await in_thread_if_long(sum(row.size for row in rows), lambda: [self._encrypt_row(row) for row in rows])
 
     async def decrypt_rows(self, records: Sequence[Record[Any]]) -> list[Row]:
-        """Decrypts records; raises JournalUnavailable if a key is missing, and JournalLost if a record was modified."""
+        """Decrypts records; raises JournalUnavailable if a key is missing, JournalDamaged if a record was modified."""
         size = sum(len(record.message) for record in records)
         return await in_thread_if_long(size, lambda: [self._decrypt_row(record) for record in records])
 
@@ -223,7 +223,7 @@ class RowEncryption:
         except UnknownKeyError as error:
             raise JournalUnavailable(f"the journal can't be read: {error}") from None  # another worker has the key
         except WrongKeyError as error:
-            raise JournalLost(f"the journal's {place} can't be read: {error}") from None
+            raise JournalDamaged(f"the journal's {place} can't be read: {error}") from None
 
     def _decrypt_with_key(self, text: str, place: str) -> str:
         _, key_id, encrypted = text.split(":")

@@ -19,7 +19,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from ...contracts.errors import MAX_ERROR_TEXT, OUTAGES, KeyRefused
+from ...contracts.errors import MAX_ERROR_TEXT, OUTAGES, JournalDamaged, JournalLost, KeyRefused
 from ...contracts.message import Message, PersonDecision, ToolCall
 from ...contracts.requests import CallRequest
 from ...contracts.text import truncate
@@ -301,28 +301,47 @@ class RedactionInterceptor(Interceptor):
     """Removes secrets, and the causes, from every activity's error before it is sent to Temporal.
 
     It tells the workflow which calls may wait for the end of an outage; with ``waits_for_keys``, also those whose key
-    was refused.
+    was refused, and with ``waits_for_rows`` all activities for which rows of the journal are missing: a backup may
+    bring them back.
     """
 
-    def __init__(self, redact: Callable[[str], str], *, waits_for_keys: bool = False) -> None:
+    def __init__(
+        self, redact: Callable[[str], str], *, waits_for_keys: bool = False, waits_for_rows: bool = True
+    ) -> None:
         self._redact = redact
         self._waits_for_keys = waits_for_keys
+        self._waits_for_rows = waits_for_rows
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002  # SDK's
         activities = super().intercept_activity(next)
-        return _RedactingActivities(activities, self._redact, waits_for_keys=self._waits_for_keys)
+        return _RedactingActivities(
+            activities, self._redact, waits_for_keys=self._waits_for_keys, waits_for_rows=self._waits_for_rows
+        )
 
 
 class _RedactingActivities(ActivityInboundInterceptor):
     def __init__(
-        self, next_interceptor: ActivityInboundInterceptor, redact: Callable[[str], str], *, waits_for_keys: bool
+        self,
+        next_interceptor: ActivityInboundInterceptor,
+        redact: Callable[[str], str],
+        *,
+        waits_for_keys: bool,
+        waits_for_rows: bool,
     ) -> None:
         super().__init__(next_interceptor)
         self._redact = redact
         self._waits_for_keys = waits_for_keys
+        self._waits_for_rows = waits_for_rows
 
-    def _is_outage(self, error: ApplicationError) -> bool:
-        """Whether the same call may succeed later, when its server, or its key, is as it should be."""
+    def _waits(self, error: ApplicationError, request: object) -> bool:
+        """Whether the run may wait: the same call may succeed later, when its server, or its key, is as it should be.
+
+        Without the journal no call has another way out, so that also those wait that otherwise give up.
+        """
+        if isinstance(error, JournalLost):
+            return self._waits_for_rows and not isinstance(error, JournalDamaged)
+        if not isinstance(request, CallRequest) or request.gives_up:
+            return False
         if isinstance(error, KeyRefused):
             return self._waits_for_keys
         return isinstance(error, OUTAGES) and not error.non_retryable
@@ -336,8 +355,7 @@ class _RedactingActivities(ActivityInboundInterceptor):
         except ApplicationError as error:
             info = activity.info()
             is_last = is_last_attempt(info.attempt, info.retry_policy)
-            gives_up = not isinstance(input.args[0], CallRequest) or input.args[0].gives_up
-            waits = self._is_outage(error) and not gives_up
+            waits = self._waits(error, input.args[0])
             if waits and (is_last or error.non_retryable):
                 requested = error.next_retry_delay.total_seconds() if error.next_retry_delay else 0.0
                 about: tuple[object, ...] = ({"wait": requested},)

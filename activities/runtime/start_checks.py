@@ -4,24 +4,20 @@ import asyncio
 import ipaddress
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
 from temporalio.api.common.v1 import Payloads
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError
-from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from ...contracts.errors import JournalLost, JournalUnavailable
-from ...contracts.message import Head
+from ...contracts.errors import JournalUnavailable
 from ...contracts.requests import JournalName
 from ...contracts.settings import SettingsError
-from ...contracts.turn import Thread
 from ...journal.database import JournalIdentity, note_namespace
 from ...journal.engine import Engine
 from ...resources.base import JsonModel
 from ...resources.catalog import Catalog
-from ...temporal.activity import workflow_id
 from ...temporal.search_attributes import (
     HEARTBEAT_INTERVAL,
     OVERDUE_AFTER,
@@ -207,62 +203,3 @@ def _pinned_in(event: HistoryEvent) -> Iterator[tuple[Payloads, type[_Pinned] | 
     if event.HasField("activity_task_completed_event_attributes"):
         yield event.activity_task_completed_event_attributes.result, _Pinned
         yield event.activity_task_completed_event_attributes.result, _Continued  # of a retried run
-
-
-ROW_INTERVAL = 1.0
-"""Seconds between two reads of a run's first row."""
-
-
-class WaitForJournal(Interceptor):
-    """Holds activities back while the journal at ``place`` lacks the first row of their run's conversation.
-
-    Such a journal is not the run's own: it is another one, or empty. ``check_journal`` may miss it, as it compares only
-    the newest runs. The activity waits until the row exists, or until this worker stops and a worker with the right
-    journal retries it; otherwise the run would fail with JournalLost. If the journal has the first row but lacks a
-    later one, data is lost and the run does fail. ``find_row`` returns a row, or None.
-    """
-
-    def __init__(self, find_row: Callable[[str], Awaitable[object]], place: str) -> None:
-        self._find_row = find_row
-        self._place = place
-
-    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002  # SDK's
-        return _WaitingActivities(super().intercept_activity(next), self._find_row, self._place)
-
-
-class _WaitingActivities(ActivityInboundInterceptor):
-    def __init__(
-        self,
-        next_interceptor: ActivityInboundInterceptor,
-        find_row: Callable[[str], Awaitable[object]],
-        place: str,
-    ) -> None:
-        super().__init__(next_interceptor)
-        self._find_row = find_row
-        self._place = place
-
-    async def execute_activity(self, input: ExecuteActivityInput) -> object:  # noqa: A002  # the SDK's name
-        try:
-            return await super().execute_activity(input)
-        except JournalLost:
-            row = _first_row(input.args[0]) if input.args else ""
-            if not row or await self._find_row(row) is not None:
-                raise
-        _log.warning(
-            "%s waits: its conversation is not in the journal at %s. Start this worker with the BATON_HOME or the "
-            "BATON_JOURNAL_URL with which the run began, or restore that journal",
-            workflow_id(),
-            self._place,
-        )
-        while await self._find_row(row) is None:
-            await asyncio.sleep(ROW_INTERVAL)
-        return await super().execute_activity(input)
-
-
-def _first_row(request: object) -> str:
-    """The id of a row that must be in the run's own journal: its question, or the head that an activity continues."""
-    thread = getattr(request, "thread", None)
-    head = getattr(request, "head", None)
-    if isinstance(thread, Thread):
-        return thread.question
-    return head.id if isinstance(head, Head) else ""

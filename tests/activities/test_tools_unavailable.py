@@ -63,8 +63,9 @@ async def test_with_fail_the_run_fails_at_once_and_no_model_is_asked(env: Enviro
 async def test_by_default_the_run_waits_for_the_server(env: Environment, away: McpServerProcess) -> None:
     env.script(line("a", "Here."))
     handle = await env.start_query([user(wanted=None), away.manifest()], "agent/a")
-    while not any(each.attempt > 1 for each in (await handle.describe()).raw_description.pending_activities):
+    while not (outages := (await handle.query("status")).get("outages")):
         await asyncio.sleep(0.05)
+    assert [(outage["call"], outage["type"]) for outage in outages] == [("resolve and pin the manifests", "ToolFailed")]
     assert env.model.requests == []
     with away.running():
         status = await env.status(handle)

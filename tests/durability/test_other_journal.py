@@ -132,24 +132,38 @@ async def test_a_journal_takes_the_place_of_one_that_is_lost_if_a_command_says_s
     assert turn.failure.type == "JournalLost"
 
 
-async def test_a_run_waits_while_its_journal_lacks_its_beginning_and_goes_on_when_it_is_back(
-    own: Environment, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("missing", ["all rows", "the last row"])
+async def test_a_run_waits_while_its_journal_lacks_rows_and_goes_on_when_they_are_back(
+    own: Environment, missing: str
 ) -> None:
     async with open_run(own) as (handle, second):
         second.set()
-        rows = await execute(own.journal_address, "select id, parent, depth, message from baton_messages")
-        await execute(own.journal_address, "delete from baton_messages")  # as a backup of yesterday
+        where = "" if missing == "all rows" else " where depth = (select max(depth) from baton_messages)"
+        rows = await execute(own.journal_address, f"select id, parent, depth, message from baton_messages{where}")
+        await execute(own.journal_address, f"delete from baton_messages{where}")  # as a backup of yesterday
         async with worker.run_worker(own.client, own.catalog, own.worker_env):
-            while "waits: its conversation is not in the journal at sqlite:///" not in caplog.text:
-                await asyncio.sleep(0.05)
-            assert str(own.journal) in caplog.text
-            await asyncio.sleep(0.9)
-            assert (await handle.describe()).status.name == "RUNNING"  # type: ignore[union-attr]  # it has one
+            assert await own.find_runs("BatonPhase = 'Waiting'", 1) == [handle.id]
+            (outage,) = (await handle.query("status"))["outages"]
+            assert outage["type"] == "JournalLost"
+            assert "restore the journal's database from the backup that matches Temporal's" in outage["error"]
             with contextlib.closing(sqlite3.connect(own.journal)) as database, database:
                 database.executemany("insert into baton_messages values (?, ?, ?, ?)", rows)
             turn = await own.turn_result(handle)
     assert turn.failure is None
     assert texts(turn.messages)[0] == "answer 1"
+
+
+async def test_a_run_whose_rows_do_not_come_back_in_time_fails(own: Environment) -> None:
+    settings = {"BATON_MAX_OUTAGE": "5s"}
+    second = asyncio.Event()
+    async with worker.run_worker(own.client, own.catalog, {**own.worker_env, **QUICK, **settings}):
+        handle = await begun(own, second)
+    await execute(own.journal_address, "delete from baton_messages")
+    second.set()
+    async with worker.run_worker(own.client, own.catalog, {**own.worker_env, **settings}):
+        turn = await own.turn_result(handle)
+    assert turn.failure
+    assert (turn.failure.family, turn.failure.type) == ("MemoryError", "JournalLost")
 
 
 async def test_a_journal_that_is_moved_away_under_a_worker_is_noticed_and_waited_for(

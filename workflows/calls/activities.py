@@ -76,7 +76,7 @@ Result = TypeVar("Result", bound=JsonModel)
 
 
 class LocalActivityTooLong(Exception):
-    """A local activity exceeded its time limit, or failed with a retryable error."""
+    """A local activity exceeded its time limit, or failed with an error after which it may be tried again."""
 
 
 async def execute_local_activity(
@@ -99,7 +99,9 @@ async def execute_local_activity(
     except FailureError as error:  # Temporal raises some failures of local activities unwrapped
         cause = error.cause if isinstance(error, ActivityError) else error
         if isinstance(cause, CancelledError) or (isinstance(cause, ApplicationError) and cause.non_retryable):
-            raise read_failure(cause, name) from None
+            failed = read_failure(cause, name)
+            if isinstance(failed, ActivityInterrupted) or failed.failure.wait is None:
+                raise failed from None
         raise LocalActivityTooLong from None
 
 
@@ -120,11 +122,10 @@ LOCAL_TIMEOUT = timedelta(seconds=1)
 
 JOURNAL = ActivityOptions(
     start_to_close_timeout=timedelta(seconds=30),
-    schedule_to_close_timeout=timedelta(minutes=30),
     heartbeat_timeout=HEARTBEAT_TIMEOUT,
     retry_policy=RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30)),
 )
-"""Options of activities that only read and write the journal."""
+"""Options of activities that only read and write the journal, for which a run waits as long as for any outage."""
 
 LOOK = ActivityOptions(
     schedule_to_close_timeout=timedelta(seconds=5),

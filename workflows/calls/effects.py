@@ -19,7 +19,7 @@ from ...contracts.decisions import (
     GrantResult,
     PendingDecision,
 )
-from ...contracts.errors import Cause, CircuitOpen, Failure, InvalidInput
+from ...contracts.errors import Cause, CircuitOpen, Failure, InvalidInput, JournalLost
 from ...contracts.inputs import QueryInput, TurnInput
 from ...contracts.message import MESSAGE_OVERHEAD, Head, Message, PersonDecision
 from ...contracts.panel import BriefRequest, ConcludeRequest, PerformRequest, PerformResult
@@ -109,6 +109,11 @@ def has_fallback(failed: ActivityFailed, models: tuple[str, ...], index: int) ->
     return index < len(models) - 1 and failed.failure.family in FALLBACK_FAMILIES
 
 
+def latest_wait(run: RunState, failure: Failure, begun: datetime, until: datetime) -> datetime:
+    """Until when a call waits: also one that gives up otherwise waits for the rows of its conversation."""
+    return begun + run.max_outage if failure.type == JournalLost.__name__ else until
+
+
 async def options_after_wait(
     run: RunState, failure: Failure, options: ActivityOptions, until: datetime, activity: str, summary: str
 ) -> ActivityOptions:
@@ -139,7 +144,7 @@ async def options_after_wait(
     policy = options["retry_policy"]
     once = options.get("start_to_close_timeout", timedelta())
     left = policy.maximum_attempts and policy.maximum_attempts - (failure.attempts or 1) + 1
-    number = ATTEMPTS_IN_OUTAGE + MISSED_HEARTBEATS if is_outage else left
+    number = ATTEMPTS_IN_OUTAGE + MISSED_HEARTBEATS if is_outage and policy.maximum_attempts else left
     again: ActivityOptions = {**options, "retry_policy": replace(policy, maximum_attempts=number)}
     return {**again, "schedule_to_close_timeout": max(until - workflow.now(), once)}
 
@@ -341,9 +346,11 @@ async def execute_activity(
     waits_out = isinstance(request, CallRequest) and not request.gives_up and not run.gives_up
     if isinstance(request, CallRequest):
         request = request.giving_up(not waits_out)
+    longest = options.get("schedule_to_close_timeout", run.max_outage)
+    options = {**options, "schedule_to_close_timeout": longest}
     if waits_out:
+        longest = run.max_outage
         options = {**options, "retry_policy": attempts(FIRST_ATTEMPTS)["retry_policy"]}
-    longest = run.max_outage if waits_out else options["schedule_to_close_timeout"]
     begun = workflow.now()
     until = begun + longest
     attempt = options
@@ -375,7 +382,8 @@ async def execute_activity(
         if isinstance(failed, ActivityFailed) and failed.failure.wait is not None:
             try:
                 # The next attempt has the same id, by which the activity recognizes calls that it has already started.
-                attempt = await options_after_wait(run, failed.failure, attempt, until, activity_id, summary)
+                latest = latest_wait(run, failed.failure, begun, until)
+                attempt = await options_after_wait(run, failed.failure, attempt, latest, activity_id, summary)
             except (ActivityFailed, ActivityInterrupted):
                 run.outages.end(activity_id)
                 raise

@@ -194,7 +194,8 @@ def _as_markdown(message: Message) -> str:
 class RunState:
     """The shared state of one run.
 
-    ``task_queues``, ``max_outage`` and the beginning of the ``question`` are set once the run is pinned;
+    ``task_queues``, ``max_outage`` (the longest wait for the end of an outage) and the beginning of the ``question``
+    are set once the run is pinned;
     ``searchable`` as well: the server has Baton's search attributes. ``started_at`` is when the first run of the chain
     began. With ``gives_up``, calls do not wait for the end of an outage.
     """
@@ -210,7 +211,7 @@ class RunState:
         self.outages = Outages()
         self.gives_up = False
         self.searchable = False
-        self.max_outage = timedelta()
+        self.max_outage = timedelta(days=1)
         self.activity_slots = asyncio.Semaphore(MAX_CONCURRENT_ACTIVITIES)
         self.started_at = workflow.info().start_time
         self.question = ""
