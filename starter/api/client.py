@@ -22,7 +22,7 @@ from ...resources.schedule import Schedule
 from ...temporal.client import PROGRAM
 from ...temporal.client import task_queue as default_task_queue
 from ..runs import schedules
-from ..runs.runs import RunHandle, find_run, has_worker, open_task_queue
+from ..runs.runs import RunHandle, find_run, open_task_queue, why_not_served
 from ..runs.start import new_run_id, retry_run, start_query
 from ..server.connection import ServerLocation, use_server
 from ..server.in_process_worker import InProcessWorkers, worker_environment
@@ -197,8 +197,8 @@ class Connection:
             run = await workers.execute(new_id, loaded, functions, lambda name: start_run(task_queue=name), queue)
         else:
             run = await start_run(task_queue=self._task_queue)
-            if remote and not await has_worker(client, self._task_queue):
-                _log.warning("%s waits: no worker is running; start one with: baton worker", run.id)
+            if remote and (reason := await why_not_served(client, self._task_queue)):
+                _log.warning("%s waits: %s", run.id, reason)
         return Handle(client, run, query.output_model)
 
     async def attach(self, name: str, *, namespace: str = "default", functions: Sequence[Function] = ()) -> Handle:

@@ -21,7 +21,7 @@ from ..console.status import print_status
 from ..console.watch import Watch
 from ..errors import ConnectionLostError, UsageError
 from ..history.follow import follow
-from ..runs.runs import RunHandle, final_status, find_run, has_worker
+from ..runs.runs import RunHandle, final_status, find_run, why_not_served
 from ..runs.start import (
     QueryStart,
     in_ark_dialect,
@@ -66,8 +66,8 @@ async def _follow_started(
     with _explain_return(started):
         for handle in started:
             print_message(f"{word} {handle.id}{_link(server, client, handle)}", style="dim")
-        if not await has_worker(client):
-            print_message("note: no worker is running; start one with: baton worker")
+        if reason := await why_not_served(client, (await started[0].describe()).task_queue if started else None):
+            print_message(f"note: {reason}")
         if detach:
             running = Status(phase="Running", token_usage=TokenUsage(), start_time=format_time(datetime.now(UTC)))
             manifests = [await run_manifest(client, handle, running) for handle in started]

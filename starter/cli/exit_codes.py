@@ -76,7 +76,7 @@ def _explain(error: Exception) -> tuple[int, str]:
     from ...contracts.settings import SettingsError
     from ...temporal.client import ConnectionFailed
     from ..errors import START_HINT, ConnectionLostError, UnreachableError, UsageError
-    from ..runs.runs import NoSuchRunError, RunEndedError
+    from ..runs.runs import NoSuchRunError, NotServedError, RunEndedError
     from ..runs.start import NotRetriedError
     from ..server.embedded import ServerError
 
@@ -87,7 +87,7 @@ def _explain(error: Exception) -> tuple[int, str]:
             return REFUSED, str(error)
         case BatonError():
             return REFUSED, error.message
-        case UnreachableError() | ServerError():
+        case UnreachableError() | ServerError() | NotServedError():
             return UNREACHABLE, str(error)
         case RPCError(status=RPCStatusCode.INVALID_ARGUMENT | RPCStatusCode.RESOURCE_EXHAUSTED):
             return REFUSED, f"Temporal rejected the request: {error.message}"

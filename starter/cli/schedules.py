@@ -76,7 +76,7 @@ def apply(
 
 async def _apply_all(server: "ServerLocation", loaded: "Loaded", selected: "list[Schedule]") -> None:
     from ...resources.problems import ManifestError
-    from ..runs.runs import has_worker
+    from ..runs.runs import why_not_served
     from ..runs.schedules import ScheduleError, apply_schedule
 
     client = await server.connect()
@@ -91,8 +91,8 @@ async def _apply_all(server: "ServerLocation", loaded: "Loaded", selected: "list
             raise ManifestError([loaded.problem(schedule, ("metadata", "name"), str(error))]) from None
         print_result(f"schedule/{schedule.name} {applied}")
         await _print_next_run(client, schedule)
-    if not await has_worker(client):
-        print_message("note: no worker is running; start one with: baton worker")
+    if reason := await why_not_served(client):
+        print_message(f"note: {reason}")
 
 
 async def _print_next_run(client: "Client", schedule: "Schedule") -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import platform
+import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from sqlalchemy import make_url
+from sqlalchemy import URL, make_url
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflow.v1 import PendingActivityInfo
@@ -47,7 +48,7 @@ from ...temporal import search_attributes
 from ...temporal.client import ConnectionFailed, connect
 from ...temporal.search_attributes import live_workers
 from ..errors import START_HINT, UnreachableError
-from ..runs.runs import RunHandle
+from ..runs.runs import RunHandle, why_not_served
 from ..server.connection import ServerLocation, use_server
 
 MAX_RUNS = 100
@@ -94,7 +95,8 @@ async def _stuck(client: Client, run: str) -> Stuck | None:
         return await _in_outage(handle)
     if worst is None or _failed_attempts(worst) < MAX_ATTEMPTS:
         return None
-    reason = truncate(worst.last_failure.message.partition("\n")[0], 200)
+    error = await client.data_converter.decode_failure(worst.last_failure)  # which may be encrypted
+    reason = truncate(str(getattr(error, "message", error)).partition("\n")[0], 200)
     return run, f"attempt {worst.attempt} at {worst.activity_type.name}: {reason}", ACTIVITY_HINT.format(run)
 
 
@@ -190,6 +192,9 @@ async def workers(client: Client, settings: Settings) -> CheckResults:
         text = f"{who} on the task queue {queue.name}, {' and '.join(waiting)} waiting"
         hint = f"start one that serves {', '.join(sorted(queue.roles))}: baton worker -f PATH"
         yield CheckResult("workers", bool(count), text, "" if count else hint)
+        if count and "workflows" in queue.roles and (reason := await why_not_served(client, queue.name)):
+            text, _, hint = reason.partition("; ")
+            yield CheckResult("workers", False, text, hint)
 
 
 async def _backlog(client: Client, queue: str, kind: str) -> int:
@@ -225,12 +230,24 @@ async def journal(settings: Settings) -> CheckResults:
         current = await engine.run(journal_version)
     finally:
         await engine.dispose()
+    if (free := await asyncio.to_thread(_free_space, url)) is not None and free < MIN_FREE_SPACE:
+        hint = "make space: runs wait while the journal can't be written"
+        yield CheckResult("journal", False, f"the disk of {where} has only {free // 1_000_000:,} MB left", hint)
     ok = current <= VERSION
     text = f"has version {current}" if current else "is empty: the first worker creates its tables"
     if 0 < current < VERSION:
         text += f": the next worker that starts migrates it to version {VERSION}"
     hint = "" if ok else f"this release supports versions up to {VERSION}: run one that supports version {current}"
     yield CheckResult("journal", ok, f"{where} {text}", hint)
+
+
+MIN_FREE_SPACE = 500_000_000
+"""Bytes on the disk of a SQLite journal below which it is reported."""
+
+
+def _free_space(url: URL) -> int | None:
+    """The free bytes on the disk of a SQLite journal; None for a database server, which doesn't tell."""
+    return shutil.disk_usage(url.database or ".").free if url.get_backend_name() == "sqlite" else None
 
 
 async def models(loaded: Loaded, environment: Mapping[str, str], providers: Providers) -> list[CheckResult]:

@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from temporalio.api.workflowservice.v1 import ListWorkerDeploymentsRequest
 from temporalio.client import (
     Client,
     WorkflowExecution,
@@ -268,8 +269,11 @@ async def status_of(handle: RunHandle) -> Status:
 async def live_status(client: Client, handle: RunHandle) -> Status:
     """The status of a run; while it is open, with the messages and the usage of its child runs so far.
 
-    Child runs are queried themselves, as they report to their parent only at their end.
+    Child runs are queried themselves, as they report to their parent only at their end. Raises NotServedError.
     """
+    queue = (await handle.describe()).task_queue
+    if reason := await why_not_served(client, queue):
+        raise NotServedError(f"{handle.id} can't answer: {reason}")
     status = await status_of(handle)
     if not status.is_open:
         return status
@@ -377,6 +381,36 @@ async def open_runs(client: Client, limit: int = 3) -> list[str]:
     return [run.id async for run in client.list_workflows(query, limit=limit)]
 
 
-async def has_worker(client: Client, task_queue: str | None = None) -> bool:
-    """Whether a worker polls the task queue."""
-    return bool(await live_workers(client, task_queue or default_task_queue()))
+class NotServedError(Exception):
+    """No worker takes the tasks of a run; the text says why, and what to do."""
+
+
+async def why_not_served(client: Client, task_queue: str | None = None) -> str | None:
+    """Why no worker takes new runs of the task queue, and what to do; None if one does."""
+    queue = task_queue or default_task_queue()
+    workers = await live_workers(client, queue)
+    if not workers:
+        return f"no worker is running on the task queue {queue}; start one with: baton worker"
+    versions = sorted(worker.version for worker in workers)
+    if not all(versions) or await _has_current_version(client, {version.partition(".")[0] for version in versions}):
+        return None
+    deployment, _, build = versions[-1].partition(".")
+    return (
+        f"the worker deployment {deployment} has no current version, so no run starts; set it with: temporal worker "
+        f"deployment set-current-version --deployment-name {deployment} --build-id {build}"
+    )
+
+
+async def _has_current_version(client: Client, deployments: Collection[str]) -> bool:
+    """Whether one of these worker deployments has a current version, or one to which it ramps."""
+    request = ListWorkerDeploymentsRequest(namespace=client.namespace)
+    while True:
+        page = await client.workflow_service.list_worker_deployments(request, retry=True)
+        for deployment in page.worker_deployments:
+            routing = deployment.routing_config
+            takes_runs = routing.HasField("current_deployment_version") or routing.ramping_version_percentage
+            if deployment.name in deployments and takes_runs:
+                return True
+        if not page.next_page_token:
+            return False
+        request.next_page_token = page.next_page_token

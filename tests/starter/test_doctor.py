@@ -12,7 +12,7 @@ from temporalio.client import Client
 
 from baton.starter.operations import doctor
 from baton.starter.operations.prune import prune_journal
-from baton.starter.runs.runs import has_worker
+from baton.starter.runs.runs import why_not_served
 from baton.starter.scripted_model import Reply
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal import search_attributes
@@ -131,10 +131,13 @@ async def test_a_short_loss_of_the_connection_fails_no_check(
             url = f"sqlite:///{tmp_path / 'journal.db'}"
             return not (await prune_journal(client, url, None, dry=True)).conversations
 
+        async def runs_are_served() -> bool:
+            return await why_not_served(client, env.task_queue) is None
+
         for look in (
             server_is_ok,
             nothing_is_pruned,
-            lambda: has_worker(client, env.task_queue),
+            runs_are_served,
             lambda: search_attributes.registered(client),
         ):
             cutting = asyncio.create_task(proxy.cut(0.2))

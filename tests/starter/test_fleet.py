@@ -122,6 +122,32 @@ async def test_workers_of_two_versions_may_know_other_manifests(client: Client, 
         await check_manifests(client, Settings.of(fleet.env), own)
 
 
+async def test_why_no_run_starts_is_said_by_run_status_and_doctor(client: Client, fleet: Fleetmates) -> None:
+    queue = fleet.env["BATON_TASK_QUEUE"]
+    fleet.env |= {"BATON_DEPLOYMENT": queue, "BATON_BUILD_ID": "v1"}
+    worker = await fleet.start("-f", SAMPLE)
+    await fleet.printed(worker, "Worker started")
+    await alive(client, fleet, 1)
+    hint = f"temporal worker deployment set-current-version --deployment-name {queue} --build-id v1"
+    reason = f"the worker deployment {queue} has no current version, so no run starts"
+    run = f"unserved-{queue}"
+    started = await asyncio.to_thread(baton, "run", "-f", SAMPLE, "--id", run, "--detach", env=fleet.env)
+    assert f"note: {reason}; set it with: {hint}" in " ".join(started.stderr.split())
+    status = await asyncio.to_thread(baton, "status", run, env=fleet.env)
+    assert status.returncode == 3
+    assert f"error: {run} can't answer: {reason}" in " ".join(status.stderr.split())
+    doctor = await asyncio.to_thread(baton, "doctor", env=fleet.env)
+    assert f"WRONG  workers     {reason}\n" in doctor.stdout
+    assert hint in doctor.stdout
+    worker.terminate()
+    await worker.communicate()
+    await alive(client, fleet, 0)
+    status = await asyncio.to_thread(baton, "status", run, env=fleet.env)
+    text = f"{run} can't answer: no worker is running on the task queue {queue}; start one with: baton worker"
+    assert text in " ".join(status.stderr.split())
+    await client.get_workflow_handle(run).terminate()
+
+
 async def test_doctor_counts_the_workers_that_live_and_each_once(client: Client, fleet: Fleetmates) -> None:
     for process in [await fleet.start(SAMPLE), await fleet.start(SAMPLE), await fleet.start(SAMPLE)]:
         await fleet.printed(process, "Worker started")
