@@ -74,14 +74,33 @@ def _texts(value: JsonValue, path: Path = ()) -> Iterator[tuple[Path, str]]:
 
 
 def not_yaml(problem: str | None, text: str) -> str:
-    """The error text for a text that is not YAML."""
-    return RENDER_CHART if _HELM.search(text) else f"is not YAML: {problem}"
+    """The error text for a text that is not YAML; ``problem`` is that of the parser."""
+    return RENDER_CHART if _HELM.search(text) else f"is not YAML: {_EXPLAINED.get(problem or '', problem)}"
+
+
+_INDENTATION = "its indentation doesn't fit the lines above"
+_EXPLAINED = {
+    "did not find expected key": _INDENTATION,
+    "did not find expected '-' indicator": _INDENTATION,
+    "mapping values are not allowed in this context": "a colon where none may be: check the indentation, or add quotes",
+    "could not find expected ':'": "a key without a colon, or a text whose quotes are not closed",
+    "found character that cannot start any token": "a character that can't begin a value: use spaces, or quotes",
+}
+"""What common errors of the parser mean."""
 
 
 STDIN = FilePath("-")  # as in kubectl apply -f -
 MAX_BYTES = 4_000_000
 MAX_VALUES = 100_000
 MAX_DEPTH = 64
+
+
+def is_stream(file: FilePath) -> bool:
+    """Whether it can be read once only: standard input, or the output of a command, as in ``-f <(command)``."""
+    if file == STDIN:
+        return True
+    is_of_process = file.is_relative_to("/dev") or file.is_relative_to("/proc")
+    return is_of_process and stat.S_ISFIFO(file.stat().st_mode)
 
 
 @dataclass(frozen=True)
@@ -180,7 +199,7 @@ def _text(file: FilePath) -> str:
 def _opened(file: FilePath) -> BinaryIO:
     if file == STDIN:
         return sys.stdin.buffer
-    if not stat.S_ISREG(mode := file.stat().st_mode):  # opening a pipe would block
+    if not (stat.S_ISREG(mode := file.stat().st_mode) or is_stream(file)):  # opening a pipe would block
         raise _refusal(file, "is a folder that can't be listed" if stat.S_ISDIR(mode) else "is not a regular file")
     return file.open("rb")
 

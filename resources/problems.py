@@ -128,6 +128,8 @@ def _sentence(detail: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
     kind = detail["type"]
     if kind == "extra_forbidden":
         owner = _model_at(model, path[:-1])
+        if path[:-1] == () and str(path[-1]) in _fields(_model_at(model, ("spec",))):
+            return "is a field of 'spec': indent it below that line"
         return f"is not a field of {_title(owner)}; {did_you_mean(str(path[-1]), _fields(owner))}"
     if kind == "missing":
         return f"is missing{_described(model, path)}"

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -212,5 +213,7 @@ async def connect(
         interceptors = [RetryQueries(), PropagateTrace()]
         return await Client.connect(**config, data_converter=converter, identity=identity, interceptors=interceptors)
     except (RuntimeError, ValueError) as error:
-        reason = next((reason for word, reason in _REASONS.items() if word in str(error)), str(error))
+        own = re.search(r'(?:message|error): "([^"]+)"', str(error))  # the system's, in the SDK's chain of errors
+        other = own[1].lower() if own else str(error)
+        reason = next((reason for word, reason in _REASONS.items() if word in str(error)), other)
         raise ConnectionFailed(f"Temporal can't be reached at {config['target_host']}: {reason}") from None

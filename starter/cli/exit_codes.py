@@ -69,11 +69,12 @@ def _report(error: Exception) -> int:
 def _explain(error: Exception) -> tuple[int, str]:
     """The exit code and the text for an error; raises unexpected errors again."""
     import yaml
-    from pydantic import ValidationError
+    from pydantic import BaseModel, ValidationError
     from temporalio.service import RPCError, RPCStatusCode
 
     from ...contracts.errors import BatonError
     from ...contracts.settings import SettingsError
+    from ...resources.problems import dotted_path, explain_errors
     from ...temporal.client import ConnectionFailed
     from ..errors import START_HINT, ConnectionLostError, UnreachableError, UsageError
     from ..runs.runs import NoSuchRunError, NotServedError, RunEndedError
@@ -83,7 +84,9 @@ def _explain(error: Exception) -> tuple[int, str]:
     match error:
         case UsageError() | NoSuchRunError() | NotRetriedError() | RunEndedError() | SettingsError():
             return REFUSED, str(error)
-        case ValidationError() | yaml.YAMLError() | OSError() | UnicodeDecodeError():
+        case ValidationError():
+            return REFUSED, "; ".join(f"{dotted_path(path)}: {text}" for path, text in explain_errors(error, BaseModel))
+        case yaml.YAMLError() | OSError() | UnicodeDecodeError():
             return REFUSED, str(error)
         case BatonError():
             return REFUSED, error.message

@@ -119,7 +119,7 @@ def chat(
 
     from ..server.connection import use_server, uses_remote_server
     from .client import silence_sdk
-    from .targets import choose_queries, in_conversation, load_manifests, refuse_secrets_of_stdin
+    from .targets import choose_queries, in_conversation, load_manifests, reject_secrets_of_streams
 
     loaded = load_manifests(file, recursive=recursive) if file else None
     conversation = conversation or f"chat-{secrets.token_hex(4)}"
@@ -127,7 +127,7 @@ def chat(
         choose_queries(loaded, target, "?", namespace)[0], conversation
     )  # reports mistakes before the first line
     if loaded and not uses_remote_server():
-        refuse_secrets_of_stdin(loaded)
+        reject_secrets_of_streams(loaded)
     silence_sdk()
     print_message(f"Conversation {conversation}. Ctrl-C cancels an answer, Ctrl-D ends the chat.", style="dim")
     with use_server(print_message, start=True) as server:

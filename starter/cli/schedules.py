@@ -57,7 +57,7 @@ def apply(
     from ..server.connection import use_server, uses_remote_server
     from .client import silence_sdk
     from .store import look_into_store
-    from .targets import load_manifests, refuse_secrets_of_stdin
+    from .targets import load_manifests, reject_secrets_of_streams
 
     loaded = look_into_store(load_manifests(file, recursive=recursive))
     in_files = [manifest for manifest in loaded.catalog.manifests if isinstance(manifest, Schedule)]
@@ -68,7 +68,7 @@ def apply(
     for schedule in selected:
         loaded.scheduled_query(schedule, elsewhere=remote)  # reports mistakes before any schedule is changed
     if not remote:
-        refuse_secrets_of_stdin(loaded)
+        reject_secrets_of_streams(loaded)
     silence_sdk()
     with use_server(print_message, start=True) as server:
         asyncio.run(_apply_all(server, loaded, selected))

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from ...resources.agent import Agent
 from ...resources.base import API_VERSION
 from ...resources.catalog import Resource
-from ...resources.documents import STDIN, Document
+from ...resources.documents import Document, is_stream
 from ...resources.loader import Loaded, load_files
 from ...resources.manifest import Metadata
 from ...resources.query import TARGETS, ConversationId, Query, QueryName, QuerySpec, Target, TargetType
@@ -52,11 +52,11 @@ def _load(paths: Sequence[Path], change: Callable[[Document], Document], *, recu
     return loaded
 
 
-def refuse_secrets_of_stdin(loaded: Loaded) -> None:
-    """Raises UsageError if a Secret or a literal key was read from standard input, which workers can't read."""
-    if str(STDIN) in loaded.secret_files:
+def reject_secrets_of_streams(loaded: Loaded) -> None:
+    """Raises UsageError if a Secret or a literal key was read from standard input or a pipe: workers can't read it."""
+    if any(is_stream(Path(file)) for file in loaded.secret_files):
         raise UsageError(
-            "Secrets and keys can't be read from stdin: workers read them from files, and no copy is stored. "
+            "Secrets and keys can't be read from stdin or a pipe: workers read them from files, and no copy is stored. "
             "Write them to a file and pass -f FILE"
         )
 
@@ -99,7 +99,7 @@ def check_runnable(loaded: Loaded, queries: Sequence[Query | QueryName], *, remo
         if isinstance(query, Query):
             loaded.needed_by(query, elsewhere=remote)
     if not remote:
-        refuse_secrets_of_stdin(loaded)
+        reject_secrets_of_streams(loaded)
 
 
 def choose_queries(

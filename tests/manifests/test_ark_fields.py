@@ -1,4 +1,4 @@
-"""Each field in the table of docs/ark.md is what the table says: it runs, is ignored, or is refused."""
+"""Each field in the table of docs/ark.md is what the table says: it runs, is ignored, or is rejected."""
 
 import re
 from typing import Any
@@ -159,7 +159,7 @@ EXAMPLES: dict[str, list[Json]] = {
     "ArkConfig.defaultMemory": config(defaultMemory={"name": "m"}),
     "ArkConfig.evaluationTTL": config(evaluationTTL="24h"),
 }
-ROWS = re.findall(r"^\| `([^`]+)` \| (runs|ignored|refused) \|", (ROOT / "docs" / "ark.md").read_text(), re.MULTILINE)
+ROWS = re.findall(r"^\| `([^`]+)` \| (runs|ignored|rejected) \|", (ROOT / "docs" / "ark.md").read_text(), re.MULTILINE)
 
 
 def test_every_row_of_the_table_has_an_example() -> None:
@@ -174,7 +174,7 @@ def test_a_field_of_ark_is_what_the_table_says(write: Writer, field: str, state:
         assert loaded.unresolved() == []
         catalog = loaded.needed_by(next(each for each in loaded.catalog.manifests if isinstance(each, Query)))
     except ManifestError as error:
-        assert (state, name in str(error)) == ("refused", True)
+        assert (state, name in str(error)) == ("rejected", True)
         return
     assert state == ("ignored" if told(loaded, name) else "runs")
     assert f'"{name}"' in (catalog if name != "builtin" else loaded.catalog).canonical

@@ -74,6 +74,14 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
         "kind: List\nitems: [{kind: List, items: [{apiVersion: v1, kind: Secret}]}]",
         "metadata: is mis",
     ),
+    "a line too far to the left": (
+        "kind: Team\nmetadata:\n  name: t\n spec: {}\n",
+        "indentation doesn't fit the lines above",
+    ),
+    "a line too far to the right": ("kind: Team\n  spec: {}\n", "a colon where none may be: check the indentation"),
+    "a key without a colon": ("kind: Team\nmetadata\nspec: {}\n", "a key without a colon"),
+    "a tab": ("kind: Team\nspec:\n\tmaxTurns: 3\n", "a character that can't begin a value: use spaces"),
+    "a field beside the spec": (TEAM.replace("spec:", "maxTurns: 3"), "maxTurns: is a field of 'spec': indent it"),
     "90,000 mistakes": (f"{TEAM}  members: [{'1, ' * 90_000}1]", "… and 89902 more"),
 }
 

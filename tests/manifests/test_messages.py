@@ -32,3 +32,8 @@ def test_a_mistake_is_one_sentence_in_plain_words(write: Writer, given: Json, se
 def test_a_tool_that_is_not_in_the_files_has_a_near_match_among_the_built_in_ones(write: Writer) -> None:
     [problem] = write.load(agent("a", "calculater")).unresolved()
     assert str(problem).endswith("Tool default/calculater is not in the files; did you mean 'calculator'?")
+
+
+def test_a_reference_of_the_wrong_kind_says_what_there_is(write: Writer) -> None:
+    (problem,) = write.load(agent("a"), query(targets=[{"type": "team", "name": "a"}])).unresolved()
+    assert str(problem).endswith("spec.targets[0].name: Team default/a is not in the files; there is Agent default/a")

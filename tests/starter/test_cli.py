@@ -206,6 +206,17 @@ def test_manifests_are_read_from_standard_input(machine: UserMachine) -> None:
     refused = piped(yaml.safe_dump_all([agent("one"), secret]), "run", "agent/one", "Why?")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "Secrets and keys can't be read from stdin" in refused.stderr
+    machine.write(agent("one"), secret, name="secret.yaml")
+
+    def of_command(command: str, file: str) -> "subprocess.CompletedProcess[str]":
+        line = f"{BATON} {command} -f <(cat {file})"
+        return subprocess.run(
+            ["bash", "-c", line], env=machine.env, cwd=machine.folder, capture_output=True, text=True, timeout=PATIENCE
+        )
+
+    assert of_command("validate", "secret.yaml").stdout == "1 manifest is valid\n"
+    refused = of_command("run agent/one Why?", "secret.yaml")
+    assert (refused.returncode, "can't be read from stdin or a pipe" in refused.stderr) == (1, True)
 
 
 def test_a_folder_is_read_without_the_folders_in_it_unless_they_are_asked_for(machine: UserMachine) -> None:

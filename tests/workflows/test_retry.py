@@ -240,3 +240,21 @@ async def test_a_client_can_not_pass_the_state_of_a_run(env: Environment, field:
     with pytest.raises(WorkflowFailureError) as raised:
         await handle.result()
     assert f"{field}: only Baton's own workflows set this field" in str(raised.value.cause)
+
+
+async def test_a_parallel_team_all_of_whose_members_have_failed_is_retried(env: Environment) -> None:
+    env.answer = lambda _: REFUSED
+    handle = await env.start_query(TEAMS["parallel"], "team/team")
+    assert (await env.status(handle)).phase == "Failed"
+    env.answer = RefusingModel().answer
+    status = await env.status(await retry_run(env.client, handle))
+    assert [message.name for message in status.responses[0].messages] == ["a", "b", "c", "a"]
+
+
+async def test_a_parallel_team_that_is_canceled_before_any_member_has_spoken_ends(env: Environment) -> None:
+    env.answer = lambda _: Reply(text="Never read.", delay=5)
+    handle = await env.start_team([*ABC, team("team", "a", "b", strategy="parallel")])
+    await env.wait_for_calls(2)
+    await handle.signal("cancel")
+    turn = await env.turn_result(handle)
+    assert (turn.stop_reason, turn.messages) == ("canceled", ())

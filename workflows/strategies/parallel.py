@@ -34,8 +34,7 @@ async def run_all_members(team: Discussion) -> str:
         state = await _join(team, state, {index: turn for index, turn in done.items() if not turn.is_unfinished})
         team.keep_state()
         done = {index: turn for index, turn in done.items() if turn.is_unfinished}
-    if done:
-        state = await _join(team, state, done)
+    state = await _join(team, state, done)
     if state.failure and (team.plan.on_member_error == "fail" or state.failed == len(team.members)):
         team.result.end_by(state.failure)
     if team.can_continue() and (len(state.spoken) < len(team.members) or (done and should_continue_as_new())):
@@ -52,9 +51,10 @@ def _ends_the_team(team: Discussion, state: ParallelState, done: Mapping[int, Tu
 
 async def _join(team: Discussion, state: ParallelState, done: Mapping[int, TurnResult]) -> ParallelState:
     """Adds the messages of turns to the conversation; returns the state including them."""
-    ranges = [RowRange(after=state.before, to=turn.head) for turn in done.values() if turn.head != state.before]
-    await team.append(ranges)
-    state = _add(team, state, done)
+    if done:
+        ranges = [RowRange(after=state.before, to=turn.head) for turn in done.values() if turn.head != state.before]
+        await team.append(ranges)
+        state = _add(team, state, done)
     team.strategy_state = state.model_dump(mode="json", exclude_unset=True)
     return state
 
