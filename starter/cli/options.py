@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from . import completion
+
 
 class OutputFormat(StrEnum):
     """The output formats of results."""
@@ -37,13 +39,28 @@ RunFiles = Annotated[
     ),
 ]
 Recursive = Annotated[bool, typer.Option("-R", "--recursive", help="Read folders recursively.")]
-Target = Annotated[str | None, typer.Argument(metavar="[KIND/NAME]", help="A resource, such as team/NAME.")]
+Target = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[KIND/NAME]", help="A resource, such as team/NAME.", autocompletion=completion.complete_targets
+    ),
+]
 Namespace = Annotated[str, typer.Option("-n", "--namespace", help="The namespace of the Query.")]
 RunName = Annotated[
-    str, typer.Argument(metavar="NAME|ID", help="A run's id, or the name of a Query, for its newest run.")
+    str,
+    typer.Argument(
+        metavar="NAME|ID",
+        help="A run's id, or the name of a Query, for its newest run.",
+        autocompletion=completion.complete_runs,
+    ),
 ]
 RunNames = Annotated[
-    list[str], typer.Argument(metavar="NAME|ID", help="Ids of runs, or names of Queries, for their newest runs.")
+    list[str],
+    typer.Argument(
+        metavar="NAME|ID",
+        help="Ids of runs, or names of Queries, for their newest runs.",
+        autocompletion=completion.complete_runs,
+    ),
 ]
 Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="The output format.")]
 QueryOutput = Annotated[

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from ..errors import UsageError
+from . import completion
 from .exit_codes import REFUSED, CommandEndError
 from .formats import TABLES, ListOutput, parse_selector
 from .options import Files, Recursive
@@ -23,7 +24,16 @@ T = TypeVar("T")
 app = typer.Typer()
 
 
-Kind = Annotated[str, typer.Argument(metavar="KIND", help="A kind, such as team or agents, or all.")]
+Kind = Annotated[
+    str,
+    typer.Argument(
+        metavar="KIND", help="A kind, such as team or agents, or all.", autocompletion=completion.complete_kinds
+    ),
+]
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[NAME]...", help="The resources' names.", autocompletion=completion.complete_names),
+]
 Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Only this namespace.")]
 DefaultNamespace = Annotated[
     str | None, typer.Option("-n", "--namespace", help="The namespace of manifests that name none.")
@@ -75,7 +85,7 @@ def diff(
 @app.command()
 def get(
     kind: Kind,
-    name: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="The resources' names.")] = None,
+    name: Names = None,
     *,
     namespace: Namespace = None,
     all_namespaces: Annotated[
@@ -111,8 +121,11 @@ def get(
 
 @app.command()
 def delete(
-    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="A kind, such as team.")] = None,
-    name: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="The resources' names.")] = None,
+    kind: Annotated[
+        str | None,
+        typer.Argument(metavar="[KIND]", help="A kind, such as team.", autocompletion=completion.complete_kinds),
+    ] = None,
+    name: Names = None,
     *,
     file: Annotated[
         list[Path] | None, typer.Option("-f", "--file", help="Delete the resources in these manifests; repeatable.")

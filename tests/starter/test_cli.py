@@ -474,6 +474,30 @@ def test_a_shell_completes_commands_and_options(machine: UserMachine) -> None:
 
 
 @pytest.mark.shared_server
+def test_a_shell_completes_kinds_names_targets_and_runs(machine: UserMachine) -> None:
+    def completed(*words: str) -> list[str]:
+        asked = {
+            "_BATON_COMPLETE": "complete_bash",
+            "COMP_CWORD": str(len(words)),
+            "COMP_WORDS": f"baton {' '.join(words)}",
+        }
+        done = machine.run(**asked)
+        assert done.stderr == ""
+        return done.stdout.split()
+
+    assert completed("status", "to-be") == completed("get", "agent", "o") == []
+    machine.script(line("one", "hello"))
+    file = machine.write(agent("one"), agent("other"), team("ring", "one", "other", maxTurns=2))
+    assert machine.run("apply", "-f", file).returncode == 0
+    assert machine.run("run", "-f", file, "agent/one", "Why?", "--id", "to-be-completed").returncode == 0
+    assert completed("get", "ag") == ["agent"]
+    assert completed("get", "agents", "o") == ["one", "other"]
+    assert completed("status", "to-be") == ["to-be-completed"]
+    assert completed("run", "team/") == ["team/ring"]
+    assert completed("run", "-f", str(file), "agent/") == ["agent/one", "agent/other"]
+
+
+@pytest.mark.shared_server
 def test_a_run_can_be_paused_steered_and_resumed(machine: UserMachine) -> None:
     machine.script(line("one", {"text": "a", "delay": 0.5}))
     file = machine.write(agent("one"), team("team", "one", maxTurns=500))

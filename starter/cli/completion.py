@@ -1,0 +1,93 @@
+"""Completes kinds, names and runs in the shell. It reads what there is, starts nothing, and is silent about errors."""
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+import typer
+
+TIMEOUT = 3.0
+"""Seconds after which nothing is completed."""
+
+MAX_RUNS = 100
+"""The number of newest runs that are completed."""
+
+
+def complete_kinds(incomplete: str) -> list[str]:
+    """The kinds of manifests in the store, in lower case."""
+    from ...resources.stored import STORABLE
+
+    return _starting(incomplete, ("all", *(kind.lower() for kind in STORABLE)))
+
+
+def complete_names(context: typer.Context, incomplete: str) -> list[str]:
+    """The names of stored manifests of the kind that the command line names."""
+    from ...resources.stored import kind_of
+
+    kind = kind_of(str(context.params.get("kind") or ""))
+    return _starting(incomplete, {name for stored, name in _stored() if stored == kind})
+
+
+def complete_targets(context: typer.Context, incomplete: str) -> list[str]:
+    """What a query can be sent to, as KIND/NAME: in the files of the command line, or otherwise in the store."""
+    from ...resources.query import TARGETS
+
+    named = _in_files(context.params.get("file") or ()) or _stored()
+    words = {kind: kind.lower() for kind in (*TARGETS, "Query")}
+    return _starting(incomplete, {f"{words[kind]}/{name}" for kind, name in named if kind in words})
+
+
+def complete_runs(incomplete: str) -> list[str]:
+    """The ids of the newest runs, and the names of their Queries."""
+    from ..runs.runs import recent_runs
+    from ..server.connection import use_server
+    from .client import silence_sdk
+
+    async def names() -> list[str]:
+        runs = await recent_runs(await server.connect(), None, MAX_RUNS)
+        return [*(run.id for run in runs), *(run.name for run in runs if run.name)]
+
+    try:
+        silence_sdk()
+        with use_server(lambda _: None, start=False) as server:
+            return _starting(incomplete, _run(names))
+    except Exception:
+        return []
+
+
+def _stored() -> list[tuple[str, str]]:
+    """The kinds and names of all stored manifests."""
+    from ..operations.manifests import open_store
+
+    async def keys() -> list[tuple[str, str]]:
+        async with open_store() as store:
+            return [(stored.kind, stored.name) for stored in (await store.contents()).existing]
+
+    try:
+        return _run(keys)
+    except Exception:
+        return []
+
+
+def _in_files(paths: Iterable[str | os.PathLike[str]]) -> list[tuple[str, str]]:
+    from pathlib import Path
+
+    from ...resources.loader import load_files
+
+    try:
+        return [(manifest.kind, manifest.name) for manifest in load_files(map(Path, paths)).catalog.manifests]
+    except Exception:
+        return []
+
+
+def _run(work: Callable[[], Coroutine[Any, Any, list[Any]]]) -> list[Any]:
+    async def limited() -> list[Any]:
+        async with asyncio.timeout(TIMEOUT):
+            return await work()
+
+    return asyncio.run(limited())
+
+
+def _starting(incomplete: str, words: Iterable[str]) -> list[str]:
+    return sorted({word for word in words if word.startswith(incomplete)})
