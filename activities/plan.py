@@ -1,5 +1,6 @@
 """The plan of a team: its strategy's settings, and the plans of its members and other roles."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from ..contracts.decisions import QuestionsPlan
@@ -12,6 +13,7 @@ from ..contracts.plan import (
     HumanMember,
     MemberPlan,
     PanelPlan,
+    RetryPlan,
     SelectorPlan,
     TeamMember,
     TeamPlan,
@@ -28,11 +30,12 @@ from ..resources.mcp_server import MCPServer
 from ..resources.member import Member, Speaker
 from ..resources.model import Model
 from ..resources.panel import Visibility
+from ..resources.retry_policy import RetryPolicy
 from ..resources.team import Team
 from ..resources.tool import Tool
 from ..resources.validation import unbounded_teams
 from .context.lookup import find, find_executor, find_optional, mcp_server_of
-from .context.metering import longest_timeout, model_chain, selector_model_chain
+from .context.metering import ChainedModel, longest_timeout, model_chain, selector_model_chain
 from .panel import default_agent, default_agent_id
 
 
@@ -60,6 +63,7 @@ def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> Agen
         namespace=agent.namespace,
         models=tuple(model.name for model in models),
         model_timeout=longest_timeout(models),
+        retries=_retries_of(models),
         tools=tuple(_tool_plan(agent_tool, reference, catalog) for agent_tool, reference in agent.tools()),
         max_iterations=agent.spec.max_iterations,
         window=window,
@@ -86,6 +90,7 @@ def _tool_plan(agent_tool: AgentTool, reference: Reference | None, catalog: Cata
         asks=_asks(tool, catalog),
         approval=_approval(strictest(tool.spec.approval, agent_tool.approval), tool.id),
         questions=_questions(mcp_server_of(tool, catalog)),
+        retries=_retries(tool.spec.retry_policy),
     ).without_defaults
 
 
@@ -124,6 +129,7 @@ def model_plan(model: Model, catalog: Catalog) -> AgentPlan:
         namespace=model.namespace,
         models=tuple(model.name for model in models),
         model_timeout=longest_timeout(models),
+        retries=_retries_of(models),
     )
 
 
@@ -137,7 +143,22 @@ def tool_plan(tool: Tool, catalog: Catalog) -> ToolTarget:
         asks=_asks(tool, catalog),
         approval=_approval(tool.spec.approval, tool.id),
         questions=_questions(mcp_server_of(tool, catalog)),
+        retries=_retries(tool.spec.retry_policy),
     )
+
+
+def _retries(policy: RetryPolicy | None) -> RetryPlan | None:
+    if policy is None:
+        return None
+    return RetryPlan(
+        attempts=policy.maximum_attempts, initial=policy.initial_seconds, maximum=policy.maximum_seconds
+    ).without_defaults
+
+
+def _retries_of(chain: Sequence[ChainedModel]) -> tuple[RetryPlan | None, ...]:
+    """The retries of the models of a chain; empty if no Model has a retry policy."""
+    retries = tuple(_retries(model.manifest.spec.retry_policy) if model.manifest else None for model in chain)
+    return retries if any(retries) else ()
 
 
 def tool_timeout(tool: Tool, catalog: Catalog) -> float | None:
@@ -260,5 +281,6 @@ def _selector(team: Team, catalog: Catalog) -> SelectorPlan:
     return SelectorPlan(
         models=tuple(model.name for model in chain),
         model_timeout=longest_timeout(chain),
+        retries=_retries_of(chain),
         can_end=bool(selector and selector.enable_terminate_tool),
     )

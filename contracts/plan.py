@@ -94,6 +94,14 @@ class ApprovalPlan(JsonModel):
     proceeds: bool = False
 
 
+class RetryPlan(JsonModel):
+    """How often a call is attempted, and the seconds between two attempts: the first ones, and the most."""
+
+    attempts: int | None = None
+    initial: float
+    maximum: float
+
+
 class ToolPlan(JsonModel):
     """A tool of an agent: its error handling, its timeout in seconds, and whether its results are untrusted.
 
@@ -108,13 +116,15 @@ class ToolPlan(JsonModel):
     asks: DelegatePlan | None = None
     approval: ApprovalPlan | None = None
     questions: QuestionsPlan | None = None
+    retries: RetryPlan | None = None
 
 
 class AgentPlan(JsonModel):
     """An agent, or a model that is called directly: that is an agent without prompt and tools.
 
     ``models`` are the names of its model and of the fallback models, in order; ``model_timeout`` is the longest of
-    their timeouts in seconds, if any has one. ``default_agent`` is the id of a default agent, which has no manifest.
+    their timeouts in seconds, if any has one, and ``retries`` are their retry policies, in the same order, if any has
+    one. ``default_agent`` is the id of a default agent, which has no manifest.
     ``engine`` is the name of the manifest that executes it elsewhere, within ``timeout`` seconds;
     then there are no models, and with ``questions`` it may ask a person.
     """
@@ -125,6 +135,7 @@ class AgentPlan(JsonModel):
     default_agent: str | None = None
     models: tuple[str, ...]
     model_timeout: float | None = None
+    retries: tuple[RetryPlan | None, ...] = ()
     tools: tuple[ToolPlan, ...] = ()
     max_iterations: int = 25
     window: ContextWindow | None = None
@@ -158,6 +169,7 @@ class ToolTarget(JsonModel):
     asks: DelegatePlan | None = None
     approval: ApprovalPlan | None = None
     questions: QuestionsPlan | None = None
+    retries: RetryPlan | None = None
 
 
 MemberPlan = Annotated[AgentPlan | TeamMember | ActivityMember | HumanMember, Field(discriminator="kind")]
@@ -172,10 +184,11 @@ class EdgePlan(JsonModel):
 
 
 class SelectorPlan(JsonModel):
-    """The model and fallback models of a selector, in order, and whether it can end the team."""
+    """The model and fallback models of a selector, as in an AgentPlan, and whether it can end the team."""
 
     models: tuple[str, ...]
     model_timeout: float | None = None
+    retries: tuple[RetryPlan | None, ...] = ()
     can_end: bool = False
 
 

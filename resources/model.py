@@ -21,6 +21,7 @@ from .base import (
 )
 from .budget import Pricing
 from .manifest import CircuitBreaker, Manifest
+from .retry_policy import RetryPolicy
 from .values import Address, Headers, TextOrValue, ValueSource
 
 RESERVED = {"model", "messages", "system", "tools", "stream", "stream_options", "modelId", "toolConfig"}
@@ -128,6 +129,9 @@ class ModelSpec(JsonModel):
         None, description="how often ARK checks whether it is available"
     )
     fallback: Ref | None = Field(None, description="the Model that is called if this one fails")
+    retry_policy: RetryPolicy | None = Field(
+        None, description="how often a call is attempted: {maximumAttempts, initialInterval, maximumInterval}"
+    )
 
     @model_validator(mode="after")
     def _config_fits(self) -> Self:

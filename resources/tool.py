@@ -23,6 +23,7 @@ from .base import (
 )
 from .json_schema import JsonSchema
 from .manifest import CircuitBreaker, Manifest
+from .retry_policy import RetryPolicy
 from .template import names_in, with_places_as
 from .values import Headers, Parameter, PresetArguments, TextOrValue, ValueSource, check_url
 
@@ -208,6 +209,9 @@ class ToolSpec(JsonModel):
         description="{failures, window, openFor, onOpen}: opens a circuit breaker if a server fails often; for 'http'",
     )
     openapi: OpenApiSpec | None = Field(None, description="the document of a tool of type 'openapi'")
+    retry_policy: RetryPolicy | None = Field(
+        None, description="how often a call is attempted: {maximumAttempts, initialInterval, maximumInterval}"
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -220,6 +224,8 @@ class ToolSpec(JsonModel):
             if getattr(self, name) is not None and kind != self.type:
                 alias = type(self).model_fields[name].alias or name
                 raise FieldError((alias,), f"can't be used for a tool of type '{self.type}': remove it")
+        if self.retry_policy and self.type in ("agent", "team", *BUILT_IN_TYPES):
+            raise FieldError(("retryPolicy",), f"can't be used for a tool of type '{self.type}': remove it")
         if self.http:
             self._check_request(self.http)
         if self.mcp:

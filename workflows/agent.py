@@ -41,7 +41,12 @@ class ToolTurn:
         thread = self._thread
         request = UseToolRequest(thread=thread, speaker=f"Tool/{plan.namespace}/{plan.name}")
         tool = ToolPlan(
-            name=plan.name, timeout=plan.timeout, asks=plan.asks, approval=plan.approval, questions=plan.questions
+            name=plan.name,
+            timeout=plan.timeout,
+            asks=plan.asks,
+            approval=plan.approval,
+            questions=plan.questions,
+            retries=plan.retries,
         )
         use = ToolUse(tool, request, self._run, self._children)
         turn = TurnResult(head=thread.head)

@@ -272,7 +272,8 @@ class ModelDefinition(ResourceDefinition):
     """A language model. With a literal API key, the run is executed in this process, the only one that has the key.
 
     ``connection`` has further fields of the provider's connection, such as ``{"region": "us-east-1"}``; ``timeout`` is
-    the time limit of one answer, such as ``10m``; ``pricing`` is the price per million tokens,
+    the time limit of one answer, such as ``10m``; ``retry_policy`` as in a manifest, such as
+        ``{"maximumAttempts": 3}``; ``pricing`` is the price per million tokens,
     ``{"input": …, "output": …}``.
     """
 
@@ -288,12 +289,14 @@ class ModelDefinition(ResourceDefinition):
         connection: Mapping[str, ValueInput | int] | None = None,
         timeout: str | None = None,
         pricing: Mapping[str, float] | None = None,
+        retry_policy: Mapping[str, Any] | None = None,
         fallback: "str | ModelDefinition | None" = None,
         namespace: str = "default",
     ) -> None:
         check(provider, str, "provider", "'openai', 'azure' or 'gemini'")
         check_mapping(properties, "properties")
         check_mapping(pricing, "pricing")
+        check_mapping(retry_policy, "retry_policy")
         dependencies = Dependencies()
         config = spec_fields({"base_url": _value(base_url), "api_key": _value(api_key), **(connection or {})})
         if properties:
@@ -305,6 +308,7 @@ class ModelDefinition(ResourceDefinition):
                 "model": _value(model),
                 "timeout": timeout or None,
                 "pricing": pricing,
+                "retryPolicy": retry_policy,
                 "fallback": {"name": fallback} if isinstance(fallback, str) else dependencies.reference(fallback),
             }
         )

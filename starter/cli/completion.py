@@ -1,6 +1,5 @@
 """Completes kinds, names and runs in the shell. It reads what there is, starts nothing, and is silent about errors."""
 
-import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
@@ -82,6 +81,8 @@ def _in_files(paths: Iterable[str | os.PathLike[str]]) -> list[tuple[str, str]]:
 
 
 def _run(work: Callable[[], Coroutine[Any, Any, list[Any]]]) -> list[Any]:
+    import asyncio
+
     async def limited() -> list[Any]:
         async with asyncio.timeout(TIMEOUT):
             return await work()

@@ -174,3 +174,38 @@ async def test_an_outage_that_is_longer_than_the_limit_fails_the_run(impatient: 
     assert status.failure
     assert (status.phase, status.failure.type, status.failure.wait) == ("Failed", "ModelUnavailable", None)
     assert outage.requests == 5 + 2
+
+
+def with_policy(kind: Json, **policy: object) -> Json:
+    """The manifest with a retry policy."""
+    return {**kind, "spec": {**kind["spec"], "retryPolicy": policy}}
+
+
+async def test_a_model_is_attempted_as_often_and_as_soon_as_its_retry_policy_says(env: Environment) -> None:
+    env.answer = outage = Outage(Reply(status=503, text="down"))
+    first = with_policy(model(env.model_url, "first"), maximumAttempts=2, initialInterval="10ms")
+    first["spec"]["fallback"] = {"name": "second"}
+    second = with_policy(model(env.model_url, "second"), maximumAttempts=3, initialInterval="10ms")
+    one = agent("one", modelRef={"name": "first"})
+    handle = await env.start_query([one, first, second], "agent/one")
+    (shown,) = (await waiting(env, handle)).outages or ()
+    assert (shown.attempts, outage.requests) == (3, 5)
+    outage.over = True
+    assert (await env.status(handle)).message == "Here."
+
+
+@pytest.mark.parametrize(("on_error", "attempts"), [("feed", 3), ("fail", 3)])
+async def test_a_tool_is_attempted_as_often_as_its_retry_policy_says(
+    env: Environment, tool_server: ToolServer, on_error: str, attempts: int
+) -> None:
+    tool_server.answers(*[Answer("down", status=503)] * attempts, Answer("fine"))
+    tool = manifest("Tool", "weather", {"type": "http", "http": {"url": tool_server.url, "method": "GET"}})
+    env.script(line("one", call("weather"), "Done."))
+    one = agent("one", tools=[{"name": "weather", "onError": on_error}])
+    policy = {"maximumAttempts": attempts, "initialInterval": "10ms", "maximumInterval": "20ms"}
+    handle = await env.start_query([one, with_policy(tool, **policy)], "agent/one")
+    if on_error == "fail":
+        (shown,) = (await waiting(env, handle)).outages or ()
+        assert shown.attempts == attempts
+    status = await env.status(handle)
+    assert (status.phase, len(tool_server.seen)) == ("Completed", attempts + (on_error == "fail"))

@@ -23,7 +23,7 @@ from ...contracts.errors import Cause, CircuitOpen, Failure, InvalidInput, Journ
 from ...contracts.inputs import QueryInput, TurnInput
 from ...contracts.message import MESSAGE_OVERHEAD, Head, Message, PersonDecision
 from ...contracts.panel import BriefRequest, ConcludeRequest, PerformRequest, PerformResult
-from ...contracts.plan import AgentPlan, SelectorPlan
+from ...contracts.plan import AgentPlan, RetryPlan, SelectorPlan, ToolPlan
 from ...contracts.requests import (
     MISSED_HEARTBEATS,
     AppendRequest,
@@ -94,6 +94,23 @@ def attempts(number: int) -> ActivityOptions:
     """The options of a call with that many attempts, not counting those that only miss a heartbeat."""
     policy = replace(CALL["retry_policy"], maximum_attempts=number + MISSED_HEARTBEATS)
     return {**CALL, "retry_policy": policy}
+
+
+def retried(options: ActivityOptions, retries: RetryPlan | None) -> ActivityOptions:
+    """The options with the attempts and intervals of a manifest, if it has them."""
+    if retries is None:
+        return options
+    policy = options["retry_policy"]
+    allowed = policy.maximum_attempts if retries.attempts is None else retries.attempts + MISSED_HEARTBEATS
+    own = replace(
+        policy,
+        maximum_attempts=allowed,
+        initial_interval=timedelta(seconds=retries.initial),
+        maximum_interval=timedelta(seconds=retries.maximum),
+    )
+    longest = allowed * (options["start_to_close_timeout"] + timedelta(seconds=retries.maximum))
+    total = max(options["schedule_to_close_timeout"], longest)
+    return {**options, "retry_policy": own, "schedule_to_close_timeout": total}
 
 
 def model_options(models: tuple[str, ...], index: int, seconds: float | None) -> ActivityOptions:
@@ -236,6 +253,7 @@ async def ask_model(run: RunState, request: AskModelRequest, agent: AgentPlan) -
                 f"{place} · {speaker} · {model}",  # the model's name, for people: 16 bytes per call
                 run.task_queues.for_model(model),
                 continues=True,
+                retries=agent.retries[index] if agent.retries else None,
             )
         except ActivityFailed as failed:
             if not has_fallback(failed, agent.models, index):
@@ -258,6 +276,7 @@ async def select(run: RunState, request: SelectRequest, selector: SelectorPlan) 
                 model_options(selector.models, index, seconds),
                 f"select turn {request.turn} · {team} · {model}",
                 run.task_queues.for_model(model),
+                retries=selector.retries[index] if selector.retries else None,
             )
         except ActivityFailed as failed:
             if not has_fallback(failed, selector.models, index):
@@ -265,11 +284,14 @@ async def select(run: RunState, request: SelectRequest, selector: SelectorPlan) 
     raise AssertionError("a selector has a model")
 
 
-async def use_tool(run: RunState, request: UseToolRequest, tool: str, seconds: float | None = None) -> UseToolResult:
-    """Executes a tool call, for ``seconds`` at most. The tool decides which failures are retried."""
-    options: ActivityOptions = {**attempts(4), **call_timeouts(seconds)}
-    summary = f"{request.speaker.rpartition('/')[2]} uses {tool}"
-    return await execute_activity(run, "use_tool", request, UseToolResult, options, summary, run.task_queues.tools)
+async def use_tool(run: RunState, request: UseToolRequest, name: str, tool: ToolPlan) -> UseToolResult:
+    """Executes a tool call, within the tool's timeout. The tool decides which failures are retried."""
+    options: ActivityOptions = {**attempts(4), **call_timeouts(tool.timeout)}
+    summary = f"{request.speaker.rpartition('/')[2]} uses {name}"
+    queue = run.task_queues.tools
+    return await execute_activity(
+        run, "use_tool", request, UseToolResult, options, summary, queue, retries=tool.retries
+    )
 
 
 async def review(run: RunState, request: UseToolRequest, tool: str) -> ReviewResult:
@@ -330,13 +352,14 @@ async def execute_activity(
     task_queue: str | None = None,
     *,
     continues: bool = False,
+    retries: RetryPlan | None = None,
 ) -> Result:
     """The result of an activity on a task queue, by default the run's own.
 
     A call prevented by an open circuit breaker waits and is tried again, and so does one whose server is away, unless
     the request or the run ``gives_up``. A call refused by a budget with ``onExceeded: ask`` is repeated after an
     approval by a person, any number of times. With ``continues``, a long run continues as new while it waits for that
-    approval, and the next run makes the call from the beginning.
+    approval, and the next run makes the call from the beginning. ``retries`` are the attempts that a manifest sets.
 
     Raises:
         ActivityFailed: it fails and is not retried.
@@ -351,6 +374,7 @@ async def execute_activity(
     if waits_out:
         longest = run.max_outage
         options = {**options, "retry_policy": attempts(FIRST_ATTEMPTS)["retry_policy"]}
+    options = retried(options, retries)
     begun = workflow.now()
     until = begun + longest
     attempt = options

@@ -186,7 +186,7 @@ class ToolUse:
 
     async def _call(self, request: UseToolRequest, name: str) -> UseToolResult:
         try:
-            result = await effects.use_tool(self._run, request, name, self._tool.timeout)
+            result = await effects.use_tool(self._run, request, name, self._tool)
         except ActivityInterrupted as interrupted:
             self._is_sent = self._is_sent or interrupted.activity is not None
             raise
