@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from ...contracts.ark_status import ArkTarget, ark_status
@@ -166,8 +167,7 @@ async def retry_run(client: Client, handle: RunHandle) -> RunHandle:
     The workers read the state of the failed run from its history.
 
     Raises:
-        NotRetriedError: if the run has not failed, or is a child of another run of Baton.
-        RPCError: if another run of that id has been started meanwhile.
+        NotRetriedError: if the run has not failed, is a child of another run of Baton, or is being retried already.
     """
     failed = await handle.describe()
     if failed.status is not WorkflowExecutionStatus.FAILED:
@@ -178,21 +178,24 @@ async def retry_run(client: Client, handle: RunHandle) -> RunHandle:
     (first, started), *_ = await execution_chain(client, handle.id, failed.run_id)
     (given,) = await client.data_converter.decode(started.input.payloads, [dict[str, JsonValue]])
     named = {key: given[key] for key in ("name", "team", "agent", "model", "tool", "namespace") if key in given}
-    return await client.start_workflow(
-        failed.workflow_type,
-        {**named, "retries": first},
-        id=handle.id,
-        id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
-        id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-        task_queue=failed.task_queue,
-        task_timeout=WORKFLOW_TASK_TIMEOUT,
-        memo=await failed.memo(),
-        static_summary=await failed.static_summary(),
-        priority=Priority(
-            priority_key=failed.raw_info.priority.priority_key or None,
-            fairness_key=failed.raw_info.priority.fairness_key or None,
-        ),
-    )
+    try:
+        return await client.start_workflow(
+            failed.workflow_type,
+            {**named, "retries": first},
+            id=handle.id,
+            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
+            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+            task_queue=failed.task_queue,
+            task_timeout=WORKFLOW_TASK_TIMEOUT,
+            memo=await failed.memo(),
+            static_summary=await failed.static_summary(),
+            priority=Priority(
+                priority_key=failed.raw_info.priority.priority_key or None,
+                fairness_key=failed.raw_info.priority.fairness_key or None,
+            ),
+        )
+    except WorkflowAlreadyStartedError:
+        raise NotRetriedError(f"{handle.id} has not failed: it is being retried already") from None
 
 
 def new_run_id(query: str | None) -> str:

@@ -1,5 +1,6 @@
 """A failed run is retried: it goes on before the call that failed it, and nothing is asked or done twice."""
 
+import asyncio
 import json
 from collections import Counter
 from typing import Any
@@ -258,3 +259,15 @@ async def test_a_parallel_team_that_is_canceled_before_any_member_has_spoken_end
     await handle.signal("cancel")
     turn = await env.turn_result(handle)
     assert (turn.stop_reason, turn.messages) == ("canceled", ())
+
+
+async def test_of_two_who_retry_a_run_one_is_told(env: Environment) -> None:
+    env.answer = lambda _: REFUSED
+    handle = await env.start_query(ABC, "agent/a")
+    await env.status(handle)
+    env.answer = lambda _: Reply(text="Fine.", delay=0.5)
+    both = await asyncio.gather(*(retry_run(env.client, handle) for _ in range(2)), return_exceptions=True)
+    (error,) = (each for each in both if isinstance(each, NotRetriedError))
+    assert str(error).startswith(f"{handle.id} has not failed: it is ")
+    (again,) = (each for each in both if not isinstance(each, BaseException))
+    assert (await env.status(again)).message == "Fine."
