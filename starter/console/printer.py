@@ -17,6 +17,7 @@ from ...contracts.text import truncate
 from ...resources.agent import TERMINATING
 from ..history.live_state import OpenCall
 from ..history.run_events import (
+    PINNING,
     ActivityCall,
     CallEnded,
     DecisionMade,
@@ -28,6 +29,13 @@ from ..history.run_events import (
 )
 from ..scripted_model import MODEL_PREFIX
 from ..text import escape_control_characters, format_duration
+
+
+def _is_silent(ended: CallEnded) -> bool:
+    """Whether nothing is printed: for a hidden call, and where the status of the run will have the same error."""
+    is_of_root = ended.call.activity_type in PINNING and ended.run.parent is None
+    return is_of_root or (ended.call.hidden and ended.failure is None)
+
 
 MAX_ARGUMENTS = 500
 """The length to which arguments changed by a person are truncated."""
@@ -142,7 +150,7 @@ class EventPrinter:
                 self._print_request(event)
             case DecisionRequested() | DecisionMade():
                 self._print_line(decision_line(event))
-            case CallEnded(call=ActivityCall(hidden=True), failure=None):
+            case CallEnded() if _is_silent(event):
                 pass
             case CallEnded(result=AskModelResult() | PerformResult() as result, call=call):
                 self._print_answer(event.run, call, result, event.at - call.scheduled_at)
