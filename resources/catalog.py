@@ -21,7 +21,7 @@ from .memory import Memory
 from .model import Model
 from .panel import Capability
 from .query import TARGETS, Query
-from .role import RIGHTS, Role, RoleBinding, ServiceAccount
+from .role import RIGHTS, ClusterRole, ClusterRoleBinding, Role, RoleBinding, ServiceAccount
 from .schedule import Schedule
 from .skill import Skill
 from .team import Team
@@ -54,6 +54,8 @@ Resource = (
     | ServiceAccount
     | Role
     | RoleBinding
+    | ClusterRole
+    | ClusterRoleBinding
     | Schedule
 )
 KINDS: dict[str, type[Resource]] = {kind.__name__: kind for kind in get_args(Resource)}
@@ -154,7 +156,7 @@ class Catalog(JsonModel):
 
     @property
     def rights(self) -> tuple[Resource, ...]:
-        """Its ServiceAccounts, Roles and RoleBindings."""
+        """Its ServiceAccounts, Roles, ClusterRoles, and their bindings."""
         return tuple(manifest for manifest in self.manifests if isinstance(manifest, RIGHTS))
 
     @property

@@ -11,8 +11,11 @@ from .base import JsonObject
 from .catalog import Catalog
 from .manifest import Manifest
 from .query import Query
-from .role import RBAC, RBAC_GROUP, RIGHTS, Role, RoleBinding
+from .role import RBAC, RBAC_GROUP, RIGHTS, ClusterRole, ClusterRoleBinding, Role, RoleBinding
 from .validation import Violation
+
+NO_NAMESPACE = "default"
+"""The namespace of manifests that have none in Kubernetes."""
 
 DEFAULT_ACCOUNT = "default"
 """The ServiceAccount of a run that names none (ARK: queries, service account)."""
@@ -73,22 +76,40 @@ def _plural(kind: str) -> str:
 
 
 def has_rights(catalog: Catalog, namespace: str) -> bool:
-    """Whether there are rights in a namespace: without any, everything may be used."""
-    return any(right.namespace == namespace for right in catalog.rights)
+    """Whether there are rights in a namespace: without any, everything may be used.
+
+    A ClusterRoleBinding counts in each namespace; a ClusterRole alone, in none.
+    """
+    return any(
+        isinstance(right, ClusterRoleBinding) or (right.namespace == namespace and not isinstance(right, ClusterRole))
+        for right in catalog.rights
+    )
 
 
 def may(catalog: Catalog, account: AccountName, use: Use) -> bool:
     """Whether the rights in a catalog permit an account to use a resource."""
     if not has_rights(catalog, use.namespace):
         return True
-    roles = (catalog.get("Role", use.namespace, binding.role_ref.name) for binding in _bindings(catalog, account, use))
-    rules = (rule for role in roles if isinstance(role, Role) for rule in role.rules)
+    roles = (_role(catalog, binding) for binding in _bindings(catalog, account, use))
+    rules = (rule for role in roles if isinstance(role, Role | ClusterRole) for rule in role.rules)
     return any(rule.grants(use.group, use.resource, use.name) for rule in rules)
 
 
-def _bindings(catalog: Catalog, account: AccountName, use: Use) -> Iterator[RoleBinding]:
+Binding = RoleBinding | ClusterRoleBinding
+
+
+def _role(catalog: Catalog, binding: Binding) -> Manifest | None:
+    """The Role of a binding: of its own namespace, or a ClusterRole."""
+    kind = binding.role_ref.kind
+    return catalog.get(kind, binding.namespace if kind == "Role" else NO_NAMESPACE, binding.role_ref.name)
+
+
+def _bindings(catalog: Catalog, account: AccountName, use: Use) -> Iterator[Binding]:
     for right in catalog.rights:
-        if isinstance(right, RoleBinding) and right.namespace == use.namespace and account in right.accounts():
+        if (
+            isinstance(right, ClusterRoleBinding)
+            or (isinstance(right, RoleBinding) and right.namespace == use.namespace)
+        ) and account in right.accounts():
             yield right
 
 

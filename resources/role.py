@@ -1,11 +1,15 @@
-"""``kind: ServiceAccount``, ``Role`` and ``RoleBinding``: authorization of runs (ARK: queries, service account)."""
+"""Authorization of runs (ARK: queries, service account): ServiceAccounts, Roles and their bindings.
+
+ClusterRoles and ClusterRoleBindings have no namespace in Kubernetes. Here they have the namespace ``default``, which is
+that of manifests that name none.
+"""
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from .base import JsonModel, Name, SetByServer, Text
+from .base import FieldError, JsonModel, Name, SetByServer, Text
 from .manifest import Manifest
 
 RBAC: Literal["rbac.authorization.k8s.io/v1"] = "rbac.authorization.k8s.io/v1"
@@ -49,12 +53,40 @@ class Role(Manifest):
     rules: tuple[Rule, ...] = Field((), description="what it allows")
 
 
+class OfCluster(Manifest):
+    """A manifest without a namespace."""
+
+    @model_validator(mode="after")
+    def _has_no_namespace(self) -> Self:
+        if "namespace" in self.metadata.model_fields_set:
+            raise FieldError(("metadata", "namespace"), f"is not allowed: a {self.kind} has none")
+        return self
+
+
+class ClusterRole(OfCluster):
+    """A ``rbac.authorization.k8s.io/v1`` ClusterRole: rights that bindings give in one namespace, or in all."""
+
+    api_version: Literal["rbac.authorization.k8s.io/v1"] = Field(  # type: ignore[assignment]  # Kubernetes' group
+        description=f"'{RBAC}'"
+    )
+    kind: Literal["ClusterRole"] = "ClusterRole"
+    rules: tuple[Rule, ...] = Field((), description="what it allows")
+
+
 class RoleRef(JsonModel):
-    """The Role of a RoleBinding."""
+    """The Role or ClusterRole of a RoleBinding."""
 
     api_group: Literal["rbac.authorization.k8s.io"] = Field("rbac.authorization.k8s.io", description=f"'{RBAC_GROUP}'")
-    kind: Literal["Role"] = Field("Role", description="'Role'")
-    name: Name = Field(description="the Role's name, in the namespace of the RoleBinding")
+    kind: Literal["Role", "ClusterRole"] = Field("Role", description="'Role', or 'ClusterRole'")
+    name: Name = Field(description="the name of the Role in the namespace of the RoleBinding, or of the ClusterRole")
+
+
+class ClusterRoleRef(JsonModel):
+    """The ClusterRole of a ClusterRoleBinding."""
+
+    api_group: Literal["rbac.authorization.k8s.io"] = Field("rbac.authorization.k8s.io", description=f"'{RBAC_GROUP}'")
+    kind: Literal["ClusterRole"] = Field("ClusterRole", description="'ClusterRole'")
+    name: Name = Field(description="the name of the ClusterRole")
 
 
 class Subject(JsonModel):
@@ -67,7 +99,10 @@ class Subject(JsonModel):
 
 
 class RoleBinding(Manifest):
-    """A ``rbac.authorization.k8s.io/v1`` RoleBinding: gives the rights of a Role to ServiceAccounts."""
+    """A ``rbac.authorization.k8s.io/v1`` RoleBinding: gives the rights of a Role to ServiceAccounts, in its namespace.
+
+    The Role may be a ClusterRole.
+    """
 
     api_version: Literal["rbac.authorization.k8s.io/v1"] = Field(  # type: ignore[assignment]  # Kubernetes' group
         description=f"'{RBAC}'"
@@ -83,5 +118,22 @@ class RoleBinding(Manifest):
                 yield subject.namespace or self.namespace, subject.name
 
 
-RIGHTS = (ServiceAccount, Role, RoleBinding)
+class ClusterRoleBinding(OfCluster):
+    """A ``rbac.authorization.k8s.io/v1`` ClusterRoleBinding: gives the rights of a ClusterRole in all namespaces."""
+
+    api_version: Literal["rbac.authorization.k8s.io/v1"] = Field(  # type: ignore[assignment]  # Kubernetes' group
+        description=f"'{RBAC}'"
+    )
+    kind: Literal["ClusterRoleBinding"] = "ClusterRoleBinding"
+    role_ref: ClusterRoleRef = Field(description="the ClusterRole, as {kind: ClusterRole, name: NAME}")
+    subjects: tuple[Subject, ...] = Field((), description="who gets its rights, each with its namespace")
+
+    def accounts(self) -> Iterator[tuple[str, str]]:
+        """Namespaces and names of the ServiceAccounts that get its rights."""
+        for subject in self.subjects:
+            if subject.kind == "ServiceAccount":
+                yield subject.namespace or self.namespace, subject.name
+
+
+RIGHTS = (ServiceAccount, Role, RoleBinding, ClusterRole, ClusterRoleBinding)
 """The kinds of manifest for authorization."""

@@ -15,6 +15,7 @@ from ...resources.documents import Document, is_stream
 from ...resources.loader import Loaded, load_files
 from ...resources.manifest import Metadata
 from ...resources.query import TARGETS, ConversationId, Query, QueryName, QuerySpec, Target, TargetType
+from ...resources.role import OfCluster
 from ...resources.values import Parameter
 from ..errors import UsageError
 from .terminal import print_message
@@ -37,7 +38,7 @@ def load_manifests_of(paths: Sequence[Path], namespace: str | None, *, recursive
         return load_manifests(paths, recursive=recursive)
     loaded = _load(paths, partial(_with_namespace, namespace), recursive=recursive)
     for manifest in loaded.catalog.manifests:
-        if manifest.namespace != namespace:
+        if manifest.namespace != namespace and not isinstance(manifest, OfCluster):
             raise UsageError(f"{manifest.id} is in the namespace {manifest.namespace}, not in {namespace}, as -n says")
     return loaded
 
@@ -89,6 +90,8 @@ def _with_namespace(namespace: str, document: Document) -> Document:
     """The document, in ``namespace`` if it names none."""
     metadata = document.data.get("metadata") if isinstance(document.data, dict) else None
     if not isinstance(document.data, dict) or not isinstance(metadata, dict) or "namespace" in metadata:
+        return document
+    if str(document.data.get("kind")).startswith("Cluster"):  # it has none
         return document
     return replace(document, data={**document.data, "metadata": {**metadata, "namespace": namespace}})
 

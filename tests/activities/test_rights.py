@@ -13,6 +13,7 @@ from baton.resources.model import Model
 from baton.resources.run_catalog import RunCatalog
 from tests.activities.test_inline_manifests import OF_KEY, failure_of, loaded, model, secret, working
 from tests.harness.environment import Environment, Json, agent, call, line, manifest
+from tests.harness.manifests import Writer
 from tests.harness.tool_server import ToolServer
 
 RBAC = "rbac.authorization.k8s.io/v1"
@@ -71,6 +72,38 @@ async def answered(env: Environment, given: Json, *own: Json, **options: Any) ->
 async def test_a_query_may_use_what_a_role_of_its_service_account_allows(env: Environment) -> None:
     of_clerk = role("clerk", rule("agents", names=("a",)))
     assert await answered(env, asks(serviceAccount="clerk"), agent("a"), of_clerk, *CLERK) == "Here."
+
+
+def cluster(kind: str, name: str, **fields: object) -> Json:
+    return {"apiVersion": RBAC, "kind": kind, "metadata": {"name": name}, **fields}
+
+
+EVERYTHING = cluster("ClusterRole", "all", rules=[rule("*", verbs=("*",))])
+ALL_OF_CLUSTER = {"kind": "ClusterRole", "name": "all"}
+
+
+async def test_a_role_binding_gives_the_rights_of_a_cluster_role_in_its_namespace(env: Environment) -> None:
+    bound = {**binding("clerk", "clerk"), "roleRef": ALL_OF_CLUSTER}
+    own = [agent("a"), account("clerk", brought=True)]
+    assert "may not use agents 'default/a'" in await refused(env, asks(serviceAccount="clerk"), *own, bound)
+    elsewhere = {**binding("clerk", "clerk", namespace="other"), "roleRef": ALL_OF_CLUSTER}
+    text = await refused(env, asks(serviceAccount="clerk"), *own, EVERYTHING, elsewhere)
+    assert "may not use agents 'default/a'" in text
+    assert await answered(env, asks(serviceAccount="clerk"), *own, EVERYTHING, bound) == "Here."
+
+
+async def test_a_cluster_role_binding_gives_rights_in_all_namespaces_and_restricts_all(env: Environment) -> None:
+    subject = {"kind": "ServiceAccount", "name": "clerk", "namespace": "default"}
+    bound = cluster("ClusterRoleBinding", "clerk", roleRef=ALL_OF_CLUSTER, subjects=[subject])
+    own = [agent("a"), account("clerk", brought=True), EVERYTHING, bound]
+    assert "the ServiceAccount default/default may not use agents" in await refused(env, asks(), *own)
+    assert await answered(env, asks(serviceAccount="clerk"), *own) == "Here."
+    assert await answered(env, asks(), agent("a"), EVERYTHING) == "Here.", "a ClusterRole alone restricts nothing"
+
+
+def test_what_has_no_namespace_may_not_name_one(write: Writer) -> None:
+    (problem,) = write.refusal({**EVERYTHING, "metadata": {"name": "all", "namespace": "default"}})
+    assert "metadata.namespace: is not allowed: a ClusterRole has none" in problem
 
 
 async def test_what_no_role_allows_is_refused_before_any_model_is_asked_with_the_manifests_that_allow_it(

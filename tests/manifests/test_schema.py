@@ -67,7 +67,7 @@ RICH: list[Json] = [
     CONFIG_MAP,
     SECRET,
     {"apiVersion": "v1", "kind": "List", "items": [agent("a"), None, {"kind": "List", "items": [SECRET]}]},
-    {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": []},
+    {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "c"}, "rules": []},
     {"apiVersion": "other.group/v1", "kind": "Agent", "anything": True},
     {"apiVersion": "ark.mckinsey.com/v1alpha1", "kind": "Evaluator", "spec": {}},
     {"no": "kind"},
