@@ -271,13 +271,31 @@ async def live_status(client: Client, handle: RunHandle) -> Status:
 
     Child runs are queried themselves, as they report to their parent only at their end. Raises NotServedError.
     """
-    queue = (await handle.describe()).task_queue
-    if reason := await why_not_served(client, queue):
-        raise NotServedError(f"{handle.id} can't answer: {reason}")
-    status = await status_of(handle)
+    status = await _answer(client, handle)
     if not status.is_open:
         return status
     return (await _with_runs(client, await _with_responses(client, status, handle.id))).with_budget_left()
+
+
+ANSWER_PATIENCE = 2.0
+"""Seconds after which it is looked up whether any worker can answer."""
+
+
+async def _answer(client: Client, handle: RunHandle) -> Status:
+    """The answer of a run to the query for its status. Raises NotServedError at once if no worker is there to answer.
+
+    Only a query that is not answered says so: a worker that has just started may not be known to Temporal yet.
+    """
+    answer = asyncio.create_task(status_of(handle))
+    await asyncio.wait([answer], timeout=ANSWER_PATIENCE)
+    if not answer.done() or isinstance(answer.exception(), RPCError):
+        try:
+            if reason := await why_not_served(client, (await handle.describe()).task_queue):
+                raise NotServedError(f"{handle.id} can't answer: {reason}")
+        except BaseException:
+            answer.cancel()
+            raise
+    return await answer
 
 
 async def _with_responses(client: Client, status: Status, own: str) -> Status:

@@ -1,9 +1,18 @@
 """Helpers for runs that continue as new: their histories in order, and a model that counts its replies."""
 
-from temporalio.client import WorkflowHistory
+import asyncio
+import contextlib
+import dataclasses
+import uuid
+from collections.abc import AsyncIterator
 
+from temporalio import workflow
+from temporalio.client import WorkflowHistory
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from baton import worker
 from baton.starter.scripted_model import Reply, Request
-from tests.harness.environment import Environment, Handle
+from tests.harness.environment import Environment, Handle, Json
 
 BOUND = 150
 """Events that a run may have at most on a server where runs continue as new after 50: one more step is allowed."""
@@ -36,3 +45,30 @@ async def check_continued(env: Environment, handle: Handle, at_least: int = 3) -
 def numbers(upto: int) -> list[str]:
     """The replies of ``count_replies``, from 1."""
     return [str(number) for number in range(1, upto + 1)]
+
+
+@workflow.defn(name="relay")
+class Relay:
+    """Continues as new as a run of Baton: a client can't pass the state of one."""
+
+    @workflow.run
+    async def run(self, workflow_type: str, given: Json, queue: str) -> None:
+        """Continues as a workflow of another type, on another queue."""
+        workflow.continue_as_new(args=[given], workflow=workflow_type, task_queue=queue)
+
+
+@contextlib.asynccontextmanager
+async def continued(
+    env: Environment, workflow_type: str, given: Json, signal: str, *payload: Json
+) -> AsyncIterator[Handle]:
+    """A run that continues another one, and finds a signal in its first step."""
+    own = dataclasses.replace(env, task_queue=f"{env.task_queue}-{uuid.uuid4().hex[:8]}")
+    queue = f"{own.task_queue}-relay"
+    async with Worker(env.client, task_queue=queue, workflows=[Relay], workflow_runner=UnsandboxedWorkflowRunner()):
+        arguments = [workflow_type, given, own.task_queue]
+        started = await env.client.start_workflow("relay", args=arguments, id=queue, task_queue=queue)
+        while (await (handle := env.client.get_workflow_handle(started.id)).describe()).workflow_type == "relay":
+            await asyncio.sleep(0.05)
+        await handle.signal(signal, *payload)
+    async with worker.run_worker(env.client, env.catalog, own.worker_env):
+        yield handle

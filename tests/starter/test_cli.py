@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -209,7 +210,7 @@ def test_manifests_are_read_from_standard_input(machine: UserMachine) -> None:
     machine.write(agent("one"), secret, name="secret.yaml")
 
     def of_command(command: str, file: str) -> "subprocess.CompletedProcess[str]":
-        line = f"{BATON} {command} -f <(cat {file})"
+        line = f"{shlex.quote(str(BATON))} {command} -f <(cat {file})"
         return subprocess.run(
             ["bash", "-c", line], env=machine.env, cwd=machine.folder, capture_output=True, text=True, timeout=PATIENCE
         )

@@ -1,21 +1,14 @@
 """Signals and updates that arrive before a run's first step apply after its input, also to children not yet started."""
 
 import asyncio
-import contextlib
-import dataclasses
 import json
-import uuid
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
-from temporalio import workflow
 from temporalio.client import WorkflowFailureError, WorkflowHistory
 from temporalio.service import RPCError
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from baton import worker
-from tests.harness.continued_runs import continued_runs, count_replies, numbers
+from tests.harness.continued_runs import continued, continued_runs, count_replies, numbers
 from tests.harness.environment import Environment, Handle, Json, agent, line, manifest, team, texts
 from tests.harness.tool_server import ToolServer
 from tests.replay.scenarios import a_session_changed_meanwhile, resumed_meanwhile
@@ -38,35 +31,12 @@ def input_of(history: WorkflowHistory) -> Json:
     return given
 
 
-@workflow.defn(name="relay")
-class Relay:
-    """Continues as new as a run of Baton: a client can't pass the state of one."""
-
-    @workflow.run
-    async def run(self, given: Json, queue: str) -> None:
-        workflow.continue_as_new(args=[given], workflow="round-robin", task_queue=queue)
-
-
-@contextlib.asynccontextmanager
-async def continued(env: Environment, given: Json, signal: str, *payload: Json) -> AsyncIterator[Handle]:
-    """A run that continues another one, and finds a signal in its first step."""
-    own = dataclasses.replace(env, task_queue=f"{env.task_queue}-{uuid.uuid4().hex[:8]}")
-    queue = f"{own.task_queue}-relay"
-    async with Worker(env.client, task_queue=queue, workflows=[Relay], workflow_runner=UnsandboxedWorkflowRunner()):
-        started = await env.client.start_workflow("relay", args=[given, own.task_queue], id=queue, task_queue=queue)
-        while (await (handle := env.client.get_workflow_handle(started.id)).describe()).workflow_type == "relay":
-            await asyncio.sleep(0.05)
-        await handle.signal(signal, *payload)
-    async with worker.run_worker(env.client, env.catalog, own.worker_env):
-        yield handle
-
-
 async def test_a_run_that_was_paused_and_goes_on_heeds_who_lets_it_before_it_begins(
     env_with_short_histories: Environment,
 ) -> None:
     given = await carried(env_with_short_histories)
     given["carried"]["inbox"] = {"pause": {"since": "2026-01-01T00:00:00Z"}}
-    async with continued(env_with_short_histories, given, "resume") as handle:
+    async with continued(env_with_short_histories, "round-robin", given, "resume") as handle:
         turn = await asyncio.wait_for(env_with_short_histories.turn_result(handle), 60)
     assert (turn.stop_reason, texts(turn.messages)[-1]) == ("max_turns", numbers(30)[-1])
 
@@ -81,7 +51,7 @@ async def test_a_session_keeps_what_is_changed_before_its_run_begins(env_with_sh
         assert await handle.execute_update("session", {"x": 3}) == {"rounds": 2, "x": 3}
         await handle.cancel()
 
-    async with continued(env, given, "session", changes) as handle:
+    async with continued(env, "round-robin", given, "session", changes) as handle:
         await check(handle)
     new = {"team": "team", "input": "Why?", "resources": PAIR, "session": {"rounds": 1, "old": 1}}
     await check(await env.start("round-robin", new, start_signal="session", start_signal_args=[changes]))

@@ -19,7 +19,7 @@ from baton.starter.scripted_model import Reply, Request
 from baton.workflows.state.decisions import Decisions, NotWaiting
 from baton.workflows.state.run_trace import RunTrace
 from baton.workflows.state.stopping import ActivityInterrupted, StopState
-from tests.harness.continued_runs import continued_runs
+from tests.harness.continued_runs import continued, continued_runs
 from tests.harness.environment import Environment, Handle, Json, agent, line, team, texts
 from tests.harness.tool_server import ToolServer
 from tests.workflows.test_approval import BUY, approve, pending, tool
@@ -145,10 +145,10 @@ async def test_a_call_that_was_carried_out_is_told_by_a_run_that_is_stopped_as_i
     handle = await paused_and_continued(env, handle)
     given = input_of((await continued_runs(env, handle))[1])
     await handle.signal("cancel")
-    stopped = await env.start("sequential", given, start_signal="cancel")
-    for run in (handle, stopped):
-        turn = await asyncio.wait_for(env.turn_result(run), 60)
-        told = [each.content for each in turn.messages if each.role == "tool"]
-        assert (turn.stop_reason, len(told), told[1]) == ("canceled", 2, NOT_EXECUTED)
-        assert told[0] != NOT_EXECUTED
+    async with continued(env, "sequential", given, "cancel") as stopped:
+        for run in (handle, stopped):
+            turn = await asyncio.wait_for(env.turn_result(run), 60)
+            told = [each.content for each in turn.messages if each.role == "tool"]
+            assert (turn.stop_reason, len(told), told[1]) == ("canceled", 2, NOT_EXECUTED)
+            assert told[0] != NOT_EXECUTED
     assert [each.path for each in tool_server.seen] == ["/buy?item=map"]
