@@ -154,8 +154,9 @@ State = Annotated[AgentState | ToolState | TeamState | QueryState, Field(discrim
 class Continuation(JsonModel):
     """The whole state of a run at continue-as-new.
 
-    ``since`` is the start of the first run. ``unfinished`` are the child runs that failed or were canceled: their ids,
-    and the run ids of their first executions. The names of these fields are stored in histories.
+    ``since`` is the start of the first run. ``unfinished`` are child runs that failed or were canceled, which a retry
+    goes on with: their ids, and the run ids of their first executions. The names of these fields are stored in
+    histories.
     """
 
     pinned: Pinned

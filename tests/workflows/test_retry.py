@@ -271,3 +271,19 @@ async def test_of_two_who_retry_a_run_one_is_told(env: Environment) -> None:
     assert str(error).startswith(f"{handle.id} has not failed: it is ")
     (again,) = (each for each in both if not isinstance(each, BaseException))
     assert (await env.status(again)).message == "Fine."
+
+
+async def test_a_retry_that_fails_before_a_child_that_had_failed_still_goes_on_with_that_child(
+    env: Environment,
+) -> None:
+    """The child failed in its second turn. The first retry fails as well: the child is asked nothing twice."""
+    model = RefusingModel()
+    env.answer = lambda request: REFUSED if "You are c" in str(request["messages"][0]) else model.answer(request)
+    handle = await env.start_query(TEAMS["nested teams"], "team/team")
+    for _ in range(2):
+        assert (await env.status(handle)).phase == "Failed"
+        handle = await retry_run(env.client, handle)
+    assert (await env.status(handle)).phase == "Failed"
+    env.answer = model.answer
+    assert (await env.status(await retry_run(env.client, handle))).phase == "Completed"
+    assert len(model.asked) == len({*model.asked}) == 3

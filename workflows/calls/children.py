@@ -120,13 +120,18 @@ class ChildWorkflows:
         self._signal_slots = asyncio.Semaphore(MAX_CONCURRENT_SIGNALS)
         self._running: list[ChildMailbox] = []
         self._open: list[str] = []
-        self._to_retry: dict[str, str] = {}
-        self.unfinished: dict[str, str] = {}
-        """The child runs that failed or were canceled: their ids, and the run ids of their first executions."""
+        self.to_retry: dict[str, str] = {}
+        """The failed runs that children will go on with: their ids, and the run ids of their first executions."""
+        self._unfinished: dict[str, str] = {}
 
     def retry(self, unfinished: Mapping[str, str]) -> None:
         """Lets children with these ids go on with the failed runs, of which these are the first run ids."""
-        self._to_retry = {**unfinished}
+        self.to_retry = {**unfinished}
+
+    @property
+    def unfinished(self) -> dict[str, str]:
+        """The child runs that failed or were canceled, also those that this run was to go on with and has not."""
+        return {**self.to_retry, **self._unfinished}
 
     @property
     def running(self) -> tuple[str, ...]:
@@ -192,7 +197,7 @@ class ChildWorkflows:
             run.inbox.pause,
             run.question,
             gives_up=gives_up,
-            retries=self._to_retry.pop(child_id, None),
+            retries=self.to_retry.pop(child_id, None),
         )
         child = await self._start(workflow_type, turn_input, child_id)
         mailbox = ChildMailbox(child, self._signal_slots)
@@ -206,7 +211,7 @@ class ChildWorkflows:
             failed = error
         self._running.remove(mailbox)
         if result is None or result.is_unfinished:
-            self.unfinished[child_id] = child.first_execution_run_id or ""
+            self._unfinished[child_id] = child.first_execution_run_id or ""
         for message in await mailbox.close(result):
             self._run.inbox.put(message)
         if result is None:

@@ -294,6 +294,7 @@ class BaseWorkflow(Generic[Input]):
             inbox=run.inbox.state,
             decisions=run.decisions.state,
             session=run.session.values,
+            unfinished=self.children.to_retry,
             state=self.state(),
         )
 
@@ -306,6 +307,7 @@ class BaseWorkflow(Generic[Input]):
         run.session.update(continuation.session)
         run.inbox.restore(continuation.inbox)
         self._decisions.restore(continuation.decisions)
+        self.children.retry(continuation.unfinished)
         self._phase.restore()
 
     async def settle(self) -> None:
