@@ -188,12 +188,12 @@ def test_the_forms_of_arks_documentation_are_read(write: Writer) -> None:
 
 
 def test_other_kubernetes_resources_are_ignored(write: Writer) -> None:
-    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "r"}}
+    other = {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "i"}}
     later = {"apiVersion": "ark.mckinsey.com/v1alpha1", "kind": "Evaluator", "metadata": {"name": "e"}, "spec": {}}
-    loaded = write.load(role, agent("a"), later, {"no": "kind"})
+    loaded = write.load(other, agent("a"), later, {"no": "kind"})
     assert len(loaded.catalog.manifests) == 1
     assert [each.rpartition(": ")[2] for each in loaded.ignored] == [
-        "ClusterRole",
+        "Ingress",
         "Evaluator",
         "a document without a kind",
     ]
