@@ -26,7 +26,7 @@ from ..resources.model import Model
 from ..resources.problems import ManifestError, dotted_path
 from ..resources.provenance import Provenance
 from ..resources.query import TARGETS, Query, named_targets
-from ..resources.rights import AccountName
+from ..resources.rights import AccountName, has_rights
 from ..resources.run_catalog import RunCatalog
 from ..resources.team import Team
 from ..resources.tool import Tool
@@ -155,7 +155,7 @@ def ineffective_fields(start: Startable, catalog: Catalog) -> Iterator[str]:
     if start.spec.memory and not catalog.find(memory):
         yield f"{start.id}: spec.memory: there is no {memory}: the journal keeps the conversation"
     account = AccountName.of(start)
-    if start.spec.service_account and not catalog.rights:
+    if start.spec.service_account and not has_rights(catalog, start.namespace):
         what = f"the ServiceAccount {account} has no effect"
         yield f"{start.id}: spec.serviceAccount: {what}: the worker has no Roles, so the run may use everything"
 

@@ -81,15 +81,19 @@ class RunActivities:
     async def read_failed_run(self, request: ReadFailedRunRequest) -> JsonObject:
         """The input with which this run goes on with an earlier run of its own workflow id and type.
 
-        A worker answers from the history of that run. Raises InvalidInput if it can't be retried.
+        A worker of this task queue answers from the history of that run: one of another queue may be anybody's. Raises
+        InvalidInput if the run can't be retried.
 
         A row that nobody reads, after those of the failed run, keeps them from being deleted with that run.
         """
         client = activity.client()
         info = activity.info()
         run = await _last_execution(client, info.workflow_id or "", request.run)
-        if run.status not in RETRIED or run.workflow_type != info.workflow_type:
-            raise InvalidInput(f"the run {request.run} has not failed, or is no run of the type {info.workflow_type}")
+        if run.status not in RETRIED:
+            raise InvalidInput(f"the run {request.run} has not failed")
+        if (run.workflow_type, run.task_queue) != (info.workflow_type, info.task_queue):
+            own = f"{info.workflow_type} on the task queue {info.task_queue}"
+            raise InvalidInput(f"the run {request.run} is not of the type {own}")
         handle = client.get_workflow_handle(run.id, run_id=run.run_id)
         state: JsonObject = await handle.query("retry_input", result_type=dict[str, JsonValue])
         if head := FailedRun.model_validate(state).head:

@@ -169,6 +169,12 @@ class Continuation(JsonModel):
     state: State
 
 
+CLIENT_FIELDS = frozenset(
+    {"name", "team", "agent", "model", "tool", "namespace", "spec", "input", "resources", "session", "retries"}
+)
+"""The fields of a run's input that a client may set. All others come from Baton's own workflows."""
+
+
 class QueryInput(JsonModel):
     """The input of the workflow ``query``: ``{"spec": {...}}`` or ``{"name": "..."}``.
 

@@ -11,7 +11,7 @@ from .base import JsonObject
 from .catalog import Catalog
 from .manifest import Manifest
 from .query import Query
-from .role import RBAC, RBAC_GROUP, RIGHTS, ClusterRole, ClusterRoleBinding, Role, RoleBinding
+from .role import RBAC, RBAC_GROUP, RIGHTS, Binding, ClusterRole, ClusterRoleBinding, Role
 from .validation import Violation
 
 NO_NAMESPACE = "default"
@@ -95,9 +95,6 @@ def may(catalog: Catalog, account: AccountName, use: Use) -> bool:
     return any(rule.grants(use.group, use.resource, use.name) for rule in rules)
 
 
-Binding = RoleBinding | ClusterRoleBinding
-
-
 def _role(catalog: Catalog, binding: Binding) -> Manifest | None:
     """The Role of a binding: of its own namespace, or a ClusterRole."""
     kind = binding.role_ref.kind
@@ -106,10 +103,8 @@ def _role(catalog: Catalog, binding: Binding) -> Manifest | None:
 
 def _bindings(catalog: Catalog, account: AccountName, use: Use) -> Iterator[Binding]:
     for right in catalog.rights:
-        if (
-            isinstance(right, ClusterRoleBinding)
-            or (isinstance(right, RoleBinding) and right.namespace == use.namespace)
-        ) and account in right.accounts():
+        applies = isinstance(right, ClusterRoleBinding) or right.namespace == use.namespace
+        if isinstance(right, Binding) and applies and account in right.accounts():
             yield right
 
 
@@ -152,9 +147,8 @@ def _grant(account: AccountName, namespace: str, lacking: Sequence[Use]) -> Iter
 
 
 def accounts_without_rights(catalog: Catalog) -> Iterator[Violation]:
-    """The queries that name a ServiceAccount, although there are no rights."""
-    if not catalog.rights:
-        for query in catalog.manifests:
-            if isinstance(query, Query) and query.spec.service_account:
-                text = "has no effect without a Role: unless the worker has Roles, the run may use everything"
-                yield Violation(query, ("spec", "serviceAccount"), text)
+    """The queries that name a ServiceAccount, although there are no rights in their namespace."""
+    for query in catalog.manifests:
+        if isinstance(query, Query) and query.spec.service_account and not has_rights(catalog, query.namespace):
+            text = "has no effect without a Role: unless the worker has Roles, the run may use everything"
+            yield Violation(query, ("spec", "serviceAccount"), text)

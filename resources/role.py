@@ -98,7 +98,20 @@ class Subject(JsonModel):
     namespace: Name | None = Field(None, description="its namespace, if it is not that of the RoleBinding")
 
 
-class RoleBinding(Manifest):
+class Binding(Manifest):
+    """What gives the rights of a Role or a ClusterRole to ServiceAccounts."""
+
+    role_ref: RoleRef | ClusterRoleRef
+    subjects: tuple[Subject, ...] = Field((), description="who gets its rights, as {kind: ServiceAccount, name: NAME}")
+
+    def accounts(self) -> Iterator[tuple[str, str]]:
+        """Namespaces and names of the ServiceAccounts that get its rights."""
+        for subject in self.subjects:
+            if subject.kind == "ServiceAccount":
+                yield subject.namespace or self.namespace, subject.name
+
+
+class RoleBinding(Binding):
     """A ``rbac.authorization.k8s.io/v1`` RoleBinding: gives the rights of a Role to ServiceAccounts, in its namespace.
 
     The Role may be a ClusterRole.
@@ -109,16 +122,9 @@ class RoleBinding(Manifest):
     )
     kind: Literal["RoleBinding"] = "RoleBinding"
     role_ref: RoleRef = Field(description="the Role, as {kind: Role, name: NAME}")
-    subjects: tuple[Subject, ...] = Field((), description="who gets its rights, as {kind: ServiceAccount, name: NAME}")
-
-    def accounts(self) -> Iterator[tuple[str, str]]:
-        """Namespaces and names of the ServiceAccounts that get its rights."""
-        for subject in self.subjects:
-            if subject.kind == "ServiceAccount":
-                yield subject.namespace or self.namespace, subject.name
 
 
-class ClusterRoleBinding(OfCluster):
+class ClusterRoleBinding(OfCluster, Binding):
     """A ``rbac.authorization.k8s.io/v1`` ClusterRoleBinding: gives the rights of a ClusterRole in all namespaces."""
 
     api_version: Literal["rbac.authorization.k8s.io/v1"] = Field(  # type: ignore[assignment]  # Kubernetes' group
@@ -126,13 +132,6 @@ class ClusterRoleBinding(OfCluster):
     )
     kind: Literal["ClusterRoleBinding"] = "ClusterRoleBinding"
     role_ref: ClusterRoleRef = Field(description="the ClusterRole, as {kind: ClusterRole, name: NAME}")
-    subjects: tuple[Subject, ...] = Field((), description="who gets its rights, each with its namespace")
-
-    def accounts(self) -> Iterator[tuple[str, str]]:
-        """Namespaces and names of the ServiceAccounts that get its rights."""
-        for subject in self.subjects:
-            if subject.kind == "ServiceAccount":
-                yield subject.namespace or self.namespace, subject.name
 
 
 RIGHTS = (ServiceAccount, Role, RoleBinding, ClusterRole, ClusterRoleBinding)

@@ -19,7 +19,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from ...contracts.errors import MAX_ERROR_TEXT, OUTAGES, JournalDamaged, JournalLost, KeyRefused
+from ...contracts.errors import MAX_ERROR_TEXT, OUTAGES, JournalDamaged, JournalLost, JournalUnavailable, KeyRefused
 from ...contracts.message import Message, PersonDecision, ToolCall
 from ...contracts.requests import CallRequest
 from ...contracts.text import truncate
@@ -340,6 +340,8 @@ class _RedactingActivities(ActivityInboundInterceptor):
         """
         if isinstance(error, JournalLost):
             return self._waits_for_rows and not isinstance(error, JournalDamaged)
+        if isinstance(error, JournalUnavailable):  # such as for a worker that lacks a key
+            return not error.non_retryable
         if not isinstance(request, CallRequest) or request.gives_up:
             return False
         if isinstance(error, KeyRefused):

@@ -272,8 +272,8 @@ class ModelDefinition(ResourceDefinition):
     """A language model. With a literal API key, the run is executed in this process, the only one that has the key.
 
     ``connection`` has further fields of the provider's connection, such as ``{"region": "us-east-1"}``; ``timeout`` is
-    the time limit of one answer, such as ``10m``; ``retry_policy`` as in a manifest, such as
-        ``{"maximumAttempts": 3}``; ``pricing`` is the price per million tokens,
+    the time limit of one answer, such as ``10m``; ``retry_policy`` is that of a manifest, such
+    as ``{"maximumAttempts": 3}``; ``pricing`` is the price per million tokens,
     ``{"input": …, "output": …}``.
     """
 

@@ -2,9 +2,11 @@
 
 import os
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
+
+T = TypeVar("T")
 
 TIMEOUT = 3.0
 """Seconds after which nothing is completed."""
@@ -43,49 +45,61 @@ def complete_runs(incomplete: str) -> list[str]:
     from ..server.connection import use_server
     from .client import silence_sdk
 
-    async def names() -> list[str]:
-        runs = await recent_runs(await server.connect(), None, MAX_RUNS)
-        return [*(run.id for run in runs), *(run.name for run in runs if run.name)]
-
-    try:
+    def names() -> list[str]:
         silence_sdk()
         with use_server(lambda _: None, start=False) as server:
-            return _starting(incomplete, _run(names))
-    except Exception:
-        return []
+
+            async def recent() -> list[str]:
+                runs = await recent_runs(await server.connect(), None, MAX_RUNS)
+                return [*(run.id for run in runs), *(run.name for run in runs if run.name)]
+
+            return _in_time(recent())
+
+    return _starting(incomplete, _or_nothing(names))
 
 
-def _stored() -> list[tuple[str, str]]:
-    """The kinds and names of all stored manifests."""
+Named = list[tuple[str, str]]
+"""Kinds and names of manifests."""
+
+
+def _stored() -> Named:
     from ..operations.manifests import open_store
 
-    async def keys() -> list[tuple[str, str]]:
+    async def keys() -> Named:
         async with open_store() as store:
             return [(stored.kind, stored.name) for stored in (await store.contents()).existing]
 
-    try:
-        return _run(keys)
-    except Exception:
-        return []
+    return _or_nothing(lambda: _in_time(keys()))
 
 
-def _in_files(paths: Iterable[str | os.PathLike[str]]) -> list[tuple[str, str]]:
+def _in_files(paths: Iterable[str | os.PathLike[str]]) -> Named:
+    """Those in files; a stream is left to the command, which can read it once only."""
     from pathlib import Path
 
+    from ...resources.documents import is_stream
     from ...resources.loader import load_files
 
+    def names() -> Named:
+        files = [file for file in map(Path, paths) if not is_stream(file)]
+        return [(manifest.kind, manifest.name) for manifest in load_files(files).catalog.manifests]
+
+    return _or_nothing(names)
+
+
+def _or_nothing(read: Callable[[], list[T]]) -> list[T]:
+    """What can be read; nothing after any error, which would be printed into the user's command line."""
     try:
-        return [(manifest.kind, manifest.name) for manifest in load_files(map(Path, paths)).catalog.manifests]
+        return read()
     except Exception:
         return []
 
 
-def _run(work: Callable[[], Coroutine[Any, Any, list[Any]]]) -> list[Any]:
+def _in_time(work: Coroutine[Any, Any, list[T]]) -> list[T]:
     import asyncio
 
-    async def limited() -> list[Any]:
+    async def limited() -> list[T]:
         async with asyncio.timeout(TIMEOUT):
-            return await work()
+            return await work
 
     return asyncio.run(limited())
 

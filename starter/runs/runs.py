@@ -407,6 +407,8 @@ async def why_not_served(client: Client, task_queue: str | None = None) -> str |
     """Why no worker takes new runs of the task queue, and what to do; None if one does."""
     queue = task_queue or default_task_queue()
     workers = await live_workers(client, queue)
+    if not workers and PROGRAM in queue:
+        return "the program that executes it is not running; continue it there with baton.attach or baton.retry"
     if not workers:
         return f"no worker is running on the task queue {queue}; start one with: baton worker"
     versions = sorted(worker.version for worker in workers)

@@ -20,7 +20,6 @@ from ...resources.query import Query, QueryName
 from ...temporal.client import WORKFLOW_TASK_TIMEOUT
 from ...temporal.client import task_queue as default_task_queue
 from ...temporal.executions import execution_chain
-from ...temporal.search_attributes import PARENT
 from .runs import RunHandle
 
 
@@ -173,10 +172,10 @@ async def retry_run(client: Client, handle: RunHandle) -> RunHandle:
     if failed.status is not WorkflowExecutionStatus.FAILED:
         state = failed.status.name.lower().replace("_", " ") if failed.status else "unknown"
         raise NotRetriedError(f"{handle.id} has not failed: it is {state}")
-    if failed.parent_id and failed.typed_search_attributes.get(PARENT):
-        raise NotRetriedError(f"{handle.id} is a child of {failed.parent_id}: retry that run")
     (first, started), *_ = await execution_chain(client, handle.id, failed.run_id)
     (given,) = await client.data_converter.decode(started.input.payloads, [dict[str, JsonValue]])
+    if failed.parent_id and "thread" in given:
+        raise NotRetriedError(f"{handle.id} is a child of {failed.parent_id}: retry that run")
     named = {key: given[key] for key in ("name", "team", "agent", "model", "tool", "namespace") if key in given}
     try:
         return await client.start_workflow(

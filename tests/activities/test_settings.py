@@ -75,22 +75,31 @@ async def workers(env: Environment, queue: str, *roles: str, **settings: str) ->
         yield
 
 
-async def run(env: Environment, queue: str, workflow: str, given: object) -> tuple[TurnResult, dict[str, set[str]]]:
-    """Runs a turn on a task queue: its result, and the task queues of its activities and of those of its child runs."""
+async def run(
+    env: Environment, queue: str, workflow: str, given: object
+) -> tuple[TurnResult, dict[str, dict[str, list[float]]]]:
+    """Runs a turn on a task queue: its result, and its activities with those of its child runs.
+
+    For each activity type the task queues, and for each of these the times in seconds at which Temporal gave out a task.
+    """
     handle = await env.client.start_workflow(
         workflow, given, id=f"settings-{uuid.uuid4().hex[:8]}", task_queue=queue, task_timeout=WORKFLOW_TASK_TIMEOUT
     )
     turn = TurnResult.model_validate_json(json.dumps(await handle.result()))
-    queues: dict[str, set[str]] = {}
+    queues: dict[str, dict[str, list[float]]] = {}
     histories = [await handle.fetch_history()]
     for event in histories[0].events:
         if event.HasField("child_workflow_execution_started_event_attributes"):
             child = event.child_workflow_execution_started_event_attributes.workflow_execution.workflow_id
             histories.append(await env.client.get_workflow_handle(child).fetch_history())
-    for event in (event for history in histories for event in history.events):
-        if event.HasField("activity_task_scheduled_event_attributes"):
-            scheduled = event.activity_task_scheduled_event_attributes
-            queues.setdefault(scheduled.activity_type.name, set()).add(scheduled.task_queue.name)
+    for history in histories:
+        events = {event.event_id: event for event in history.events}
+        for event in history.events:
+            if event.HasField("activity_task_started_event_attributes"):
+                begun = event.activity_task_started_event_attributes
+                scheduled = events[begun.scheduled_event_id].activity_task_scheduled_event_attributes
+                times = queues.setdefault(scheduled.activity_type.name, {}).setdefault(scheduled.task_queue.name, [])
+                times.append(event.event_time.ToNanoseconds() / 1e9)
     return turn, queues
 
 
@@ -101,7 +110,10 @@ async def test_three_workers_run_workflows_models_and_tools_each_on_its_own_task
     async with workers(env, queue, "workflows"), workers(env, queue, "models"), workers(env, queue, "tools"):
         turn, queues = await run(env, queue, "agent", given)
     assert turn.message == "It is 42."
-    assert queues == {"ask_model": {f"{queue}-models"}, "use_tool": {f"{queue}-tools"}}
+    assert {name: [*of] for name, of in queues.items()} == {
+        "ask_model": [f"{queue}-models"],
+        "use_tool": [f"{queue}-tools"],
+    }
 
 
 async def test_a_models_rate_limits_all_workers_together_and_no_other_model(env: Environment) -> None:
@@ -119,8 +131,8 @@ async def test_a_models_rate_limits_all_workers_together_and_no_other_model(env:
     rates = {"MODEL_RATES": f"slow={rate}"}
     async with workers(env, queue, *everything, **rates), workers(env, queue, *everything, **rates):
         _, queues = await run(env, queue, "parallel", given)
-    assert queues["ask_model"] == {f"{queue}-models", f"{queue}-models-slow"}
-    times = [each.received_at for each in env.model.requests if each.body["model"] == "slow"]
+    assert queues["ask_model"].keys() == {f"{queue}-models", f"{queue}-models-slow"}
+    times = sorted(queues["ask_model"][f"{queue}-models-slow"])
     assert times[-1] - times[-1 - rate] > 0.8, "the first calls may all begin at once"
     assert len(env.model.requests) == 2 * len(times)
 

@@ -153,6 +153,39 @@ async def test_a_run_waits_while_its_journal_lacks_rows_and_goes_on_when_they_ar
     assert texts(turn.messages)[0] == "answer 1"
 
 
+@pytest.mark.parametrize("conversation", [None, "c"])
+async def test_a_query_that_waits_for_rows_is_canceled_although_nothing_can_be_stored(
+    own: Environment, conversation: str | None
+) -> None:
+    own.model._answer = lambda _: Reply(text="Too late.", delay=3)
+    spec = {"conversationId": conversation} if conversation else {}
+    async with worker.run_worker(own.client, own.catalog, {**own.worker_env, **QUICK}):
+        handle = await own.start_query([agent("one")], "agent/one", **spec)
+        await own.wait_for_calls(1)
+    await execute(own.journal_address, "delete from baton_messages")
+    async with worker.run_worker(own.client, own.catalog, own.worker_env):
+        await own.find_runs("BatonPhase = 'Waiting'", 1)
+        await handle.execute_update("steer", {"text": "Are you there?"})
+        await handle.signal("cancel")
+        status = await asyncio.wait_for(own.status(handle), 30)
+    assert status.phase == "Canceled"
+
+
+async def test_a_run_waits_for_a_key_that_its_worker_lacks(own: Environment) -> None:
+    async with open_run(own) as (handle, second):
+        second.set()
+        rows = await execute(own.journal_address, "select message, id from baton_messages")
+        await execute(own.journal_address, "update baton_messages set message = 'sealed:other-key:AAAA'")
+        async with worker.run_worker(own.client, own.catalog, own.worker_env):
+            assert await own.find_runs("BatonPhase = 'Waiting'", 1) == [handle.id]
+            (outage,) = (await handle.query("status"))["outages"]
+            assert (outage["type"], "other-key" in outage["error"]) == ("JournalUnavailable", True)
+            with contextlib.closing(sqlite3.connect(own.journal)) as database, database:
+                database.executemany("update baton_messages set message = ? where id = ?", rows)
+            turn = await own.turn_result(handle)
+    assert turn.failure is None
+
+
 async def test_a_run_whose_rows_do_not_come_back_in_time_fails(own: Environment) -> None:
     settings = {"BATON_MAX_OUTAGE": "5s"}
     second = asyncio.Event()

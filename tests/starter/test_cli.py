@@ -496,6 +496,7 @@ def test_a_shell_completes_kinds_names_targets_and_runs(machine: UserMachine) ->
     assert completed("status", "to-be") == ["to-be-completed"]
     assert completed("run", "team/") == ["team/ring"]
     assert completed("run", "-f", str(file), "agent/") == ["agent/one", "agent/other"]
+    assert completed("run", "-f", "-", "team/") == ["team/ring"], "standard input is left to the command"
 
 
 @pytest.mark.shared_server

@@ -6,13 +6,17 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from temporalio import workflow
 from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from baton.contracts.errors import InvalidInput
 from baton.contracts.status import Status
 from baton.starter.runs.start import NotRetriedError, retry_run
 from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
-from tests.harness.environment import Environment, Json, agent, manifest, team
+from baton.workflows.discussion.agent_turn import INTERRUPTED
+from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.panels import debate, panel, role_member
 from tests.harness.tool_server import Answer, ToolServer
 
@@ -287,3 +291,60 @@ async def test_a_retry_that_fails_before_a_child_that_had_failed_still_goes_on_w
     env.answer = model.answer
     assert (await env.status(await retry_run(env.client, handle))).phase == "Completed"
     assert len(model.asked) == len({*model.asked}) == 3
+
+
+async def test_a_call_of_which_it_is_unknown_whether_it_was_made_is_told_to_the_model_and_not_made_again(
+    env: Environment, tool_server: ToolServer
+) -> None:
+    env.script(line("buyer", call("pay"), "I don't know."))
+    tool_server.answers(Answer("paid", delay=5))
+    handle = await env.start_query([agent("buyer", "pay"), *http_tools(tool_server)], "agent/buyer", timeout="2s")
+    failed = await env.status(handle)
+    assert failed.failure
+    assert failed.failure.type == "QueryTimeout"
+    status = await env.status(await retry_run(env.client, handle))
+    assert (status.phase, status.message) == ("Completed", "I don't know.")
+    told = [message for message in env.model.requests[-1].body["messages"] if message["role"] == "tool"]
+    assert [message["content"] for message in told] == [INTERRUPTED]
+    assert len(tool_server.seen) == 1
+
+
+async def test_what_a_failed_run_has_spent_counts_in_its_retry(env: Environment) -> None:
+    env.answer = lambda request: REFUSED if "You are b" in str(request["messages"][0]) else Reply(text="Fine.")
+    abc = team("team", "a", "b", "c", strategy="sequential")
+    handle = await env.start_query([*ABC, abc], "team/team", budget={"modelCalls": 2})
+    assert (await env.status(handle)).phase == "Failed"
+    env.answer = lambda _: Reply(text="Fine.")
+    status = await env.status(await retry_run(env.client, handle))
+    assert (status.stop_reason, status.token_usage.model_calls) == ("budget", 2)
+
+
+@workflow.defn(name="agent")
+class Forged:
+    """A workflow of a client's own worker that looks like a failed run of Baton."""
+
+    @workflow.run
+    async def run(self, state: Json) -> None:
+        self.state = state
+        raise ApplicationError("failed", non_retryable=True)
+
+    @workflow.query
+    def retry_input(self) -> Json:
+        return self.state
+
+
+async def test_no_state_is_taken_from_a_run_of_another_task_queue(env: Environment) -> None:
+    env.answer = lambda _: REFUSED
+    failed = await env.start("agent", {"agent": "a", "input": "Why?", "resources": ABC})
+    await env.turn_result(failed)
+    state: Json = await failed.query("retry_input")
+    queue = f"{env.task_queue}-forged"
+    async with Worker(env.client, task_queue=queue, workflows=[Forged], workflow_runner=UnsandboxedWorkflowRunner()):
+        forged = await env.client.start_workflow("agent", state, id=queue, task_queue=queue)
+        with pytest.raises(WorkflowFailureError):
+            await forged.result()
+        given = {"retries": forged.first_execution_run_id}
+        handle = await env.client.start_workflow("agent", given, id=queue, task_queue=env.task_queue)
+        turn = await env.turn_result(handle)
+    assert turn.failure
+    assert turn.failure.message.endswith(f"is not of the type agent on the task queue {env.task_queue}")

@@ -72,6 +72,10 @@ FAMILIES = {
 WHILE_STOPPING = ("pin", "read_failed_run", "recall", "append", "conclude", "remember", "cancel_agent", "last_failures")
 """The activities that a run executes even when it is to stop now: they read and store its conversation."""
 
+STORING = ("append", "conclude", "remember")
+"""Of these, those that store what was said. They complete or fail, but are never interrupted: nobody expects that, as a
+stopped run executes them on its way to its end."""
+
 Result = TypeVar("Result", bound=JsonModel)
 
 

@@ -19,7 +19,7 @@ from ...contracts.decisions import (
     GrantResult,
     PendingDecision,
 )
-from ...contracts.errors import Cause, CircuitOpen, Failure, InvalidInput, JournalLost
+from ...contracts.errors import Cause, CircuitOpen, Failure, InvalidInput, JournalLost, JournalUnavailable
 from ...contracts.inputs import QueryInput, TurnInput
 from ...contracts.message import MESSAGE_OVERHEAD, Head, Message, PersonDecision
 from ...contracts.panel import BriefRequest, ConcludeRequest, PerformRequest, PerformResult
@@ -66,6 +66,7 @@ from .activities import (
     LOCAL_TIMEOUT,
     LOOK,
     MEMORY,
+    STORING,
     WHILE_STOPPING,
     ActivityOptions,
     LocalActivityTooLong,
@@ -127,8 +128,12 @@ def has_fallback(failed: ActivityFailed, models: tuple[str, ...], index: int) ->
 
 
 def latest_wait(run: RunState, failure: Failure, begun: datetime, until: datetime) -> datetime:
-    """Until when a call waits: also one that gives up otherwise waits for the rows of its conversation."""
-    return begun + run.max_outage if failure.type == JournalLost.__name__ else until
+    """Until when a call waits: also one that gives up otherwise waits for the journal and its rows."""
+    return begun + run.max_outage if failure.type in JOURNAL_OUTAGES else until
+
+
+JOURNAL_OUTAGES = (JournalLost.__name__, JournalUnavailable.__name__)
+"""The types of failures after which no call has another way out."""
 
 
 async def options_after_wait(
@@ -164,6 +169,25 @@ async def options_after_wait(
     number = ATTEMPTS_IN_OUTAGE + MISSED_HEARTBEATS if is_outage and policy.maximum_attempts else left
     again: ActivityOptions = {**options, "retry_policy": replace(policy, maximum_attempts=number)}
     return {**again, "schedule_to_close_timeout": max(until - workflow.now(), once)}
+
+
+async def attempts_after_wait(
+    run: RunState,
+    name: str,
+    failure: Failure,
+    options: ActivityOptions,
+    until: datetime,
+    activity: str,
+    summary: str,
+) -> ActivityOptions:
+    """As ``options_after_wait``, and ends the outage if the call is not attempted again."""
+    try:
+        return await options_after_wait(run, failure, options, until, activity, summary)
+    except (ActivityFailed, ActivityInterrupted):
+        run.outages.end(activity)
+        if name in STORING:
+            raise ActivityFailed(failure.without_wait()) from None
+        raise
 
 
 FIRST_ATTEMPTS = 5
@@ -404,13 +428,9 @@ async def execute_activity(
             failed = read_failure(error.cause, name, error.activity_id)
             activity_id = error.activity_id
         if isinstance(failed, ActivityFailed) and failed.failure.wait is not None:
-            try:
-                # The next attempt has the same id, by which the activity recognizes calls that it has already started.
-                latest = latest_wait(run, failed.failure, begun, until)
-                attempt = await options_after_wait(run, failed.failure, attempt, latest, activity_id, summary)
-            except (ActivityFailed, ActivityInterrupted):
-                run.outages.end(activity_id)
-                raise
+            latest = latest_wait(run, failed.failure, begun, until)
+            # The next attempt has the same id, by which the activity recognizes calls that it has already started.
+            attempt = await attempts_after_wait(run, name, failed.failure, attempt, latest, activity_id, summary)
             continue
         run.outages.end(activity_id)
         if isinstance(failed, ActivityInterrupted):

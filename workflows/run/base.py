@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from ...contracts.control_messages import Pause, SteerRequest, SteerResult
 from ...contracts.decisions import ApproveRequest, DecisionsState, ReplyRequest
 from ...contracts.errors import InvalidInput
-from ...contracts.inputs import Continuation, QueryInput, State, TurnInput
+from ...contracts.inputs import CLIENT_FIELDS, Continuation, QueryInput, State, TurnInput
 from ...contracts.message import Head, PersonDecision
 from ...contracts.plan import Plan
 from ...contracts.requests import Pinned
@@ -50,15 +50,16 @@ def read_input(payloads: Sequence[JsonValue], input_type: type[Input]) -> Input 
 
 
 def not_from_baton(run_input: QueryInput | TurnInput) -> ActivityFailed | None:
-    """The error for a client's input with fields that only Baton's workflows set; None if there are none.
+    """The error for an input with fields that no client may set; None if there are none.
 
-    They hold a plan and a place in a conversation, which ``pin`` checks for everybody else.
+    They hold a plan, and a place in a conversation, which ``pin`` makes for everybody else. A run with a parent may
+    have them, but for the state of a previous run, and one that has continued as new may have all.
     """
     info = workflow.info()
-    own = [] if info.continued_run_id else ["carried"]
-    if info.parent is None:
-        own += ["thread", "pinned", "turn", "turns", "stop", "pause", "gives_up"]
-    given = [name for name in own if name in run_input.model_fields_set and getattr(run_input, name)]
+    if info.continued_run_id:
+        return None
+    own = ["carried"] if info.parent else sorted(run_input.model_fields_set - CLIENT_FIELDS)
+    given = [name for name in own if getattr(run_input, name)]
     return ActivityFailed.of(InvalidInput(f"{given[0]}: only Baton's own workflows set this field")) if given else None
 
 
