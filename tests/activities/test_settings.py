@@ -80,7 +80,7 @@ async def run(
 ) -> tuple[TurnResult, dict[str, dict[str, list[float]]]]:
     """Runs a turn on a task queue: its result, and its activities with those of its child runs.
 
-    For each activity type the task queues, and for each of these the times in seconds at which Temporal gave out a task.
+    For each activity type the task queues, and for each of these the times in seconds when tasks were dispatched.
     """
     handle = await env.client.start_workflow(
         workflow, given, id=f"settings-{uuid.uuid4().hex[:8]}", task_queue=queue, task_timeout=WORKFLOW_TASK_TIMEOUT
