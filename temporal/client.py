@@ -192,7 +192,7 @@ def connect_config() -> ClientConnectConfig:
     SettingsError; its message doesn't repeat lines of the file.
     """
     try:
-        return ClientConfig.load_client_connect_config()
+        return ClientConfig.load_client_connect_config(override_env_vars={**os.environ})
     except (RuntimeError, OSError) as error:
         reason = str(error).partition("\n")[0]  # the other lines may contain a key
         raise SettingsError(f"Temporal's connection settings are invalid: {reason}") from None

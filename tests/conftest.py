@@ -31,6 +31,10 @@ from tests.harness.tool_server import ToolServer
 from tests.harness.user_machine import UserMachine
 from tests.replay.scenarios import SHORT_HISTORIES
 
+# Tests change variables while threads of the SDK start, which read them: in glibc before 2.41 that crashes the process.
+# So variables change for Python code alone. What a test starts as a process gets its variables as an argument.
+os.putenv = os.unsetenv = lambda *_: None  # type: ignore[assignment]
+
 os.environ["TEMPORAL_DEBUG"] = "1"  # a machine that stalls for 2 s is not a workflow that blocks
 set_worker_runtime()  # before any client is made
 atexit.register(time.sleep, 0.05)  # the SDK's threads let go of the interpreter before it ends
