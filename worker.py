@@ -21,7 +21,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -58,6 +58,7 @@ from .activities.tool.tools import Tools
 from .contracts.errors import JournalUnavailable
 from .contracts.requests import TaskQueues
 from .contracts.settings import SettingsError
+from .contracts.trace import SpanData
 from .journal.database import JournalIdentity
 from .journal.external_storage import JournalStorageDriver, storage_drivers
 from .journal.journal import Journal
@@ -73,7 +74,7 @@ from .temporal.client import ConnectionFailed, connect, with_external_storage
 from .temporal.encryption import Keys
 from .temporal.external_storage import check_private_hooks
 from .temporal.search_attributes import KnownAttributes, describe_namespace
-from .workflows.registry import VERSIONED_WORKFLOWS, WORKFLOW_FAILURES, WORKFLOWS
+from .workflows.registry import VERSIONED_WORKFLOWS, WORKFLOWS
 from .workflows.run.tracing import TracedWorkflows
 
 log = logging.getLogger("baton")
@@ -97,7 +98,7 @@ async def run_worker(
         parts = await opened.enter_async_context(open_parts(shared, journal_identity, own, environment, functions))
         identity = worker_identity(client, own.catalog)
         workers = [
-            _sdk_worker(shared, identity, queue, settings, parts.activities, parts.interceptors)
+            sdk_worker(shared, identity, queue, settings, parts.activities, parts.interceptors)
             for queue in settings.worker_queues()
         ]
 
@@ -165,12 +166,13 @@ class WorkerParts:
     interceptors: Sequence[Interceptor]
     secrets: SecretStore
     calls: Calls
+    take_spans: Callable[[Sequence[SpanData]], None] | None
 
     @property
     def of_activities(self) -> ActivityParts:
         """The parts that a worker of several runs needs."""
-        by_name = {function.__name__: function for role in self.activities.values() for function in role}
-        return ActivityParts(by_name=by_name, interceptors=self.interceptors)
+        by_type = {function.__name__: function for role in self.activities.values() for function in role}
+        return ActivityParts(by_type=by_type, interceptors=self.interceptors)
 
 
 @contextlib.asynccontextmanager
@@ -239,6 +241,7 @@ async def open_parts(
             interceptors=interceptors,
             secrets=secrets,
             calls=calls,
+            take_spans=spans.take if spans else None,
         )
 
 
@@ -274,14 +277,14 @@ async def run_worker_for_runs(
         of_workflows = [part for part in parts.interceptors if isinstance(part, TracedWorkflows)]
         identity = worker_identity(shared.client, own.catalog)
         workers = [
-            _sdk_worker(shared, identity, queue, settings, parts.activities, [by_run, *of_workflows])
+            sdk_worker(shared, identity, queue, settings, parts.activities, [by_run, *of_workflows])
             for queue in settings.worker_queues()
         ]
         async with run_all(workers):
             yield RunsOfWorker(shared, journal_identity, environment, by_run)
 
 
-def _sdk_worker(
+def sdk_worker(
     shared: SharedParts,
     identity: str,
     queue: WorkerQueue,
@@ -299,8 +302,7 @@ def _sdk_worker(
         workflows=workflows if "workflows" in queue.roles else (),
         activities=[activity for role in sorted(queue.roles) for activity in activities[role]],
         interceptors=interceptors,
-        workflow_runner=WorkflowRunner(),
-        workflow_failure_exception_types=WORKFLOW_FAILURES,
+        unsandboxed_workflow_runner=WorkflowRunner(),
     )
     return Worker(**(sdk_options(settings, queue) | config))
 

@@ -35,13 +35,42 @@ def activities_of(
     calls: Calls,
 ) -> Activities:
     """The activities of each role."""
-    runs = RunActivities(journal)
-    memories = MemoryActivities(journal, memory, secrets)
-    teams = TeamActivities(journal, functions, secrets)
-    people = PeopleActivities(journal, secrets)
-    models = ModelActivities(journal, providers, tools, functions, secrets)
-    agents = AgentActivities(journal, executors, tools, functions, secrets, calls)
-    tool_calls = ToolActivities(journal, tools, secrets)
+    return _by_role(
+        pin,
+        RunActivities(journal),
+        MemoryActivities(journal, memory, secrets),
+        TeamActivities(journal, functions, secrets),
+        PeopleActivities(journal, secrets),
+        ModelActivities(journal, providers, tools, functions, secrets),
+        AgentActivities(journal, executors, tools, functions, secrets, calls),
+        ToolActivities(journal, tools, secrets),
+    )
+
+
+def unbound_activities() -> Activities:
+    """The activities before their parts exist, for registration with a worker: ``PartsByRun`` executes others."""
+    return _by_role(
+        object.__new__(Pin),
+        object.__new__(RunActivities),
+        object.__new__(MemoryActivities),
+        object.__new__(TeamActivities),
+        object.__new__(PeopleActivities),
+        object.__new__(ModelActivities),
+        object.__new__(AgentActivities),
+        object.__new__(ToolActivities),
+    )
+
+
+def _by_role(
+    pin: Pin,
+    runs: RunActivities,
+    memories: MemoryActivities,
+    teams: TeamActivities,
+    people: PeopleActivities,
+    models: ModelActivities,
+    agents: AgentActivities,
+    tool_calls: ToolActivities,
+) -> Activities:
     return {
         "workflows": [
             pin.pin,

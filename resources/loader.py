@@ -149,16 +149,20 @@ class Loaded:
 
 
 def load_files(
-    paths: Iterable[FilePath], change: Callable[[Document], Document] | None = None, *, recursive: bool = False
+    paths: Iterable[FilePath],
+    change: Callable[[Document], Document] | None = None,
+    *,
+    others: Iterable[Document] = (),
+    recursive: bool = False,
 ) -> Loaded:
     """Reads files and folders of manifests, with ``recursive`` including subfolders; ``-`` is standard input.
 
-    ``change`` can replace each document before it is checked.
+    ``change`` can replace each document before it is checked. ``others`` are documents besides those of the files.
 
     Raises:
         ManifestError: with all errors of all files.
     """
-    documents: list[Document] = []
+    documents = [*others]
     problems: list[Problem] = []
     for path in paths:
         files = manifest_files(path, recursive=recursive)

@@ -1,4 +1,4 @@
-"""What clients and workers share: the task queue, the data converter, and the connection to Temporal."""
+"""What clients and workers share: the task queue, external storage, and the connection to Temporal."""
 
 import asyncio
 import dataclasses
@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from temporalio.api.common.v1 import Payload
 from temporalio.client import (
     Client,
     Interceptor,
@@ -19,20 +18,13 @@ from temporalio.client import (
     WorkflowHandle,
     WorkflowQueryFailedError,
 )
-from temporalio.contrib.pydantic import PydanticPayloadConverter, ToJsonOptions
-from temporalio.converter import (
-    CompositePayloadConverter,
-    DataConverter,
-    DefaultFailureConverterWithEncodedAttributes,
-    StorageDriver,
-)
+from temporalio.converter import ExternalStorage, StorageDriver
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
-from ..contracts.errors import InvalidInput
 from ..contracts.settings import TASK_QUEUE, SettingsError
 from ..contracts.trace import HEADER, TraceContext
-from .encryption import Codec, Keys
-from .external_storage import CheckedConverter, CheckedStorage, check_not_missing
+from .converter import data_converter, data_converter_beside
+from .external_storage import CheckedStorage
 
 
 class PropagateTrace(Interceptor):
@@ -111,43 +103,6 @@ def task_queue() -> str:
     return os.environ.get("BATON_TASK_QUEUE") or TASK_QUEUE
 
 
-_JSON = PydanticPayloadConverter(ToJsonOptions(exclude_unset=True)).converters.values()
-
-
-class _Payloads(CompositePayloadConverter):
-    """Converts values to JSON with pydantic, without unset fields, which are most fields of a message."""
-
-    def __init__(self) -> None:
-        super().__init__(*_JSON)  # the SDK creates a converter per task, so the expensive parts are shared
-
-    def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[object]:
-        """Converts payloads. An invalid value fails the run that receives it; the error doesn't contain the value.
-
-        Raises JournalLost for a value that is missing in external storage.
-        """
-        check_not_missing(payloads)
-        try:
-            return super().from_payloads(payloads, type_hints)
-        except (ValueError, KeyError, RuntimeError) as error:
-            raise InvalidInput(f"a payload is no valid JSON of the expected type: {type(error).__name__}") from None
-
-
-DATA_CONVERTER: DataConverter = CheckedConverter(payload_converter_class=_Payloads)
-
-
-def data_converter(environment: Mapping[str, str]) -> DataConverter:
-    """The data converter; if the environment has encryption keys, it encrypts payloads and error messages.
-
-    If the key of an encrypted value is missing, the task fails and is retried until a worker has the key; the run does
-    not fail. Raises SettingsError.
-    """
-    keys = Keys.from_environment(environment)
-    plain = dataclasses.replace(DATA_CONVERTER, payload_codec=Codec(keys))
-    if not keys.ids:
-        return plain
-    return dataclasses.replace(plain, failure_converter_class=DefaultFailureConverterWithEncodedAttributes)
-
-
 EXTERNAL_STORAGE_THRESHOLD = 1_000_000
 """Larger payloads (in bytes) go to external storage, and the history contains a reference. Temporal's limit is 2 MB.
 
@@ -161,13 +116,55 @@ EXTERNAL_STORAGE_URL = "BATON_EXTERNAL_STORAGE_URL"
 
 
 def with_external_storage(client: Client, *drivers: StorageDriver) -> Client:
-    """The same client with external storage: it stores with the first driver, and reads with all of them."""
-    storage = CheckedStorage(
+    """The same client with external storage: it stores with the first driver, and reads with all of them.
+
+    A client of an application that has external storage keeps storing there.
+    """
+    config = client.config(active_config=True)
+    storage = client.data_converter.external_storage
+    config["data_converter"] = dataclasses.replace(
+        client.data_converter, external_storage=_extended(storage, drivers) if storage else _storage(drivers)
+    )
+    config["plugins"] = []  # they have made the client's configuration, which is the active one
+    return Client(**config)
+
+
+def _storage(drivers: Sequence[StorageDriver]) -> ExternalStorage:
+    return CheckedStorage(
         drivers, driver_selector=lambda *_: drivers[0], payload_size_threshold=EXTERNAL_STORAGE_THRESHOLD
     )
-    config = client.config()
-    config["data_converter"] = dataclasses.replace(client.data_converter, external_storage=storage)
+
+
+def _extended(storage: ExternalStorage, drivers: Sequence[StorageDriver]) -> ExternalStorage:
+    """The storage, which also reads what the drivers have stored. Drivers of the same names are replaced."""
+    names = {driver.name() for driver in drivers}
+    others = [driver for driver in storage.drivers if driver.name() not in names]
+    if not others:
+        return _storage(drivers)
+    return CheckedStorage(
+        [*others, *drivers],
+        driver_selector=storage.driver_selector or (lambda *_: others[0]),
+        payload_size_threshold=storage.payload_size_threshold,
+    )
+
+
+def for_baton(client: Client, environment: Mapping[str, str] = os.environ) -> Client:
+    """An application's client that also converts Baton's values, and retries early queries.
+
+    It keeps the connection, the namespace, the interceptors and the conversion of all other values, with its codec. If
+    ``environment`` has encryption keys, what the codec has encoded is encrypted. Raises SettingsError.
+    """
+    config = client.config(active_config=True)
+    config["data_converter"] = data_converter_beside(config["data_converter"], environment)
+    config["interceptors"] = with_own_interceptors(config["interceptors"])
+    config["plugins"] = []  # they have made the client's configuration, which is the active one
     return Client(**config)
+
+
+def with_own_interceptors(interceptors: Sequence[Interceptor]) -> list[Interceptor]:
+    """The interceptors of a client, with those of Baton once."""
+    own = [kind() for kind in (RetryQueries, PropagateTrace) if not any(isinstance(one, kind) for one in interceptors)]
+    return [*interceptors, *own]
 
 
 class ConnectionFailed(RuntimeError):

@@ -3,13 +3,14 @@
 import base64
 import binascii
 import hmac
+import os
 import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
@@ -162,11 +163,19 @@ def _configured_keys(environment: Mapping[str, str]) -> tuple[str, str]:
     return KEYS_FILE, "\n".join(line for line in lines if not line.lstrip().startswith("#"))
 
 
-class Codec(PayloadCodec):
-    """Encrypts Temporal's payloads with their metadata; unencrypted payloads are passed through."""
+class EncryptionCodec(PayloadCodec):
+    """Encrypts Temporal's payloads with their metadata; unencrypted payloads are passed through.
+
+    An application gives it to its own clients, so that they can read what Baton's workers have encrypted.
+    """
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
+        """The codec with the keys in BATON_ENCRYPTION_KEYS or BATON_ENCRYPTION_KEYS_FILE; raises SettingsError."""
+        return cls(Keys.from_environment(environment))
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Encrypts with the first key, if there is one."""
@@ -184,6 +193,27 @@ class Codec(PayloadCodec):
         if payload.metadata.get("encoding") != ENCODING or not _ID.fullmatch(key_id):
             return payload
         return Payload.FromString(self._keys.decrypt(key_id, payload.data, _payload_data(key_id)))
+
+
+class ChainedCodec(PayloadCodec):
+    """Applies several codecs: encodes with the first one first, and decodes in reverse order."""
+
+    def __init__(self, *codecs: PayloadCodec) -> None:
+        self.codecs = codecs
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Encodes with all codecs."""
+        encoded = [*payloads]
+        for codec in self.codecs:
+            encoded = await codec.encode(encoded)
+        return encoded
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Decodes with all codecs."""
+        decoded = [*payloads]
+        for codec in reversed(self.codecs):
+            decoded = await codec.decode(decoded)
+        return decoded
 
 
 def _encrypted(key: Key, payload: Payload) -> Payload:

@@ -39,8 +39,8 @@ class CheckedStorage(ExternalStorage):
 
     Any client may send a signal whose encoding claims that it is a reference. The SDK can't decode it, and so fails the
     workflow task forever: the run would receive no other signal and no cancellation. A payload that refers to no driver
-    of Baton is passed through, and the payload converter rejects it. A reference to a driver that this worker lacks
-    waits for a worker that has it.
+    of Baton or of this storage is passed through, and the payload converter rejects it. A reference to a driver that
+    this worker lacks waits for a worker that has it.
     """
 
     # A private method of the SDK (1.35), which has no hook for the recognition of references.
@@ -49,7 +49,8 @@ class CheckedStorage(ExternalStorage):
             reference = super()._decode_reference(payload)
         except Exception:  # a converter may raise anything for bytes that a client has sent
             return None
-        return reference if reference and reference.driver_name in DRIVERS else None
+        known = DRIVERS | {driver.name() for driver in self.drivers}
+        return reference if reference and reference.driver_name in known else None
 
 
 class CheckedConverter(DataConverter):

@@ -45,6 +45,8 @@ LAYERS = (
     "starter/operations",
     "starter/api",
     "starter/cli",
+    "plugin",
+    "workflow",
 )
 """The folders of the package: each imports its own modules, and modules of the folders above it in this list."""
 
@@ -53,6 +55,8 @@ FILES = [
     *sorted(file for each in FOLDERS for file in (ROOT / each).rglob("*.py") if not file.name.startswith("_")),
     ROOT / "__init__.py",
     ROOT / "worker.py",
+    ROOT / "plugin.py",
+    ROOT / "workflow.py",
 ]
 
 

@@ -13,6 +13,7 @@ from ..contracts.turn import Thread, TurnResult
 from .calls.children import ChildWorkflows
 from .discussion.agent_turn import AgentTurn, ToolUse
 from .discussion.member_turn import MemberTurn, TeamContext
+from .run.base import workflow_type
 from .run.turn import RunningTurn, TurnOutput, TurnWorkflow
 from .state.run_state import RunState
 from .state.stopping import ActivityFailed, ActivityInterrupted, NotAllowed
@@ -72,7 +73,7 @@ def single_turn(
     return AgentTurn(plan, TeamContext(plan.name, run, children), turn)
 
 
-@workflow.defn(name="agent")
+@workflow_type("agent")
 class AgentWorkflow(TurnWorkflow):
     """The workflow type ``agent`` (ARK: agent execution)."""
 
@@ -93,7 +94,7 @@ class AgentWorkflow(TurnWorkflow):
         return single_turn(plan, turn, self.run_state, self.children)
 
 
-@workflow.defn(name="model")
+@workflow_type("model")
 class ModelWorkflow(AgentWorkflow):
     """The workflow type ``model``: a model without prompt and tools (ARK: queries, targets)."""
 
@@ -102,7 +103,7 @@ class ModelWorkflow(AgentWorkflow):
         return await self.execute()
 
 
-@workflow.defn(name="tool")
+@workflow_type("tool")
 class ToolWorkflow(AgentWorkflow):
     """The workflow type ``tool``: one tool call, with the input as its arguments (ARK: queries, targets)."""
 

@@ -10,9 +10,10 @@ from temporalio.common import VersioningBehavior
 from ..contracts.errors import InvalidInput
 from ..contracts.requests import ExpireInput, ExpireRequest, ExpireResult
 from .calls.children import expire
+from .run.base import workflow_type
 
 
-@workflow.defn(name="expire")
+@workflow_type("expire")
 class ExpireWorkflow:
     """Deletes the data of the run that started it. Canceling it keeps the data."""
 
@@ -21,7 +22,7 @@ class ExpireWorkflow:
         return await _run(payloads)
 
 
-@workflow.defn(name="expire", versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
+@workflow_type("expire", VersioningBehavior.AUTO_UPGRADE)
 class VersionedExpireWorkflow:
     """The same for versioned workers: it may wait for months, and must not block the removal of a version."""
 

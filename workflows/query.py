@@ -26,7 +26,7 @@ from .calls import effects, traces
 from .calls.children import ChildWorkflows, start_expiry
 from .discussion.agent_turn import AgentTurn
 from .discussion.member_turn import MemberTurn
-from .run.base import BaseWorkflow
+from .run.base import BaseWorkflow, workflow_type
 from .run.turn import for_client, pin_request
 from .state.constants import MAX_CONCURRENT_CHILDREN
 from .state.run_state import RunState
@@ -207,7 +207,7 @@ class QueryTurn:
         return status.in_turn(self._turn.so_far).with_runs(self._children.running)
 
 
-@workflow.defn(name="query")
+@workflow_type("query")
 class QueryWorkflow(BaseWorkflow[QueryInput]):
     """Runs all targets concurrently and closes with their status (ARK: queries)."""
 

@@ -1,9 +1,5 @@
 """The workflow types that a worker runs."""
 
-import pydantic
-import pydantic_core
-
-from ..contracts.errors import BatonError
 from .agent import AgentWorkflow, ModelWorkflow, ToolWorkflow
 from .expire import ExpireWorkflow, VersionedExpireWorkflow
 from .query import QueryWorkflow
@@ -31,6 +27,3 @@ VERSIONED_WORKFLOWS = (
     VersionedExpireWorkflow,
 )
 """The workflow types for versioned workers."""
-
-WORKFLOW_FAILURES = (pydantic.ValidationError, pydantic_core.PydanticSerializationError, BatonError)
-"""Exceptions that fail a run. Any other exception is a bug, which fails the workflow task until a fix is deployed."""

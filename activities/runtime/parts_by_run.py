@@ -1,10 +1,11 @@
-"""Executes the activities of several runs on one worker, with the manifests and Secrets of their run."""
+"""Executes Baton's activities with parts that are opened after the worker was created, or that differ by run."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from temporalio import activity
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from ...temporal.activity import workflow_id
@@ -12,20 +13,21 @@ from ...temporal.activity import workflow_id
 
 @dataclass(frozen=True)
 class ActivityParts:
-    """The activities of a run by the names of their functions, and the interceptors, the outermost first."""
+    """Baton's activities by their types, and the interceptors around them, the outermost first."""
 
-    by_name: Mapping[str, Callable[..., Any]]
+    by_type: Mapping[str, Callable[..., Any]]
     interceptors: Sequence[Interceptor]
 
 
 class PartsByRun(Interceptor):
     """Dispatches activities to the parts of their run, and those of unregistered runs to ``others``.
 
-    Unregistered runs of the task queue are those that another process has started.
+    Unregistered runs of the task queue are those that another process has started. ``others`` are set before the worker
+    polls. Activities that are not Baton's are executed as they are.
     """
 
-    def __init__(self, others: ActivityParts) -> None:
-        self._others = others
+    def __init__(self, others: ActivityParts | None = None) -> None:
+        self.others = others
         self._by_run: dict[str, list[ActivityParts]] = {}
 
     @contextlib.contextmanager
@@ -40,11 +42,11 @@ class PartsByRun(Interceptor):
             if not of_run:
                 del self._by_run[run]
 
-    def find(self, run: str) -> ActivityParts:
+    def find(self, run: str) -> ActivityParts | None:
         """The parts of a run, or of its nearest ancestor: a child's workflow id begins with that of its parent."""
         steps = run.split("/")
         ancestors = ("/".join(steps[:count]) for count in range(len(steps), 0, -1))
-        return next((self._by_run[ancestor][0] for ancestor in ancestors if ancestor in self._by_run), self._others)
+        return next((self._by_run[ancestor][0] for ancestor in ancestors if ancestor in self._by_run), self.others)
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002  # SDK's
         """The activities, dispatched to the parts of their runs."""
@@ -58,7 +60,11 @@ class _ActivitiesOfRuns(ActivityInboundInterceptor):
 
     async def execute_activity(self, input: ExecuteActivityInput) -> object:  # noqa: A002  # the SDK's name
         parts = self._runs.find(workflow_id())
-        input.fn = parts.by_name[input.fn.__name__]  # which is one of the others'
+        assert parts, "the parts are set before the worker polls"
+        function = parts.by_type.get(activity.info().activity_type)
+        if function is None:
+            return await super().execute_activity(input)
+        input.fn = function
         inbound = self.next
         for interceptor in reversed(parts.interceptors):
             inbound = interceptor.intercept_activity(inbound)

@@ -2,7 +2,8 @@
 
 from datetime import timedelta
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from inspect import signature
+from typing import TYPE_CHECKING, Literal, get_args
 
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
@@ -10,6 +11,7 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.converter import SerializationContext, StorageDriverStoreContext
 from temporalio.worker import (
     UnsandboxedWorkflowRunner,
+    Worker,
     WorkerConfig,
     WorkerDeploymentConfig,
     WorkflowInstance,
@@ -53,6 +55,28 @@ def sdk_options(settings: Settings, queue: WorkerQueue) -> WorkerConfig:
         deployment_config=deployment_of(settings),
         build_id=None if settings.deployment else version("baton"),  # short: it is in three events of every turn
     )
+
+
+_Interval = Literal[
+    "max_heartbeat_throttle_interval",
+    "default_heartbeat_throttle_interval",
+    "sticky_queue_schedule_to_start_timeout",
+    "graceful_shutdown_timeout",
+]
+_INTERVALS: tuple[_Interval, ...] = get_args(_Interval)
+
+
+def with_own_defaults(config: WorkerConfig, settings: Settings) -> WorkerConfig:
+    """The options of an application's worker, with Baton's values for those that have the SDK's defaults.
+
+    They are intervals and timeouts. How much runs at once, and the version, are decided by the application.
+    """
+    own = sdk_options(settings, WorkerQueue(settings.task_queue, settings.roles))
+    parameters = signature(Worker.__init__).parameters
+    for name in _INTERVALS:
+        if config.get(name) == parameters[name].default:
+            config[name] = own[name]
+    return config
 
 
 class WorkflowRunner(UnsandboxedWorkflowRunner):

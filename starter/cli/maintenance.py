@@ -163,7 +163,7 @@ def codec_server(
 ) -> None:
     """Decrypt payloads for Temporal's UI, with the keys in BATON_ENCRYPTION_KEYS."""
     from ...contracts.settings import SettingsError
-    from ...temporal.encryption import KEYS, Codec, Keys
+    from ...temporal.encryption import KEYS, EncryptionCodec, Keys
     from ..scripted_model import serve_in_thread
     from ..server.codec_server import codec_app
 
@@ -171,6 +171,6 @@ def codec_server(
     origins = origin or UI_ORIGINS
     if not keys.ids:
         raise SettingsError(f"{KEYS} is not set: payloads can't be decrypted without a key")
-    with serve_in_thread(codec_app(Codec(keys), origins), port, host) as url:
+    with serve_in_thread(codec_app(EncryptionCodec(keys), origins), port, host) as url:
         print_message(f"Codec endpoint for the Temporal UI at {' or '.join(origins)}: {url}. Press Ctrl-C to stop.")
         signal.pause()

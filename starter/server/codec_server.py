@@ -12,12 +12,12 @@ from starlette.routing import Route
 from temporalio.api.common.v1 import Payload, Payloads
 
 from ...contracts.settings import SettingsError
-from ...temporal.encryption import Codec
+from ...temporal.encryption import EncryptionCodec
 
 Change = Callable[[Sequence[Payload]], Awaitable[list[Payload]]]
 
 
-def codec_app(codec: Codec, origins: Collection[str]) -> Starlette:
+def codec_app(codec: EncryptionCodec, origins: Collection[str]) -> Starlette:
     """Temporal's remote codec protocol: ``POST /encode`` and ``POST /decode`` take and return Payloads as JSON.
 
     Browser pages of other ``origins`` are rejected; other clients send no origin, and are served.

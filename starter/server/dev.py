@@ -24,7 +24,7 @@ from ...contracts.settings import on_signal
 from ...observability.log import log_to_stderr
 from ...observability.metrics_export import MetricsText, exporting_metrics
 from ...resources.loader import Loaded
-from ...temporal.encryption import Codec, Keys
+from ...temporal.encryption import EncryptionCodec, Keys
 from ..errors import UnreachableError
 from ..runs.runs import has_open_runs, oldest_open_start
 from ..runs.schedules import has_active_schedules, has_schedules
@@ -88,7 +88,7 @@ def _make_server(
     """A server on these ports, with a codec server if there are keys."""
     server = EmbeddedServer(state_dir.folder, lock, *ports)
     if keys.ids:
-        server.codec = stack.enter_context(serve_in_thread(codec_app(Codec(keys), server.ui_origins)))
+        server.codec = stack.enter_context(serve_in_thread(codec_app(EncryptionCodec(keys), server.ui_origins)))
     stack.push_async_callback(server.stop)
     return server
 

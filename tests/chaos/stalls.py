@@ -14,11 +14,11 @@ import tempfile
 from pathlib import Path
 
 from temporalio.service import RPCError
-from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
+from temporalio.worker import Replayer
 
 from baton.contracts.settings import TASK_QUEUE
-from baton.temporal.client import DATA_CONVERTER
-from baton.workflows.registry import WORKFLOW_FAILURES, WORKFLOWS
+from baton.temporal.converter import DATA_CONVERTER
+from baton.workflows.registry import WORKFLOWS
 from tests.chaos.report import Report, arguments
 from tests.harness.environment import Handle, Json, agent, team
 from tests.harness.killable import KillableEnvironment
@@ -62,8 +62,6 @@ async def replays(run: Handle) -> Json:
     replayer = Replayer(
         workflows=WORKFLOWS,
         data_converter=DATA_CONVERTER,
-        workflow_runner=UnsandboxedWorkflowRunner(),
-        workflow_failure_exception_types=WORKFLOW_FAILURES,
     )
     failure = (await replayer.replay_workflow(history, raise_on_replay_failure=False)).replay_failure
     timed_out = sum(each.HasField("workflow_task_timed_out_event_attributes") for each in history.events)

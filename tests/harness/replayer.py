@@ -8,8 +8,8 @@ from temporalio.converter import DataConverter
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from baton.temporal.client import DATA_CONVERTER
-from baton.workflows.registry import WORKFLOW_FAILURES, WORKFLOWS
+from baton.temporal.converter import DATA_CONVERTER
+from baton.workflows.registry import WORKFLOWS
 
 PASSED_THROUGH = (
     "pydantic",
@@ -55,8 +55,7 @@ async def _replay(histories: Sequence[WorkflowHistory], converter: DataConverter
     replayer = Replayer(
         workflows=[each for each in WORKFLOWS if _name(each) in types],  # each takes 25 ms to prepare
         data_converter=converter,
-        workflow_runner=runner,
-        workflow_failure_exception_types=WORKFLOW_FAILURES,
+        unsandboxed_workflow_runner=runner,
     )
     await replayer.replay_workflows(_each(histories))
 

@@ -45,7 +45,7 @@ from baton.starter.scripted_model import Reply, Request, serve_in_thread
 from baton.starter.server.codec_server import codec_app
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import connect
-from baton.temporal.encryption import KEYS, KEYS_FILE, Codec, Key, Keys, UnknownKeyError, WrongKeyError
+from baton.temporal.encryption import KEYS, KEYS_FILE, EncryptionCodec, Key, Keys, UnknownKeyError, WrongKeyError
 from tests.harness.environment import Environment, Handle, agent, line, manifest, team
 from tests.harness.postgres import execute
 from tests.harness.processes import BATON
@@ -81,7 +81,7 @@ async def encrypted_env(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator
 
 
 async def test_payloads_are_decrypted_and_encrypted_differently_each_time() -> None:
-    codec = Codec(Keys(OLD))
+    codec = EncryptionCodec(Keys(OLD))
     one, two = await codec.encode([PLAIN, PLAIN])
     assert one.data != two.data
     assert one.metadata == {"encoding": b"binary/encrypted", "encryption-key-id": b"old"}
@@ -90,28 +90,28 @@ async def test_payloads_are_decrypted_and_encrypted_differently_each_time() -> N
 
 
 async def test_after_a_rotation_the_new_key_encrypts_and_the_old_one_still_decrypts() -> None:
-    [before] = await Codec(Keys(OLD)).encode([PLAIN])
-    rotated = Codec(Keys(NEW, OLD))
+    [before] = await EncryptionCodec(Keys(OLD)).encode([PLAIN])
+    rotated = EncryptionCodec(Keys(NEW, OLD))
     [after] = await rotated.encode([PLAIN])
     assert after.metadata["encryption-key-id"] == b"new"
     assert await rotated.decode([before, after]) == [PLAIN, PLAIN]
     with pytest.raises(UnknownKeyError, match="with the key 'old', but BATON_ENCRYPTION_KEYS has only new"):
-        await Codec(Keys(NEW)).decode([before])
+        await EncryptionCodec(Keys(NEW)).decode([before])
 
 
 async def test_a_changed_payload_and_another_key_of_the_same_id_are_errors() -> None:
-    [sealed] = await Codec(Keys(OLD)).encode([PLAIN])
+    [sealed] = await EncryptionCodec(Keys(OLD)).encode([PLAIN])
     changed_end = sealed.data[:-1] + bytes([sealed.data[-1] ^ 1])
     for changed in (changed_end, sealed.data[1:], b""):
         broken = Payload(metadata=sealed.metadata, data=changed)
         with pytest.raises(WrongKeyError):
-            await Codec(Keys(OLD)).decode([broken])
+            await EncryptionCodec(Keys(OLD)).decode([broken])
     with pytest.raises(WrongKeyError, match="a different key with that id"):
-        await Codec(Keys(Key.generate("old"))).decode([sealed])
+        await EncryptionCodec(Keys(Key.generate("old"))).decode([sealed])
     same_secret = Key("new", OLD.secret)
     renamed = Payload(metadata={**sealed.metadata, "encryption-key-id": b"new"}, data=sealed.data)
     with pytest.raises(WrongKeyError):
-        await Codec(Keys(same_secret)).decode([renamed])
+        await EncryptionCodec(Keys(same_secret)).decode([renamed])
 
 
 SECRET = str(OLD).partition(":")[2]
@@ -431,10 +431,10 @@ async def asked(url: str, path: str, body: object, **headers: str) -> httpx.Resp
 
 async def test_the_codec_server_decrypts_for_temporals_ui_and_refuses_other_pages() -> None:
     ui, elsewhere = "http://localhost:8233", "http://evil.example"
-    [sealed] = await Codec(Keys(OLD)).encode([PLAIN])
+    [sealed] = await EncryptionCodec(Keys(OLD)).encode([PLAIN])
     both = json_format.MessageToDict(Payloads(payloads=[sealed, PLAIN]))
     plain = json_format.MessageToDict(Payloads(payloads=[PLAIN, PLAIN]))
-    with serve_in_thread(codec_app(Codec(Keys(NEW, OLD)), [ui])) as url:
+    with serve_in_thread(codec_app(EncryptionCodec(Keys(NEW, OLD)), [ui])) as url:
         shown = await asked(url, "decode", both, origin=ui)
         assert (shown.status_code, shown.json()) == (200, plain)
         assert shown.headers["access-control-allow-origin"] == ui
@@ -450,7 +450,7 @@ async def test_the_codec_server_decrypts_for_temporals_ui_and_refuses_other_page
         async with httpx.AsyncClient() as client:
             allowed = [await client.options(f"{url}/decode", headers={"origin": o, **ask}) for o in (ui, elsewhere)]
         assert [each.status_code for each in allowed] == [200, 400]
-    with serve_in_thread(codec_app(Codec(Keys(NEW)), [ui])) as url:
+    with serve_in_thread(codec_app(EncryptionCodec(Keys(NEW)), [ui])) as url:
         refused = await asked(url, "decode", both, origin=ui)
     assert refused.status_code == 400
     assert "with the key 'old'" in refused.json()["message"]

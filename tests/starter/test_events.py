@@ -26,7 +26,7 @@ from baton.starter.history.events import Event, EventRecorder
 from baton.starter.history.follow import follow
 from baton.starter.history.run_events import RunEvent, RunInfo
 from baton.starter.server.embedded import EmbeddedServer
-from baton.temporal.client import DATA_CONVERTER
+from baton.temporal.converter import DATA_CONVERTER
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, team
 from tests.replay.recorded import HISTORIES
 from tests.replay.scenarios import TRIO, trio

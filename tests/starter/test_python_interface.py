@@ -20,7 +20,7 @@ from baton.starter.api.handle import stream_messages
 from baton.starter.api.resources import load_definitions
 from baton.starter.scripted_model import ScriptLine
 from baton.starter.server.embedded import EmbeddedServer
-from baton.temporal.client import DATA_CONVERTER
+from baton.temporal.converter import DATA_CONVERTER
 from baton.temporal.executions import first_run_id
 from tests.harness.environment import KEY, Environment, call, line
 from tests.harness.panels import SYNTHESIS, model_requests, panelist_line, prompt_line, role_member

@@ -21,7 +21,7 @@ from baton.starter.console.watch import Watch
 from baton.starter.history.follow import follow
 from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.text import escape_control_characters
-from baton.temporal.client import DATA_CONVERTER
+from baton.temporal.converter import DATA_CONVERTER
 from tests.harness.environment import Environment, Handle, agent, call, line, team
 
 WORDS = "These are the first words of a long answer, and here are those that come at its very end: finis"

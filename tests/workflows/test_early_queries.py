@@ -16,7 +16,7 @@ from temporalio.worker import (
 from temporalio.worker import WorkflowRunner as AnyRunner
 
 from baton.activities.runtime.sdk_options import WorkflowRunner
-from baton.temporal.client import DATA_CONVERTER
+from baton.temporal.converter import DATA_CONVERTER
 from baton.workflows.registry import WORKFLOWS
 from tests.replay.recorded import HISTORIES
 
@@ -48,7 +48,10 @@ def history_of_a_query_that_came_early() -> WorkflowHistory:
 async def test_a_run_does_not_see_what_no_workflow_task_has_begun_on(runner: AnyRunner, seen: list[str]) -> None:
     SEEN.clear()
     replayer = Replayer(
-        workflows=WORKFLOWS, data_converter=DATA_CONVERTER, workflow_runner=runner, interceptors=[_SeesSignals()]
+        workflows=WORKFLOWS,
+        data_converter=DATA_CONVERTER,
+        unsandboxed_workflow_runner=runner,
+        interceptors=[_SeesSignals()],
     )
     await replayer.replay_workflow(history_of_a_query_that_came_early())
     assert seen == SEEN

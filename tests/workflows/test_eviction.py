@@ -11,11 +11,11 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
-from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
+from temporalio.worker import Replayer
 
 from baton import worker
-from baton.temporal.client import DATA_CONVERTER
-from baton.workflows.registry import WORKFLOW_FAILURES, WORKFLOWS
+from baton.temporal.converter import DATA_CONVERTER
+from baton.workflows.registry import WORKFLOWS
 from tests.harness.environment import Environment, agent, line, team
 from tests.replay.recorded import HISTORIES
 
@@ -83,8 +83,6 @@ async def test_no_code_of_a_run_runs_when_it_is_dropped_wherever_it_waits(ignore
     replayer = Replayer(
         workflows=WORKFLOWS,
         data_converter=DATA_CONVERTER,
-        workflow_runner=UnsandboxedWorkflowRunner(),
-        workflow_failure_exception_types=WORKFLOW_FAILURES,
         disable_safe_workflow_eviction=True,
     )
     for history in recorded():

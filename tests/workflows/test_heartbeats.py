@@ -6,7 +6,7 @@ from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
 from baton.starter.scripted_model import Reply
 from baton.starter.server.embedded import EmbeddedServer
-from baton.temporal.client import DATA_CONVERTER
+from baton.temporal.converter import DATA_CONVERTER
 from tests.harness.environment import Environment, agent
 
 

@@ -13,7 +13,7 @@ from baton.contracts.message import Head
 from baton.contracts.requests import AskModelRequest
 from baton.contracts.turn import Thread
 from baton.starter.scripted_model import Reply
-from baton.temporal.client import DATA_CONVERTER
+from baton.temporal.converter import DATA_CONVERTER
 from tests.harness.environment import Environment, agent, team
 
 TURNS = 24

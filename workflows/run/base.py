@@ -8,13 +8,14 @@ from datetime import datetime, timedelta
 from typing import Any, Generic, NoReturn, TypeVar
 
 from pydantic import JsonValue, ValidationError
+from pydantic_core import PydanticSerializationError
 from temporalio import workflow
-from temporalio.common import RawValue
+from temporalio.common import RawValue, VersioningBehavior
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from ...contracts.control_messages import Pause, SteerRequest, SteerResult
 from ...contracts.decisions import ApproveRequest, DecisionsState, ReplyRequest
-from ...contracts.errors import InvalidInput
+from ...contracts.errors import BatonError, InvalidInput
 from ...contracts.inputs import CLIENT_FIELDS, Continuation, QueryInput, State, TurnInput
 from ...contracts.message import Head, PersonDecision
 from ...contracts.plan import Plan
@@ -33,6 +34,20 @@ from ..state.stopping import ActivityFailed, uncancelled
 from .messages import SESSION_TOO_LARGE, DecisionHandlers, MessageHandlers, first_value
 
 Input = TypeVar("Input", QueryInput, TurnInput)
+WorkflowClass = TypeVar("WorkflowClass", bound=type)
+
+FAILURES = (ValidationError, PydanticSerializationError, BatonError)
+"""Exceptions that fail a run. Any other exception is a bug, which fails the workflow task until a fix is deployed."""
+
+
+def workflow_type(
+    name: str, versioning: VersioningBehavior = VersioningBehavior.UNSPECIFIED
+) -> Callable[[WorkflowClass], WorkflowClass]:
+    """Defines a workflow type of Baton, also in a worker that an application has configured for its own workflows.
+
+    It runs outside of the SDK's sandbox: all its code is Baton's, and tests replay it in the sandbox.
+    """
+    return workflow.defn(name=name, sandboxed=False, failure_exception_types=FAILURES, versioning_behavior=versioning)
 
 
 def read_input(payloads: Sequence[JsonValue], input_type: type[Input]) -> Input | ActivityFailed:

@@ -6,6 +6,7 @@ from temporalio import workflow
 from ...contracts.inputs import State
 from ..discussion.discussion import Discussion, TeamTurn
 from ..discussion.panel import PanelDiscussion
+from ..run.base import workflow_type
 from ..run.turn import TurnOutput, TurnWorkflow
 
 
@@ -25,7 +26,7 @@ async def debate(team: Discussion) -> None:
     await panel.deliver()
 
 
-@workflow.defn(name="debate")
+@workflow_type("debate")
 class DebateWorkflow(TurnWorkflow):
     """The workflow type ``debate``."""
 

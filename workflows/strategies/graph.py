@@ -5,6 +5,7 @@ from temporalio import workflow
 
 from ...contracts.inputs import State
 from ..discussion.discussion import Discussion, TeamTurn, reach_max_turns
+from ..run.base import workflow_type
 from ..run.turn import TurnOutput, TurnWorkflow
 
 
@@ -29,7 +30,7 @@ def next_member(team: Discussion) -> int | None:
     return edges[0].to if edges else None
 
 
-@workflow.defn(name="graph")
+@workflow_type("graph")
 class GraphWorkflow(TurnWorkflow):
     """The workflow type ``graph``."""
 

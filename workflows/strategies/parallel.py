@@ -15,6 +15,7 @@ from ...contracts.text import MAX_MESSAGE
 from ...contracts.turn import TurnResult
 from ..discussion.discussion import Discussion, TeamTurn
 from ..discussion.member_turn import MemberTurn
+from ..run.base import workflow_type
 from ..run.turn import TurnOutput, TurnWorkflow
 from ..state.constants import MAX_CONCURRENT_CHILDREN
 from ..state.stopping import ContinueAsNew, at_end, should_continue_as_new, wait_all
@@ -139,7 +140,7 @@ async def parallel(team: Discussion) -> None:
         team.result.set_answer(answer)
 
 
-@workflow.defn(name="parallel")
+@workflow_type("parallel")
 class ParallelWorkflow(TurnWorkflow):
     """The workflow type ``parallel``."""
 

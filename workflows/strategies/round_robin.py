@@ -6,6 +6,7 @@ from temporalio import workflow
 from ...contracts.inputs import State
 from ..discussion.discussion import Discussion, TeamTurn, reach_max_turns
 from ..discussion.panel import PanelDiscussion
+from ..run.base import workflow_type
 from ..run.turn import TurnOutput, TurnWorkflow
 
 
@@ -38,7 +39,7 @@ async def run_panel(panel: PanelDiscussion) -> None:
     await panel.deliver()
 
 
-@workflow.defn(name="round-robin")
+@workflow_type("round-robin")
 class RoundRobinWorkflow(TurnWorkflow):
     """The workflow type ``round-robin``."""
 

@@ -7,6 +7,7 @@ from ...contracts.inputs import State
 from ...contracts.requests import SelectRequest, SelectResult
 from ..calls import effects
 from ..discussion.discussion import Discussion, TeamTurn, reach_max_turns
+from ..run.base import workflow_type
 from ..run.turn import TurnOutput, TurnWorkflow
 
 
@@ -58,7 +59,7 @@ async def selector(team: Discussion) -> None:
         await team.run_member(member)
 
 
-@workflow.defn(name="selector")
+@workflow_type("selector")
 class SelectorWorkflow(TurnWorkflow):
     """The workflow type ``selector``."""
 

@@ -5,6 +5,7 @@ from temporalio import workflow
 
 from ...contracts.inputs import State
 from ..discussion.discussion import Discussion, TeamTurn, reach_max_turns
+from ..run.base import workflow_type
 from ..run.turn import TurnOutput, TurnWorkflow
 
 
@@ -19,7 +20,7 @@ async def sequential(team: Discussion) -> None:
         await team.run_member(team.turns % len(team.members))
 
 
-@workflow.defn(name="sequential")
+@workflow_type("sequential")
 class SequentialWorkflow(TurnWorkflow):
     """The workflow type ``sequential``."""
 

@@ -1,0 +1,214 @@
+"""A plugin for Temporal's SDK, with which an application's own worker also executes teams of agents.
+
+    worker = Worker(
+        client, task_queue="claims", workflows=[Claim], activities=[pay], plugins=[BatonPlugin("teams/")]
+    )
+    await worker.run()
+
+The application's workflows ask teams with ``baton.workflow.run_team``.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from temporalio.client import ClientConfig
+from temporalio.converter import DataConverter
+from temporalio.plugin import SimplePlugin
+from temporalio.worker import ReplayerConfig, Worker, WorkerConfig, WorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+from .activities.registry import unbound_activities
+from .activities.runtime.parts_by_run import PartsByRun
+from .activities.runtime.sdk_options import WorkflowRunner as BatonWorkflowRunner
+from .activities.runtime.sdk_options import with_own_defaults
+from .activities.runtime.settings import Settings
+from .activities.runtime.start_checks import (
+    check_journal,
+    check_manifests,
+    check_manifests_once_listed,
+    worker_identity,
+)
+from .activities.runtime.worker_process import run_all
+from .contracts.settings import SettingsError
+from .contracts.trace import SpanData
+from .journal.external_storage import JournalStorageDriver, storage_drivers
+from .journal.journal import Journal
+from .resources.documents import Document
+from .resources.functions import Function
+from .resources.loader import load_files
+from .starter.api.resources import ResourceDefinition, unique_functions
+from .starter.server.in_process_worker import FLEET_SETTINGS
+from .temporal.client import for_baton, with_external_storage, with_own_interceptors
+from .temporal.converter import data_converter_beside
+from .worker import log, open_parts, open_shared_parts, sdk_worker
+from .workflows.registry import VERSIONED_WORKFLOWS, WORKFLOWS
+from .workflows.run.tracing import TracedWorkflows
+
+if TYPE_CHECKING:
+    from .journal.database import Database
+
+PASSED_THROUGH = ("baton", "pydantic", "pydantic_core")
+"""Modules that the sandbox of the application's workflows does not import anew."""
+
+Source = str | Path | ResourceDefinition
+"""A file or a folder of manifests, or a definition in Python."""
+
+
+class BatonPlugin(SimplePlugin):
+    """Adds Baton's workflows and activities to a worker, beside those of the application.
+
+    The worker keeps its client, task queue, namespace, data converter with its codec, interceptors, tuner and sandbox.
+    Baton's own values, workflows and activities are converted and executed as in Baton's own workers, and
+    ``worker.run()`` makes the same checks: it raises SettingsError, for example if an open run has another journal.
+
+    A plugin of a client applies to all workers of this client; one of a worker to that worker alone.
+    """
+
+    def __init__(
+        self,
+        *manifests: Source,
+        functions: Sequence[Function] = (),
+        settings: Mapping[str, str] | None = None,
+        recursive: bool = False,
+    ) -> None:
+        """``manifests`` are what runs may name: files, folders, and definitions such as ``baton.Team``.
+
+        ``functions`` are what manifests may name as tools, members and conditions, besides those of the definitions.
+        ``settings`` are a worker's variables, such as ``{"BATON_JOURNAL_URL": "postgresql://…"}``, in addition to those
+        of the process; those of a fleet, such as BATON_ROLES, are not read from the process. Raises ManifestError
+        and SettingsError.
+        """
+        super().__init__("baton.BatonPlugin")
+        definitions = [source for source in manifests if isinstance(source, ResourceDefinition)]
+        documents = [
+            Document("", dependency.manifest, {})
+            for definition in definitions
+            for dependency in definition.with_dependencies()
+        ]
+        unique = [document for index, document in enumerate(documents) if document not in documents[:index]]
+        paths = [Path(source) for source in manifests if not isinstance(source, ResourceDefinition)]
+        self._own = load_files(paths, others=unique, recursive=recursive)
+        of_definitions = (function for definition in definitions for function in definition.functions())
+        self._functions = unique_functions([*of_definitions, *functions])
+        self._environment = {**os.environ, **dict.fromkeys(FLEET_SETTINGS, ""), **(settings or {})}
+        Settings.of(self._environment)
+
+    def configure_client(self, config: ClientConfig) -> ClientConfig:
+        """Lets a client read results of Baton as Baton's types, and retry early queries."""
+        own = config.get("data_converter") or DataConverter.default
+        config["data_converter"] = data_converter_beside(own, self._environment)
+        config["interceptors"] = with_own_interceptors(config.get("interceptors", ()))
+        return config
+
+    def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
+        """Adds Baton's workflows and activities; what they need is opened when the worker runs."""
+        parts = _LateParts({**self._environment, "BATON_TASK_QUEUE": config["task_queue"]})
+        client = for_baton(config["client"], self._environment)
+        in_journal = JournalStorageDriver(parts.open_database)
+        config["client"] = with_external_storage(client, *storage_drivers(self._environment, in_journal))
+        identity = config.get("identity")
+        own = worker_identity(client, self._own.catalog)
+        config["identity"] = f"{identity}/{own.rpartition('/')[2]}" if identity else own
+        deployment = config.get("deployment_config")
+        is_versioned = deployment is not None and deployment.use_worker_versioning
+        config["workflows"] = [*config.get("workflows", ()), *(VERSIONED_WORKFLOWS if is_versioned else WORKFLOWS)]
+        activities = [activity for role in unbound_activities().values() for activity in role]
+        config["activities"] = [*config.get("activities", ()), *activities]
+        config["interceptors"] = [*config.get("interceptors", ()), parts, TracedWorkflows(parts.take)]
+        config["workflow_runner"] = _passing_through(config.get("workflow_runner"))
+        config["unsandboxed_workflow_runner"] = BatonWorkflowRunner()
+        return with_own_defaults(config, parts.settings)
+
+    def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
+        """Lets a replayer replay Baton's workflows as well."""
+        own = config.get("data_converter") or DataConverter.default
+        config["data_converter"] = data_converter_beside(own, self._environment)
+        config["workflows"] = [*config.get("workflows", ()), *WORKFLOWS]
+        config["workflow_runner"] = _passing_through(config.get("workflow_runner"))
+        return config
+
+    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 - SDK's
+        """Opens what Baton's activities need, makes the checks of a worker, and runs the worker."""
+        config = worker.config(active_config=True)
+        parts = _late_parts(config)
+        client = config["client"]
+        async with self._opened(parts, config):
+            await check_manifests(client, parts.settings, self._own.catalog)
+            checking = asyncio.create_task(self._end_if_manifests_differ(worker, parts.settings))
+            try:
+                await next(worker)
+            finally:
+                if not checking.done():
+                    checking.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await checking
+
+    @contextlib.asynccontextmanager
+    async def _opened(self, parts: "_LateParts", config: WorkerConfig) -> AsyncIterator[None]:
+        """Opens the parts of a worker, and runs workers of the task queues of models that have a rate."""
+        async with contextlib.AsyncExitStack() as opened:
+            shared = await opened.enter_async_context(open_shared_parts(config["client"], parts.environment))
+            parts.journal = shared.journal
+            identity = await check_journal(shared.client, shared.journal.database.engine, config["task_queue"])
+            own = await opened.enter_async_context(
+                open_parts(shared, identity, self._own, parts.environment, self._functions)
+            )
+            parts.others = own.of_activities
+            parts.take_spans = own.take_spans
+            assert config["identity"], "configure_worker has set it"
+            limited = [
+                sdk_worker(shared, config["identity"], queue, parts.settings, own.activities, own.interceptors)
+                for queue in parts.settings.worker_queues()
+                if queue.name != config["task_queue"]
+            ]
+            for notice in self._own.notices():
+                log.warning("%s", notice)
+            async with run_all(limited):
+                yield
+
+    async def _end_if_manifests_differ(self, worker: Worker, settings: Settings) -> None:
+        """Ends a worker that was started at the same time as one with manifests, or without, as the other has them."""
+        try:
+            await check_manifests_once_listed(worker.client, settings, self._own.catalog)
+        except SettingsError:
+            await worker.shutdown()
+            raise
+
+
+class _LateParts(PartsByRun):
+    """What a worker gets when it runs: the journal, Baton's activities, and the span processor."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        super().__init__()
+        self.environment = environment
+        self.settings = Settings.of(environment)
+        self.journal: Journal | None = None
+        self.take_spans: Callable[[Sequence[SpanData]], None] | None = None
+
+    def open_database(self) -> "contextlib.AbstractAsyncContextManager[Database]":
+        """The journal's database, for values in external storage."""
+        assert self.journal, "the journal is opened before the worker polls"
+        return contextlib.nullcontext(self.journal.database)
+
+    def take(self, spans: Sequence[SpanData]) -> None:
+        """Exports spans of runs if the worker has a span processor."""
+        if self.take_spans:
+            self.take_spans(spans)
+
+
+def _late_parts(config: WorkerConfig) -> _LateParts:
+    return next(one for one in config["interceptors"] if isinstance(one, _LateParts))
+
+
+def _passing_through(runner: WorkflowRunner | None) -> WorkflowRunner:
+    """The runner of the application's workflows, whose sandbox passes Baton's modules through."""
+    if runner is None:
+        runner = SandboxedWorkflowRunner()
+    if not isinstance(runner, SandboxedWorkflowRunner):
+        return runner
+    return dataclasses.replace(runner, restrictions=runner.restrictions.with_passthrough_modules(*PASSED_THROUGH))

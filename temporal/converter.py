@@ -1,0 +1,157 @@
+"""Converts values to Temporal's payloads: those of Baton, in its own clients or beside those of an application."""
+
+import dataclasses
+import functools
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, Self, get_args
+
+from pydantic import JsonValue
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue
+from temporalio.contrib.pydantic import PydanticPayloadConverter, ToJsonOptions
+from temporalio.converter import (
+    CompositePayloadConverter,
+    DataConverter,
+    DefaultFailureConverter,
+    DefaultFailureConverterWithEncodedAttributes,
+    PayloadCodec,
+    PayloadConverter,
+    SerializationContext,
+    WithSerializationContext,
+)
+
+from ..contracts.errors import InvalidInput
+from ..resources.base import JsonModel
+from .encryption import ChainedCodec, EncryptionCodec, Keys
+from .external_storage import CheckedConverter, check_not_missing
+
+_JSON = PydanticPayloadConverter(ToJsonOptions(exclude_unset=True)).converters.values()
+
+
+class BatonPayloads(CompositePayloadConverter):
+    """Converts values to JSON with pydantic, without unset fields, which are most fields of a message."""
+
+    def __init__(self) -> None:
+        super().__init__(*_JSON)  # the SDK creates a converter per task, so the expensive parts are shared
+
+    def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[object]:
+        """Converts payloads. An invalid value fails the run that receives it; the error doesn't contain the value.
+
+        Raises JournalLost for a value that is missing in external storage.
+        """
+        check_not_missing(payloads)
+        try:
+            return super().from_payloads(payloads, type_hints)
+        except (ValueError, KeyError, RuntimeError) as error:
+            raise InvalidInput(f"a payload is no valid JSON of the expected type: {type(error).__name__}") from None
+
+
+DATA_CONVERTER: DataConverter = CheckedConverter(payload_converter_class=BatonPayloads)
+
+
+def data_converter(environment: Mapping[str, str]) -> DataConverter:
+    """The data converter; if the environment has encryption keys, it encrypts payloads and error messages.
+
+    If the key of an encrypted value is missing, the task fails and is retried until a worker has the key; the run does
+    not fail. Raises SettingsError.
+    """
+    keys = Keys.from_environment(environment)
+    plain = dataclasses.replace(DATA_CONVERTER, payload_codec=EncryptionCodec(keys))
+    if not keys.ids:
+        return plain
+    return dataclasses.replace(plain, failure_converter_class=DefaultFailureConverterWithEncodedAttributes)
+
+
+class _Beside(PayloadConverter, WithSerializationContext):
+    """Converts values of Baton's types as Baton does, and all other values with the converter of an application."""
+
+    def __init__(self, others: PayloadConverter) -> None:
+        self._own = BatonPayloads()
+        self._others = others
+
+    def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
+        """Converts each value with the converter that its type belongs to."""
+        return [
+            payload
+            for value in values
+            for payload in (self._own if _is_own(value) else self._others).to_payloads([value])
+        ]
+
+    def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
+        """Converts each payload with the converter that its type hint belongs to."""
+        check_not_missing(payloads)
+        values = []
+        for payload, hint in zip_longest(payloads, type_hints or ()):
+            converter = self._own if isinstance(hint, Hashable) and _is_own_type(hint) else self._others
+            values += converter.from_payloads([payload], None if hint is None else [hint])
+        return values
+
+    def with_context(self, context: SerializationContext) -> Self:
+        """The same with the application's converter in that context."""
+        if not isinstance(self._others, WithSerializationContext):
+            return self
+        others = self._others.with_context(context)
+        copied = self.__class__.__new__(self.__class__)
+        _Beside.__init__(copied, others)
+        return copied
+
+
+def _is_own(value: object) -> bool:
+    """Whether a value is of a type of Baton, or a sequence of such values."""
+    first = value[0] if isinstance(value, tuple | list) and value else value
+    return isinstance(first, JsonModel)
+
+
+@functools.lru_cache(maxsize=1_000)
+def _is_own_type(hint: Any) -> bool:
+    """Whether a type is one of Baton, is made of them, or is what workflows take from any client: JSON, or raw."""
+    if hint is JsonValue or hint is RawValue:
+        return True
+    if isinstance(hint, type) and not get_args(hint):
+        return issubclass(hint, JsonModel)
+    return any(_is_own_type(part) for part in get_args(hint) if isinstance(part, Hashable))
+
+
+@functools.cache
+def payloads_beside(others: type[PayloadConverter]) -> type[PayloadConverter]:
+    """The class of a converter for Baton's values, and for all other values as ``others`` converts them."""
+    if issubclass(others, BatonPayloads | _Beside):
+        return others
+
+    class Beside(_Beside):
+        def __init__(self) -> None:
+            super().__init__(others())
+
+    return Beside
+
+
+def data_converter_beside(own: DataConverter, environment: Mapping[str, str]) -> DataConverter:
+    """An application's data converter, which converts Baton's values as well.
+
+    With encryption keys in the environment it encrypts what the application's codec has encoded, unless that codec
+    encrypts with Baton's already. Raises SettingsError.
+    """
+    payloads = payloads_beside(own.payload_converter_class)
+    codec = _with_encryption(own.payload_codec, Keys.from_environment(environment))
+    failures = own.failure_converter_class
+    if codec is not own.payload_codec and failures is DefaultFailureConverter:
+        failures = DefaultFailureConverterWithEncodedAttributes
+    if type(own) is not DataConverter:  # a class of its own, with its own ways
+        return dataclasses.replace(
+            own, payload_converter_class=payloads, payload_codec=codec, failure_converter_class=failures
+        )
+    return CheckedConverter(
+        payload_converter_class=payloads,
+        payload_codec=codec,
+        failure_converter_class=failures,
+        external_storage=own.external_storage,
+    )
+
+
+def _with_encryption(codec: PayloadCodec | None, keys: Keys) -> PayloadCodec | None:
+    parts = codec.codecs if isinstance(codec, ChainedCodec) else (codec,)
+    if not keys.ids or any(isinstance(part, EncryptionCodec) for part in parts):
+        return codec
+    encryption = EncryptionCodec(keys)
+    return ChainedCodec(codec, encryption) if codec else encryption

@@ -1,0 +1,272 @@
+"""Baton in a worker of an application: its own workflows, activities, client, codec and sandbox."""
+
+import asyncio
+import base64
+import dataclasses
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.converter import DataConverter, PayloadCodec
+from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflowError
+from temporalio.worker import Replayer, Worker
+
+import baton
+from baton.contracts.settings import SettingsError
+from baton.plugin import BatonPlugin
+from baton.starter.scripted_model import Reply, Request, Script, ScriptedModel
+from baton.temporal.encryption import ChainedCodec, EncryptionCodec, Key
+from tests.harness.claims import Claim, Control, Decision, Question, Untyped, pay
+from tests.harness.environment import KEY, Environment, Json, agent, call, line, team
+from tests.harness.manifests import Writer
+
+CLAIMS: list[Json] = [
+    agent("adjuster", outputSchema=Decision.model_json_schema()),
+    team("claims", "adjuster", strategy="sequential"),
+    agent("talker"),
+    team("circle", "talker", strategy="round-robin", maxTurns=500),
+]
+
+
+@dataclasses.dataclass
+class Application:
+    """An application with a client of its own, and the settings of Baton's part."""
+
+    client: Client
+    model: ScriptedModel
+    plugin: BatonPlugin
+    queue: str
+
+    async def run(self, run: Any, *args: Any, **options: Any) -> Any:
+        """Runs a workflow of the application to its end."""
+        return await self.client.execute_workflow(
+            run, args=args, id=f"app-{uuid.uuid4().hex[:8]}", task_queue=self.queue, **options
+        )
+
+
+def answers(text: str) -> ScriptedModel:
+    """A model that always answers so."""
+    return ScriptedModel(lambda _: Reply(text=text))
+
+
+@asynccontextmanager
+async def application(
+    address: str,
+    folder: Path,
+    model: ScriptedModel,
+    converter: DataConverter = DataConverter.default,
+    **settings: str,
+) -> AsyncIterator[Application]:
+    """Runs an application's worker with the plugin, on a client of the application."""
+    (folder / "teams").mkdir(exist_ok=True)
+    file = Writer(folder / "teams").file(*CLAIMS)
+    client = await Client.connect(address, data_converter=converter)
+    queue = f"claims-{uuid.uuid4().hex[:8]}"
+    with model.serve() as url:
+        given = {"BATON_HOME": str(folder), "OPENAI_BASE_URL": url, "OPENAI_API_KEY": KEY, **settings}
+        plugin = BatonPlugin(file.parent, settings=given)
+        worker = Worker(
+            client, task_queue=queue, workflows=[Claim, Question, Untyped, Control], activities=[pay], plugins=[plugin]
+        )
+        async with worker:
+            yield Application(client, model, plugin, queue)
+
+
+async def test_a_workflow_of_an_application_gets_the_typed_answer_of_a_team_and_calls_its_own_activity(
+    client: Client, tmp_path: Path
+) -> None:
+    address = client.service_client.config.target_host
+    async with application(address, tmp_path, answers('{"approved": true, "amount": 120}')) as app:
+        assert await app.run(Claim.run, "My bicycle was stolen.") == "paid 120"
+
+
+class Scrambled(PayloadCodec):
+    """A codec of the application: what it has encoded can be read by nobody without it."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [
+            Payload(metadata={"encoding": b"binary/scrambled"}, data=base64.b64encode(each.SerializeToString())[::-1])
+            for each in payloads
+        ]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [
+            Payload.FromString(base64.b64decode(each.data[::-1]))
+            if each.metadata["encoding"] == b"binary/scrambled"
+            else each
+            for each in payloads
+        ]
+
+
+SCRAMBLED = dataclasses.replace(DataConverter.default, payload_codec=Scrambled())
+APPROVED = '{"approved": true, "amount": 120}'
+
+
+def address_of(client: Client) -> str:
+    """The address of the server of a client."""
+    return client.service_client.config.target_host
+
+
+@pytest.mark.parametrize("converter", [SCRAMBLED, pydantic_data_converter], ids=["a codec", "pydantic"])
+async def test_an_application_keeps_its_own_codec_and_converter(
+    client: Client, tmp_path: Path, converter: DataConverter
+) -> None:
+    async with application(address_of(client), tmp_path, answers(APPROVED), converter) as app:
+        assert await app.run(Claim.run, "My bicycle was stolen.") == "paid 120"
+        runs = [run async for run in app.client.list_workflows(f"TaskQueue = '{app.queue}'")]
+        if converter.payload_codec:
+            for run in runs:
+                history = await app.client.get_workflow_handle(run.id, run_id=run.run_id).fetch_history()
+                assert "bicycle" not in history.to_json()
+        replayer = Replayer(workflows=[Claim], plugins=[app.plugin], data_converter=converter)
+        for run in runs:
+            await replayer.replay_workflow(
+                await app.client.get_workflow_handle(run.id, run_id=run.run_id).fetch_history()
+            )
+
+
+async def test_the_encryption_of_baton_is_chained_with_the_codec_of_the_application(
+    client: Client, tmp_path: Path
+) -> None:
+    keys = {"BATON_ENCRYPTION_KEYS": str(Key.generate("k1"))}
+    chained = dataclasses.replace(
+        DataConverter.default, payload_codec=ChainedCodec(Scrambled(), EncryptionCodec.from_environment(keys))
+    )
+    async with application(address_of(client), tmp_path, answers(APPROVED), chained, **keys) as app:
+        assert await app.run(Claim.run, "My bicycle was stolen.") == "paid 120"
+
+
+async def test_an_application_without_the_plugin_asks_a_worker_of_baton_on_another_task_queue(
+    env: Environment,
+) -> None:
+    env.answer = lambda _: Reply(text="Take it.")
+    client = await Client.connect(address_of(env.client))
+    queue = f"claims-{uuid.uuid4().hex[:8]}"
+    async with Worker(client, task_queue=queue, workflows=[Question]):
+        options = {"task_queue": env.task_queue, "resources": [agent("adjuster")]}
+        answer = await client.execute_workflow(Question.run, args=["Why?", options], id=queue, task_queue=queue)
+    assert answer == "Take it."
+
+
+async def test_a_failed_team_fails_its_parent_with_the_status_of_the_run(client: Client, tmp_path: Path) -> None:
+    async with application(address_of(client), tmp_path, ScriptedModel(lambda _: Reply(status=401))) as app:
+        with pytest.raises(WorkflowFailureError) as failed:
+            await app.run(Claim.run, "My bicycle was stolen.")
+    cause = failed.value.cause
+    assert isinstance(cause, ChildWorkflowError)
+    assert isinstance(cause.cause, ApplicationError)
+    assert cause.cause.type == "KeyRefused"
+    assert cause.cause.details[0]["phase"] == "Failed"
+
+
+async def test_an_answer_of_another_type_is_an_error_that_names_the_run_and_the_type(
+    client: Client, tmp_path: Path
+) -> None:
+    async with application(address_of(client), tmp_path, answers("It depends.")) as app:
+        with pytest.raises(WorkflowFailureError) as failed:
+            await app.run(Untyped.run, "Why?")
+    cause = failed.value.cause
+    assert isinstance(cause, ApplicationError)
+    assert cause.type == "InvalidOutput"
+    assert "which ended as 'completed', is no valid Decision" in cause.message
+
+
+async def test_a_workflow_steers_and_terminates_its_team(client: Client, tmp_path: Path) -> None:
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def answer(request: Request) -> Reply:
+        if "Be brief." in str(request["messages"]):
+            loop.call_soon_threadsafe(asked.set)
+        return Reply(text="Hm.", delay=0.1)
+
+    async with application(address_of(client), tmp_path, ScriptedModel(answer)) as app:
+        handle = await app.client.start_workflow(Control.run, id=app.queue, task_queue=app.queue)
+        await asked.wait()
+        await handle.signal(Control.end)
+        status = await handle.result()
+    assert (status["phase"], status["stopReason"], status["note"]) == ("Completed", "terminated", "enough")
+
+
+async def test_a_canceled_workflow_cancels_its_team(client: Client, tmp_path: Path) -> None:
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def answer(_: Request) -> Reply:
+        loop.call_soon_threadsafe(asked.set)
+        return Reply(text="Hm.", delay=0.2)
+
+    async with application(address_of(client), tmp_path, ScriptedModel(answer)) as app:
+        handle = await app.client.start_workflow(Control.run, id=app.queue, task_queue=app.queue)
+        await asked.wait()
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError) as canceled:
+            await handle.result()
+        assert isinstance(canceled.value.cause, CancelledError)
+        circle = app.client.get_workflow_handle(f"{app.queue}/circle")
+        with pytest.raises(WorkflowFailureError):
+            await circle.result()
+        assert (await circle.describe()).status is WorkflowExecutionStatus.CANCELED
+
+
+async def test_two_workers_of_one_client_share_a_plugin(client: Client, tmp_path: Path) -> None:
+    async with application(address_of(client), tmp_path, answers(APPROVED)) as app:
+        queue = f"{app.queue}-2"
+        other = Worker(app.client, task_queue=queue, workflows=[Claim], activities=[pay], plugins=[app.plugin])
+        async with other:
+            second = await app.client.execute_workflow(Claim.run, "A lamp.", id=queue, task_queue=queue)
+        assert (second, await app.run(Claim.run, "A bicycle.")) == ("paid 120", "paid 120")
+
+
+async def test_a_worker_with_the_plugin_makes_the_checks_of_a_worker(client: Client, tmp_path: Path) -> None:
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    slow = ScriptedModel(lambda _: Reply(text="Hm.", delay=0.2))
+    async with application(address_of(client), tmp_path, slow) as app:
+        await app.client.start_workflow(Control.run, id=app.queue, task_queue=app.queue)
+        while not [run async for run in app.client.list_workflows(f"WorkflowId = '{app.queue}/circle'")]:
+            await asyncio.sleep(0.05)
+        plugin = BatonPlugin(tmp_path / "teams", settings={"BATON_HOME": str(elsewhere)})
+        other = await Client.connect(address_of(client))
+        worker = Worker(other, task_queue=app.queue, workflows=[Control], plugins=[plugin])
+        with pytest.raises(SettingsError, match="was started with the journal"):
+            await worker.run()
+        await app.client.get_workflow_handle(app.queue).terminate()
+
+
+async def test_definitions_in_python_with_their_functions_are_given_to_the_plugin(
+    client: Client, tmp_path: Path
+) -> None:
+    def amount(claim: str) -> int:
+        """The amount of a claim."""
+        return len(claim)
+
+    model = ScriptedModel(
+        Script(lines=[line("adjuster", call("amount", claim="bicycle"), '{"approved": true, "amount": 7}')]).answer
+    )
+    adjuster = baton.Agent("adjuster", prompt="You are adjuster.", model="gpt", tools=[amount])
+    plugin_of = baton.Team("claims", strategy="sequential", members=[adjuster])
+    queue = f"claims-{uuid.uuid4().hex[:8]}"
+    with model.serve() as url:
+        settings = {"BATON_HOME": str(tmp_path), "OPENAI_BASE_URL": url, "OPENAI_API_KEY": KEY}
+        own = await Client.connect(address_of(client))
+        plugin = BatonPlugin(plugin_of, settings=settings)
+        async with Worker(own, task_queue=queue, workflows=[Claim], activities=[pay], plugins=[plugin]):
+            assert await own.execute_workflow(Claim.run, "bicycle", id=queue, task_queue=queue) == "paid 7"
+
+
+async def test_a_client_with_the_plugin_reads_results_as_types_of_baton(client: Client, tmp_path: Path) -> None:
+    async with application(address_of(client), tmp_path, answers("Fine.")) as app:
+        own = await Client.connect(address_of(client), plugins=[app.plugin])
+        query = {"name": "q", "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "talker"}]}}
+        handle = await own.start_workflow(
+            "query", query, id=f"q-{app.queue}", task_queue=app.queue, result_type=baton.Status
+        )
+        status = await handle.result()
+    assert isinstance(status, baton.Status)
+    assert (status.phase, status.message) == ("Completed", "Fine.")
