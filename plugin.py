@@ -45,6 +45,8 @@ from .starter.api.resources import ResourceDefinition, unique_functions
 from .starter.server.in_process_worker import FLEET_SETTINGS
 from .temporal.client import for_baton, with_external_storage, with_own_interceptors
 from .temporal.converter import data_converter_beside
+from .temporal.encryption import ChainedCodec as ChainedCodec
+from .temporal.encryption import EncryptionCodec as EncryptionCodec
 from .worker import log, open_parts, open_shared_parts, sdk_worker
 from .workflows.registry import VERSIONED_WORKFLOWS, WORKFLOWS
 from .workflows.run.tracing import TracedWorkflows

@@ -100,9 +100,9 @@ class ChildRun(Generic[T]):
         """Ends the run after its current turn or, with ``now``, at once. It completes with what was said."""
         await self.handle.signal("terminate_team", {"reason": reason, "now": now})
 
-    async def pause(self, by: str = "") -> None:
-        """Pauses the run before its next call."""
-        await self.handle.signal("pause", {"by": by} if by else {})
+    async def pause(self, name: str = "") -> None:
+        """Pauses the run before its next call; its status shows the ``name``."""
+        await self.handle.signal("pause", {"name": name} if name else {})
 
     async def resume(self) -> None:
         """Resumes the run."""

@@ -196,14 +196,22 @@ def connect_config() -> ClientConnectConfig:
 
 
 async def connect(
-    address: str | None = None, environment: Mapping[str, str] = os.environ, identity: str | None = None
+    address: str | None = None,
+    environment: Mapping[str, str] = os.environ,
+    identity: str | None = None,
+    *,
+    is_local: bool = True,
 ) -> Client:
-    """Connects to the server at ``address`` on this machine, or to the configured one.
+    """Connects to the server at ``address``, or to the configured one.
 
-    ``environment`` has the encryption keys. Temporal stores the client's ``identity`` in histories; the default is that
-    of its process. Raises ConnectionFailed and SettingsError.
+    A server that ``is_local`` was started on this machine by Baton. For any other, the environment and Temporal's
+    profiles have the namespace, the API key and TLS settings. ``environment`` has the encryption keys. Temporal stores
+    the client's ``identity`` in histories; the default is that of its process. Raises ConnectionFailed and
+    SettingsError.
     """
-    config = ClientConnectConfig(target_host=address) if address else connect_config()
+    config = ClientConnectConfig() if address and is_local else connect_config()
+    if address:
+        config["target_host"] = address
     config.setdefault("target_host", "localhost:7233")
     try:
         converter = data_converter(environment)

@@ -47,6 +47,7 @@ LAYERS = (
     "starter/cli",
     "plugin",
     "workflow",
+    "testing",
 )
 """The folders of the package: each imports its own modules, and modules of the folders above it in this list."""
 
@@ -57,6 +58,7 @@ FILES = [
     ROOT / "worker.py",
     ROOT / "plugin.py",
     ROOT / "workflow.py",
+    ROOT / "testing.py",
 ]
 
 

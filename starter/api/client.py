@@ -112,19 +112,25 @@ _log = logging.getLogger("baton")
 class Connection:
     """A connection to Temporal, for ``async with``.
 
-    It connects to the server at ``address``, or to the one configured in the environment (TEMPORAL_ADDRESS etc.), or to
-    this machine's local server, which is started with a worker if it isn't running, and stops when it is unused.
+    It uses the ``client`` of Temporal's SDK that the program has, with its namespace, data converter and interceptors.
+    Otherwise it connects to the server at ``address``, or to the one configured in the environment (TEMPORAL_ADDRESS
+    etc.), or to this machine's local server, which is started with a worker if it isn't running, and stops when it is
+    unused. Namespace, API key and TLS are those of the environment and of Temporal's profiles, also for an ``address``.
 
     Runs are executed by the workers of ``task_queue``. A run that uses functions or a literal API key is executed in
     this process instead, in a thread with its own event loop, until the run ends or the connection is closed.
     """
 
-    def __init__(self, address: str | None = None, *, task_queue: str | None = None) -> None:
+    def __init__(
+        self, address: str | None = None, *, client: Client | None = None, task_queue: str | None = None
+    ) -> None:
         check(address, (str, type(None)), "address", "a string such as 'localhost:7233'")
+        check(client, (Client, type(None)), "client", "a client of Temporal's SDK")
         check(task_queue, (str, type(None)), "task_queue", "a string")
-        self._address = address
+        if address and client:
+            raise TypeError("pass an address or a client, not both")
         self._task_queue = task_queue or default_task_queue()
-        self._server = ServerLocation(address)
+        self._server = ServerLocation(address, client=client)
         self._server_locks = contextlib.ExitStack()
         self._connecting = asyncio.Lock()
         self._client: Client | None = None
@@ -145,7 +151,7 @@ class Connection:
         """The client of Temporal's SDK. Raises UnreachableError, ConnectionFailed or SettingsError."""
         async with self._connecting:
             if self._client is None:
-                if not self._address:
+                if not (self._server.address or self._server.client):
                     own = use_server(_log.warning, start=True)
                     self._server = await asyncio.to_thread(self._server_locks.enter_context, own)
                 self._client = await self._server.connect()
@@ -290,9 +296,9 @@ class Connection:
 _connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = WeakKeyDictionary()
 
 
-def connect(address: str | None = None, *, task_queue: str | None = None) -> Connection:
-    """A new connection, for ``async with``."""
-    return Connection(address, task_queue=task_queue)
+def connect(address: str | None = None, *, client: Client | None = None, task_queue: str | None = None) -> Connection:
+    """A new connection, for ``async with``: as ``Connection``."""
+    return Connection(address, client=client, task_queue=task_queue)
 
 
 def _default_connection() -> Connection:

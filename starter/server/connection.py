@@ -16,7 +16,7 @@ from temporalio.client import Client
 from temporalio.converter import StorageDriver
 from temporalio.service import RPCError
 
-from ...temporal.client import EXTERNAL_STORAGE_URL, connect, connect_config, with_external_storage
+from ...temporal.client import EXTERNAL_STORAGE_URL, connect, connect_config, for_baton, with_external_storage
 from ..account import client_identity
 from ..errors import START_HINT, UnreachableError
 from ..runs.runs import open_runs
@@ -34,17 +34,27 @@ START_TIMEOUT = 60.0
 
 @dataclass(frozen=True)
 class ServerLocation:
-    """The location of a Temporal server; ``state_dir`` is set for the local one. No address: the configured one."""
+    """The location of a Temporal server; ``state_dir`` is set for the local one. No address: the configured one.
+
+    ``client`` is that of a program, which is used instead of a connection of one's own.
+    """
 
     address: str | None
     ui: str | None = None
     state_dir: StateDir | None = None
+    client: Client | None = None
 
     async def connect(self) -> Client:
         """A client that also reads values in external storage; raises ConnectionFailed and SettingsError."""
-        client = await connect(self.address, identity=client_identity())
+        client = await self.connect_as(client_identity())
         drivers = _storage_drivers(self.state_dir)
         return with_external_storage(client, *drivers) if drivers else client
+
+    async def connect_as(self, identity: str | None = None) -> Client:
+        """A client with that identity, by default that of the process; raises ConnectionFailed and SettingsError."""
+        if self.client:
+            return for_baton(self.client)
+        return await connect(self.address, identity=identity, is_local=self.state_dir is not None)
 
 
 def _storage_drivers(state_dir: StateDir | None) -> Sequence[StorageDriver]:

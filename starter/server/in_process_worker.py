@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ...resources.functions import Function
 from ...resources.loader import Loaded
 from ...resources.secret import Secrets
-from ...temporal.client import PROGRAM, connect
+from ...temporal.client import PROGRAM
 from ..runs.runs import RunHandle, wait_until_closed
 from .connection import ServerLocation
 
@@ -134,7 +134,7 @@ class InProcessWorkers:
             functions=ThreadPoolExecutor(MAX_FUNCTION_THREADS, "function"),
         )
         try:
-            client = await connect(self._server.address)
+            client = await self._server.connect_as()
             async with open_shared_parts(client, worker_environment(self._server), threads) as self._shared:
                 self._started.set_result(asyncio.get_running_loop())
                 await self._stopped.wait()

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import dataclasses
+import sys
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -19,12 +20,16 @@ from temporalio.worker import Replayer, Worker
 
 import baton
 from baton.contracts.settings import SettingsError
-from baton.plugin import BatonPlugin
-from baton.starter.scripted_model import Reply, Request, Script, ScriptedModel
-from baton.temporal.encryption import ChainedCodec, EncryptionCodec, Key
+from baton.plugin import BatonPlugin, ChainedCodec, EncryptionCodec
+from baton.starter.scripted_model import Reply, Request, Script, ScriptedModel, ScriptLine
+from baton.temporal.encryption import Key
+from baton.testing import fake_runs
 from tests.harness.claims import Claim, Control, Decision, Question, Untyped, pay
 from tests.harness.environment import KEY, Environment, Json, agent, call, line, team
 from tests.harness.manifests import Writer
+from tests.harness.processes import process_env
+
+ROOT = Path(__file__).parents[2]
 
 CLAIMS: list[Json] = [
     agent("adjuster", outputSchema=Decision.model_json_schema()),
@@ -270,3 +275,76 @@ async def test_a_client_with_the_plugin_reads_results_as_types_of_baton(client: 
         status = await handle.result()
     assert isinstance(status, baton.Status)
     assert (status.phase, status.message) == ("Completed", "Fine.")
+
+
+async def test_a_program_asks_teams_through_its_own_client_with_its_codec(client: Client, tmp_path: Path) -> None:
+    async with application(address_of(client), tmp_path, answers("Fine."), SCRAMBLED) as app:
+        async with baton.connect(client=app.client, task_queue=app.queue) as connection:
+            given = {"name": "q", "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "talker"}]}}
+            started = await app.client.start_workflow("query", given, id=f"q-{app.queue}", task_queue=app.queue)
+            handle = await connection.attach(started.id)
+            assert (await handle.result()).message == "Fine."
+        history = await started.fetch_history()
+    assert "Fine." not in history.to_json()
+
+
+async def test_functions_of_a_program_run_on_its_own_client(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def now() -> str:
+        """The time."""
+        return "noon"
+
+    model = ScriptedModel(Script(lines=[line("clerk", call("now"), "It is noon.")]).answer)
+    with model.serve() as url:
+        for name, value in {"BATON_HOME": str(tmp_path), "OPENAI_BASE_URL": url, "OPENAI_API_KEY": KEY}.items():
+            monkeypatch.setenv(name, value)
+        own = await Client.connect(address_of(client), data_converter=SCRAMBLED)
+        clerk = baton.Agent("clerk", prompt="You are clerk.", model="gpt", tools=[now])
+        async with baton.connect(client=own) as connection:
+            assert (await connection.run(clerk, "What time is it?")).message == "It is noon."
+
+
+async def test_an_address_is_reached_in_the_namespace_of_the_environment(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEMPORAL_NAMESPACE", "claims")
+    async with baton.connect(address_of(client)) as connection:
+        assert (await connection.client()).namespace == "claims"
+
+
+async def test_a_workflow_is_tested_with_fake_runs(client: Client) -> None:
+    own = await Client.connect(address_of(client))
+    queue = f"claims-{uuid.uuid4().hex[:8]}"
+
+    def decide(claim: str) -> Decision:
+        return Decision(approved="bicycle" in claim, amount=80)
+
+    async def ask(number: int, run: Any, *args: Any) -> Any:
+        return await own.execute_workflow(run, args=args, id=f"{queue}-{number}", task_queue=queue)
+
+    fake = fake_runs({"claims": decide, "adjuster": "It depends.", "talker": ValueError("no talker today")})
+    async with Worker(own, task_queue=queue, workflows=[Claim, Question, Untyped, fake], activities=[pay]):
+        assert await ask(1, Claim.run, "My bicycle was stolen.") == "paid 80"
+        assert await ask(2, Claim.run, "My lamp was stolen.") == "rejected"
+        assert await ask(3, Question.run, "Why?", {}) == "It depends."
+        with pytest.raises(WorkflowFailureError) as failed:
+            await ask(4, Untyped.run, "Why?")
+    assert isinstance(failed.value.cause, ChildWorkflowError)
+    assert "no talker today" in str(failed.value.cause.cause)
+
+
+async def test_the_sample_of_an_application_pays_what_its_team_has_approved(client: Client, tmp_path: Path) -> None:
+    estimate = ScriptLine.model_validate({"system": "insurance adjuster", "say": ["Some 300 euros."]})
+    decision = '{"approved": true, "amount": 300, "reason": "It was locked."}'
+    manager = ScriptLine.model_validate({"system": "claims manager", "say": [decision]})
+    with ScriptedModel(Script(lines=[estimate, manager]).answer).serve() as url:
+        variables = {"TEMPORAL_ADDRESS": address_of(client), "BATON_HOME": str(tmp_path)}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, ROOT / "samples" / "application" / "claims.py", "My bicycle was stolen."),
+            env=process_env(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY, **variables),
+            cwd=tmp_path,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        printed, _ = await process.communicate()
+    assert (process.returncode, printed.decode()) == (0, "paid 300 EUR\n")
