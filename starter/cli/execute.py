@@ -125,7 +125,7 @@ async def _follow_to_end(client: Client, started: list[RunHandle]) -> RunResults
         status = await final_status(handle)
         print_status(console, handle.id, status)
         if status.failure and status.failure.family in RETRIED and status.failure.type not in NOT_RETRIED:
-            print_message(f"Go on with it, from the call that failed it: baton retry {handle.id}")
+            print_message(f"Resume it from the failed call: baton retry {handle.id}")
         results.append(await run_manifest(client, handle, status))
     return RunResults(results, tuple(handle.id for handle in started), watch.last_text)
 

@@ -22,7 +22,7 @@ def test_a_failed_run_is_retried_followed_and_listed_under_its_id(machine: UserM
     failed = machine.run("run", "-f", machine.write(*TALK), "--id", "talk-1")
     assert failed.returncode == 2
     assert "Failed (failed) talk-1 · 1 model call" in failed.stderr
-    assert "Go on with it, from the call that failed it: baton retry talk-1" in failed.stderr
+    assert "Resume it from the failed call: baton retry talk-1" in failed.stderr
     retried = machine.run("retry", "talk-1")
     assert (retried.returncode, retried.stdout) == (0, "So it is.\n")
     assert "retrying talk-1" in retried.stderr
