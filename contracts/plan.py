@@ -208,7 +208,7 @@ class PanelPlan(JsonModel):
 class TeamPlan(JsonModel):
     """A team: its strategy, members and limits. What ``max_turns`` counts depends on the strategy.
 
-    ``bounded_by_default``: ``max_turns`` is not from its manifest but a default, because nothing else bounds the run.
+    ``bounded_by_default``: ``max_turns`` is not from its manifest but a default, because nothing else limits the run.
     In ARK's ``dialect``, reaching it ends the team as in ARK.
     """
 

@@ -48,7 +48,7 @@ def parse_json(text: str, *, constants: bool = True) -> JsonValue:
 
 
 def _refuse_constant(constant: str) -> None:
-    raise ValueError(f"it says {constant}")
+    raise ValueError(f"it contains {constant}")
 
 
 def byte_size(text: str) -> int:
@@ -61,7 +61,7 @@ def truncate(text: str, limit: int = MAX_MESSAGE) -> str:
     prefix = text[: limit + 2]  # each character is a byte at least
     while (size := byte_size(prefix)) > limit + 2:
         prefix = prefix[: len(prefix) * limit // size]
-    return text if prefix == text else f"{prefix}… [cut here: {len(text):,} characters in all]"
+    return text if prefix == text else f"{prefix}… [truncated: {len(text):,} characters in total]"
 
 
 MAX_COUNT = 10**12

@@ -86,7 +86,7 @@ class TurnResult(JsonModel):
             return None
         if self.failure:
             return self.failure
-        text = self.note or "a budget is used up"
+        text = self.note or "a budget is exhausted"
         return Failure(family="BudgetError", type="BudgetExceeded", message=text, budget=self.outer_budget)
 
     @property

@@ -76,14 +76,14 @@ class InlineModel(JsonModel):
     """The Model of that name; without a manifest, the model with that id on the server in the environment variables."""
 
     name: str = Field(min_length=1, description="the model's name")
-    type: Literal["openai"] = Field("openai", description="the protocol of the environment's server")
+    type: Literal["openai"] = Field("openai", description="the API of the server in the worker's environment")
 
 
 class AgentSpec(JsonModel):
     """An agent's ``spec``."""
 
     prompt: str | None = Field(
-        None, min_length=1, description="the system prompt; needed unless the agent is executed elsewhere"
+        None, min_length=1, description="the system prompt; required unless the agent is executed elsewhere"
     )
     description: str | None = Field(None, description="a description for people")
     model_ref: Ref | None = Field(None, description="{name, namespace} of a Model")
@@ -108,7 +108,7 @@ class AgentSpec(JsonModel):
         None,
         description="if its MCP server is unavailable when the run starts: 'continue' without its tools, or 'fail'",
     )
-    parallel_tool_calls: bool = Field(False, description="true to carry out the tool calls of a message concurrently")
+    parallel_tool_calls: bool = Field(False, description="true to execute the tool calls of a message concurrently")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

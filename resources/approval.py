@@ -17,7 +17,7 @@ class ArgumentMatch(JsonModel):
 
     argument: Text = Field(description="the argument's name")
     pattern: str = Field(
-        max_length=1_000, description="a regular expression for its text; a value that is no text is written as JSON"
+        max_length=1_000, description="a regular expression for its text; a value that is not text is matched as JSON"
     )
 
     @field_validator("pattern")

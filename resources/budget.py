@@ -31,7 +31,7 @@ class Budget(JsonModel):
     @model_validator(mode="after")
     def _bounds_something(self) -> Self:
         if not self.model_fields_set & {"tokens", "cost", "model_calls", "tool_calls", "duration"}:
-            raise ValueError("bounds nothing: give it tokens, cost, modelCalls, toolCalls or duration")
+            raise ValueError("has no limit: set tokens, cost, modelCalls, toolCalls or duration")
         return self
 
     @property

@@ -78,11 +78,11 @@ def not_yaml(problem: str | None, text: str) -> str:
     return RENDER_CHART if _HELM.search(text) else f"is not YAML: {_EXPLAINED.get(problem or '', problem)}"
 
 
-_INDENTATION = "its indentation doesn't fit the lines above"
+_INDENTATION = "its indentation doesn't match the lines above"
 _EXPLAINED = {
     "did not find expected key": _INDENTATION,
     "did not find expected '-' indicator": _INDENTATION,
-    "mapping values are not allowed in this context": "a colon where none may be: check the indentation, or add quotes",
+    "mapping values are not allowed in this context": "an unexpected colon: check the indentation, or add quotes",
     "could not find expected ':'": "a key without a colon, or a text whose quotes are not closed",
     "found character that cannot start any token": "a character that can't begin a value: use spaces, or quotes",
 }

@@ -66,7 +66,7 @@ def priority_of(labels: Mapping[str, str]) -> int | None:
     """The priority, from 1 (highest) to 5; None without the label. Raises FieldError for other values."""
     priority = labels.get(PRIORITY)
     if priority not in (None, *"12345"):
-        raise FieldError((PRIORITY,), "is not a priority: write '1' (first) to '5'")
+        raise FieldError((PRIORITY,), "is not a priority: write '1' (highest) to '5'")
     return int(priority) if priority else None
 
 

@@ -30,7 +30,9 @@ class Summarize(JsonModel):
 
     model: NameOrRef | None = Field(None, description="the Model that writes the summary; by default the agent's own")
     after: int | None = Field(
-        None, ge=1, description="how many tokens of history are read before a summary is made; by default 2 * maxTokens"
+        None,
+        ge=1,
+        description="how many tokens of history are read before a summary is written; by default 2 * maxTokens",
     )
 
 
@@ -39,7 +41,7 @@ class ContextWindow(JsonModel):
 
     max_messages: int | None = Field(None, ge=1, description="how many messages of the history are read")
     max_tokens: int | None = Field(None, ge=1, description="how many tokens of it, counted as four bytes each")
-    keep_first: int = Field(0, ge=0, description="how many of its first messages are read in any case")
+    keep_first: int = Field(0, ge=0, description="how many of its first messages are always read")
     summarize: Summarize | None = Field(None, description="how older messages are summarized, {model, after}")
 
     @model_validator(mode="after")

@@ -42,7 +42,7 @@ class HttpConnection(JsonModel):
     """A server with a key."""
 
     base_url: Address | None = Field(None, description="the server's address")
-    api_key: Annotated[TextOrValue | None, SECRET] = Field(None, description="the key, best from a Secret")
+    api_key: Annotated[TextOrValue | None, SECRET] = Field(None, description="the API key, preferably from a Secret")
     headers: Headers = Field((), description="headers of each request")
     properties: dict[str, TextOrValue] = Field({}, description="more fields of a request, such as temperature")
 
@@ -54,7 +54,7 @@ class OpenAIConfig(HttpConnection):
 class AzureAuth(JsonModel):
     """A method of authentication to Azure."""
 
-    api_key: Annotated[TextOrValue | None, SECRET] = Field(None, description="the key, best from a Secret")
+    api_key: Annotated[TextOrValue | None, SECRET] = Field(None, description="the API key, preferably from a Secret")
     managed_identity: Annotated[JsonValue, NOT_SUPPORTED_YET] = None
     workload_identity: Annotated[JsonValue, NOT_SUPPORTED_YET] = None
 
@@ -81,7 +81,9 @@ class AnthropicConfig(HttpConnection):
 class BedrockConfig(JsonModel):
     """Amazon Bedrock. Without keys, the AWS SDK uses the worker's credentials."""
 
-    region: TextOrValue | None = Field(None, description="the region, such as us-east-1; else the worker's AWS_REGION")
+    region: TextOrValue | None = Field(
+        None, description="the region, such as us-east-1; by default the worker's AWS_REGION"
+    )
     base_url: Address | None = Field(
         None, description="an address instead of the region's endpoint, such as a VPC endpoint"
     )
@@ -102,9 +104,9 @@ class BedrockConfig(JsonModel):
 class ModelConfig(JsonModel):
     """The connection, under the name of the model's type."""
 
-    openai: OpenAIConfig | None = Field(None, description="a server with OpenAI's protocol")
+    openai: OpenAIConfig | None = Field(None, description="an OpenAI-compatible server")
     azure: AzureConfig | None = Field(None, description="Azure OpenAI")
-    gemini: OpenAIConfig | None = Field(None, description="Gemini, by its endpoint with OpenAI's protocol")
+    gemini: OpenAIConfig | None = Field(None, description="Gemini, through its OpenAI-compatible endpoint")
     anthropic: AnthropicConfig | None = Field(None, description="Anthropic, or a server with its Messages API")
     bedrock: BedrockConfig | None = Field(None, description="Amazon Bedrock")
 

@@ -75,7 +75,7 @@ class RunCatalog(Catalog):
             elif manifest.id in makers:
                 provenance[manifest.id] = self._provenance_of_id(makers[manifest.id])
             else:
-                raise ValueError(f"{manifest.id} is new, and made of no manifest of the run")
+                raise ValueError(f"{manifest.id} is new, and not derived from a manifest of the run")
         return self._derived(manifests=changed, provenance=provenance)
 
     def with_notices(self, notices: Iterable[str]) -> "RunCatalog":

@@ -44,7 +44,8 @@ class SelectorSpec(JsonModel):
     )
     style: Literal["tool", "text"] = Field("tool", description="'tool' for a forced tool call, or 'text'")
     on_no_choice: Literal["ask", "first"] = Field(
-        "ask", description="'ask' once more if the answer names no candidate, or let the 'first' member speak, as ARK"
+        "ask",
+        description="'ask' once more if the answer names no candidate, or let the 'first' member speak, as ARK does",
     )
     enable_terminate_tool: bool = Field(False, description="whether the selector can end the team")
     terminate_prompt: str | None = Field(None, min_length=1, description="when it should end the team")

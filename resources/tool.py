@@ -200,8 +200,8 @@ class ToolSpec(JsonModel):
     mcp: McpSpec | None = Field(None, description="the server and tool of a tool of type 'mcp'")
     mcp_server: NameOrRef | None = Field(None, description="the MCPServer, if mcp is not set")
     function: Text | None = Field(None, description="the tool's name on mcpServer")
-    agent: NameRef | None = Field(None, description="{name} of the Agent that a tool of type 'agent' asks")
-    team: NameRef | None = Field(None, description="{name} of the Team that a tool of type 'team' asks")
+    agent: NameRef | None = Field(None, description="{name} of the Agent that a tool of type 'agent' calls")
+    team: NameRef | None = Field(None, description="{name} of the Team that a tool of type 'team' calls")
     activity: RegisteredFunction | None = Field(None, description="{name} of the function of a tool of type 'activity'")
     builtin: NameRef | None = Field(None, description="{name} of the built-in tool, which is the name of the Tool")
     circuit_breaker: CircuitBreaker | None = Field(

@@ -216,7 +216,7 @@ def too_deep_tools(catalog: Catalog) -> Iterator[Violation]:
 
 # Bounds and budgets
 
-UNBOUNDED = f"is missing, and nothing else reliably bounds the run: it ends after {DEFAULT_MAX_TURNS} turns"
+UNBOUNDED = f"is missing, and nothing else reliably limits the run: it ends after {DEFAULT_MAX_TURNS} turns"
 """The notice about a team that may run forever."""
 
 

@@ -24,7 +24,7 @@ The words above are scripted. To run it with a language model:
 
     OPENAI_API_KEY=sk-... {baton} run -f {sample}
 
-(with OPENAI_BASE_URL for any other server that speaks OpenAI's protocol). To see the run in Temporal's UI:
+(with OPENAI_BASE_URL for any other OpenAI-compatible server). To see the run in Temporal's UI:
 
     BATON_HOME={folder} {baton} dev        and open {ui}
 """

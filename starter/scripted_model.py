@@ -1,4 +1,4 @@
-"""The scripted model: a server with OpenAI's protocol that answers from a script, without a language model."""
+"""The scripted model: an OpenAI-compatible server that answers from a script, without a language model."""
 
 import asyncio
 import contextlib

@@ -44,7 +44,7 @@ class BatonPayloads(CompositePayloadConverter):
         try:
             return super().from_payloads(payloads, type_hints)
         except (ValueError, KeyError, RuntimeError) as error:
-            raise InvalidInput(f"a payload is no valid JSON of the expected type: {type(error).__name__}") from None
+            raise InvalidInput(f"a payload is not valid JSON of the expected type: {type(error).__name__}") from None
 
 
 DATA_CONVERTER: DataConverter = CheckedConverter(payload_converter_class=BatonPayloads)

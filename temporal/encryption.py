@@ -53,7 +53,7 @@ class Key:
     def generate(cls, key_id: str) -> "Key":
         """A new random key; raises SettingsError for an invalid id."""
         if not _ID.fullmatch(key_id):
-            raise SettingsError(f"'{key_id}' is no valid key id: use 1 to 64 letters, digits, '.', '_' and '-'")
+            raise SettingsError(f"'{key_id}' is not a valid key id: use 1 to 64 letters, digits, '.', '_' and '-'")
         return cls(key_id, secrets.token_bytes(KEY_BYTES))
 
     @classmethod

@@ -352,7 +352,7 @@ class A2ACall:
         """Runs until the task has ended or waits for input. Raises an error of ``contracts.errors``."""
         await self._begin(lease)
         if not (self._progress.task or self._progress.is_settled):
-            raise AgentUnavailable(f"{self._server} closed the connection before it named a task")
+            raise AgentUnavailable(f"{self._server} closed the connection before it returned a task id")
         while not self._progress.is_settled:
             await self._poll()
             if not self._progress.is_settled:

@@ -129,7 +129,7 @@ class EngineResponse(_Part):
             raise AgentFailed(f"agent {agent} has failed in its engine: {self.error}")
         received = [message for message in self.messages or () if message.content]
         if not received or received[-1].role not in ("assistant", "tool"):
-            raise AgentFailed(f"the engine returned no answer of agent {agent}")
+            raise AgentFailed(f"the engine returned no answer from agent {agent}")
         usage = TokenUsage(**self.usage.model_dump()) if self.usage else None
         messages = [_message(message, agent, engine) for message in received]
         return [*messages[:-1], messages[-1].with_usage(usage)]

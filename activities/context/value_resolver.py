@@ -248,7 +248,7 @@ class ValueResolver:
             provenance = self.catalog.provenance_of(owner)
             why = "it is an inline manifest, or needs one"
             if provenance is not Provenance.INLINE:
-                why = "the address of its server, or of one that it needs, is from the run"
+                why = "the run chooses the address of its server, or of a server that it needs"
             raise _secret_refused(ref, owner, source, why, hosts, host)
 
     def _service(self, ref: ServiceRef, owner: Manifest) -> str:

@@ -167,7 +167,7 @@ def _of_code(error: aws.ClientError, where: str) -> BatonError:
     message = details.get("Message", "")
     code = code[:1].upper() + code[1:]  # in a stream it begins with a lower-case letter
     if code == "AccessDeniedException":  # its message names the missing permission or model, but no key
-        return KeyRefused(f"{where} refused the key: {message[:MAX_SERVER_TEXT]}")
+        return KeyRefused(f"{where} rejected the API key: {message[:MAX_SERVER_TEXT]}")
     special: type[BatonError] | None = QuotaSpent if code == "ServiceQuotaExceededException" else None
     if code == "ValidationException" and _TOO_LONG.search(message):
         special = ContextTooLong

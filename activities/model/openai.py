@@ -69,7 +69,7 @@ def _of_event(error: openai.APIError, where: str) -> BatonError:
     """The error that a server reports within a stream, after HTTP 200."""
     codes = [str(code) for code in (error.code, error.type) if code]
     if refused := next((code for code in codes if code in _KEY_REFUSED), None):
-        return KeyRefused(f"{where} refused the key ({refused})")
+        return KeyRefused(f"{where} rejected the API key ({refused})")
     text = f"{where} did not complete its response: {error.message[:MAX_SERVER_TEXT]}"
     known = next((_BY_CODE[code] for code in codes if code in _BY_CODE), None)
     final = any(code.isdigit() and not is_retryable(int(code)) for code in codes)
@@ -80,7 +80,7 @@ def _of_event(error: openai.APIError, where: str) -> BatonError:
 
 def _of_status(error: openai.APIStatusError, where: str) -> BatonError:
     if error.code in _KEY_REFUSED:
-        return KeyRefused(f"{where} refused the key (HTTP {error.status_code})")
+        return KeyRefused(f"{where} rejected the API key (HTTP {error.status_code})")
     message = error.body.get("message") if isinstance(error.body, dict) else None
     special = _BY_CODE.get(error.code or "")
     return error_of_status(where, error.status_code, str(message or error.message), error.response.headers, special)

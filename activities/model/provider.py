@@ -134,7 +134,7 @@ def error_of_status(
     If the server rejects the key, its message is dropped, as it may contain the key.
     """
     if status in (401, 403):
-        return KeyRefused(f"{where} refused the key (HTTP {status})")
+        return KeyRefused(f"{where} rejected the API key (HTTP {status})")
     text = f"{where} answered HTTP {status}: {message[:MAX_SERVER_TEXT]}"
     unsent = status != 408 and (status < 500 or status in NOT_STARTED)
     if special:

@@ -21,7 +21,7 @@ def _check(output: str) -> str:
     if output.startswith(JSONPATH):
         _parse(output.removeprefix(JSONPATH))
     elif output not in (*TABLES, "json", "yaml", "name"):
-        raise typer.BadParameter(f"'{output}' is none of text, wide, json, yaml, name, jsonpath=TEMPLATE")
+        raise typer.BadParameter(f"'{output}' is not one of text, wide, json, yaml, name, jsonpath=TEMPLATE")
     return output
 
 

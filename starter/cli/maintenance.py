@@ -108,7 +108,7 @@ def reencrypt() -> None:
     for text in done.unreadable[:MAX_SHOWN]:
         print_message(f"Unchanged: {text}")
     if done.unreadable:
-        print_message(f"{len(done.unreadable):,} texts are unchanged, as they can't be read.")
+        print_message(f"{len(done.unreadable):,} texts can't be read and were left unchanged.")
         raise CommandEndError(REFUSED)
 
 
@@ -149,7 +149,7 @@ def encryption_key(
         with open(output, "x", opener=private_file) as file:
             file.write(f"{key}\n")
     except FileExistsError:
-        text = f"{output} exists: a key is not overwritten, as what it has encrypted could not be read any more"
+        text = f"{output} already exists: a key is never overwritten, or its data could no longer be read"
         raise UsageError(text) from None
     except OSError as error:
         raise UsageError(f"{output} can't be written: {error.strerror}") from None

@@ -76,7 +76,7 @@ def retry(
     detach: Annotated[bool, typer.Option("--detach", help="Start the run without following it.")] = False,
     output: QueryOutput = QueryFormat.text,
 ) -> None:
-    """Go on with a failed run from the call that failed it, under the same id. What was answered is not paid again."""
+    """Resume a failed run from the failed call, under the same id. Answered calls are not paid for again."""
     import asyncio
 
     from ..server.connection import use_server

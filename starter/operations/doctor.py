@@ -231,7 +231,7 @@ async def journal(settings: Settings) -> CheckResults:
     finally:
         await engine.dispose()
     if (free := await asyncio.to_thread(_free_space, url)) is not None and free < MIN_FREE_SPACE:
-        hint = "make space: runs wait while the journal can't be written"
+        hint = "free up space: runs wait while the journal can't be written"
         yield CheckResult("journal", False, f"the disk of {where} has only {free // 1_000_000:,} MB left", hint)
     ok = current <= VERSION
     text = f"has version {current}" if current else "is empty: the first worker creates its tables"

@@ -220,7 +220,7 @@ def test_a_document_that_a_run_chooses_chooses_the_server_of_its_operations(
 def test_a_manifest_that_a_run_makes_has_the_provenance_of_what_it_is_made_of() -> None:
     catalog = run_catalog(agent("one"), manifest("MCPServer", "m", {"address": "http://h"}))
     made = Agent.model_validate(agent("made"))
-    with pytest.raises(ValueError, match="Agent/default/made is new, and made of no manifest of the run"):
+    with pytest.raises(ValueError, match="Agent/default/made is new, and not derived from a manifest of the run"):
         catalog.with_manifests([*catalog.manifests, made])
     more = catalog.with_manifests([*catalog.manifests, made], generated_from={made.id: "MCPServer/default/m"})
     assert more.provenance_of(made) is Provenance.INLINE

@@ -71,7 +71,7 @@ async def test_a_client_that_is_not_trusted_chooses_neither_its_tenant_nor_its_p
 @pytest.mark.parametrize(
     ("label", "value", "wrong"),
     [
-        ("baton/priority", "high", "is not a priority: write '1' (first) to '5'"),
+        ("baton/priority", "high", "is not a priority: write '1' (highest) to '5'"),
         ("baton/tenant", "x" * 64, "is not a tenant: write 1 to 63 bytes"),
     ],
 )

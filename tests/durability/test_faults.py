@@ -50,7 +50,7 @@ async def test_a_team_goes_on_when_its_model_has_recovered(
 
 MODEL_STAYS_BROKEN: list[tuple[Json, str, int]] = [
     ({"status": 400, "text": "I refuse to answer that"}, "answered HTTP 400: I refuse to answer that", 1),
-    ({"status": 401}, "refused the key (HTTP 401)", 1),
+    ({"status": 401}, "rejected the API key (HTTP 401)", 1),
     ({"status": 429, "code": "insufficient_quota", "text": "no money"}, "answered HTTP 429: no money", 1),
 ]
 

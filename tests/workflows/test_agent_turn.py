@@ -146,7 +146,7 @@ async def test_a_history_has_previews_of_calls_and_results_that_are_whole_in_the
     size = sum(event.ByteSize() for event in (await handle.fetch_history()).events)
     assert size < 20_000
     scheduled = [e.activity_task_completed_event_attributes for e in (await handle.fetch_history()).events]
-    assert any(b"cut here: 500,000 characters in all" in done.result.SerializeToString() for done in scheduled)
+    assert any(b"truncated: 500,000 characters in total" in done.result.SerializeToString() for done in scheduled)
 
 
 DOWN = {"status": 500, "headers": {"retry-after-ms": "20"}}

@@ -15,7 +15,7 @@ ENDLESS: dict[str, Json] = {
         "team", "a", "b", strategy="graph", graph={"edges": [{"from": "a", "to": "b"}, {"from": "b", "to": "a"}]}
     ),
 }
-NOTICE = "spec.maxTurns: is missing, and nothing else reliably bounds the run: it ends after 100 turns"
+NOTICE = "spec.maxTurns: is missing, and nothing else reliably limits the run: it ends after 100 turns"
 
 
 def query(*targets: Json, **spec: object) -> Json:
@@ -31,7 +31,7 @@ async def test_a_team_that_nothing_bounds_ends_after_a_hundred_turns_with_all_th
     assert len(env.model.requests) == DEFAULT_MAX_TURNS
     assert result.failure is not None
     assert result.failure.message == (
-        f"team {strategy} MaxTurns reached team: nothing else bounds the run, so it ends after 100 turns"
+        f"team {strategy} MaxTurns reached team: nothing else limits the run, so it ends after 100 turns"
     )
     assert len(env.transcript(result.head.id)) == 1 + DEFAULT_MAX_TURNS
 

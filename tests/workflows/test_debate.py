@@ -119,7 +119,7 @@ async def test_a_moderator_may_end_a_debate_without_another_word(env: Environmen
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        ([opens({"nextSpeakers": ["eve"]})], "names 'eve', which is no member; members: ada, bob"),
+        ([opens({"nextSpeakers": ["eve"]})], "names 'eve', which is not a member; members: ada, bob"),
         ([opens({"nextSpeakers": []})], "names no next speaker and doesn't end the debate"),
         (
             [prompt_line("You judge", '{"verdict": "x", "winner": "Both", "reasoning": "y"}')],

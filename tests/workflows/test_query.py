@@ -94,7 +94,7 @@ async def test_max_turns_of_a_target_fails_the_query_with_everything_said(env: E
 async def test_a_query_that_nobody_could_answer_says_so_in_its_message(env: Environment) -> None:
     env.script(line("one", {"status": 401, "text": f"Incorrect API key provided: {KEY}"}))
     status = await env.status(await env.start_query(THREE, "agent/one"))
-    assert status.message == "Error: gpt-4.1-mini at 127.0.0.1 refused the key (HTTP 401)"
+    assert status.message == "Error: gpt-4.1-mini at 127.0.0.1 rejected the API key (HTTP 401)"
     assert status.failure is not None
     assert (status.failure.family, status.failure.type) == ("AuthenticationError", "KeyRefused")
 
@@ -243,8 +243,8 @@ async def test_a_status_stays_within_temporals_limits_however_much_was_said(env:
     status = await env.status(await env.start_query(THREE, *(f"agent/{n}" for n in ("one", "two", "three"))))
     assert status.phase == "Completed"
     assert len(status.model_dump_json()) < 1_000_000
-    assert "cut here" in status.message
-    assert "cut here" in status.responses[0].message
+    assert "… [truncated" in status.message
+    assert "… [truncated" in status.responses[0].message
 
 
 async def test_the_reason_for_an_end_is_cut_where_it_is_too_long(env: Environment) -> None:
@@ -254,7 +254,7 @@ async def test_the_reason_for_an_end_is_cut_where_it_is_too_long(env: Environmen
     await handle.signal("cancel", "x" * 1_500_000)
     with pytest.raises(WorkflowFailureError):
         await handle.result()
-    assert "cut here" in (await handle.query("status"))["note"]
+    assert "… [truncated" in (await handle.query("status"))["note"]
 
 
 async def test_a_message_with_many_long_tool_calls_is_no_trouble(env: Environment) -> None:

@@ -145,7 +145,7 @@ class TeamResult:
         """Ends the team at its turn limit: an error, unless ``onMaxTurns: complete`` (ARK: team strategies)."""
         text = f"team {self._plan.strategy} MaxTurns reached {self._plan.name}"
         if self._plan.bounded_by_default:
-            text = f"{text}: nothing else bounds the run, so it ends after {self.so_far.turns} turns"
+            text = f"{text}: nothing else limits the run, so it ends after {self.so_far.turns} turns"
         failure = None if self._plan.on_max_turns == "complete" else MaxTurnsReached(text).as_failure()
         self.so_far = self.so_far.because("max_turns").because_of(failure)
 

@@ -46,7 +46,7 @@ def read_decision(text: str, names: Sequence[str]) -> Decision:
     """A moderator's decision. Raises ActivityFailed for an unknown name, or if it names no speaker."""
     decision = _read("moderator", text, Decision)
     if unknown := [name for name in decision.next_speakers if name not in names]:
-        raise _wrong(f"the moderator names '{unknown[0]}', which is no member; members: {', '.join(names)}")
+        raise _wrong(f"the moderator names '{unknown[0]}', which is not a member; members: {', '.join(names)}")
     if not (decision.next_speakers or decision.done):
         raise _wrong("the moderator names no next speaker and doesn't end the debate")
     return decision
@@ -56,7 +56,7 @@ def read_verdict(text: str, stances: Sequence[str]) -> Verdict:
     """A judge's verdict. Raises ActivityFailed if the winner is none of the stances."""
     verdict = _read("judge", text, Verdict)
     if verdict.winner is not None and verdict.winner not in stances:
-        raise _wrong(f"the judge's winner is no stance of this debate: '{verdict.winner[:200]}'")
+        raise _wrong(f"the judge's winner is not a stance of this debate: '{verdict.winner[:200]}'")
     return verdict
 
 
@@ -65,7 +65,7 @@ def _read(role: str, text: str, output: type[Output]) -> Output:
         return output.model_validate_json(text)
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors()[:3])
-        raise _wrong(f"the {role} has not answered with its {output.__name__}: {wrong[:500]}") from None
+        raise _wrong(f"the {role}'s answer is not a valid {output.__name__}: {wrong[:500]}") from None
 
 
 def _wrong(text: str) -> ActivityFailed:

@@ -250,7 +250,7 @@ class BaseWorkflow(Generic[Input]):
         self.children.retry(continuation.unfinished)
         self._phase.begin(continuation.pinned.plan)
 
-    @workflow.query(description="Internal: the input with which a retry of this failed run goes on.")
+    @workflow.query(description="Internal: the input with which a retry resumes this failed run.")
     def retry_input(self) -> Input:
         """The input of a run that goes on with this failed one: before the call that failed it, or from its start."""
         if self._pinned is None:
@@ -364,8 +364,8 @@ class BaseWorkflow(Generic[Input]):
             kind = status.failure.type if status.failure else None
             raise ApplicationError(status.error or "failed", result, type=kind, non_retryable=True)
 
-    terminate_team = signal("terminate_team", "End after the current turn, or with now at once: {reason, now}.")
-    cancel = signal("cancel", "Cancel the run at once: {reason}.")
+    terminate_team = signal("terminate_team", "End after the current turn, or immediately with now: {reason, now}.")
+    cancel = signal("cancel", "Cancel the run immediately: {reason}.")
     pause = signal("pause", "Pause the run and its children before their next model call: {name}.")
     resume = signal("resume", "Resume a paused run and its children: {name}.")
     set_session = signal("session", "Change values of the session; null removes one.")

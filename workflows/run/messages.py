@@ -271,7 +271,9 @@ class MessageHandlers:
         if not request.is_acceptable:
             raise ValueError(f"a text of 1 to {MAX_MESSAGE:,} bytes is needed, and a name of at most 64 characters")
         if not self._children.can_forward(request):
-            raise ValueError("the history has no space for this message to each running member: wait until they end")
+            raise ValueError(
+                "the history has no space left to send this to every running member: wait until some of them end"
+            )
 
 
 def first_value(payloads: Sequence[RawValue | JsonValue]) -> JsonValue:

@@ -46,7 +46,7 @@ _RESULTS: TypeAdapter[dict[str, ElicitResult]] = TypeAdapter(dict[str, ElicitRes
 def needs_input(label: str, questions: list[str]) -> ToolFailed:
     """The failure of a call that needs a person's answers, if the MCPServer does not allow questions."""
     texts = "; ".join(truncate(text, MAX_MESSAGE) for text in questions[:MAX_REQUESTS])
-    return ToolFailed(f"{label} asks a person, which requires 'questions' in its MCPServer: {texts}")
+    return ToolFailed(f"{label} asks for a person's input, which requires 'questions' in its MCPServer: {texts}")
 
 
 class Elicitation:
@@ -111,7 +111,7 @@ class Elicitation:
         """The question for a person, with the state that the next call needs."""
         schema = _schema(requests)
         if len(requests) > MAX_REQUESTS or byte_size(json.dumps(schema)) > MAX_SCHEMA:
-            return ToolFailed(f"{self.label} asks more than the limit for one question")
+            return ToolFailed(f"{self.label} asks for more than one question may contain")
         lines = [f"{self.label} asks:", *(_line(params) for params in requests.values())]
         if schema:
             lines.append(f"Reply with JSON that matches this schema: {json.dumps(schema, ensure_ascii=False)}")
