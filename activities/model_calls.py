@@ -198,7 +198,9 @@ class Summaries:
     providers: Providers
     secrets: SecretStore
 
-    async def make(self, request: AskModelRequest, head: Head, values: ValueResolver, own: ChainedModel) -> Head:
+    async def make(
+        self, request: AskModelRequest, head: Head, values: ValueResolver, agent_model: ChainedModel
+    ) -> Head:
         """The head after the summaries that the window requires.
 
         A summary for the same request is reused: from an earlier attempt, from the model before a fallback, or from
@@ -207,7 +209,7 @@ class Summaries:
         window = request.window
         if window is None or window.summarize is None or request.brief:
             return head
-        model = _summary_model(window, values) or own
+        model = _summary_model(window, values) or agent_model
         number = 0
         while rows := await self._rows_to_summarize(request, head, window):
             row_id = f"{_summary_key(request)}/{number}"

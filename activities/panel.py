@@ -68,8 +68,8 @@ class Transcript:
     @property
     def contributions(self) -> tuple[Contribution, ...]:
         stances = {member.name_in_team: member.stance for member in self.team.spec.members}
-        said = contributions_in(row.message for row in self.rows)
-        return tuple(contribution.with_stance(stances.get(contribution.agent_name)) for contribution in said)
+        contributions = contributions_in(row.message for row in self.rows)
+        return tuple(contribution.with_stance(stances.get(contribution.agent_name)) for contribution in contributions)
 
     @property
     def critiques(self) -> tuple[Critique, ...]:
@@ -129,23 +129,27 @@ class PromptSections:
 
     def member(self) -> str:
         """For a panel's member."""
-        said = _lines(self._contributions(), _by_name)
+        contributions = _lines(self._contributions(), _by_name)
         critiques = (_indented(f"[round {entry.round}] {entry.critique}") for entry in self.transcript.critiques)
         return self._text(
-            self._now(), self._before(), ("Contributions so far", said), ("The referee's critiques", critiques)
+            self._now(), self._before(), ("Contributions so far", contributions), ("The referee's critiques", critiques)
         )
 
     def referee(self) -> str:
         """For the referee: the whole transcript, not only the last round."""
-        said = _lines(self.transcript.contributions, _by_name) or ["(empty)"]
-        return self._text(("The round that has just ended", [self._count()]), self._before(), ("The transcript", said))
+        transcript = _lines(self.transcript.contributions, _by_name) or ["(empty)"]
+        return self._text(
+            ("The round that has just ended", [self._count()]), self._before(), ("The transcript", transcript)
+        )
 
     def synthesizer(self) -> str:
         """For a panel's synthesizer."""
-        said = _lines(self.transcript.contributions, _by_name)
+        contributions = _lines(self.transcript.contributions, _by_name)
         critiques = (_indented(f"[round {entry.round}] {entry.critique}") for entry in self.transcript.critiques)
         rounds = ("Number of rounds", [str(self.briefing.round)])
-        return self._text(rounds, self._before(), ("The contributions", said), ("The referee's critiques", critiques))
+        return self._text(
+            rounds, self._before(), ("The contributions", contributions), ("The referee's critiques", critiques)
+        )
 
     def debater(self) -> str:
         """For a debater: arguments are labeled with their stance, not with a name."""
@@ -176,21 +180,24 @@ class PromptSections:
         """For the judge: by default without names, and with every round in random order."""
         spec = self.transcript.team.spec
         random_order = random.Random(self.seed)
-        said: list[Contribution] = []
+        contributions: list[Contribution] = []
         for _, entries in groupby(self.transcript.contributions, lambda contribution: contribution.round):
             this_round = [*entries]
-            said += random_order.sample(this_round, len(this_round)) if spec.shuffle_for_judge else this_round
+            contributions += random_order.sample(this_round, len(this_round)) if spec.shuffle_for_judge else this_round
         label = _by_stance if spec.anonymize_transcript else _by_both
         stances = (f"- {member.stance}" for member in spec.members)
-        return self._text(("The stances", stances), self._before(), ("The debate", _lines(said, label)))
+        return self._text(("The stances", stances), self._before(), ("The debate", _lines(contributions, label)))
 
     def debate_synthesizer(self) -> str:
         """For a debate's synthesizer."""
         verdicts = [message.content for message in self.transcript.part("verdict")]
         angles = (decision.new_angle for decision in self.transcript.decisions if decision.new_angle)
-        said = _lines(self.transcript.contributions, _by_stance)
+        contributions = _lines(self.transcript.contributions, _by_stance)
         return self._text(
-            self._before(), ("The debate", said), ("The angles of the rounds", angles), ("The verdict", verdicts)
+            self._before(),
+            ("The debate", contributions),
+            ("The angles of the rounds", angles),
+            ("The verdict", verdicts),
         )
 
     def _text(self, *sections: tuple[str, Iterable[str]]) -> str:
@@ -208,8 +215,8 @@ class PromptSections:
         return "This round", [self._count()]
 
     def _before(self) -> tuple[str, Iterable[str]]:
-        said = (_indented(f"{message.name or message.role}: {message.content}") for message in self.transcript.before)
-        return "Earlier messages", said
+        lines = (_indented(f"{message.name or message.role}: {message.content}") for message in self.transcript.before)
+        return "Earlier messages", lines
 
     def _contributions(self) -> Sequence[Contribution]:
         rows = apply_window(self.transcript.rows, self.window)
@@ -272,13 +279,13 @@ def panel_output_schema(catalog: Catalog, brief: SpeakerBrief | None) -> JsonObj
 def default_agent(team: Team, role: str, name: str, catalog: Catalog) -> Agent:
     """The default agent of a member or role. Its prompt is a template of ``resources.panel.PROMPT_NAMES``."""
     spec = team.spec
-    own = getattr(team.spec.prompts or Prompts(), role)
+    custom_prompt = getattr(team.spec.prompts or Prompts(), role)
     model = spec.model
     return Agent(
         api_version=API_VERSION,
         metadata=Metadata(name=name, namespace=team.namespace),
         spec=AgentSpec(
-            prompt=own or default_prompt(spec.strategy, role),
+            prompt=custom_prompt or default_prompt(spec.strategy, role),
             model=InlineModel(name=model.name) if model and not model.namespace else None,
             model_ref=Ref(name=model.name, namespace=model.namespace) if model and model.namespace else None,
             tools=_tools(team, catalog),

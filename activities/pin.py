@@ -45,8 +45,8 @@ from .runtime.settings import InlineManifests
 def query_plan(query: Query, catalog: Catalog, ttl: float | None, dialect: Dialect | None = None) -> QueryPlan:
     """The plan of a query; ``ttl`` is the default in seconds. In ARK's dialect, a label selector picks one target."""
     targets = []
-    named = any(query.targets())
-    for reference in catalog.targets(query)[: 1 if dialect == "ark" and not named else None]:
+    has_named_targets = any(query.targets())
+    for reference in catalog.targets(query)[: 1 if dialect == "ark" and not has_named_targets else None]:
         target = find(catalog, reference)
         kind = TARGETS[target.kind]
         workflow = target.spec.strategy if isinstance(target, Team) else kind
@@ -252,8 +252,8 @@ class Pin:
     async def _begin(self, request: PinRequest) -> Pinned:
         """Pins the catalog, and starts a conversation with the question as its first row."""
         try:
-            own = await self._own.catalog()
-            catalog = await COMPUTING.run(self._resolve, request, own)  # thousands of manifests take seconds
+            worker_catalog = await self._own.catalog()
+            catalog = await COMPUTING.run(self._resolve, request, worker_catalog)  # thousands of manifests take seconds
         except UnknownResource as unknown:
             raise UnknownResource(f"{unknown.message}. {self._hint}") from None
         values = await ValueResolver.of_catalog(self._journal, catalog, self._secrets, workflow_id())
@@ -313,10 +313,10 @@ class Pin:
             shows_cost=attributes["shows_cost"],
         ).without_defaults
 
-    def _resolve(self, request: PinRequest, own: Catalog) -> RunCatalog:
-        """A catalog of all manifests that the run needs, from the request or the worker's ``own``."""
+    def _resolve(self, request: PinRequest, worker_catalog: Catalog) -> RunCatalog:
+        """A catalog of all manifests that the run needs, from the request or the worker's own manifests."""
         loaded = load_inline(request)
-        available = loaded.catalog.overlaid_on(own)
+        available = loaded.catalog.overlaid_on(worker_catalog)
         kind, name = _named_start(request)
         if not available.get(kind, request.namespace, name):
             self._own.check_readable([Reference((), (kind,), request.namespace, name)])
@@ -338,11 +338,11 @@ class Pin:
                 )
         if broken := [*violations(catalog), *unknown_parameters(start, catalog)]:
             raise InvalidManifest("; ".join(f"{manifest.id}: {text}" for manifest, _, text in broken))
-        run = self._with_provenance(loaded.catalog, catalog, own)
+        run = self._with_provenance(loaded.catalog, catalog, worker_catalog)
         check_overrides(run)
         return with_rights(run, start).prepared()
 
-    def _with_provenance(self, inline: Catalog, catalog: Catalog, own: Catalog) -> RunCatalog:
+    def _with_provenance(self, inline: Catalog, catalog: Catalog, worker_catalog: Catalog) -> RunCatalog:
         """The run's catalog with the provenance of its manifests. Those of a local client's files are trusted.
 
         Raises InvalidInput if the worker accepts no inline manifests except queries.
@@ -354,7 +354,7 @@ class Pin:
         def provenance(manifest: Resource) -> Provenance:
             if self._own.folder.by_id(manifest.id) == manifest:
                 return Provenance.FILES
-            return Provenance.STORE if own.by_id(manifest.id) == manifest else inline_provenance
+            return Provenance.STORE if worker_catalog.by_id(manifest.id) == manifest else inline_provenance
 
         run = RunCatalog.of(catalog, provenance, registered_as=sha if is_local else "")
         foreign = [manifest_id for manifest_id, provenance in run.provenance.items() if not provenance.is_own]
@@ -372,8 +372,10 @@ class Pin:
         Commands are only accepted from these files: neither from a run, nor from the store.
         """
         folder = self._own.folder
-        own = folder.needed_by(server)[0].manifests if server.spec.command else ()
-        return any(folder.by_id(manifest.id) != manifest or catalog.by_id(manifest.id) != manifest for manifest in own)
+        needed = folder.needed_by(server)[0].manifests if server.spec.command else ()
+        return any(
+            folder.by_id(manifest.id) != manifest or catalog.by_id(manifest.id) != manifest for manifest in needed
+        )
 
 
 def _below(start: Startable, thread: Thread) -> Thread:

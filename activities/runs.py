@@ -92,8 +92,8 @@ class RunActivities:
         if run.status not in RETRIED:
             raise InvalidInput(f"the run {request.run} has not failed")
         if (run.workflow_type, run.task_queue) != (info.workflow_type, info.task_queue):
-            own = f"{info.workflow_type} on the task queue {info.task_queue}"
-            raise InvalidInput(f"the run {request.run} is not of the type {own}")
+            expected = f"{info.workflow_type} on the task queue {info.task_queue}"
+            raise InvalidInput(f"the run {request.run} is not of the type {expected}")
         handle = client.get_workflow_handle(run.id, run_id=run.run_id)
         state: JsonObject = await handle.query("retry_input", result_type=dict[str, JsonValue])
         if head := FailedRun.model_validate(state).head:
@@ -132,11 +132,11 @@ class RunActivities:
         Adds to ``runs`` the runs that continue from them and that Temporal has deleted.
         """
         engine = self._journal.database.engine
-        while others := await engine.run(partial(runs_after, runs=runs)):
+        while followers := await engine.run(partial(runs_after, runs=runs)):
             shared = len((await JournalIdentity.read(engine)).serves) > 1  # the others may be in another namespace
-            if shared or await _is_any_known(client, others):
+            if shared or await _is_any_known(client, followers):
                 return False
-            runs |= others
+            runs |= followers
         if runs & await engine.run(live_runs):
             return False
         await delete_runs(engine, runs)

@@ -141,23 +141,23 @@ class SpeakerSelection:
             prompt = f"{prompt}\n\n{selector.terminate_prompt or TERMINATE_PROMPT}"
             instruction += TERMINATE_INSTRUCTION[selector.style]
         agent = self.values.catalog.find(self.team.selector_reference())
-        own = self.values.prompt(agent) if isinstance(agent, Agent) else None
-        system = f"{own}\n\n{prompt}" if own else prompt
+        agent_prompt = self.values.prompt(agent) if isinstance(agent, Agent) else None
+        system = f"{agent_prompt}\n\n{prompt}" if agent_prompt else prompt
         return [Message(role="system", content=system), Message(role="user", content=instruction)]
 
     def result(self, choice: SpeakerChoice, usage: TokenUsage) -> SelectResult:
         """The result for a valid answer."""
-        said = None
+        final_message = None
         if choice.final_message:
-            said = Message(role="assistant", content=truncate(choice.final_message), name=self.team.name)
+            final_message = Message(role="assistant", content=truncate(choice.final_message), name=self.team.name)
         if choice.candidate is None:
-            return SelectResult(member_index=None, member=None, how=choice.how, usage=usage, said=said)
+            return SelectResult(member_index=None, member=None, how=choice.how, usage=usage, said=final_message)
         return SelectResult(
             member_index=self.request.candidates[choice.candidate],
             member=self.names[choice.candidate],
             how=choice.how,
             usage=usage,
-            said=said,
+            said=final_message,
         )
 
     def fallback(self, usage: TokenUsage) -> SelectResult:

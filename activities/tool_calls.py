@@ -261,8 +261,10 @@ async def checked_arguments(tool: ToolDefinition, text: str) -> JsonObject:
 
 def _defaults(schema: JsonObject) -> JsonObject:
     properties = schema.get("properties")
-    named = properties.items() if isinstance(properties, dict) else ()
-    return {name: schema["default"] for name, schema in named if isinstance(schema, dict) and "default" in schema}
+    property_schemas = properties.items() if isinstance(properties, dict) else ()
+    return {
+        name: schema["default"] for name, schema in property_schemas if isinstance(schema, dict) and "default" in schema
+    }
 
 
 def _attributes(tool: CallableTool, call: ToolCall) -> JsonObject:

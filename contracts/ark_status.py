@@ -111,8 +111,10 @@ def in_dialect(status: Status, dialect: Dialect | None, target: ArkTarget | None
         return status
     ark = ark_status(status, target).model_dump(mode="json")
     both: JsonObject = {**ark, **status.model_dump(mode="json"), "phase": ark["phase"]}
-    if isinstance(own := both.get("responses"), list) and isinstance(theirs := ark.get("responses"), list):
-        pairs = zip(theirs, own, strict=True)
+    if isinstance(baton_responses := both.get("responses"), list) and isinstance(
+        ark_responses := ark.get("responses"), list
+    ):
+        pairs = zip(ark_responses, baton_responses, strict=True)
         both["responses"] = [{**a, **b} for a, b in pairs if isinstance(a, dict) and isinstance(b, dict)]
     return both
 

@@ -273,7 +273,7 @@ class TurnInput(JsonModel):
 
         ``retries`` is the failed child run that it goes on with.
         """
-        own = {
+        changes = {
             "session": session,
             "stop": stop,
             "pause": pause,
@@ -281,7 +281,7 @@ class TurnInput(JsonModel):
             "gives_up": gives_up,
             "retries": retries,
         }
-        return self.model_copy(update=own).without_defaults
+        return self.model_copy(update=changes).without_defaults
 
     def _named(self) -> dict[TargetType, str | None]:
         return {"team": self.team, "agent": self.agent, "model": self.model, "tool": self.tool}

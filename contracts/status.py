@@ -276,8 +276,8 @@ class Status(JsonModel):
     def with_unread(self, unread: Sequence[SteerRequest]) -> "Status":
         """The status with the messages of people that nobody has read, as they came when the run had ended its work."""
         shown = (
-            f"a message of {each.name} came too late to be read: {truncate(each.text, MAX_UNREAD_BYTES)}"
-            for each in unread[:MAX_UNREAD]
+            f"a message of {message.name} came too late to be read: {truncate(message.text, MAX_UNREAD_BYTES)}"
+            for message in unread[:MAX_UNREAD]
         )
         more = (f"{len(unread) - MAX_UNREAD} more messages came too late",) if len(unread) > MAX_UNREAD else ()
         return self.with_notices((*(self.notices or ()), *shown, *more)) if unread else self
@@ -390,11 +390,11 @@ def query_status(
     )
 
 
-def _message(phase: Phase, said: str, error: str | None) -> str:
+def _message(phase: Phase, answer: str, error: str | None) -> str:
     """The message of a status: the answer or, if the run failed or has no answer, the error."""
-    if error and (phase == "Failed" or not said):
+    if error and (phase == "Failed" or not answer):
         return truncate(f"Error: {error}", MAX_STATUS_MESSAGES)
-    return truncate(said, MAX_STATUS_MESSAGES)
+    return truncate(answer, MAX_STATUS_MESSAGES)
 
 
 def turn_status(turn: TurnResult, start: datetime, end: datetime | None, budget: Budget | None = None) -> Status:

@@ -160,12 +160,12 @@ class TurnResult(JsonModel):
         """The turn, ended by a failure."""
         return self.model_copy(update={"stop_reason": "failed", "failure": failure})
 
-    def ended_by(self, failure: Failure, own: str) -> "TurnResult":
-        """The turn of the manifest ``own``, ended by a failure, or by a budget: its own or an enclosing one."""
+    def ended_by(self, failure: Failure, owner: str) -> "TurnResult":
+        """The turn of the manifest ``owner``, ended by a failure, or by a budget: its own or an enclosing one."""
         reached = failure.budget
         if reached is None:
             return self.failed(failure)
-        above = None if reached.owner == own else reached
+        above = None if reached.owner == owner else reached
         fails = failure.model_copy(update={"budget": above}) if reached.on_exceeded == "fail" else None
         end = {"stop_reason": "budget", "note": failure.message, "failure": fails, "outer_budget": above}
         return self.model_copy(update=end)

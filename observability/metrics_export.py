@@ -199,8 +199,12 @@ def _collectors(environment: Mapping[str, str]) -> list[MetricReader]:
 
 def _resource() -> Resource:
     """The resource of this process; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have precedence."""
-    own = {SERVICE_NAME: "baton-worker", SERVICE_VERSION: version("baton"), SERVICE_INSTANCE_ID: str(uuid.uuid4())}
-    return Resource(own).merge(OTELResourceDetector().detect())
+    attributes = {
+        SERVICE_NAME: "baton-worker",
+        SERVICE_VERSION: version("baton"),
+        SERVICE_INSTANCE_ID: str(uuid.uuid4()),
+    }
+    return Resource(attributes).merge(OTELResourceDetector().detect())
 
 
 INTERVAL = 30.0

@@ -110,10 +110,10 @@ class Catalog(JsonModel):
 
     def targets(self, query: Query) -> tuple[Reference, ...]:
         """The targets of a query without duplicates: first the named ones, then those of its selector, sorted."""
-        named = tuple(query.targets())
-        known = {target.id for reference in named if (target := self.find(reference))}
+        named_targets = tuple(query.targets())
+        known = {target.id for reference in named_targets if (target := self.find(reference))}
         selected = self._selected(query, known)
-        return (*named, *(Reference(_SELECTOR, (m.kind,), m.namespace, m.name) for m in selected))
+        return (*named_targets, *(Reference(_SELECTOR, (m.kind,), m.namespace, m.name) for m in selected))
 
     def _selected(self, query: Query, known: Set[str]) -> list[Resource]:
         labels = query.spec.selector

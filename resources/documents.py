@@ -248,20 +248,20 @@ class _Reader:
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, JsonValue]:
         merged: dict[str, JsonValue] = {}
-        own: dict[str, JsonValue] = {}
+        mapping: dict[str, JsonValue] = {}
         for key_node, value_node in node.value:
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else ""
             self.characters += len(key)
             if not key:
                 raise _wrong("a key must be text", key_node)
-            if key in own:
+            if key in mapping:
                 raise _wrong(f"the key '{key}' appears twice", key_node)
             if key == "<<":
                 merged = self._merged(value_node, path) | merged
             else:
                 self.lines[*path, key] = key_node.start_mark.line + 1
-                own[key] = self.value(value_node, (*path, key))
-        return merged | own
+                mapping[key] = self.value(value_node, (*path, key))
+        return merged | mapping
 
     def _merged(self, node: yaml.Node, path: Path) -> dict[str, JsonValue]:
         merged: dict[str, JsonValue] = {}

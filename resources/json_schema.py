@@ -23,9 +23,9 @@ def _check_schema(schema: JsonObject) -> JsonObject:
         if _parts(schema) > MAX_PARTS:
             raise ValueError(f"has more than {MAX_PARTS:,} objects and lists")
         Draft202012Validator.check_schema(schema)
-        own = resolver_of(schema)
+        resolver = resolver_of(schema)
         for ref in _refs(schema):
-            own.lookup(ref)
+            resolver.lookup(ref)
     except SchemaError as error:
         raise ValueError(f"is not a JSON Schema: {error.json_path}: {error.message[:200]}") from None
     except RecursionError:

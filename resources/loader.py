@@ -140,9 +140,11 @@ class Loaded:
         owner, reference = missing
         names = [m.name for m in self.catalog.manifests if m.kind in reference.kinds and m.id != owner.id]
         names += BUILT_INS if reference.kinds == ("Tool",) and isinstance(owner, Agent) else ()
-        others = [m for m in self.catalog.manifests if (m.name, m.namespace) == (reference.name, reference.namespace)]
-        if others and reference.name not in names:
-            hint = f"there is {' and '.join(f'{other.kind} {other.namespace}/{other.name}' for other in others)}"
+        namesakes = [
+            m for m in self.catalog.manifests if (m.name, m.namespace) == (reference.name, reference.namespace)
+        ]
+        if namesakes and reference.name not in names:
+            hint = f"there is {' and '.join(f'{m.kind} {m.namespace}/{m.name}' for m in namesakes)}"
         else:
             hint = did_you_mean(reference.name, names) if names else "add it to the files"
         return self.problem(owner, reference.path, f"{reference} is not in the files; {hint}")

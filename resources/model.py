@@ -149,14 +149,14 @@ class ModelSpec(JsonModel):
         connection = self.connection
         if connection is None:
             raise FieldError(("config", self.server), f"is missing: a model of type '{self.server}' needs it")
-        if other := next((name for name in sorted(self.config.model_fields_set) if name != self.server), None):
-            raise FieldError(("config", other), f"can't be used for a model of type '{self.server}': remove it")
+        if foreign := next((name for name in sorted(self.config.model_fields_set) if name != self.server), None):
+            raise FieldError(("config", foreign), f"can't be used for a model of type '{self.server}': remove it")
         self._check(connection)
         return self
 
     def _check(self, connection: HttpConnection | BedrockConfig) -> None:
-        if own := RESERVED & connection.properties.keys():
-            raise FieldError(("config", self.server, "properties"), f"'{min(own)}' is set by Baton itself")
+        if reserved := RESERVED & connection.properties.keys():
+            raise FieldError(("config", self.server, "properties"), f"'{min(reserved)}' is set by Baton itself")
         if isinstance(connection, AzureConfig) and connection.auth and connection.api_key:
             raise FieldError(("config", "azure", "apiKey"), "can't be combined with auth: keep one of them")
         if self.server == "azure" and isinstance(connection, HttpConnection) and connection.base_url is None:

@@ -74,8 +74,8 @@ def _validated(document: Document, data: JsonObject, model: type[M]) -> M:
 
 def _id(kind: str, data: JsonObject) -> str:
     metadata = data.get("metadata")
-    named = metadata if isinstance(metadata, dict) else {}
-    return f"{kind}/{named.get('namespace', 'default')}/{named.get('name', '?')}"
+    fields = metadata if isinstance(metadata, dict) else {}
+    return f"{kind}/{fields.get('namespace', 'default')}/{fields.get('name', '?')}"
 
 
 def manifest_error(document: Document, path: Path, resource: str, text: str) -> ManifestError:

@@ -14,7 +14,7 @@ from .base import SHAPE, FieldError, Path
 MAX_LINES = 100
 MAX_PROBLEM_TEXT = 1_000
 
-_WANTED = {
+_EXPECTED = {
     "string": "text (put it in quotes)",
     "int": "a whole number",
     "bool": "true or false",
@@ -146,8 +146,8 @@ def _sentence(detail: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
         shapes = re.findall(f"{SHAPE}([a-z]+)", detail["ctx"]["expected_tags"])
         return f"is {_kind_of(detail['input'])}, must be {' or '.join(_SHAPES[shape] for shape in shapes)}"
     if kind.endswith("_type"):
-        wanted = _WANTED.get(kind.removesuffix("_type"), kind.removesuffix("_type"))
-        return f"is {_kind_of(detail['input'])}, must be {wanted}{_described(model, path)}"
+        expected = _EXPECTED.get(kind.removesuffix("_type"), kind.removesuffix("_type"))
+        return f"is {_kind_of(detail['input'])}, must be {expected}{_described(model, path)}"
     message = detail["msg"].removeprefix("Input ")
     return message[0].lower() + message[1:]
 

@@ -131,9 +131,9 @@ def named_targets(
     The values are those of a client and may be invalid: what is no target is left out.
     """
     if spec is None:
-        own = {"name": name or "query", "namespace": namespace}
+        names = {"name": name or "query", "namespace": namespace}
         queries = (manifest for manifest in resources if manifest.get("kind") == "Query")
-        specs = (manifest.get("spec") for manifest in queries if _names(manifest.get("metadata")) == own)
+        specs = (manifest.get("spec") for manifest in queries if _names(manifest.get("metadata")) == names)
         spec = next((spec for spec in specs if isinstance(spec, dict)), {})
     team, targets = spec.get("team"), spec.get("targets")
     values = [

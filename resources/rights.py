@@ -33,10 +33,10 @@ class AccountName(NamedTuple):
     @classmethod
     def of(cls, start: Manifest) -> "AccountName":
         """The account of a run that begins with that manifest."""
-        named = start.spec.service_account if isinstance(start, Query) else None
-        if named is None:
+        account = start.spec.service_account if isinstance(start, Query) else None
+        if account is None:
             return cls(start.namespace, DEFAULT_ACCOUNT)
-        return cls(named.namespace or start.namespace, named.name)
+        return cls(account.namespace or start.namespace, account.name)
 
 
 class Use(NamedTuple):

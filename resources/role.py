@@ -39,8 +39,8 @@ class Rule(JsonModel):
     def grants(self, group: str, resource: str, name: str) -> bool:
         """Whether it permits the use of the resource with that group, plural and name."""
         of_kind = {group, "*"}.intersection(self.api_groups) and {resource, "*"}.intersection(self.resources)
-        named = not self.resource_names or name in self.resource_names
-        return bool(of_kind and GRANTING.intersection(self.verbs) and named)
+        has_name = not self.resource_names or name in self.resource_names
+        return bool(of_kind and GRANTING.intersection(self.verbs) and has_name)
 
 
 class Role(Manifest):

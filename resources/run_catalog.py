@@ -128,8 +128,8 @@ class RunCatalog(Catalog):
         """Those of a query of the worker are part of its manifest. Those of any other query are the run's, however
         trusted its manifests are: programs fill them in with what their own users write.
         """
-        own = self.provenance[self.query.id] if self.query else Provenance.RUN
-        return own if own in (Provenance.FILES, Provenance.STORE) else Provenance.RUN
+        provenance = self.provenance[self.query.id] if self.query else Provenance.RUN
+        return provenance if provenance in (Provenance.FILES, Provenance.STORE) else Provenance.RUN
 
     def _provenance_of_id(self, manifest_id: str) -> Provenance:
         return self._with_needs.get(manifest_id, Provenance.INLINE)
@@ -148,7 +148,7 @@ class RunCatalog(Catalog):
             alone[manifest.id] = self.provenance[manifest.id].or_less_trusted(*choosers)
         together: dict[str, Provenance] = {}
         for provenance in reversed(Provenance):
-            waiting = [manifest_id for manifest_id, own in alone.items() if own is provenance]
+            waiting = [manifest_id for manifest_id, least in alone.items() if least is provenance]
             while waiting:
                 manifest_id = waiting.pop()
                 if manifest_id not in together:

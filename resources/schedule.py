@@ -190,6 +190,6 @@ class Schedule(Manifest):
             return None
         template = self.spec.query_template
         metadata = template.metadata.model_dump(exclude_unset=True)
-        named = self.metadata.model_dump(exclude_unset=True, include={"name", "namespace"})
-        own = Metadata.model_validate({**metadata, **named})
-        return Query(api_version=API_VERSION, kind="Query", metadata=own, spec=template.spec)
+        identity = self.metadata.model_dump(exclude_unset=True, include={"name", "namespace"})
+        query_metadata = Metadata.model_validate({**metadata, **identity})
+        return Query(api_version=API_VERSION, kind="Query", metadata=query_metadata, spec=template.spec)

@@ -28,9 +28,9 @@ class SkillSpec(JsonModel):
 
     @model_validator(mode="after")
     def _folder_or_content(self) -> Self:
-        own = [name for name in ("description", "instructions", "files") if getattr(self, name)]
-        if self.folder and own:
-            raise FieldError((own[0],), "can't be combined with folder: keep one of them")
+        content = [name for name in ("description", "instructions", "files") if getattr(self, name)]
+        if self.folder and content:
+            raise FieldError((content[0],), "can't be combined with folder: keep one of them")
         if not self.folder and not (self.description and self.instructions):
             raise FieldError(("instructions" if self.description else "description",), "is missing, or write folder")
         return self

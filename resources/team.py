@@ -167,8 +167,8 @@ class TeamSpec(PanelFields):
                 alias, fits = field.alias or name, " or ".join(strategies)
                 raise FieldError((alias,), f"can't be used with the strategy '{self.strategy}', only with {fits}")
         self._check_names()
-        own = self._panel_problems() if self.is_panel else self._problems_outside_panels()
-        for path, text in own:
+        problems = self._panel_problems() if self.is_panel else self._problems_outside_panels()
+        for path, text in problems:
             raise FieldError(path, text)
         return self
 
@@ -182,8 +182,8 @@ class TeamSpec(PanelFields):
         """Whether it is a panel: members speak in rounds about a goal, with a final result (round-robin pattern)."""
         panel = self.rules.panel
         fields = any(getattr(self, name) != type(self).model_fields[name].default for name in _PANEL_FIELDS)
-        own = any(member.role or member.only_in_panels for member in self.members)
-        return panel is not None and (panel.always or fields or own)
+        has_panel_members = any(member.role or member.only_in_panels for member in self.members)
+        return panel is not None and (panel.always or fields or has_panel_members)
 
     @property
     def has_cycle(self) -> bool:

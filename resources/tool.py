@@ -352,5 +352,5 @@ class Tool(Manifest):
         """The description for models, unless an agent has its own."""
         if self.asks and not self.own_description:
             return f"Asks the {self.asks.kinds[0].lower()} {self.asks.name}."
-        other = f"HTTP request to {self.spec.http.url}" if self.spec.http else f"Custom tool: {self.name}"
-        return self.own_description or other
+        default = f"HTTP request to {self.spec.http.url}" if self.spec.http else f"Custom tool: {self.name}"
+        return self.own_description or default

@@ -106,8 +106,8 @@ class QueryMemory:
         """The status with the conversation, and with problems that did not fail the query."""
         if not self._plan:
             return status
-        own = (notice for notice in (self.recalled and self.recalled.notice, self._lost) if notice)
-        notices = (*(status.notices or ()), *own)
+        memory_notices = (notice for notice in (self.recalled and self.recalled.notice, self._lost) if notice)
+        notices = (*(status.notices or ()), *memory_notices)
         return status.in_conversation(self._plan.id).with_notices(notices)
 
 
@@ -194,8 +194,10 @@ class QueryTurn:
 
     async def take(self, plan: AgentPlan | ToolTarget, thread: Thread) -> TurnResult:
         """Runs the turn, within the budget of its agent if there is one."""
-        own = thread.under(plan.speaker) if isinstance(plan, AgentPlan) and plan.budget and thread.account else thread
-        place = MemberTurn(plan.name, number=1, of=1, thread=own, state=self._restored)
+        turn_thread = (
+            thread.under(plan.speaker) if isinstance(plan, AgentPlan) and plan.budget and thread.account else thread
+        )
+        place = MemberTurn(plan.name, number=1, of=1, thread=turn_thread, state=self._restored)
         self._turn = single_turn(plan, place, self._run, self._children)
         turn = await self._turn.execute()
         return turn.of_run(self._run.stop.note)
@@ -347,12 +349,12 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         """Appends the messages of the query to the conversation that it continues, even if the query failed."""
         if self._pinned is None:
             return
-        said = [*said_by_targets(self.plan.targets, self.answers, self.memory.question)]
+        entries = [*said_by_targets(self.plan.targets, self.answers, self.memory.question)]
         if self.unread:
-            said.append(RowRange(after=self.memory.question, to=self.unread))
+            entries.append(RowRange(after=self.memory.question, to=self.unread))
         if self.failure:
-            said.append(error_message(self.failure.message))
-        await self.memory.remember(said, self.pinned.thread.catalog)
+            entries.append(error_message(self.failure.message))
+        await self.memory.remember(entries, self.pinned.thread.catalog)
 
     def _named_targets(self) -> Iterable[TargetPlan]:
         """The targets that a query names which was refused, or stopped before it had a plan."""
@@ -360,9 +362,9 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         targets = refusal.targets if refusal else ()
         namespace = "default"
         if not isinstance(self._run_input, ActivityFailed):
-            own = self._run_input
-            namespace = own.namespace
-            targets = targets or named_targets(own.name, own.namespace, own.spec, own.resources)
+            run_input = self._run_input
+            namespace = run_input.namespace
+            targets = targets or named_targets(run_input.name, run_input.namespace, run_input.spec, run_input.resources)
         for target in targets:
             yield TargetPlan(
                 type=target.type, name=target.name, namespace=target.namespace or namespace, workflow=target.type

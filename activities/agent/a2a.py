@@ -274,9 +274,11 @@ class Progress:
         self.set_ids(task.id, task.context_id)
         for artifact in task.artifacts:
             self._add_artifact(artifact, append=False)
-        own = [message for message in task.history if message.role == Role.ROLE_AGENT]
+        agent_messages = [message for message in task.history if message.role == Role.ROLE_AGENT]
         has_message = task.status.HasField("message")
-        self._set_status(task.status.state, task.status.message if has_message or not own else own[-1])
+        self._set_status(
+            task.status.state, task.status.message if has_message or not agent_messages else agent_messages[-1]
+        )
 
     def set_ids(self, task: str, context: str) -> None:
         """Sets the ids of the task and its context, unless they are empty. The task never changes."""

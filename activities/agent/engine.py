@@ -202,7 +202,7 @@ def _resolved(connection: JsonModel, model: Model, values: ValueResolver, *, key
         if isinstance(field, dict):
             return {name: resolved for name, item in field.items() if (resolved := value(item)) is not None}
         if isinstance(field, tuple):
-            return value({named.name: named.value for named in field})
+            return value({parameter.name: parameter.value for parameter in field})
         return field if isinstance(field, int | str) else None
 
     fields = type(connection).model_fields.items()
@@ -265,8 +265,10 @@ class EngineExecutor:
 
     async def _post(self, server: Destination, headers: CurrentHeaders, body: str, key: str) -> httpx.Response:
         """The complete response; redirects are not followed."""
-        own = {"content-type": "application/json", "idempotency-key": key, **trace_headers()}
-        return await self._http(server).post(f"{server.url}/execute", content=body, headers=own, auth=headers)
+        request_headers = {"content-type": "application/json", "idempotency-key": key, **trace_headers()}
+        return await self._http(server).post(
+            f"{server.url}/execute", content=body, headers=request_headers, auth=headers
+        )
 
     def _http(self, server: Destination) -> httpx.AsyncClient:
         """A client that uses the shared connections, and so need not be closed."""

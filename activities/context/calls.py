@@ -146,22 +146,22 @@ class Call:
 
 
 class Calls:
-    """The calls of a worker. ``own`` are its manifests: metrics name only what they define, to bound the labels."""
+    """The calls of a worker. Metrics name only what its own manifests define, to limit the number of labels."""
 
-    def __init__(self, own: Catalog | None = None) -> None:
+    def __init__(self, worker_catalog: Catalog | None = None) -> None:
         # By whether the manifest is inline, its content, and its address: inline ones share no circuit with others.
         self._circuits: dict[tuple[bool, str, str], Circuit] = {}
-        self.know(own or Catalog())
+        self.know(worker_catalog or Catalog())
 
     @property
     def open_circuits(self) -> dict[str, str]:
         """The state of each circuit that is not closed, by the id of its manifest."""
         return {circuit.name: circuit.state for circuit in self._circuits.values() if not circuit.is_closed}
 
-    def know(self, own: Catalog) -> None:
+    def know(self, worker_catalog: Catalog) -> None:
         """Replaces the worker's manifests."""
-        self._own = own
-        self._models = {agent.model_reference().name for agent in own.manifests if isinstance(agent, Agent)}
+        self._worker_catalog = worker_catalog
+        self._models = {agent.model_reference().name for agent in worker_catalog.manifests if isinstance(agent, Agent)}
 
     @contextlib.asynccontextmanager
     async def make(
@@ -202,8 +202,8 @@ class Calls:
         """The name of a manifest of the worker; for a tool that a server lists, the name of the server."""
         if not values.catalog.provenance_of(manifest).is_own:
             return OTHER
-        own = self._own.find(Reference((), (manifest.kind,), manifest.namespace, manifest.name))
-        return own.name if own else OTHER
+        worker_manifest = self._worker_catalog.find(Reference((), (manifest.kind,), manifest.namespace, manifest.name))
+        return worker_manifest.name if worker_manifest else OTHER
 
     def _name(self, kind: CallKind, name: str) -> str:
         """The name of a built-in tool, or of a model without a manifest that one of the worker's agents uses."""

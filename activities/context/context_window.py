@@ -22,9 +22,11 @@ def model_messages(
     """
     system = [Message(role="system", content=prompt)] if prompt else []
     summary, history = history_within(rows, question.id, begun, window)
-    own = (row for row in rows if row.depth > begun and row.id != question.id and row.message.summarizes is None)
-    said = (row.message if row.depth >= question.depth else row.message.without_placeholders for row in history)
-    return [*system, *summary, *said, *(row.message for row in (question, *own))]
+    turn_rows = (row for row in rows if row.depth > begun and row.id != question.id and row.message.summarizes is None)
+    history_messages = (
+        row.message if row.depth >= question.depth else row.message.without_placeholders for row in history
+    )
+    return [*system, *summary, *history_messages, *(row.message for row in (question, *turn_rows))]
 
 
 def past_rows(rows: Sequence[Row], question: str, begun: int) -> list[Row]:

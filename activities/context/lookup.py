@@ -110,9 +110,11 @@ class OwnManifests:
             JournalUnavailable: this worker lacks the key of the manifest; another worker may have it.
             InvalidManifest: no worker of this release can read the manifest.
         """
-        named = {(kind, one.namespace, one.name) for one in references for kind in one.kinds}
+        referenced = {
+            (kind, reference.namespace, reference.name) for reference in references for kind in reference.kinds
+        }
         for key, stored in self._unreadable.items():
-            if key in named or key[0] in RIGHT_KINDS:
+            if key in referenced or key[0] in RIGHT_KINDS:
                 text = f"the stored manifest {stored.place} can't be read: {stored.problem}"
                 raise JournalUnavailable(text) if stored.lacks_key else InvalidManifest(text)
 

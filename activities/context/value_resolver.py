@@ -275,7 +275,7 @@ class ValueResolver:
 def _secret_refused(
     ref: KeyRef, owner: Manifest, source: ValueSource, why: str, hosts: tuple[str, ...], host: str | None
 ) -> KeyMissing:
-    field = next((dotted_path(path) for path, other in sources(owner) if other is source), "spec")
+    field = next((dotted_path(path) for path, candidate in sources(owner) if candidate is source), "spec")
     allowed = f"allows {', '.join(hosts)}" if hosts else "does not allow that"
     return KeyMissing(
         f"{owner.id}: {field}: it may not use the Secret '{owner.namespace}/{ref.name}', because {why}: a worker's "
@@ -323,14 +323,16 @@ class Parameters:
 Pairs = tuple[tuple[str, str], ...]
 
 
-def headers_of(manifest: Manifest, own: Headers, values: ValueResolver) -> Pairs:
+def headers_of(manifest: Manifest, manifest_headers: Headers, values: ValueResolver) -> Pairs:
     """The headers of requests to a manifest's server; names are unique, ignoring case.
 
-    The overrides of the agent that uses it (``values.agent``) replace the manifest's ``own`` headers, and those of the
-    query replace both (ARK: queries, overrides). A header whose optional key is missing is omitted. Raises the errors
-    of ``ValueResolver.resolve``.
+    The overrides of the agent that uses it (``values.agent``) replace ``manifest_headers``, and those of the query
+    replace both (ARK: queries, overrides). A header whose optional key is missing is omitted. Raises the errors of
+    ``ValueResolver.resolve``.
     """
-    headers = {header.name.lower(): (header.name, values.resolve(header.value, manifest)) for header in own}
+    headers = {
+        header.name.lower(): (header.name, values.resolve(header.value, manifest)) for header in manifest_headers
+    }
     for owner, override in _overrides(values, manifest):
         if override.is_for(manifest):
             for header in override.headers:

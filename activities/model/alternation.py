@@ -80,10 +80,10 @@ class _Turns:
             self._add_result(message)
         elif message.role == "assistant":
             self._close_calls()
-            own = message.name in (None, self._request.speaker)
-            text = message.content if own else f"# {message.name}:\n{message.content}"
-            self._say("assistant" if own else "user", text if message.content.strip() else "")
-            caller = None if own and self._request.tools else message.name or "assistant"
+            is_own = message.name in (None, self._request.speaker)
+            text = message.content if is_own else f"# {message.name}:\n{message.content}"
+            self._say("assistant" if is_own else "user", text if message.content.strip() else "")
+            caller = None if is_own and self._request.tools else message.name or "assistant"
             for call in message.tool_calls:
                 self._add_call(call, caller)
 

@@ -157,8 +157,8 @@ def _tools(request: ModelRequest) -> Body:
     ]
     if not request.must_use:
         return {"tools": tools}
-    named = {"type": "tool", "name": request.tools[0].name}
-    return {"tools": tools, "tool_choice": {"type": "any"} if len(tools) > 1 else named}
+    only_tool = {"type": "tool", "name": request.tools[0].name}
+    return {"tools": tools, "tool_choice": {"type": "any"} if len(tools) > 1 else only_tool}
 
 
 def _block(block: Block) -> Body:

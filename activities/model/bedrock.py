@@ -139,8 +139,8 @@ _TOO_LONG = re.compile(r"(?i)too long|too many (input )?tokens|maximum context|c
 
 def bedrock_error(error: Exception, where: str) -> BatonError:
     """The error of a run for an exception of AWS' library. The server's message is shortened."""
-    if isinstance(own := getattr(error, "kwargs", {}).get("error"), BatonError):  # raised by ``BedrockSession``
-        return own
+    if isinstance(baton_error := getattr(error, "kwargs", {}).get("error"), BatonError):  # raised by ``BedrockSession``
+        return baton_error
     match error:
         case aws.ClientError():
             return _of_code(error, where)
@@ -222,8 +222,8 @@ def _tools(request: ModelRequest) -> Fields:
     ]
     if not request.must_use:
         return {"tools": tools}
-    named = {"tool": {"name": request.tools[0].name}}
-    return {"tools": tools, "toolChoice": {"any": {}} if len(tools) > 1 else named}
+    only_tool = {"tool": {"name": request.tools[0].name}}
+    return {"tools": tools, "toolChoice": {"any": {}} if len(tools) > 1 else only_tool}
 
 
 def _block(block: Block) -> Fields:
@@ -310,20 +310,20 @@ class BedrockSession(AIOHTTPSession):
     """The library's session without redirects: Bedrock sends none, and another server may redirect to any address."""
 
     async def _get_session(self, proxy_url: str | None) -> aiohttp.ClientSession:
-        own: Any = self  # the library's types lack these attributes
-        if proxy_url not in own._sessions:
+        untyped: Any = self  # the library's types lack these attributes
+        if proxy_url not in untyped._sessions:
             tracing = aiohttp.TraceConfig()
             tracing.on_request_redirect.append(_refuse_redirect)
             new_session = aiohttp.ClientSession(
-                connector=own._create_connector(proxy_url),
-                timeout=own._timeout,
+                connector=untyped._create_connector(proxy_url),
+                timeout=untyped._timeout,
                 skip_auto_headers={"CONTENT-TYPE"},
                 auto_decompress=False,
                 response_class=BoundedResponse,
                 trace_configs=[tracing],
             )
-            own._sessions[proxy_url] = await own._exit_stack.enter_async_context(new_session)
-        session: aiohttp.ClientSession = own._sessions[proxy_url]
+            untyped._sessions[proxy_url] = await untyped._exit_stack.enter_async_context(new_session)
+        session: aiohttp.ClientSession = untyped._sessions[proxy_url]
         return session
 
 

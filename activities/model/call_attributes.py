@@ -98,8 +98,8 @@ def _message(message: Message) -> JsonObject:
         {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
         for call in message.tool_calls
     ]
-    named: JsonObject = {"name": message.name} if message.name else {}
-    return {"role": message.role, **named, "parts": parts}
+    optional_name: JsonObject = {"name": message.name} if message.name else {}
+    return {"role": message.role, **optional_name, "parts": parts}
 
 
 def _text(content: str) -> JsonObject:

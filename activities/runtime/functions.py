@@ -57,7 +57,7 @@ class FunctionRegistry:
         known = ", ".join(sorted(self._by_name)) or "none"
         raise UnknownResource(f"the worker has no function '{name}'; known: {known}")
 
-    async def invoke(self, name: str, /, *arguments: object, **named: object) -> object:
+    async def invoke(self, name: str, /, *arguments: object, **parameters: object) -> object:
         """Calls a function and returns its result. A function that is not async runs in a thread.
 
         Raises:
@@ -66,7 +66,7 @@ class FunctionRegistry:
         """
         target = self.find(name)
         with metered("function", name):
-            value, error = await self._outcome(partial(target, *arguments, **named))
+            value, error = await self._outcome(partial(target, *arguments, **parameters))
             if error is not None:
                 raise _failed(name, target, error) from error
             return value

@@ -132,8 +132,8 @@ class Settings(BaseModel):
         return self
 
     def _queue_of(self, role: Role) -> str:
-        own = {"workflows": self.task_queue, "models": self.model_task_queue, "tools": self.tool_task_queue}
-        return own[role] or self.task_queue
+        queues = {"workflows": self.task_queue, "models": self.model_task_queue, "tools": self.tool_task_queue}
+        return queues[role] or self.task_queue
 
     @property
     def journal(self) -> str:

@@ -35,12 +35,12 @@ NO_MANIFESTS = "-"
 _MANIFESTS = re.compile(rf"{NO_MANIFESTS}|[0-9a-f]{{8}}")
 
 
-def worker_identity(client: Client, own: Catalog) -> str:
+def worker_identity(client: Client, manifests: Catalog) -> str:
     """The identity of a worker in Temporal: its process, and a digest of the manifests that it was started with.
 
     It is short because it is in five history events of every turn.
     """
-    return f"{client.identity}/{own.sha[:8] if own.manifests else NO_MANIFESTS}"
+    return f"{client.identity}/{manifests.sha[:8] if manifests.manifests else NO_MANIFESTS}"
 
 
 async def check_manifests(client: Client, settings: Settings, own: Catalog) -> None:
@@ -79,14 +79,14 @@ def _compare_manifests(workers: list[LiveWorker], identity: str, settings: Setti
     version = f"{settings.deployment}.{settings.build_id}" if settings.deployment else ""
     own_age = next((_age(worker) for worker in workers if worker.identity == identity), None)
     own_manifests = _manifests_of(identity)
-    for other in sorted(workers, key=_age):
-        manifests = _manifests_of(other.identity)
-        is_comparable = other.since and other.version == version and _MANIFESTS.fullmatch(manifests)
-        if not is_comparable or manifests == own_manifests or (own_age and _age(other) > own_age):
+    for worker in sorted(workers, key=_age):
+        manifests = _manifests_of(worker.identity)
+        is_comparable = worker.since and worker.version == version and _MANIFESTS.fullmatch(manifests)
+        if not is_comparable or manifests == own_manifests or (own_age and _age(worker) > own_age):
             continue
         what = "no manifests" if manifests == NO_MANIFESTS else "different manifests"
         text = (
-            f"the worker {other.identity} on the task queue {settings.task_queue} has {what}: a run that is started "
+            f"the worker {worker.identity} on the task queue {settings.task_queue} has {what}: a run that is started "
             "by name may run on either of them. Start both with the same manifests (baton worker -f PATH, "
             "baton dev -f PATH), or set another task queue for this one (BATON_TASK_QUEUE)"
         )
@@ -141,17 +141,17 @@ async def check_journal(client: Client, engine: Engine, task_queue: str) -> Jour
     query = f"TaskQueue = '{task_queue}' AND ExecutionStatus = 'Running' AND {await root_runs(client)}"
     runs = [run async for run in client.list_workflows(query, limit=MAX_RUNS)]
     journals = await asyncio.gather(*(_journal_of(client, run.id, run.run_id) for run in runs))
-    others = [
+    foreign = [
         (run.id, journal)
         for run, journal in zip(runs, journals, strict=True)
         if journal and journal.id not in (identity.name.id, *identity.replaces)
     ]
-    if others:
-        run_id, other = others[0]
-        ids = " ".join(sorted({journal.id for _, journal in others}))
+    if foreign:
+        run_id, journal = foreign[0]
+        ids = " ".join(sorted({journal.id for _, journal in foreign}))
         raise SettingsError(
             f"this worker has the journal {identity.name.id} at {identity.name.place}, but the open run {run_id} was "
-            f"started with the journal {other.id} at {other.place}. Start the worker with that BATON_HOME or "
+            f"started with the journal {journal.id} at {journal.place}. Start the worker with that BATON_HOME or "
             "BATON_JOURNAL_URL: until then the run waits. "
             f"If that journal is lost, replace it with this one: baton replace-journal {ids}"
         )

@@ -48,8 +48,10 @@ class FunctionTools:
     def _definition(self, name: str, tool: Tool, function: str) -> ToolDefinition:
         """The tool's definition. Fields that the manifest omits are derived from the function."""
         text = tool.own_description or description(self._functions.find(function)) or tool.model_description
-        own = "input_schema" in tool.spec.model_fields_set
-        return ToolDefinition(name, text, tool.input_schema if own else input_schema(self._functions.find(function)))
+        has_schema = "input_schema" in tool.spec.model_fields_set
+        return ToolDefinition(
+            name, text, tool.input_schema if has_schema else input_schema(self._functions.find(function))
+        )
 
     async def pin(self, values: ValueResolver) -> RunCatalog:
         """The catalog unchanged: the manifests are complete."""

@@ -50,10 +50,10 @@ def server_template(url: str) -> tuple[str, str]:
     return url[:end], url[end:]
 
 
-def server_provenance(server: str, parameters: Parameters, own: Provenance) -> Provenance:
-    """The provenance of a server, from its template in a manifest with the provenance ``own``."""
-    argument = Provenance.MODEL if arguments_in(server) else own
-    return own.or_less_trusted(argument, *(parameters.provenance(name) for name in _names(server)))
+def server_provenance(server: str, parameters: Parameters, manifest_provenance: Provenance) -> Provenance:
+    """The provenance of a server, from its template in a manifest with the provenance ``manifest_provenance``."""
+    argument = Provenance.MODEL if arguments_in(server) else manifest_provenance
+    return manifest_provenance.or_less_trusted(argument, *(parameters.provenance(name) for name in _names(server)))
 
 
 def server_url(server: str, arguments: JsonObject, value: Value) -> str:

@@ -166,12 +166,12 @@ def with_generated_tools(agent: Agent, generated_names: GeneratedNames) -> Agent
 
 
 def _tools(agent: Agent, generated_names: GeneratedNames) -> Iterator[AgentTool]:
-    own = {tool.name for tool in agent.spec.tools}
+    used_names = {tool.name for tool in agent.spec.tools}
     for own_tool, reference in agent.tools():
         names = generated_names(reference) if reference else None
         for name in (own_tool.own_name,) if names is None else names:
             if name == own_tool.own_name:
                 yield own_tool
-            elif name not in own:
-                own.add(name)
+            elif name not in used_names:
+                used_names.add(name)
                 yield own_tool.generated(name)

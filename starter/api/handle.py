@@ -138,10 +138,10 @@ class Refused(Exception):
 async def target_of(client: Client, run: RunHandle) -> Resource | None:
     """The target of a run; None if it has several, or if only its worker has the manifest."""
     run_id = run.run_id or (await run.describe()).run_id
-    workflow_type, given = await original_input(client, run.id, run_id)
-    if workflow_type != "query" or "carried" in given or "retries" in given:  # the first execution is deleted
+    workflow_type, run_input = await original_input(client, run.id, run_id)
+    if workflow_type != "query" or "carried" in run_input or "retries" in run_input:  # the first execution is deleted
         return None
-    query_input = QueryInput.model_validate(given)
+    query_input = QueryInput.model_validate(run_input)
     catalog = Catalog.model_validate({"manifests": query_input.resources})
     query = catalog.get("Query", query_input.namespace, query_input.name or "")
     targets = catalog.targets(query) if isinstance(query, Query) else ()

@@ -235,8 +235,8 @@ def build_diagram(catalog: Catalog, shown: Sequence[Resource], namespace: str = 
             if (target := indexes.setdefault(str(reference), len(boxes))) == len(boxes):
                 boxes.append(replace(builder.referenced(reference, namespace), column=1))
             arrows.append(Arrow(index, target))
-    others = [manifest for manifest in shown if not isinstance(manifest, Query)]
-    boxes.extend(builder.resource(manifest, title_of(manifest, namespace)) for manifest in others)
+    resources = [manifest for manifest in shown if not isinstance(manifest, Query)]
+    boxes.extend(builder.resource(manifest, title_of(manifest, namespace)) for manifest in resources)
     return Box("page", inside=tuple(boxes), arrows=tuple(dict.fromkeys(arrows)))
 
 

@@ -403,8 +403,8 @@ class HistoryDecoder:
         pinned: Pinned | None = None
         if carried := run_input.get("carried"):  # Temporal has deleted the first executions of this run
             pinned = Continuation.model_validate_json(json.dumps(carried)).pinned
-        elif given := run_input.get("pinned"):
-            pinned = Pinned.model_validate_json(json.dumps(given))
+        elif pinned_json := run_input.get("pinned"):
+            pinned = Pinned.model_validate_json(json.dumps(pinned_json))
         if pinned:
             self.calls.record(pinned)
         return RunStarted(self.run, at, pinned)

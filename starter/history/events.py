@@ -420,8 +420,8 @@ class EventBuilder:
         run = self.run
         if run.kind == "team":
             return {"team": run.name, "namespace": run.namespace, "strategy": run.type}
-        own: JsonObject = {run.kind: run.name, "namespace": run.namespace}
-        return {**own, "team": run.team.name, "turn": run.turn - 1} if run.team else own
+        resource: JsonObject = {run.kind: run.name, "namespace": run.namespace}
+        return {**resource, "team": run.team.name, "turn": run.turn - 1} if run.team else resource
 
     def _open_turn(self, event: RunEvent) -> _AgentTurn | None:
         """The open turn to which a call belongs; a parallel team has several open turns."""
@@ -652,9 +652,9 @@ class EventRecorder:
         return self._builders.get(run.parent.first_run_id) if run.parent else None
 
 
-def _events(event: RunEvent, run: RunInfo, named: Iterator[NamedEvent]) -> Iterator[Event]:
+def _events(event: RunEvent, run: RunInfo, named_events: Iterator[NamedEvent]) -> Iterator[Event]:
     """The events of a run, at the time of a run event, without empty data."""
-    for name, data in named:
+    for name, data in named_events:
         yield Event(event.at, name, run.id, {key: value for key, value in data.items() if value is not None})
 
 

@@ -91,9 +91,9 @@ class _HistoryReader:
 
     async def read_existing(self) -> list[RunEvent]:
         """All existing events, in chronological order."""
-        own = [event async for _, events in self._read(wait=False) for event in events]
+        of_run = [event async for _, events in self._read(wait=False) for event in events]
         of_children = await asyncio.gather(*(child.read_existing() for child in self.children.values()))
-        return sorted(itertools.chain(own, *of_children), key=lambda event: event.at)
+        return sorted(itertools.chain(of_run, *of_children), key=lambda event: event.at)
 
     async def read_on(self, on_event: OnEvent) -> None:
         """Reports new events until the run is over; all events of a child run before the next one of its parent."""

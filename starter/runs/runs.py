@@ -298,10 +298,10 @@ async def _answer(client: Client, handle: RunHandle) -> Status:
     return await answer
 
 
-async def _with_responses(client: Client, status: Status, own: str) -> Status:
-    """The status of the query ``own``, with the answers so far of targets in child runs."""
+async def _with_responses(client: Client, status: Status, query_id: str) -> Status:
+    """The status of the query ``query_id``, with the answers so far of targets in child runs."""
     for index, response in enumerate(status.responses):
-        run = response.run if response.status == "Running" and response.run != own else None
+        run = response.run if response.status == "Running" and response.run != query_id else None
         if run and (below := await _status_below(client, run)):
             status = status.with_target_progress(index, below)
     return status

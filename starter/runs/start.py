@@ -30,16 +30,16 @@ async def original_input(client: Client, run: str, run_id: str) -> tuple[str, Js
     """
     while True:
         (_, started), *_ = await execution_chain(client, run, run_id)
-        (given,) = await client.data_converter.decode(started.input.payloads, [dict[str, JsonValue]])
-        retried = given.get("retries")
+        (run_input,) = await client.data_converter.decode(started.input.payloads, [dict[str, JsonValue]])
+        retried = run_input.get("retries")
         if not isinstance(retried, str):
-            return started.workflow_type.name, given
+            return started.workflow_type.name, run_input
         try:
             await client.get_workflow_handle(run, run_id=retried).describe()
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
-            return started.workflow_type.name, given
+            return started.workflow_type.name, run_input
         run_id = retried
 
 
@@ -49,8 +49,8 @@ async def run_manifest(client: Client, handle: RunHandle, status: Status) -> Jso
     It has no spec if the run's input has none.
     """
     run_id = handle.run_id or (await handle.describe()).run_id
-    workflow_type, given = await original_input(client, handle.id, run_id)
-    manifest = _manifest(given, workflow_type)
+    workflow_type, run_input = await original_input(client, handle.id, run_id)
+    manifest = _manifest(run_input, workflow_type)
     metadata = manifest["metadata"] if isinstance(manifest["metadata"], dict) else {}
     return {**manifest, "metadata": {**metadata, "uid": handle.id}, "status": to_json(status)}
 
@@ -173,14 +173,16 @@ async def retry_run(client: Client, handle: RunHandle) -> RunHandle:
         state = failed.status.name.lower().replace("_", " ") if failed.status else "unknown"
         raise NotRetriedError(f"{handle.id} has not failed: it is {state}")
     (first, started), *_ = await execution_chain(client, handle.id, failed.run_id)
-    (given,) = await client.data_converter.decode(started.input.payloads, [dict[str, JsonValue]])
-    if failed.parent_id and "thread" in given:
+    (run_input,) = await client.data_converter.decode(started.input.payloads, [dict[str, JsonValue]])
+    if failed.parent_id and "thread" in run_input:
         raise NotRetriedError(f"{handle.id} is a child of {failed.parent_id}: retry that run")
-    named = {key: given[key] for key in ("name", "team", "agent", "model", "tool", "namespace") if key in given}
+    target = {
+        key: run_input[key] for key in ("name", "team", "agent", "model", "tool", "namespace") if key in run_input
+    }
     try:
         return await client.start_workflow(
             failed.workflow_type,
-            {**named, "retries": first},
+            {**target, "retries": first},
             id=handle.id,
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
             id_conflict_policy=WorkflowIDConflictPolicy.FAIL,

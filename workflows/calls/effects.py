@@ -103,7 +103,7 @@ def retried(options: ActivityOptions, retries: RetryPlan | None) -> ActivityOpti
         return options
     policy = options["retry_policy"]
     allowed = policy.maximum_attempts if retries.attempts is None else retries.attempts + MISSED_HEARTBEATS
-    own = replace(
+    retry_policy = replace(
         policy,
         maximum_attempts=allowed,
         initial_interval=timedelta(seconds=retries.initial),
@@ -111,7 +111,7 @@ def retried(options: ActivityOptions, retries: RetryPlan | None) -> ActivityOpti
     )
     longest = allowed * (options["start_to_close_timeout"] + timedelta(seconds=retries.maximum))
     total = max(options["schedule_to_close_timeout"], longest)
-    return {**options, "retry_policy": own, "schedule_to_close_timeout": total}
+    return {**options, "retry_policy": retry_policy, "schedule_to_close_timeout": total}
 
 
 def model_options(models: tuple[str, ...], index: int, seconds: float | None) -> ActivityOptions:

@@ -252,8 +252,8 @@ class ToolUse:
         """The answer of the agent or team that the tool delegates to, in a separate conversation."""
         with self._run.trace.inside(tool_span(self._run, self._tool.name)):
             thread = await effects.delegate(self._run, request, delegate.name)
-            named = {delegate.kind: delegate.name, "namespace": delegate.namespace, "thread": thread}
-            turn_input = TurnInput.model_validate(named)
+            fields = {delegate.kind: delegate.name, "namespace": delegate.namespace, "thread": thread}
+            turn_input = TurnInput.model_validate(fields)
             self._is_sent = True
             result = await self._children.execute(delegate.workflow, turn_input, _place(self._request), thread.head)
         self.usage += result.usage
@@ -399,12 +399,12 @@ class AgentTurn:
         reply = self.reply
         assert reply
         if reply.wrong:
-            said: Message | None = self._rejection(reply.wrong)
+            message: Message | None = self._rejection(reply.wrong)
         else:
-            said = await answer_of(self.agent, self.run, self.turn, reply.question)
-        if said:
-            self.messages.append(said)
-            self.pending.append(said)
+            message = await answer_of(self.agent, self.run, self.turn, reply.question)
+        if message:
+            self.messages.append(message)
+            self.pending.append(message)
         elif not reply.message.tool_calls:
             return True
         await self._use_tools(reply)

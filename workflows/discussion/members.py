@@ -90,11 +90,11 @@ class AgentRun:
         self._turn = turn
 
     async def execute(self) -> TurnResult:
-        """What the agent has said."""
+        """The result of the agent's turn."""
         member = self._pinned.plan
         assert isinstance(member, AgentPlan)
         turn = self._turn
-        given = TurnInput(
+        turn_input = TurnInput(
             agent=member.name if member.kind == "agent" else None,
             model=member.name if member.kind == "model" else None,
             namespace=member.namespace,
@@ -103,7 +103,7 @@ class AgentRun:
             turn=turn.number,
             turns=turn.of,
         )
-        return await self._team.children.execute(member.kind, given, f"turn-{turn.number}", turn.thread.head)
+        return await self._team.children.execute(member.kind, turn_input, f"turn-{turn.number}", turn.thread.head)
 
 
 class HumanTurn:
@@ -175,12 +175,12 @@ class HumanTurn:
         """
         run = self._team.run
         turn = self._turn
-        own = Message(role="assistant", content=text, name=turn.name, decision=decision.to_remember())
+        reply = Message(role="assistant", content=text, name=turn.name, decision=decision.to_remember())
         if turn.brief:
-            return TurnResult(head=turn.thread.head, messages=(own,))
-        said = (*run.inbox.drain(), own)
-        head = await uncancelled(asyncio.create_task(effects.append(run, turn.thread.head, said)))
-        return TurnResult(head=head, messages=said)
+            return TurnResult(head=turn.thread.head, messages=(reply,))
+        messages = (*run.inbox.drain(), reply)
+        head = await uncancelled(asyncio.create_task(effects.append(run, turn.thread.head, messages)))
+        return TurnResult(head=head, messages=messages)
 
 
 class RunningMember(Protocol):

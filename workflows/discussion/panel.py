@@ -29,8 +29,8 @@ def read_contribution(text: str) -> str | None:
         value = parse_json(text)
     except ValueError:
         return None
-    own = value.get("text") if isinstance(value, dict) else None
-    return own if isinstance(own, str) else None
+    text_field = value.get("text") if isinstance(value, dict) else None
+    return text_field if isinstance(text_field, str) else None
 
 
 def read_critique(text: str) -> str:

@@ -67,15 +67,17 @@ def read_input(payloads: Sequence[JsonValue], input_type: type[Input]) -> Input 
 def not_from_baton(run_input: QueryInput | TurnInput) -> ActivityFailed | None:
     """The error for an input with fields that no client may set; None if there are none.
 
-    They hold a plan, and a place in a conversation, which ``pin`` makes for everybody else. A run with a parent may
-    have them, but for the state of a previous run, and one that has continued as new may have all.
+    These fields contain a plan and a place in a conversation, which ``pin`` determines for runs of clients. A child run
+    may have all of them except the state of a previous run, and a run that has continued as new may have all.
     """
     info = workflow.info()
     if info.continued_run_id:
         return None
-    own = ["carried"] if info.parent else sorted(run_input.model_fields_set - CLIENT_FIELDS)
-    given = [name for name in own if getattr(run_input, name)]
-    return ActivityFailed.of(InvalidInput(f"{given[0]}: only Baton's own workflows set this field")) if given else None
+    internal = ["carried"] if info.parent else sorted(run_input.model_fields_set - CLIENT_FIELDS)
+    for name in internal:
+        if getattr(run_input, name):
+            return ActivityFailed.of(InvalidInput(f"{name}: only Baton's own workflows set this field"))
+    return None
 
 
 def parent_of(run_input: QueryInput | TurnInput | ActivityFailed) -> str | None:

@@ -92,8 +92,8 @@ class DecisionHandlers:
         except ActivityFailed as error:
             raise InvalidInput(str(error)) from None
         if pending.rule and (decision.remember or pending.kind == "budget"):
-            others = decision.for_others() if pending.kind != "budget" else decision
-            remembered = RememberedDecision(rule=pending.rule, decision=others)
+            shared = decision.for_others() if pending.kind != "budget" else decision
+            remembered = RememberedDecision(rule=pending.rule, decision=shared)
             self._run.decisions.remember(remembered.rule, remembered.decision)
             await self._remember_everywhere(remembered)
         return decision

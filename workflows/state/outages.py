@@ -62,5 +62,5 @@ class Outages:
     def child_waits(self, run: str, *, waits: bool) -> None:
         """Notes whether a child run, or a run below it, waits for the end of an outage."""
         if waits != (run in self.below):
-            self.below = (*self.below, run) if waits else tuple(each for each in self.below if each != run)
+            self.below = (*self.below, run) if waits else tuple(child for child in self.below if child != run)
             self.on_change()

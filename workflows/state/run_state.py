@@ -133,8 +133,8 @@ class CurrentDetails:
         place = f"round {last}" if last else f"turn {count}"
         title = f"### {name} · {place}{end} · {turn.usage.total_tokens} tokens"
         failure = [f"**{turn.failure.type}** {turn.failure.message}"] if turn.failure else []
-        said = [_as_markdown(message) for message in latest_within(turn.messages, SHOWN_CHARACTERS)]
-        self._set("\n\n".join((title, *said, *failure)))
+        messages = [_as_markdown(message) for message in latest_within(turn.messages, SHOWN_CHARACTERS)]
+        self._set("\n\n".join((title, *messages, *failure)))
 
     def show_status(self, status: Status) -> None:
         """Shows the status of a query so far."""
@@ -153,16 +153,16 @@ class CurrentDetails:
 
     def show_decisions(self, pending: Sequence[PendingDecision], runs: Sequence[str]) -> None:
         """Shows the pending decisions of the run, and the child runs that wait for a person."""
-        own = (_waiting_line(decision) for decision in pending[:SHOWN_DECISIONS])
-        below = (f"- **waits for a person** in the run `{run}`" for run in runs[:SHOWN_DECISIONS])
-        self._waits = "".join(f"{line}\n" for line in (*own, *below)) + ("\n" if pending or runs else "")
+        of_run = (_waiting_line(decision) for decision in pending[:SHOWN_DECISIONS])
+        of_children = (f"- **waits for a person** in the run `{run}`" for run in runs[:SHOWN_DECISIONS])
+        self._waits = "".join(f"{line}\n" for line in (*of_run, *of_children)) + ("\n" if pending or runs else "")
         self._set(self._text)
 
     def show_outages(self, outages: Sequence[Outage], runs: Sequence[str]) -> None:
         """Shows the outages that calls of the run wait for, and the child runs that wait for such ones."""
-        own = (_outage_line(outage) for outage in outages[:SHOWN_DECISIONS])
-        below = (f"- **waits for a server** in the run `{run}`" for run in runs[:SHOWN_DECISIONS])
-        self._outages = "".join(f"{line}\n" for line in (*own, *below)) + ("\n" if outages or runs else "")
+        of_run = (_outage_line(outage) for outage in outages[:SHOWN_DECISIONS])
+        of_children = (f"- **waits for a server** in the run `{run}`" for run in runs[:SHOWN_DECISIONS])
+        self._outages = "".join(f"{line}\n" for line in (*of_run, *of_children)) + ("\n" if outages or runs else "")
         self._set(self._text)
 
     def _set(self, text: str) -> None:
@@ -264,5 +264,5 @@ class RunState:
         A run without a tenant gets the end of its run id as its fairness key, which its children inherit.
         """
         info = workflow.info()
-        own = None if info.priority.fairness_key else info.first_execution_run_id[-8:]
-        return Priority(priority_key=self.task_queues.priority, fairness_key=self.task_queues.tenant or own)
+        fairness_key = None if info.priority.fairness_key else info.first_execution_run_id[-8:]
+        return Priority(priority_key=self.task_queues.priority, fairness_key=self.task_queues.tenant or fairness_key)

@@ -77,8 +77,8 @@ class RunTrace:
             conversation = plan.conversation.id if plan.conversation else workflow.info().workflow_id
             self._root = replace(self._root, conversation=conversation)
             self.run_span = self.new_span(f"invoke_workflow {plan.name or ''}".strip(), "query", since=since)
-            named: dict[str, JsonValue] = {"gen_ai.workflow.name": plan.name} if plan.name else {}
-            self.run_span.attributes = {"gen_ai.operation.name": "invoke_workflow", **named}
+            name_attribute: dict[str, JsonValue] = {"gen_ai.workflow.name": plan.name} if plan.name else {}
+            self.run_span.attributes = {"gen_ai.operation.name": "invoke_workflow", **name_attribute}
 
     @property
     def origin(self) -> TraceContext | None:

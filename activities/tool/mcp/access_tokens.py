@@ -93,16 +93,24 @@ class TokenClient:
         Raises ToolFailed, which is retryable if a retry may succeed, and the errors of ``values.resolve``.
         """
         assert server.spec.authorization
-        named = values.server_of(server)
-        assert named, "a server without an address has no authorization"
-        address = _plain(named.url)
-        at_address = named.at(address)
-        own = _own_endpoint(server, values)
+        destination = values.server_of(server)
+        assert destination, "a server without an address has no authorization"
+        address = _plain(destination.url)
+        at_address = destination.at(address)
+        own_endpoint = _own_endpoint(server, values)
         client, secret = _client(server, values)
         try:
-            place = TokenEndpoint(endpoint=own, resource=address) if own else known and known.for_server(address)
+            place = (
+                TokenEndpoint(endpoint=own_endpoint, resource=address)
+                if own_endpoint
+                else known and known.for_server(address)
+            )
             place = place or await self._discover(at_address)
-            endpoint = values.destination_at(own, named.provenance) if own else at_address.at(place.endpoint)
+            endpoint = (
+                values.destination_at(own_endpoint, destination.provenance)
+                if own_endpoint
+                else at_address.at(place.endpoint)
+            )
             form = {"grant_type": "refresh_token", "refresh_token": token, "resource": place.resource}
             response = await self._post(endpoint, form | ({"client_id": client} if client else {}), secret)
             return _refreshed(response, place)
@@ -219,9 +227,9 @@ def _plain(address: str) -> str:
 
 def _same(url: str, address: str) -> bool:
     """Whether two URLs have the same origin."""
-    one = urlsplit(url)
-    other = urlsplit(address)
-    return (one.scheme, one.netloc) == (other.scheme, other.netloc)
+    first = urlsplit(url)
+    second = urlsplit(address)
+    return (first.scheme, first.netloc) == (second.scheme, second.netloc)
 
 
 EARLY = 30.0
