@@ -351,7 +351,7 @@ class SpeakerContext:
         return self.transcript.briefing(self.brief, self.name)
 
     def as_json(self) -> str:
-        """The input of a speaker that is no default agent: the panel's result for a synthesizer, else its briefing."""
+        """The input of a speaker with its own prompt: the panel's result for a synthesizer, otherwise its briefing."""
         if self.brief.part == "synthesizer":
             return self.transcript.shape(self.brief.round).model_dump_json(by_alias=True)
         return self.briefing.model_dump_json(by_alias=True)

@@ -148,7 +148,7 @@ def load_inline(request: PinRequest) -> Loaded:
 
 
 def ineffective_fields(start: Startable, catalog: Catalog) -> Iterator[str]:
-    """What the run is told about fields of its query that have no effect, since the worker lacks what they name."""
+    """Notices about fields of the query that have no effect, because the worker lacks what they name."""
     if not isinstance(start, Query):
         return
     memory = start.memory_reference()

@@ -79,10 +79,10 @@ class RunActivities:
 
     @activity.defn(name="read_failed_run")
     async def read_failed_run(self, request: ReadFailedRunRequest) -> JsonObject:
-        """The input with which this run goes on with an earlier run of its own workflow id and type.
+        """The input with which this run resumes an earlier run of its own workflow id and type.
 
-        A worker of this task queue answers from the history of that run: one of another queue may be anybody's. Raises
-        InvalidInput if the run can't be retried.
+        A worker of this task queue answers from the history of that run: a worker of another queue might not be
+        Baton's. Raises InvalidInput if the run can't be retried.
 
         A row that nobody reads, after those of the failed run, keeps them from being deleted with that run.
         """
@@ -154,11 +154,11 @@ class RunActivities:
 
 
 RETRIED = (WorkflowExecutionStatus.FAILED, WorkflowExecutionStatus.CANCELED)
-"""How a run ends that can be retried: a canceled one with the parent that has canceled it."""
+"""The final statuses of runs that can be retried; a canceled run only with the parent that canceled it."""
 
 
 async def _last_execution(client: Client, workflow_id: str, run_id: str) -> WorkflowExecutionDescription:
-    """The last execution of the run whose first one is given. Raises InvalidInput if Temporal has deleted it."""
+    """The last execution of the run with this first run id. Raises InvalidInput if Temporal has deleted it."""
     try:
         while True:
             handle = client.get_workflow_handle(workflow_id, run_id=run_id)

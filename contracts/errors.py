@@ -81,9 +81,9 @@ class Refusal(JsonModel):
 class Failure(Cause):
     """An error in a status: where it happened and, for a query's timeout, its probable cause.
 
-    ``budget`` is the reached budget, if it is an enclosing one, whose owner fails as well. ``wait`` is the number of
-    least number of seconds after which a call is retried that an open circuit breaker has prevented, or that is to wait
-    for the end of an outage. ``refusal`` describes a run that could not be pinned.
+    ``budget`` is the reached budget, if it is an enclosing one, whose owner fails as well. ``wait`` is the minimum
+    number of seconds before the next attempt of a call that an open circuit breaker has prevented, or that waits for
+    the end of an outage. ``refusal`` describes a run that could not be pinned.
     """
 
     target: str | None = None
@@ -237,7 +237,7 @@ class NotCarriedOut(ValidationFault):
 
 
 class ConditionFailed(ValidationFault):
-    """A condition can't be evaluated, or its result is no boolean."""
+    """A condition can't be evaluated, or its result is not a boolean."""
 
 
 class FunctionFailed(ValidationFault):

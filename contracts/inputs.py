@@ -155,8 +155,7 @@ class Continuation(JsonModel):
     """The whole state of a run at continue-as-new.
 
     ``since`` is the start of the first run. ``unfinished`` are child runs that failed or were canceled, which a retry
-    goes on with: their ids, and the run ids of their first executions. The names of these fields are stored in
-    histories.
+    resumes: their ids, and the run ids of their first executions. The names of these fields are stored in histories.
     """
 
     pinned: Pinned
@@ -179,7 +178,7 @@ class QueryInput(JsonModel):
     """The input of the workflow ``query``: ``{"spec": {...}}`` or ``{"name": "..."}``.
 
     ``resources`` are inline manifests, ``session`` the initial values of the session. After continue-as-new,
-    ``carried`` replaces them. ``{"retries": "RUN-ID"}`` goes on with a failed run of the same workflow id.
+    ``carried`` replaces them. ``{"retries": "RUN-ID"}`` resumes a failed run of the same workflow id.
     """
 
     name: str | None = None
@@ -208,9 +207,9 @@ class TurnInput(JsonModel):
     ``resources`` (inline manifests) and ``session`` (values). A parent workflow passes the name, the ``thread`` of the
     turn, the beginning of the ``question`` for display, and ``stop`` and ``pause`` if it has received such requests.
     To an agent that is a member of a team it passes what is ``pinned`` for it, the number of the ``turn``, and the
-    limit of ``turns``. With ``gives_up``, the parent goes on without the run if a server that the run needs fails.
+    limit of ``turns``. With ``gives_up``, the parent continues without the run if a server that the run needs fails.
     It reads the result of a failed turn from the failure of the run. After continue-as-new, ``carried`` replaces the
-    input. With ``retries``, the run id of a failed run of the same workflow id, the run goes on with that one; a client
+    input. With ``retries``, the run id of a failed run of the same workflow id, the run resumes that one; a client
     then passes nothing else.
     """
 
@@ -271,7 +270,7 @@ class TurnInput(JsonModel):
     ) -> "TurnInput":
         """The input of a child workflow, with the requests that its parent has received until now.
 
-        ``retries`` is the failed child run that it goes on with.
+        ``retries`` is the first run id of the failed child run that it resumes.
         """
         changes = {
             "session": session,

@@ -351,7 +351,7 @@ class CancelAgentResult(JsonModel):
 
 
 class ReadFailedRunRequest(JsonModel):
-    """``read_failed_run``: what is to be done again of a failed run with the same workflow id.
+    """``read_failed_run``: read the state of a failed run with the same workflow id, to retry it.
 
     ``run`` is the run id of its first execution.
     """

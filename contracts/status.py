@@ -274,7 +274,7 @@ class Status(JsonModel):
         return self.model_copy(update={"notices": notices or None})
 
     def with_unread(self, unread: Sequence[SteerRequest]) -> "Status":
-        """The status with the messages of people that nobody has read, as they came when the run had ended its work."""
+        """The status with people's messages that arrived too late to be read by anybody."""
         shown = (
             f"a message of {message.name} came too late to be read: {truncate(message.text, MAX_UNREAD_BYTES)}"
             for message in unread[:MAX_UNREAD]

@@ -36,7 +36,7 @@ class Budget(JsonModel):
 
     @property
     def ends_runs(self) -> bool:
-        """Whether it bounds a run that would otherwise keep calling models."""
+        """Whether it limits a run that would otherwise keep calling models."""
         return any(limit is not None for limit in (self.tokens, self.cost, self.model_calls, self.duration))
 
     def raised_by(self, more: "Budget") -> "Budget":

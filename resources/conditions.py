@@ -95,7 +95,7 @@ MAX_LOOPS = 2
 
 
 def check_condition(expression: str, sample: Facts = SAMPLE_FACTS) -> str:
-    """The expression itself; raises ValueError if it is no condition over facts such as those of the sample.
+    """The expression itself; raises ValueError if it is not a condition over facts like those of the sample.
 
     It is evaluated with the sample only if that is fast: an inline manifest is not trusted.
     """

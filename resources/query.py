@@ -128,7 +128,7 @@ def named_targets(
 ) -> tuple[Target, ...]:
     """The targets in the ``spec`` of a query or, without one, in its manifest among ``resources``.
 
-    The values are those of a client and may be invalid: what is no target is left out.
+    The values are those of a client and may be invalid: anything that is not a target is omitted.
     """
     if spec is None:
         names = {"name": name or "query", "namespace": namespace}

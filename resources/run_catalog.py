@@ -63,8 +63,8 @@ class RunCatalog(Catalog):
     ) -> "RunCatalog":
         """The catalog with other manifests.
 
-        ``generated_from`` has, by the id of each new manifest, the id of the one that it is made of: it is as trusted
-        as that one. Raises ValueError for any other new manifest.
+        ``generated_from`` has, by the id of each new manifest, the id of the manifest from which it is derived: it is
+        as trusted as that one. Raises ValueError for any other new manifest.
         """
         makers = generated_from or {}
         changed = tuple(sorted(manifests, key=lambda manifest: manifest.id))

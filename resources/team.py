@@ -118,7 +118,7 @@ class NoProgress(JsonModel):
 PARALLEL = only_for("parallel")
 
 DEFAULT_MAX_TURNS = 100
-"""The turn limit of a team that nothing else bounds."""
+"""The turn limit of a team that nothing else limits."""
 
 
 class TeamSpec(PanelFields):
@@ -197,7 +197,7 @@ class TeamSpec(PanelFields):
 
     @property
     def default_max_turns(self) -> int:
-        """The limit of a team that nothing else bounds, in the unit of ``maxTurns``: turns, or rounds."""
+        """The limit of a team that nothing else limits, in the unit of ``maxTurns``: turns, or rounds."""
         if self.rules.turn_unit == "round":
             return max(1, DEFAULT_MAX_TURNS // len(self.members))
         return DEFAULT_MAX_TURNS

@@ -221,7 +221,7 @@ UNBOUNDED = f"is missing, and nothing else reliably limits the run: it ends afte
 
 
 def unbounded_teams(catalog: Catalog) -> Iterator[Team]:
-    """Teams that may never end: without ``maxTurns``, and in a run that no timeout or budget bounds.
+    """Teams that may never end: without ``maxTurns``, and in a run that no timeout or budget limits.
 
     A run starts with a manifest that no other references.
     """
@@ -239,7 +239,7 @@ def unbounded_teams(catalog: Catalog) -> Iterator[Team]:
 
 
 def _is_bounded(manifest: Resource) -> bool:
-    """Whether a manifest bounds everything below it."""
+    """Whether a manifest limits everything below it."""
     if manifest.budget and manifest.budget.ends_runs:
         return True
     return isinstance(manifest, Query) and manifest.spec.timeout is not None

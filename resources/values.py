@@ -24,7 +24,7 @@ SCHEME_PORTS = {"http": "80", "https": "443"}
 
 
 class ServiceRef(JsonModel):
-    """A service, whose address the worker makes of its name (ARK: ValueSource)."""
+    """A service, whose address the worker derives from its name (ARK: ValueSource)."""
 
     name: Name = Field(description="the service's name")
     namespace: Name | None = Field(None, description="its namespace; by default that of the manifest")

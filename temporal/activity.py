@@ -21,7 +21,7 @@ from .threads import COMPUTING
 T = TypeVar("T")
 
 INTERVAL = 1.5
-"""Seconds between two heartbeats. A cancel arrives with the reply to a heartbeat."""
+"""Seconds between two heartbeats. A cancellation arrives with the reply to a heartbeat."""
 
 SHOWN_CHARACTERS = 2_000
 """Characters of streamed text in a heartbeat."""

@@ -103,7 +103,7 @@ class Key:
             ) from None
 
     def keyed_hash(self, text: str) -> str:
-        """A keyed hash (HMAC) of a text: 64 hexadecimal digits that don't allow to verify guesses without the key."""
+        """A keyed hash (HMAC) of a text: 64 hexadecimal digits with which guesses can't be verified without the key."""
         return hmac.new(self._name_key, text.encode(), "sha256").hexdigest()
 
 

@@ -54,7 +54,7 @@ class CheckedStorage(ExternalStorage):
 
 
 class CheckedConverter(DataConverter):
-    """A data converter that ignores a reference mark on a payload that is no reference."""
+    """A data converter that ignores a reference mark on a payload that is not a reference."""
 
     # A private method of the SDK (1.35), which raises for such a mark before any public hook is called.
     async def _decode_reference_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:

@@ -357,7 +357,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         await self.memory.remember(entries, self.pinned.thread.catalog)
 
     def _named_targets(self) -> Iterable[TargetPlan]:
-        """The targets that a query names which was refused, or stopped before it had a plan."""
+        """The targets in the input of a query that was rejected, or stopped before it had a plan."""
         refusal = self.failure.refusal if self.failure else None
         targets = refusal.targets if refusal else ()
         namespace = "default"

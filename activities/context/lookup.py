@@ -102,9 +102,9 @@ class OwnManifests:
         return self._catalog
 
     def check_readable(self, references: Iterable[Reference]) -> None:
-        """Checks that no unresolved reference is to a stored manifest that can't be read; nor that a right is one.
+        """Raises if a stored right, or the manifest of an unresolved reference, can't be read.
 
-        A run that needs none of them is not affected. Without an unreadable right, a run might be allowed more.
+        A run that needs none of them is not affected. If an unreadable right were ignored, a run might be allowed more.
 
         Raises:
             JournalUnavailable: this worker lacks the key of the manifest; another worker may have it.

@@ -99,7 +99,7 @@ class ValueResolver:
 
     ``of_run`` are the Secrets in the run's files, ``shared`` the transcripts of panels that share their contributions;
     both are read in advance. ``agent`` is the agent on whose behalf models and servers are called, if there is one.
-    ``destination`` is where all values are sent, if that is not the server of the manifest in which they stand.
+    ``destination`` is where all values are sent, if that is not the server of the manifest that contains them.
     """
 
     catalog: RunCatalog
@@ -172,7 +172,7 @@ class ValueResolver:
         raise UnknownResource(f"{owner.id} has a value from an unsupported source")
 
     def check_services(self) -> None:
-        """Raises UnknownResource for a service in the catalog whose address this worker can't make."""
+        """Raises UnknownResource for a service in the catalog whose address this worker can't determine."""
         for manifest in self.catalog.manifests:
             for _, source in sources(manifest):
                 if source.value_from and source.value_from.service_ref:

@@ -31,7 +31,7 @@ AnyClient = TypeVar("AnyClient", bound=httpx.AsyncClient | httpx2.AsyncClient)
 PORTS = {"http": 80, "https": 443}
 
 CONNECTIONS = {"max_connections": None, "max_keepalive_connections": 20}
-"""For ``Limits``: slow calls must not block others, and the worker's activity slots already bound the calls."""
+"""For ``Limits``: slow calls must not block others, and the worker's activity slots already limit the calls."""
 
 
 class Origin(str):

@@ -301,7 +301,7 @@ class RedactionInterceptor(Interceptor):
     """Removes secrets, and the causes, from every activity's error before it is sent to Temporal.
 
     It tells the workflow which calls may wait for the end of an outage; with ``waits_for_keys``, also those whose key
-    was refused, and with ``waits_for_rows`` all activities for which rows of the journal are missing: a backup may
+    was rejected, and with ``waits_for_rows`` all activities for which rows of the journal are missing: a backup may
     bring them back.
     """
 
@@ -334,9 +334,9 @@ class _RedactingActivities(ActivityInboundInterceptor):
         self._waits_for_rows = waits_for_rows
 
     def _waits(self, error: ApplicationError, request: object) -> bool:
-        """Whether the run may wait: the same call may succeed later, when its server, or its key, is as it should be.
+        """Whether the run may wait: the same call may succeed later, when its server is back or its key was replaced.
 
-        Without the journal no call has another way out, so that also those wait that otherwise give up.
+        Without the journal, even calls that otherwise give up wait: they have no alternative.
         """
         if isinstance(error, JournalLost):
             return self._waits_for_rows and not isinstance(error, JournalDamaged)

@@ -73,8 +73,8 @@ WHILE_STOPPING = ("pin", "read_failed_run", "recall", "append", "conclude", "rem
 """The activities that a run executes even when it is to stop now: they read and store its conversation."""
 
 STORING = ("append", "conclude", "remember")
-"""Of these, those that store what was said. They complete or fail, but are never interrupted: nobody expects that, as a
-stopped run executes them on its way to its end."""
+"""Of these, those that store messages. They complete or fail, but are never interrupted: a stopped run executes them
+while it ends, where no code handles an interruption."""
 
 Result = TypeVar("Result", bound=JsonModel)
 

@@ -121,16 +121,16 @@ class ChildWorkflows:
         self._running: list[ChildMailbox] = []
         self._open: list[str] = []
         self.to_retry: dict[str, str] = {}
-        """The failed runs that children will go on with: their ids, and the run ids of their first executions."""
+        """The failed runs that children will resume: their ids, and the run ids of their first executions."""
         self._unfinished: dict[str, str] = {}
 
     def retry(self, unfinished: Mapping[str, str]) -> None:
-        """Lets children with these ids go on with the failed runs, of which these are the first run ids."""
+        """Lets children with these ids resume the failed runs with these first run ids."""
         self.to_retry = {**unfinished}
 
     @property
     def unfinished(self) -> dict[str, str]:
-        """The child runs that failed or were canceled, also those that this run was to go on with and has not."""
+        """The child runs that failed or were canceled, including those that this run has not resumed yet."""
         return {**self.to_retry, **self._unfinished}
 
     @property

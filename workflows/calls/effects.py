@@ -128,7 +128,7 @@ def has_fallback(failed: ActivityFailed, models: tuple[str, ...], index: int) ->
 
 
 def latest_wait(run: RunState, failure: Failure, begun: datetime, until: datetime) -> datetime:
-    """Until when a call waits: also one that gives up otherwise waits for the journal and its rows."""
+    """Until when a call waits. Even a call that otherwise gives up waits for the journal and its rows."""
     return begun + run.max_outage if failure.type in JOURNAL_OUTAGES else until
 
 
@@ -155,7 +155,7 @@ async def options_after_wait(
     try:
         with recorded_wait(kind, workflow.now()) as recorded:
             with run.trace.inside(run.trace.new_wait(kind)), contextlib.suppress(TimeoutError):
-                # The call may have begun something, which its id alone tells: the run can't continue as new.
+                # The call may have begun work that only its id identifies, so the run can't continue as new.
                 await run.stop.wait(lambda: False, continues=False, limit=wait, summary=truncate(failure.message, 200))
             if run.stop.is_requested:  # also a graceful stop: the turn could not end before the server is back
                 raise ActivityInterrupted
@@ -341,13 +341,13 @@ Input = TypeVar("Input", QueryInput, TurnInput)
 
 
 async def read_failed_run(run: RunState, failed: str, input_type: type[Input]) -> Input:
-    """The input with which a run goes on with a failed run of its own workflow id."""
+    """The input with which a run resumes a failed run of its own workflow id."""
     request = ReadFailedRunRequest(run=failed)
     return await execute_activity(run, "read_failed_run", request, input_type, JOURNAL, "read the failed run")
 
 
 async def last_failures(run: RunState, runs: tuple[str, ...]) -> dict[str, Cause]:
-    """The latest failures in other runs, by their ids; empty if they can't be read at once."""
+    """The latest failures in other runs, by their ids; empty if they can't be read immediately."""
     request = LastFailuresRequest(runs=runs)
     try:
         failures = await execute_activity(run, "last_failures", request, LastFailures, LOOK, "latest failures")
@@ -437,7 +437,7 @@ async def execute_activity(
             raise failed
         grant = await ask_for_more(run, failed, continues=continues)
         await execute_activity(run, "grant", grant, GrantResult, JOURNAL, "raise a budget")
-        # The call is a new activity; late writes of the refused one become orphan rows that readers ignore.
+        # The call is a new activity; late writes of the rejected one become orphan rows that readers ignore.
         begun = workflow.now()
         until = begun + longest
         attempt = options

@@ -120,7 +120,7 @@ class ToolUse:
 
     def __init__(self, tool: ToolPlan, request: UseToolRequest, run: RunState, children: ChildWorkflows) -> None:
         self._tool = tool
-        self._request = request.giving_up(tool.on_error != "fail")  # the failure is told to the model
+        self._request = request.giving_up(tool.on_error != "fail")  # the failure is reported to the model
         self._run = run
         self._children = children
         self._is_sent = False

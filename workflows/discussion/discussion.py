@@ -254,8 +254,7 @@ class Discussion:
 
     @property
     def resumes(self) -> bool:
-        """Whether the next turn is one in whose middle the run before this one has continued as new: it is ended even
-        if the discussion can't continue."""
+        """Whether the previous run continued as new in the middle of the next turn, which is finished in any case."""
         return self._interrupted is not None
 
     async def restore(self) -> None:

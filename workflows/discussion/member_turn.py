@@ -38,5 +38,5 @@ class MemberTurn:
     state: AgentState | None = None
 
     def resumed(self, state: AgentState | None) -> "MemberTurn":
-        """The turn where the run before this one has left it."""
+        """The turn at the point where the previous run left it."""
         return replace(self, state=state)

@@ -53,7 +53,7 @@ def read_decision(text: str, names: Sequence[str]) -> Decision:
 
 
 def read_verdict(text: str, stances: Sequence[str]) -> Verdict:
-    """A judge's verdict. Raises ActivityFailed if the winner is none of the stances."""
+    """A judge's verdict. Raises ActivityFailed if the winner is not one of the stances."""
     verdict = _read("judge", text, Verdict)
     if verdict.winner is not None and verdict.winner not in stances:
         raise _wrong(f"the judge's winner is not a stance of this debate: '{verdict.winner[:200]}'")
@@ -286,7 +286,7 @@ class PanelDiscussion:
         self.team.result.set_answer(concluded.message.content)
 
     def _end_turn(self) -> None:
-        """Nobody speaks any more, so that the next run does not let the same role speak again."""
+        """Clears the speaking role, so that the next run does not let it speak again."""
         self._speaking = None
         self.team.strategy_state = self._progress()
 

@@ -235,7 +235,7 @@ class BaseWorkflow(Generic[Input]):
         self._phase.begin(pinned.plan)
 
     async def continue_failed(self) -> None:
-        """Reads the failed run that this one goes on with, if there is one, and takes up its input and state.
+        """Reads the failed run that this one resumes, if there is one, and restores its input and state.
 
         A failed run that had no state yet, as it could not be pinned, is started again with its own input.
         """
@@ -254,7 +254,7 @@ class BaseWorkflow(Generic[Input]):
 
     @workflow.query(description="Internal: the input with which a retry resumes this failed run.")
     def retry_input(self) -> Input:
-        """The input of a run that goes on with this failed one: before the call that failed it, or from its start."""
+        """The input of a run that resumes this failed one: before the failed call, or from its start."""
         if self._pinned is None:
             return self.run_input
         remembered = self.run_state.decisions.remembered

@@ -29,7 +29,7 @@ from .base import BaseWorkflow
 def for_client(status: Status, pinned: Pinned | None, target: ArkTarget | None = None) -> Status | JsonObject:
     """The status in the dialect of the run, which is known once pinning has succeeded or failed.
 
-    ``target`` is what runs, if it is no query.
+    ``target`` is what runs, if it is not a query.
     """
     refusal = status.failure.refusal if status.failure else None
     dialect = pinned.thread.dialect if pinned else refusal.dialect if refusal else None

@@ -25,7 +25,7 @@ MAX_CONCURRENT_CHILDREN = 100
 """Members or targets that run concurrently: their results must fit into the history of the run that started them."""
 
 MAX_CONCURRENT_CALLS = 100
-"""Tool calls of one answer that are carried out at once: between them and the next ones a run may continue as new."""
+"""Tool calls of one answer that are executed concurrently; a run may continue as new before the next ones."""
 
 MAX_CONCURRENT_SIGNALS = 20
 """Signals that are being sent to children: messages of 64 kB to so many fit into the commands of one workflow task."""

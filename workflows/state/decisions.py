@@ -125,7 +125,7 @@ class Decisions:
 
     @property
     def are_left_open(self) -> bool:
-        """Whether a turn has begun to wait, which may have been in the run before this one, and has not gone on yet."""
+        """Whether a turn is waiting; it may have begun to wait in the previous run."""
         return bool(self._pending)
 
     def known(self, id_: str) -> PendingDecision | None:
@@ -133,8 +133,10 @@ class Decisions:
         return self._pending.get(id_)
 
     def free_id(self, *place: str) -> str:
-        """An id for one more decision at a place where several may be pending, which no other call waits for. It is
-        that of one that the run before this one has waited for, if there is one."""
+        """An unused id for one more decision at a place where several may be pending.
+
+        If the previous run waited for such a decision, it is that one's id.
+        """
         ids = (decision_id(*place, str(number)) for number in itertools.count())
         return next(id_ for id_ in ids if id_ not in self._checks and id_ not in self._decided)
 

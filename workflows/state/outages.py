@@ -14,11 +14,11 @@ LONGEST_WAIT = 300.0
 """Seconds: a call that waits for a day makes some hundred attempts, which its history holds."""
 
 SPREAD = 0.25
-"""Part of a wait by which it is made longer or shorter at random, so that waiting runs do not all wake at once."""
+"""The jitter of a wait, as a fraction of it, so that waiting runs do not all resume at once."""
 
 
 class Outages:
-    """The outages of servers that a run waits for. ``on_change`` is called when there are others."""
+    """The outages of servers that a run waits for. ``on_change`` is called when they change."""
 
     def __init__(self) -> None:
         self.on_change: Callable[[], None] = lambda: None

@@ -44,7 +44,7 @@ async def run_all_members(team: Discussion) -> str:
 
 
 def _ends_the_team(team: Discussion, state: ParallelState, done: Mapping[int, TurnResult]) -> bool:
-    """Whether turns have failed, or were canceled, without which the team does not go on."""
+    """Whether turns that the team needs in order to continue have failed or were canceled."""
     failed = sum(turn.is_unfinished for turn in done.values())
     needed = team.plan.on_member_error == "fail" or state.failed + failed == len(team.members)
     return bool(failed) and (needed or team.run.stop.is_requested)
@@ -116,7 +116,7 @@ async def _take_turns(team: Discussion, state: ParallelState) -> dict[int, TurnR
 
 @contextlib.contextmanager
 def _giving_up(team: Discussion) -> Iterator[None]:
-    """While members take their turns without which the team goes on, their calls do not wait for the end of outages."""
+    """If the team continues without members that fail, their calls do not wait for the end of outages."""
     run = team.run
     gave_up = run.gives_up
     run.gives_up = gave_up or team.plan.on_member_error == "continue"
