@@ -93,8 +93,8 @@ class AgentServer(AgentExecutor):
     @property
     def calls(self) -> list[str]:
         """The methods of all requests but those for the card: of JSON-RPC by name, of HTTP by path."""
-        posted = [each for each in self.seen if "well-known" not in each.path]
-        return [json.loads(each.body)["method"] if each.path == "/" else each.path for each in posted]
+        requests = [request for request in self.seen if "well-known" not in request.path]
+        return [json.loads(request.body)["method"] if request.path == "/" else request.path for request in requests]
 
     @contextlib.contextmanager
     def serving(self) -> Iterator["AgentServer"]:

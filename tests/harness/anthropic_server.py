@@ -50,7 +50,7 @@ def _wrong(body: Json, headers: Json) -> str | None:
     schema = body.get("output_config", {}).get("format", {}).get("schema", {})
     if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
         return "output_config.format.schema: additionalProperties must be false"
-    messages = [(each["role"], [_part(block) for block in each["content"]]) for each in body["messages"]]
+    messages = [(message["role"], [_part(block) for block in message["content"]]) for message in body["messages"]]
     return wrong_in(messages, tools=bool(body.get("tools")))
 
 
@@ -71,10 +71,10 @@ def _whole(body: Json, reply: StandInReply) -> Json:
         for index, call in enumerate(reply.calls, 1)
     ]
     usage = {"input_tokens": 10, "cache_read_input_tokens": reply.cached, "output_tokens": 7}
-    said = [{"type": "text", "text": reply.text, "citations": None}] if reply.text else []
+    text_blocks = [{"type": "text", "text": reply.text, "citations": None}] if reply.text else []
     stop = reply.stop or ("tool_use" if reply.calls else "end_turn")
     head = {"id": "msg", "type": "message", "role": "assistant", "model": f"stand-in:{body['model']}"}
-    return {**head, "content": said + calls, "stop_reason": stop, "stop_sequence": None, "usage": usage}
+    return {**head, "content": text_blocks + calls, "stop_reason": stop, "stop_sequence": None, "usage": usage}
 
 
 async def _stream(body: Json, reply: StandInReply) -> AsyncIterator[str]:
@@ -96,8 +96,8 @@ async def _stream(body: Json, reply: StandInReply) -> AsyncIterator[str]:
     for index, call in enumerate(reply.calls, 1):
         block = {"type": "tool_use", "id": call.id or f"toolu_{index}", "name": call.name, "input": {}}
         yield _event("content_block_start", index=index, content_block=block)
-        given = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
-        for piece in ("", given[:5], given[5:]):
+        arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
+        for piece in ("", arguments[:5], arguments[5:]):
             delta = {"type": "input_json_delta", "partial_json": piece}
             yield _event("content_block_delta", index=index, delta=delta)
         yield _event("content_block_stop", index=index)

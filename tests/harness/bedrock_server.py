@@ -93,8 +93,8 @@ async def _events(reply: StandInReply) -> AsyncIterator[bytes]:
     for index, call in enumerate(reply.calls, 1):
         use = {"toolUseId": call.id or f"tooluse_{index}", "name": call.name}
         yield event("contentBlockStart", contentBlockIndex=index, start={"toolUse": use})
-        given = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
-        for piece in (given[:5], given[5:]):
+        arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
+        for piece in (arguments[:5], arguments[5:]):
             yield event("contentBlockDelta", contentBlockIndex=index, delta={"toolUse": {"input": piece}})
         yield event("contentBlockStop", contentBlockIndex=index)
     yield event("messageStop", stopReason=_stop_reason(reply))

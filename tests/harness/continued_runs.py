@@ -52,23 +52,23 @@ class Relay:
     """Continues as new as a run of Baton: a client can't pass the state of one."""
 
     @workflow.run
-    async def run(self, workflow_type: str, given: Json, queue: str) -> None:
+    async def run(self, workflow_type: str, run_input: Json, queue: str) -> None:
         """Continues as a workflow of another type, on another queue."""
-        workflow.continue_as_new(args=[given], workflow=workflow_type, task_queue=queue)
+        workflow.continue_as_new(args=[run_input], workflow=workflow_type, task_queue=queue)
 
 
 @contextlib.asynccontextmanager
 async def continued(
-    env: Environment, workflow_type: str, given: Json, signal: str, *payload: Json
+    env: Environment, workflow_type: str, run_input: Json, signal: str, *payload: Json
 ) -> AsyncIterator[Handle]:
     """A run that continues another one, and finds a signal in its first step."""
-    own = dataclasses.replace(env, task_queue=f"{env.task_queue}-{uuid.uuid4().hex[:8]}")
-    queue = f"{own.task_queue}-relay"
+    own_env = dataclasses.replace(env, task_queue=f"{env.task_queue}-{uuid.uuid4().hex[:8]}")
+    queue = f"{own_env.task_queue}-relay"
     async with Worker(env.client, task_queue=queue, workflows=[Relay], workflow_runner=UnsandboxedWorkflowRunner()):
-        arguments = [workflow_type, given, own.task_queue]
+        arguments = [workflow_type, run_input, own_env.task_queue]
         started = await env.client.start_workflow("relay", args=arguments, id=queue, task_queue=queue)
         while (await (handle := env.client.get_workflow_handle(started.id)).describe()).workflow_type == "relay":
             await asyncio.sleep(0.05)
         await handle.signal(signal, *payload)
-    async with worker.run_worker(env.client, env.catalog, own.worker_env):
+    async with worker.run_worker(env.client, env.catalog, own_env.worker_env):
         yield handle

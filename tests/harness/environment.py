@@ -38,13 +38,15 @@ KEY = "sk-test-0123456789abcdef"
 
 def agent(name: str, *tools: str, **spec: Any) -> Json:
     """An Agent whose system prompt is ``You are NAME.``"""
-    given = [{"name": tool} for tool in tools]
-    return manifest("Agent", name, {"prompt": f"You are {name}.", **({"tools": given} if given else {}), **spec})
+    tool_entries = [{"name": tool} for tool in tools]
+    return manifest(
+        "Agent", name, {"prompt": f"You are {name}.", **({"tools": tool_entries} if tool_entries else {}), **spec}
+    )
 
 
 def team(name: str, *members: str, strategy: str = "round-robin", **spec: Any) -> Json:
     """A Team of agents or teams."""
-    return manifest("Team", name, {"strategy": strategy, "members": [{"name": each} for each in members], **spec})
+    return manifest("Team", name, {"strategy": strategy, "members": [{"name": member} for member in members], **spec})
 
 
 def manifest(kind: str, name: str, spec: Json) -> Json:
@@ -111,17 +113,17 @@ class Environment:
     @contextlib.asynccontextmanager
     async def without_cache(self) -> AsyncIterator["Environment"]:
         """The same environment with a worker that caches no workflow, and so replays a run at every step."""
-        other = dataclasses.replace(self, task_queue=uuid.uuid4().hex)
-        self.model._answer = lambda request: other.answer(request)
+        uncached = dataclasses.replace(self, task_queue=uuid.uuid4().hex)
+        self.model._answer = lambda request: uncached.answer(request)
         async with worker.run_worker(
-            self.client, self.catalog, {**other.worker_env, "BATON_MAX_CACHED_WORKFLOWS": "0"}
+            self.client, self.catalog, {**uncached.worker_env, "BATON_MAX_CACHED_WORKFLOWS": "0"}
         ):
-            yield other
+            yield uncached
 
     @property
     def worker_env(self) -> dict[str, str]:
         """The environment variables of the worker."""
-        given = {
+        secrets = {
             "OPENAI_BASE_URL": self.model_url,
             "OPENAI_API_KEY": KEY,
             "BATON_ENCRYPTION_KEYS": self.encryption_keys,
@@ -129,7 +131,7 @@ class Environment:
         where = {"BATON_HOME": str(self.folder), "BATON_JOURNAL_URL": self.journal_url}
         trust = {"BATON_INLINE_MANIFESTS": self.inline_manifests, "BATON_DIALECT": self.dialect}
         traces = {name: value for name, value in os.environ.items() if name.startswith("OTEL_")}
-        return {**where, "BATON_TASK_QUEUE": self.task_queue, **trust, **given, **traces, **self.variables}
+        return {**where, "BATON_TASK_QUEUE": self.task_queue, **trust, **secrets, **traces, **self.variables}
 
     @property
     def journal_address(self) -> str:
@@ -150,11 +152,11 @@ class Environment:
         """Scripts the model."""
         self.answer = Script(lines=[*lines]).answer
 
-    async def start(self, workflow: str, given: Any, **options: Any) -> Handle:
+    async def start(self, workflow: str, run_input: Any, **options: Any) -> Handle:
         """Starts a workflow as a client in any language would: by its type, with JSON."""
         handle = await self.client.start_workflow(
             workflow,
-            given,
+            run_input,
             id=f"{workflow}-{uuid.uuid4().hex[:8]}",
             task_queue=self.task_queue,
             task_timeout=WORKFLOW_TASK_TIMEOUT,
@@ -165,15 +167,15 @@ class Environment:
 
     async def start_team(self, manifests: Iterable[Json], name: str = "team", question: str = "Why?") -> Handle:
         """Starts a team without a query, as the workflow of its strategy."""
-        brought = [*manifests]
-        strategy = next(each["spec"]["strategy"] for each in brought if each["metadata"]["name"] == name)
-        return await self.start(strategy, {"team": name, "input": question, "resources": brought})
+        resources = [*manifests]
+        strategy = next(manifest["spec"]["strategy"] for manifest in resources if manifest["metadata"]["name"] == name)
+        return await self.start(strategy, {"team": name, "input": question, "resources": resources})
 
     async def start_query(self, manifests: Iterable[Json], *targets: str, **spec: Any) -> Handle:
         """Starts a query; targets are written as ``team/NAME``."""
-        asked = [dict(zip(("type", "name"), target.split("/"), strict=True)) for target in targets]
-        given = {"input": "Why?", "targets": asked, **spec}
-        return await self.start("query", {"name": "q", "spec": given, "resources": [*manifests]})
+        target_refs = [dict(zip(("type", "name"), target.split("/"), strict=True)) for target in targets]
+        query_spec = {"input": "Why?", "targets": target_refs, **spec}
+        return await self.start("query", {"name": "q", "spec": query_spec, "resources": [*manifests]})
 
     async def wait_for_calls(self, count: int) -> None:
         """Waits until the model has got so many requests."""
@@ -214,7 +216,7 @@ class Environment:
         listed = [run async for run in self.client.list_workflows(f"TaskQueue = '{self.task_queue}'")]
         handles = [self.client.get_workflow_handle(run.id, run_id=run.run_id) for run in listed]
         ids = {run.id for run in listed}
-        for handle in [*handles, *(each for each in self.started if each.id not in ids)]:
+        for handle in [*handles, *(handle for handle in self.started if handle.id not in ids)]:
             try:
                 described = await handle.describe()
             except RPCError:  # it was deleted meanwhile
@@ -225,16 +227,16 @@ class Environment:
     async def find_runs(self, query: str, count: int) -> list[str]:
         """The ids of this environment's runs that match a visibility query; waits until there are ``count``."""
         while True:
-            found = self.client.list_workflows(f"TaskQueue = '{self.task_queue}' AND {query}")
-            if len(ids := [run.id async for run in found]) >= count:
+            matching = self.client.list_workflows(f"TaskQueue = '{self.task_queue}' AND {query}")
+            if len(ids := [run.id async for run in matching]) >= count:
                 return ids
             await asyncio.sleep(0.05)
 
     def rows(self) -> list[Json]:
         """Every row of the journal, in no order."""
         with contextlib.closing(sqlite3.connect(self.journal)) as database:
-            found = database.execute("select id, parent, depth, message from baton_messages").fetchall()
-        return [{"id": i, "parent": p, "depth": d, **json.loads(message)} for i, p, d, message in found]
+            rows = database.execute("select id, parent, depth, message from baton_messages").fetchall()
+        return [{"id": i, "parent": p, "depth": d, **json.loads(message)} for i, p, d, message in rows]
 
     def transcript(self, head: str) -> list[Json]:
         """The conversation up to a row of the journal, question first."""

@@ -34,18 +34,18 @@ SCALARS: dict[object, str] = {str: "text", int: "integer", float: "number", bool
 
 def classes() -> dict[str, type[JsonModel]]:
     """All models that manifests are made of, by name, with their base classes."""
-    found: dict[str, type[JsonModel]] = {}
+    models: dict[str, type[JsonModel]] = {}
 
     def add(model: type[JsonModel]) -> None:
-        if model.__name__ not in found:
-            found.update({base.__name__: base for base in model.__mro__ if issubclass(base, JsonModel)})
+        if model.__name__ not in models:
+            models.update({base.__name__: base for base in model.__mro__ if issubclass(base, JsonModel)})
             for field in model.model_fields.values():
                 for nested in models_in(field.annotation):
                     add(nested)
 
     for kind in MANIFEST_KINDS.values():
         add(kind)
-    return found
+    return models
 
 
 def models_in(annotation: object) -> Iterator[type[JsonModel]]:
@@ -118,10 +118,10 @@ class Tables:
 
 def nested_in(annotation: Any) -> tuple[type[JsonModel] | None, bool]:
     """The one model whose fields a field has, and whether it is a list of them; None for references and values."""
-    found = {*models_in(annotation)}
-    if len(found) != 1 or SCALARS.keys() & {*scalars_in(annotation)}:
+    models = {*models_in(annotation)}
+    if len(models) != 1 or SCALARS.keys() & {*scalars_in(annotation)}:
         return None, False
-    (model,) = found
+    (model,) = models
     if model in LEAVES or issubclass(model, ValueSource):
         return None, False
     return model, "tuple" in str(annotation)

@@ -57,5 +57,7 @@ def _awaited_by(waiting: Any) -> Any:
         if awaited := getattr(waiting, attribute, None):
             return awaited
     if type(waiting).__name__ == "async_generator_asend":  # it does not tell its generator otherwise
-        return next((each for each in gc.get_referents(waiting) if isinstance(each, AsyncGeneratorType)), None)
+        return next(
+            (referent for referent in gc.get_referents(waiting) if isinstance(referent, AsyncGeneratorType)), None
+        )
     return None

@@ -128,7 +128,7 @@ class OlderEra:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            headers = [each for each in scope["headers"] if each[0] != VERSION or each[1] < b"2026"]
+            headers = [header for header in scope["headers"] if header[0] != VERSION or header[1] < b"2026"]
             scope = {**scope, "headers": headers}
         await self._app(scope, receive, send)
 

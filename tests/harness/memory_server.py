@@ -64,11 +64,11 @@ class MemoryServer:
         self.after_write()
         return JSONResponse({"conversation_id": body["conversation_id"]})
 
-    def _list(self, asked: Any) -> Response:
-        stored = self.records[asked["conversation_id"]]
-        first = int(asked.get("cursor") or asked.get("offset") or 0)
-        limit = min(int(asked.get("limit", 100)), 100)
-        page = [{"conversation_id": "c", "message": each} for each in stored[first : first + limit]]
+    def _list(self, parameters: Any) -> Response:
+        stored = self.records[parameters["conversation_id"]]
+        first = int(parameters.get("cursor") or parameters.get("offset") or 0)
+        limit = min(int(parameters.get("limit", 100)), 100)
+        page = [{"conversation_id": "c", "message": message} for message in stored[first : first + limit]]
         end = first + len(page)
         if self.form == "messages":
             return JSONResponse({"messages": page, "total": len(stored), "limit": limit, "offset": first})

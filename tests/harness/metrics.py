@@ -22,7 +22,7 @@ def _reader() -> InMemoryMetricReader:
 def _values() -> Iterator[tuple[str, Labels, float]]:
     data = _reader().get_metrics_data()
     for resource in data.resource_metrics if data else ():
-        for metric in (each for scope in resource.scope_metrics for each in scope.metrics):
+        for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
             for point in metric.data.data_points:
                 assert isinstance(point, HistogramDataPoint | NumberDataPoint)
                 value = point.count if isinstance(point, HistogramDataPoint) else point.value
@@ -37,13 +37,13 @@ class Recorded:
 
     def of(self, metric: Metric, **labels: str) -> dict[tuple[str, ...], float]:
         """The values of a metric with these labels that are not 0, by its other labels, in their order."""
-        others = [each for each in metric.labels if each not in labels]
-        found: dict[tuple[str, ...], float] = {}
-        for name, having, value in _values():
-            if name == metric.name and having >= set(labels.items()):
-                assert {label for label, _ in having} == {*metric.labels}, having
-                known = dict(having)
-                more = value - (0 if metric.kind == "gauge" else self._before.get((name, having), 0))
-                if more:
-                    found[tuple(str(known[each]) for each in others)] = more
-        return found
+        other_labels = [label for label in metric.labels if label not in labels]
+        values: dict[tuple[str, ...], float] = {}
+        for name, point_labels, value in _values():
+            if name == metric.name and point_labels >= set(labels.items()):
+                assert {label for label, _ in point_labels} == {*metric.labels}, point_labels
+                by_label = dict(point_labels)
+                change = value - (0 if metric.kind == "gauge" else self._before.get((name, point_labels), 0))
+                if change:
+                    values[tuple(str(by_label[label]) for label in other_labels)] = change
+        return values

@@ -11,7 +11,7 @@ from tests.harness.environment import Environment, Json, manifest
 
 def panel(*roster: Json | str, **spec: Any) -> Json:
     """A panel named ``panel``; a bare name is a member without a role."""
-    members = [{"name": each} if isinstance(each, str) else each for each in roster]
+    members = [{"name": member} if isinstance(member, str) else member for member in roster]
     return manifest("Team", "panel", {"strategy": "round-robin", "members": members, **spec})
 
 
@@ -49,13 +49,13 @@ class ModelRequest:
 
 def model_requests(env: Environment) -> list[ModelRequest]:
     """All requests to the model, in order."""
-    return [_model_request(each.body) for each in env.model.requests]
+    return [_model_request(request.body) for request in env.model.requests]
 
 
 def _model_request(request: Json) -> ModelRequest:
     messages = request["messages"]
-    system = [each["content"] for each in messages if each["role"] == "system"]
-    user = [each["content"] for each in messages if each["role"] == "user"]
+    system = [message["content"] for message in messages if message["role"] == "system"]
+    user = [message["content"] for message in messages if message["role"] == "user"]
     return ModelRequest("".join(system), "".join(user), request)
 
 

@@ -37,7 +37,9 @@ def _place(event: HistoryEvent, names: dict[int, str]) -> str:
     kind = (event.WhichOneof("attributes") or "").removesuffix("_event_attributes")
     about: Any = getattr(event, f"{kind}_event_attributes")
     fields = {field.name for field in about.DESCRIPTOR.fields}
-    name = next((getattr(about, each).name for each in ("activity_type", "workflow_type") if each in fields), "")
+    name = next(
+        (getattr(about, attribute).name for attribute in ("activity_type", "workflow_type") if attribute in fields), ""
+    )
     if "signal_name" in fields:
         name = about.signal_name
     if kind == "workflow_execution_update_accepted":
@@ -58,9 +60,9 @@ def _payloads(message: Message) -> Iterator[Payload]:
             continue
         is_map = field.message_type.GetOptions().map_entry
         values = value.values() if is_map else value if field.is_repeated else [value]
-        for each in values:
-            if isinstance(each, Message):
-                yield from _payloads(each)
+        for item in values:
+            if isinstance(item, Message):
+                yield from _payloads(item)
 
 
 def _long_in(value: object) -> Iterator[str]:
@@ -77,8 +79,8 @@ def _texts(value: object, path: str) -> Iterator[tuple[str, str]]:
     elif isinstance(value, dict):
         if "role" in value:
             path = f"{path}({value['role']}{' calls' if value.get('toolCalls') else ''})"
-        for key, each in value.items():
-            yield from _texts(each, f"{path}.{key}" if path else key)
+        for key, item in value.items():
+            yield from _texts(item, f"{path}.{key}" if path else key)
     elif isinstance(value, list):
-        for number, each in enumerate(value):
-            yield from _texts(each, f"{path}[{number}]")
+        for number, item in enumerate(value):
+            yield from _texts(item, f"{path}[{number}]")

@@ -21,11 +21,11 @@ PATIENCE = 200
 """Seconds after which a process hangs; pytest itself gives up later."""
 
 
-def process_env(**given: str) -> dict[str, str]:
+def process_env(**variables: str) -> dict[str, str]:
     """Environment variables for a process: the caller's without those that Baton reads, and the given ones."""
     ours = ("TEMPORAL_", "OPENAI_", "BATON_")
     clean = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
-    return {**clean, "TEMPORAL_CONFIG_FILE": os.devnull, **given}
+    return {**clean, "TEMPORAL_CONFIG_FILE": os.devnull, **variables}
 
 
 class WorkerProcess:

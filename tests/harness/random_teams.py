@@ -102,13 +102,13 @@ _SELECTOR: dict[str, Any] = {"style": st.just("text"), "enableTerminateTool": st
 def edges(draw: st.DrawFn, count: int, *, conditional: bool) -> list[tuple[int, int, Json]]:
     """Edges between so many members, at least one."""
     indices = st.integers(0, count - 1)
-    found: list[tuple[int, int, Json]] = []
+    drawn: list[tuple[int, int, Json]] = []
     for index in range(count):
         if conditional and draw(st.booleans()):
-            found.append((index, draw(indices), {"when": draw(st.sampled_from(CONDITIONS))}))
-        if not found or draw(st.booleans()):
-            found.append((index, draw(indices), {}))
-    return found
+            drawn.append((index, draw(indices), {"when": draw(st.sampled_from(CONDITIONS))}))
+        if not drawn or draw(st.booleans()):
+            drawn.append((index, draw(indices), {}))
+    return drawn
 
 
 class RandomTeamModel:

@@ -40,12 +40,12 @@ async def replay(
     by_length = sorted(histories, key=lambda history: len(history.events))
     longest = {_type(history): history for history in by_length}
     if test_file and not ALL_IN_SANDBOX:
-        longest = {name: each for name, each in longest.items() if (test_file, name) not in _replayed_in_sandbox}
+        longest = {name: history for name, history in longest.items() if (test_file, name) not in _replayed_in_sandbox}
         _replayed_in_sandbox.update((test_file, name) for name in longest)
-    others = [history for history in by_length if history is not longest.get(_type(history))]
+    unsandboxed = [history for history in by_length if history is not longest.get(_type(history))]
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)
     await _replay([*longest.values()], converter, SandboxedWorkflowRunner(restrictions=restrictions))
-    await _replay(others, converter, UnsandboxedWorkflowRunner())
+    await _replay(unsandboxed, converter, UnsandboxedWorkflowRunner())
 
 
 async def _replay(histories: Sequence[WorkflowHistory], converter: DataConverter, runner: WorkflowRunner) -> None:
@@ -53,7 +53,8 @@ async def _replay(histories: Sequence[WorkflowHistory], converter: DataConverter
         return
     types = {*map(_type, histories)}
     replayer = Replayer(
-        workflows=[each for each in WORKFLOWS if _name(each) in types],  # each takes 25 ms to prepare
+        # Only the needed ones: each takes 25 ms to prepare.
+        workflows=[workflow_class for workflow_class in WORKFLOWS if _name(workflow_class) in types],
         data_converter=converter,
         unsandboxed_workflow_runner=runner,
     )

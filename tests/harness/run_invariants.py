@@ -77,20 +77,22 @@ def check_turns(run: FinishedRun) -> None:
 def check_order(run: FinishedRun) -> None:
     """Each reply is kept once, after all replies that its request held, except between members that run in parallel."""
     received = {f"<{n}>": set(TOKEN.findall(str(request))) for n, (request, _) in enumerate(run.model.exchanges)}
-    said = [(found, row["name"]) for row in run.rows if row["role"] == "assistant" and (found := token(row["content"]))]
-    kept = [each for each, _ in said]
-    assert len(kept) == len(set(kept)), "twice in the conversation"
+    answers = [
+        (mark, row["name"]) for row in run.rows if row["role"] == "assistant" and (mark := token(row["content"]))
+    ]
+    marks = [mark for mark, _ in answers]
+    assert len(marks) == len(set(marks)), "twice in the conversation"
     if run.calm:
         spoken = {f"<{number}>" for number, _ in run.metered(choices=False)}
-        assert {each for each in kept if not is_choice(run.model.exchanges[int(each[1:-1])][0])} == spoken
-    for (earlier, one), (later, other) in combinations(said, 2):
-        assert earlier in received[later] or run_in_parallel(run.team, one, other), (earlier, later)
+        assert {mark for mark in marks if not is_choice(run.model.exchanges[int(mark[1:-1])][0])} == spoken
+    for (earlier, earlier_speaker), (later, later_speaker) in combinations(answers, 2):
+        assert earlier in received[later] or run_in_parallel(run.team, earlier_speaker, later_speaker), (earlier, later)
         assert later not in received[earlier]
 
 
-def run_in_parallel(team: Node, one: str, other: str) -> bool:
+def run_in_parallel(team: Node, earlier: str, later: str) -> bool:
     """Whether two members run in parallel, and the first comes before the second in the team's order."""
-    places = one.split("-"), other.split("-")
+    places = earlier.split("-"), later.split("-")
     common = next((at for at, indices in enumerate(zip(*places, strict=False)) if len({*indices}) > 1), None)
     if common is None:
         return False
@@ -113,17 +115,19 @@ def check_tools(rows: list[Json]) -> None:
 
 def check_usage(run: FinishedRun) -> None:
     """The run's usage equals that of the model server and that of the events."""
-    own, counted = run.status.token_usage, run.metered(choices=True)
+    in_status, counted = run.status.token_usage, run.metered(choices=True)
     kept = {int(token(row["content"])[1:-1]) for row in run.rows if row["role"] == "assistant"}
     least = sum(usage.total_tokens for number, usage in counted if number in kept)
     all_ = sum((usage for _, usage in counted), TokenUsage())
-    assert least <= own.total_tokens <= all_.total_tokens
-    assert own == all_ or not run.calm
+    assert least <= in_status.total_tokens <= all_.total_tokens
+    assert in_status == all_ or not run.calm
     (end,) = [e for e in run.events if is_end(e) and e.get("team") == "team" and e["event"].startswith("TeamEx")]
     in_events = TokenUsage.model_validate_json(json.dumps(end["tokenUsage"]))
-    if own != in_events:  # an answer that comes in the very moment of the end stands in the history alone
+    if in_status != in_events:  # an answer that comes in the very moment of the end stands in the history alone
         assert not run.calm
-        assert all((getattr(own, count) or 0) <= (getattr(in_events, count) or 0) for count in TokenUsage.model_fields)
+        assert all(
+            (getattr(in_status, count) or 0) <= (getattr(in_events, count) or 0) for count in TokenUsage.model_fields
+        )
 
 
 def check_pairs(events: list[Json]) -> None:

@@ -19,6 +19,6 @@ class S3Server:
             return Response("<Error><Code>AccessDenied</Code></Error>", 403)
         if request.method == "PUT":
             self.objects[path] = await request.body()
-        found = path in self.objects
-        content = self.objects[path] if found and request.method == "GET" else b""
-        return Response(content, 200 if found else 404, {"ETag": '"etag"'})
+        exists = path in self.objects
+        content = self.objects[path] if exists and request.method == "GET" else b""
+        return Response(content, 200 if exists else 404, {"ETag": '"etag"'})

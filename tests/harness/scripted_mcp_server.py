@@ -74,8 +74,8 @@ class ScriptedMcpServer:
         if "id" not in message:
             return None
         answer: Json = {"jsonrpc": "2.0", "id": message["id"]}
-        if own := self.results.get(message["method"]):
-            return {**answer, "result": own(message)}
+        if result_of := self.results.get(message["method"]):
+            return {**answer, "result": result_of(message)}
         if message["method"] == "initialize":
             return {**answer, "result": INFO}
         if message["method"] == "tools/call":

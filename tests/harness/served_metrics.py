@@ -98,16 +98,16 @@ class Served:
     @property
     def families(self) -> dict[str, Family]:
         """What Prometheus' own parser reads, by the names of the metrics."""
-        return {each.name: each for each in parser.text_string_to_metric_families(self.text)}
+        return {family.name: family for family in parser.text_string_to_metric_families(self.text)}
 
     @property
     def samples(self) -> dict[str, set[str]]:
         """The labels of each sample, by the name that PromQL uses."""
-        found: dict[str, set[str]] = {}
+        labels: dict[str, set[str]] = {}
         for family in self.families.values():
-            for each in family.samples:
-                found.setdefault(each.name, set()).update(each.labels)
-        return found
+            for sample in family.samples:
+                labels.setdefault(sample.name, set()).update(sample.labels)
+        return labels
 
 
 @contextlib.asynccontextmanager
@@ -122,19 +122,19 @@ async def served_metrics(client: Client, server: EmbeddedServer, folder: Path) -
             "OTEL_SERVICE_NAME": "our-worker",
         }
         async with serving_worker(client, server, folder, BATON_LOG_FORMAT="json", **sends) as worker:
-            one, other = await worker.metrics(), await worker.metrics(OPENMETRICS)
+            as_text, as_openmetrics = await worker.metrics(), await worker.metrics(OPENMETRICS)
             await asyncio.wait_for(wait_until(lambda: _has_ended(collector)), 60)
-        types = one.headers["content-type"], other.headers["content-type"]
-        yield Served(one.text, other.text, types, collector, worker.queue, worker.log.read_text())
+        types = as_text.headers["content-type"], as_openmetrics.headers["content-type"]
+        yield Served(as_text.text, as_openmetrics.text, types, collector, worker.queue, worker.log.read_text())
 
 
 def _has_ended(collector: Collector) -> bool:
     """Whether a collector has got the end of the run."""
     ended = collector.metrics.get("baton.runs.ended")
-    return ended is not None and any(each.as_int or each.as_double for each in ended.sum.data_points)
+    return ended is not None and any(point.as_int or point.as_double for point in ended.sum.data_points)
 
 
 async def _finish(run: Handle) -> None:
-    (asked,) = await pending(run)
-    await approve(run, asked, approved=True)
+    (approval,) = await pending(run)
+    await approve(run, approval, approved=True)
     await run.result()

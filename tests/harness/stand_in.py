@@ -75,12 +75,12 @@ def wrong_in(messages: Sequence[tuple[str, Sequence[Part]]], *, tools: bool) -> 
 def _unpaired(messages: Sequence[tuple[str, Sequence[Part]]]) -> str | None:
     calls: list[str] = []
     for (_, before), (_, parts) in zip([("", ()), *messages], messages, strict=False):
-        wanted, found = [*_ids("call", before)], [*_ids("result", parts)]
-        if sorted(wanted) != sorted(found):
+        call_ids, result_ids = [*_ids("call", before)], [*_ids("result", parts)]
+        if sorted(call_ids) != sorted(result_ids):
             return "each tool call must have its result in the next message"
-        if any(part.kind == "text" for part in parts[: len(found)]):
+        if any(part.kind == "text" for part in parts[: len(result_ids)]):
             return "tool results must come first"
-        calls += wanted
+        calls += call_ids
     return "tool call ids must be unique" if len({*calls}) < len(calls) else None
 
 

@@ -37,9 +37,9 @@ class Certificates:
         return self.folder / name
 
     def _request(self, name: str, *options: str) -> None:
-        kept = ("-keyout", str(self.file(f"{name}.key")), "-out", str(self.file(f"{name}.pem")))
-        named = ("-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost", "-days", "2")
-        command = ("openssl", "req", "-x509", *_CURVE, *kept, *named, *options)
+        outputs = ("-keyout", str(self.file(f"{name}.key")), "-out", str(self.file(f"{name}.pem")))
+        subject = ("-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost", "-days", "2")
+        command = ("openssl", "req", "-x509", *_CURVE, *outputs, *subject, *options)
         subprocess.run(command, check=True, capture_output=True)
 
 

@@ -77,8 +77,8 @@ class TraceCollector:
         body = gzip.decompress(body) if request.headers.get("content-encoding") == "gzip" else body
         self.bodies.append(body)
         message = ExportTraceServiceRequest.FromString(body)
-        spans = [each for one in message.resource_spans for scope in one.scope_spans for each in scope.spans]
-        if self.refused in [each.name for each in spans]:
+        spans = [span for resource in message.resource_spans for scope in resource.scope_spans for span in scope.spans]
+        if self.refused in [span.name for span in spans]:
             return Response(status_code=400)
         self.received += map(_collected, spans)
         return Response(ExportTraceServiceResponse().SerializeToString(), media_type="application/x-protobuf")
@@ -86,23 +86,23 @@ class TraceCollector:
     @property
     def spans(self) -> list[CollectedSpan]:
         """The spans as a backend keeps them: each id once."""
-        return [*{(each.trace, each.id): each for each in self.received}.values()]
+        return [*{(span.trace, span.id): span for span in self.received}.values()]
 
     def repeated(self) -> dict[str, int]:
         """How often each id has come that has come more than once."""
-        return {id_: count for id_, count in Counter(each.id for each in self.received).items() if count > 1}
+        return {id_: count for id_, count in Counter(span.id for span in self.received).items() if count > 1}
 
     def named(self, name: str) -> list[CollectedSpan]:
         """The spans whose name begins so."""
-        return [each for each in self.spans if each.name.startswith(name)]
+        return [span for span in self.spans if span.name.startswith(name)]
 
     def tree(self, parent: str = "") -> Tree:
         """The tree of the spans, by their names, in the order in which they began."""
-        below = sorted((each for each in self.spans if each.parent == parent), key=lambda each: each.start)
+        below = sorted((span for span in self.spans if span.parent == parent), key=lambda span: span.start)
         tree: Tree = {}
-        for each in below:
-            same = sum(name == each.name or name.startswith(f"{each.name} #") for name in tree)
-            tree[f"{each.name} #{same + 1}" if same else each.name] = self.tree(each.id)
+        for span in below:
+            same = sum(name == span.name or name.startswith(f"{span.name} #") for name in tree)
+            tree[f"{span.name} #{same + 1}" if same else span.name] = self.tree(span.id)
         return tree
 
 
@@ -116,12 +116,12 @@ def _collected(span: Span) -> CollectedSpan:
         start=span.start_time_unix_nano,
         end=span.end_time_unix_nano,
         error=span.status.code == 2,
-        attributes={each.key: _value(each.value) for each in span.attributes},
+        attributes={attribute.key: _value(attribute.value) for attribute in span.attributes},
     )
 
 
 def _value(value: AnyValue) -> Any:
     kind = value.WhichOneof("value")
     if kind == "array_value":
-        return [_value(each) for each in value.array_value.values]
+        return [_value(item) for item in value.array_value.values]
     return getattr(value, kind) if kind else None
