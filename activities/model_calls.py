@@ -135,8 +135,8 @@ class ModelActivities:
             if selection.selector.on_no_choice == "first":
                 break
             correction = f"That names none of: {', '.join(selection.names)}. {instruction}"
-            wrong = Message(role="assistant", content=answer.content or "(nobody)")
-            messages = [*messages, wrong, Message(role="user", content=correction)]
+            invalid_answer = Message(role="assistant", content=answer.content or "(nobody)")
+            messages = [*messages, invalid_answer, Message(role="user", content=correction)]
         return selection.fallback(usage)
 
     async def _selection(self, request: SelectRequest) -> SpeakerSelection:

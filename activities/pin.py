@@ -358,11 +358,11 @@ class Pin:
 
         run = RunCatalog.of(catalog, provenance, registered_as=sha if is_local else "")
         foreign = [manifest_id for manifest_id, provenance in run.provenance.items() if not provenance.is_own]
-        refused = [manifest_id for manifest_id in foreign if not manifest_id.startswith("Query/")]
-        if refused and self._inline_manifests == "none":
+        inline_ids = [manifest_id for manifest_id in foreign if not manifest_id.startswith("Query/")]
+        if inline_ids and self._inline_manifests == "none":
             raise InvalidInput(
                 f"this worker accepts only its own manifests (BATON_INLINE_MANIFESTS=none), but the run adds or "
-                f"changes {', '.join(refused)}"
+                f"changes {', '.join(inline_ids)}"
             )
         return run
 

@@ -110,13 +110,13 @@ def in_dialect(status: Status, dialect: Dialect | None, target: ArkTarget | None
     if dialect != "ark":
         return status
     ark = ark_status(status, target).model_dump(mode="json")
-    both: JsonObject = {**ark, **status.model_dump(mode="json"), "phase": ark["phase"]}
-    if isinstance(baton_responses := both.get("responses"), list) and isinstance(
+    merged: JsonObject = {**ark, **status.model_dump(mode="json"), "phase": ark["phase"]}
+    if isinstance(baton_responses := merged.get("responses"), list) and isinstance(
         ark_responses := ark.get("responses"), list
     ):
         pairs = zip(ark_responses, baton_responses, strict=True)
-        both["responses"] = [{**a, **b} for a, b in pairs if isinstance(a, dict) and isinstance(b, dict)]
-    return both
+        merged["responses"] = [{**a, **b} for a, b in pairs if isinstance(a, dict) and isinstance(b, dict)]
+    return merged
 
 
 def _answers(status: Status, target: ArkTarget | None) -> Iterator[ArkResponse]:

@@ -235,5 +235,5 @@ async def _watch(client: Client, task_queue: str) -> None:
 
 async def _count(client: Client, task_queue: str, phase: str) -> int:
     """The number of root runs in a phase: a run whose child waits is in that phase, too."""
-    here = f"TaskQueue = '{task_queue}' AND ExecutionStatus = 'Running' AND {await root_runs(client)}"
-    return (await client.count_workflows(f"{here} AND {PHASE.name} = '{phase}'")).count
+    of_queue = f"TaskQueue = '{task_queue}' AND ExecutionStatus = 'Running' AND {await root_runs(client)}"
+    return (await client.count_workflows(f"{of_queue} AND {PHASE.name} = '{phase}'")).count

@@ -214,8 +214,8 @@ class SpanProcessor:
             log.exception("spans are lost")
 
     def _redacted(self, span: SpanData) -> SpanData:
-        whole = json.dumps([span.name, span.message, span.attributes], ensure_ascii=False)
-        if self._redact(whole) == whole:  # nearly always true, and faster than redacting text by text
+        all_texts = json.dumps([span.name, span.message, span.attributes], ensure_ascii=False)
+        if self._redact(all_texts) == all_texts:  # nearly always true, and faster than redacting text by text
             return span
         return span.with_texts(self._redact)
 
@@ -251,9 +251,9 @@ class SpanProcessor:
         self._queue.take_over()
         if self._size == self._batch:
             self._queue.begin_file()
-        left, taken, refused = len(self._queue), False, list[SpanData]()
-        while left > 0 and (spans := self._queue.first(min(self._size, left))):
-            left -= len(spans)
+        remaining, taken, rejected = len(self._queue), False, list[SpanData]()
+        while remaining > 0 and (spans := self._queue.first(min(self._size, remaining))):
+            remaining -= len(spans)
             if self._is_taken(spans):
                 self._queue.remove(spans)
                 taken, self._size, self._pause = True, min(self._size * 2, self._batch), self._interval
@@ -262,18 +262,18 @@ class SpanProcessor:
             if len(spans) > 1:
                 self._size = len(spans) // 2
                 break
-            refused += spans
-            if len(refused) > 1 and not taken:
+            rejected += spans
+            if len(rejected) > 1 and not taken:
                 break
         if taken:
-            self._drop(refused)
-        elif refused:
+            self._drop(rejected)
+        elif rejected:
             self._pause = min(max(self._pause, 0.5) * 2, LONGEST_PAUSE)
 
-    def _drop(self, refused: Sequence[SpanData]) -> None:
-        for span in refused:
+    def _drop(self, rejected: Sequence[SpanData]) -> None:
+        for span in rejected:
             log.warning("a span was dropped because the trace collector rejects it: %s", span.name)
-        self._queue.remove(refused)
+        self._queue.remove(rejected)
 
     def _is_taken(self, spans: Sequence[SpanData]) -> bool:
         try:

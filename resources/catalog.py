@@ -98,15 +98,15 @@ class Catalog(JsonModel):
         A Tool without a manifest may be a tool of an MCPServer, or stand for all of its tools: then it is that server.
         """
         candidates = (self.get(kind, reference.namespace, reference.name) for kind in reference.kinds)
-        here = next((manifest for manifest in candidates if manifest), None)
-        return self._provider_of(reference) if here is None and "Tool" in reference.kinds else here
+        manifest = next((manifest for manifest in candidates if manifest), None)
+        return self._provider_of(reference) if manifest is None and "Tool" in reference.kinds else manifest
 
     def _provider_of(self, reference: Reference) -> MCPServer | Tool | None:
         """The MCPServer, or the Tool of an OpenAPI document, whose name is the longest prefix of a tool's name."""
         name = f"{reference.name}-"
-        here = (m for m in self.manifests if m.namespace == reference.namespace and name.startswith(f"{m.name}-"))
-        fits = (m for m in here if isinstance(m, MCPServer) or (isinstance(m, Tool) and m.spec.openapi))
-        return max(fits, key=lambda m: len(m.name), default=None)
+        candidates = (m for m in self.manifests if m.namespace == reference.namespace and name.startswith(f"{m.name}-"))
+        providers = (m for m in candidates if isinstance(m, MCPServer) or (isinstance(m, Tool) and m.spec.openapi))
+        return max(providers, key=lambda m: len(m.name), default=None)
 
     def targets(self, query: Query) -> tuple[Reference, ...]:
         """The targets of a query without duplicates: first the named ones, then those of its selector, sorted."""
@@ -117,8 +117,10 @@ class Catalog(JsonModel):
 
     def _selected(self, query: Query, known: Set[str]) -> list[Resource]:
         labels = query.spec.selector
-        fits = (m for m in self.manifests if m.kind in TARGETS and m.namespace == query.namespace and m.id not in known)
-        matching = (m for m in fits if labels and labels.matches(m.metadata.labels))
+        unselected = (
+            m for m in self.manifests if m.kind in TARGETS and m.namespace == query.namespace and m.id not in known
+        )
+        matching = (m for m in unselected if labels and labels.matches(m.metadata.labels))
         return sorted(matching, key=lambda manifest: ([*TARGETS].index(manifest.kind), manifest.name))
 
     def overlaid_on(self, other: "Catalog") -> "Catalog":

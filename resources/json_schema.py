@@ -75,8 +75,8 @@ def broken_schema_rules(schema: JsonObject) -> Iterator[str]:
     if cycle := schemas.cycle():
         yield f"applies itself to the same value endlessly, by {cycle}: no value can be checked"
     if schemas.has("unevaluatedProperties") and schemas.has("patternProperties"):
-        both = "unevaluatedProperties and patternProperties"
-        yield f"has {both}, which can't be checked together: use additionalProperties"
+        keywords = "unevaluatedProperties and patternProperties"
+        yield f"has {keywords}, which can't be checked together: use additionalProperties"
 
 
 class _Schemas:

@@ -104,12 +104,12 @@ class Loaded:
             ManifestError: a resource is not in the files, or uses a field that is not supported yet.
         """
         catalog, missing = self.catalog.needed_by(start)
-        refused = [v for manifest in catalog.manifests for v in unsupported_fields(manifest)]
-        refused.extend(unknown_parameters(start, catalog))
+        violations = [v for manifest in catalog.manifests for v in unsupported_fields(manifest)]
+        violations.extend(unknown_parameters(start, catalog))
         missed = [m for m in missing if not (self.secrets.find(m.reference) or self.stored.find(m.reference))]
         if elsewhere:
             missed = [missing for missing in missed if missing.reference.kinds != ("Secret",)]
-        problems = [*map(self._missing, missed), *(self.problem(*violation) for violation in refused)]
+        problems = [*map(self._missing, missed), *(self.problem(*violation) for violation in violations)]
         if problems:
             raise ManifestError(dict.fromkeys(problems))
         return catalog

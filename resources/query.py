@@ -28,8 +28,8 @@ class Override(JsonModel):
     def is_for(self, manifest: Manifest) -> bool:
         """Whether its headers are sent to the model or server of a manifest."""
         selector = self.label_selector
-        fits = selector is None or selector.matches(manifest.metadata.labels)
-        return fits and manifest.kind.lower() == self.resource_type
+        matches_labels = selector is None or selector.matches(manifest.metadata.labels)
+        return matches_labels and manifest.kind.lower() == self.resource_type
 
 
 TargetType = Literal["agent", "team", "model", "tool"]

@@ -124,13 +124,13 @@ def uses(manifests: Iterable[Manifest], protected: Iterable[Manifest]) -> Iterat
 
 def missing_rights(account: AccountName, lacking: Sequence[Use]) -> str:
     """The error text with the rights that an account lacks, and the manifests that would grant them, as YAML."""
-    what = ", ".join(f"{use.verb} {use.resource} '{use.namespace}/{use.name}'" for use in lacking)
+    needs = ", ".join(f"{use.verb} {use.resource} '{use.namespace}/{use.name}'" for use in lacking)
     manifests = [
         manifest for place in sorted({use.namespace for use in lacking}) for manifest in _grant(account, place, lacking)
     ]
     lines = (yaml.safe_dump(manifest, default_flow_style=True, sort_keys=False, width=10_000) for manifest in manifests)
     return (
-        f"the ServiceAccount {account} may not {what}: it lacks the rights. These manifests of the worker would grant "
+        f"the ServiceAccount {account} may not {needs}: it lacks the rights. These manifests of the worker would grant "
         "them:\n" + "---\n".join(lines)
     ).rstrip()
 
@@ -138,12 +138,12 @@ def missing_rights(account: AccountName, lacking: Sequence[Use]) -> str:
 def _grant(account: AccountName, namespace: str, lacking: Sequence[Use]) -> Iterator[JsonObject]:
     """The Role and the RoleBinding that would grant an account the missing rights in a namespace."""
     name = f"{account.name}-also"
-    both: JsonObject = {"apiVersion": RBAC, "metadata": {"name": name, "namespace": namespace}}
+    common: JsonObject = {"apiVersion": RBAC, "metadata": {"name": name, "namespace": namespace}}
     rules: list[JsonValue] = [use.rule for use in lacking if use.namespace == namespace]
     subject: JsonObject = {"kind": "ServiceAccount", "name": account.name, "namespace": account.namespace}
-    yield {"kind": "Role", **both, "rules": rules}
+    yield {"kind": "Role", **common, "rules": rules}
     ref: JsonObject = {"apiGroup": RBAC_GROUP, "kind": "Role", "name": name}
-    yield {"kind": "RoleBinding", **both, "roleRef": ref, "subjects": [subject]}
+    yield {"kind": "RoleBinding", **common, "roleRef": ref, "subjects": [subject]}
 
 
 def accounts_without_rights(catalog: Catalog) -> Iterator[Violation]:

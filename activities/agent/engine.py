@@ -280,11 +280,11 @@ class EngineExecutor:
         await self._connections.close()
 
 
-def _incomplete(engine: Executor, what: str, repeatable: type[BatonError]) -> BatonError:
+def _incomplete(engine: Executor, problem: str, repeatable: type[BatonError]) -> BatonError:
     """The error for an execution that may have taken effect; ``repeatable`` if the engine is idempotent."""
     if engine.spec.idempotent:
-        return repeatable(f"{engine.id} {what}")
-    return OutcomeUnknown(f"{engine.id} {what}; whether it was executed is unknown", outage=True)
+        return repeatable(f"{engine.id} {problem}")
+    return OutcomeUnknown(f"{engine.id} {problem}; whether it was executed is unknown", outage=True)
 
 
 def _refusal(engine: Executor, response: httpx.Response) -> BatonError:

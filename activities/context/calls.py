@@ -98,9 +98,9 @@ class Circuit:
                 raise self._refusal(self._open_for) from None
         return None
 
-    def _refusal(self, left: float) -> CircuitOpen:
+    def _refusal(self, seconds: float) -> CircuitOpen:
         text = f"the circuit breaker of {self.name} is open: {self._why}"
-        return CircuitOpen(text, {"wait": left} if self._rule.on_open == "wait" else {})
+        return CircuitOpen(text, {"wait": seconds} if self._rule.on_open == "wait" else {})
 
     def _record(self, probe: asyncio.Event | None, outage: BatonError | None) -> None:
         if outage and (probe or self._open_until is None):

@@ -123,7 +123,7 @@ class OwnManifests:
         stored, unreadable = await COMPUTING.run(_parsed, changes)  # thousands of manifests take seconds
         changed = {manifest.key for manifest in changes}
         merged = {key: resource for key, resource in self._stored.items() if key not in changed} | stored
-        self._unreadable = {key: one for key, one in self._unreadable.items() if key not in changed} | unreadable
+        self._unreadable = {key: stored for key, stored in self._unreadable.items() if key not in changed} | unreadable
         self._catalog = await COMPUTING.run(_merged, self.folder, merged.values())
         self._stored = merged
         self._revision = max(manifest.revision for manifest in changes)

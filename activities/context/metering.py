@@ -119,19 +119,19 @@ class Meter:
             return None
         return Charge(tuple(self._budgets), amount, self._refusal, per_sending=per_sending)
 
-    def _refusal(self, refused: ReachedLimit) -> BudgetExceeded:
-        owner, budget = self._budgets[refused.account]
+    def _refusal(self, reached_limit: ReachedLimit) -> BudgetExceeded:
+        owner, budget = self._budgets[reached_limit.account]
         asks = budget.on_exceeded == "ask"
         reached = BudgetReached(
             owner=owner,
-            limit=to_camel(refused.limit),
+            limit=to_camel(reached_limit.limit),
             on_exceeded=budget.on_exceeded,
-            account=refused.account.id if asks else None,
-            grants=refused.grants if asks else None,
+            account=reached_limit.account.id if asks else None,
+            grants=reached_limit.grants if asks else None,
             more=budget if asks else None,
         )
         return BudgetExceeded(
-            _text(reached, refused), reached.model_dump(mode="json", by_alias=True, exclude_none=True)
+            _text(reached, reached_limit), reached.model_dump(mode="json", by_alias=True, exclude_none=True)
         )
 
 
@@ -164,14 +164,14 @@ def _account(run: str, owner: str, budget: Budget) -> Account:
     return Account(f"{run}/{digest}", tuple(limits.items()), budget.seconds)
 
 
-def _text(reached: BudgetReached, refused: ReachedLimit) -> str:
+def _text(reached: BudgetReached, reached_limit: ReachedLimit) -> str:
     """The error message of a call that exceeds a budget."""
     if reached.limit == "duration":
-        seconds = refused.account.seconds
+        seconds = reached_limit.account.seconds
         return f"the budget of {reached.owner} is exhausted: its first call was more than {seconds:g} s ago"
-    used = f"{refused.used}"
-    most = f"{refused.most}"
+    used = f"{reached_limit.used}"
+    most = f"{reached_limit.most}"
     if reached.limit == "cost":
-        used = f"{refused.used / NANO:g}"
-        most = f"{refused.most / NANO:g}"
+        used = f"{reached_limit.used / NANO:g}"
+        most = f"{reached_limit.most / NANO:g}"
     return f"the budget of {reached.owner} is too low for the next call: {used} of {most} {reached.limit} are used"

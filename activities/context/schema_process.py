@@ -63,8 +63,8 @@ def _additional_properties(validator: Validator, additional: Any, value: Any, sc
     patterns = schema.get("patternProperties", ())
     if patterns and validator.is_type(value, "object"):
         value = {name: part for name, part in value.items() if not any(regex.search(p, name) for p in patterns)}
-    rest = {key: keyword for key, keyword in schema.items() if key != "patternProperties"}
-    return _KEYWORDS["additionalProperties"](validator, additional, value, rest)
+    other_keywords = {key: keyword for key, keyword in schema.items() if key != "patternProperties"}
+    return _KEYWORDS["additionalProperties"](validator, additional, value, other_keywords)
 
 
 _KEYWORDS: Mapping[str, Keyword] = Draft202012Validator.VALIDATORS

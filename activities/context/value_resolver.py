@@ -362,10 +362,12 @@ def check_overrides(catalog: RunCatalog) -> None:
 def _check(owner: Manifest, override: Override, target: Manifest) -> None:
     patterns = target.metadata.annotations.get(ALLOW_INLINE, "")
     allowed = [name.strip().lower() for name in patterns.split(",")]
-    refused = [h.name for h in override.headers if not any(fnmatchcase(h.name.lower(), pattern) for pattern in allowed)]
-    if refused:
+    forbidden = [
+        h.name for h in override.headers if not any(fnmatchcase(h.name.lower(), pattern) for pattern in allowed)
+    ]
+    if forbidden:
         raise InvalidInput(
-            f"{owner.id}: spec.overrides: an inline manifest may not send {', '.join(refused)} to {target.id} of the "
+            f"{owner.id}: spec.overrides: an inline manifest may not send {', '.join(forbidden)} to {target.id} of the "
             f"worker, unless its annotation {ALLOW_INLINE} names these headers"
         )
 

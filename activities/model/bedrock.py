@@ -411,8 +411,8 @@ class BedrockProvider:
             async with self._client(endpoint) as client:
                 await client.api.converse(modelId=endpoint.model, messages=[])
         except ClientError as error:
-            refused = error.response.get("Error", {})
-            if refused.get("Code") != "ValidationException" or "model identifier" in refused.get("Message", ""):
+            detail = error.response.get("Error", {})
+            if detail.get("Code") != "ValidationException" or "model identifier" in detail.get("Message", ""):
                 raise bedrock_error(error, endpoint.where) from None
         except Exception as error:
             raise bedrock_error(error, endpoint.where) from None

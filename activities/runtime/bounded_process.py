@@ -136,8 +136,8 @@ class BoundedFunction:
             await _kill(process)
             raise EvaluationFailed(f"{sys.executable} did not start within {START_SECONDS:g} s") from None
         except asyncio.IncompleteReadError:
-            how, _ = await _end_of(process)
-            raise EvaluationFailed(f"{sys.executable} ended at its start: {how}") from None
+            ending, _ = await _end_of(process)
+            raise EvaluationFailed(f"{sys.executable} ended at its start: {ending}") from None
         except BaseException:
             await _kill(process)
             raise
@@ -160,10 +160,10 @@ class BoundedFunction:
 
     async def _death(self, process: Process) -> EvaluationFailed:
         """The error for a process that ended during a call."""
-        how, written = await _end_of(process)
+        ending, written = await _end_of(process)
         if any(text in written.lower() for text in OUT_OF_MEMORY):
             return LimitExceeded(f"it needs more than {self._memory // 1_000_000:,} MB of memory")
-        ended = f"its process has ended: {how}"
+        ended = f"its process has ended: {ending}"
         return LimitExceeded(ended) if (process.returncode or 0) < 0 else EvaluationFailed(ended)
 
 
@@ -208,8 +208,10 @@ async def _end_of(process: Process) -> tuple[str, str]:
     code = process.returncode
     written = (await _kill(process)).decode(errors="replace")
     lines = [line for line in written.splitlines() if line.strip() and not line.startswith("note: ")] or [""]
-    how = "its pipe was closed" if code is None else f"killed by {_signal(-code)}" if code < 0 else f"exit code {code}"
-    return f"{how}: {truncate(lines[-1], MAX_WORDS)}".removesuffix(": "), written
+    ending = (
+        "its pipe was closed" if code is None else f"killed by {_signal(-code)}" if code < 0 else f"exit code {code}"
+    )
+    return f"{ending}: {truncate(lines[-1], MAX_WORDS)}".removesuffix(": "), written
 
 
 def _signal(number: int) -> str:

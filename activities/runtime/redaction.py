@@ -360,13 +360,13 @@ class _RedactingActivities(ActivityInboundInterceptor):
             waits = self._waits(error, input.args[0])
             if waits and (is_last or error.non_retryable):
                 requested = error.next_retry_delay.total_seconds() if error.next_retry_delay else 0.0
-                about: tuple[object, ...] = ({"wait": requested},)
+                details: tuple[object, ...] = ({"wait": requested},)
             else:
-                about = ()
+                details = ()
             raise ApplicationError(
                 truncate(self._redact(error.message), MAX_ERROR_TEXT),
                 *(self._redact(detail) if isinstance(detail, str) else detail for detail in error.details),
-                *about,
+                *details,
                 *((info.attempt,) if error.details else ()),
                 type=error.type,
                 non_retryable=error.non_retryable or is_last,

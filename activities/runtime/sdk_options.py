@@ -115,9 +115,9 @@ class _Instance(WorkflowInstance):
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         """Handles an activation; fails it if its events belong to no started workflow task."""
         if self._is_early(act):
-            refused = WorkflowActivationCompletion(run_id=act.run_id)
-            refused.failed.failure.message = EARLY_QUERY
-            return refused
+            rejection = WorkflowActivationCompletion(run_id=act.run_id)
+            rejection.failed.failure.message = EARLY_QUERY
+            return rejection
         self._begun_at = (act.timestamp.seconds, act.timestamp.nanos)
         self._events = act.history_length
         return self._inner.activate(act)

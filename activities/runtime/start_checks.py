@@ -84,10 +84,10 @@ def _compare_manifests(workers: list[LiveWorker], identity: str, settings: Setti
         is_comparable = worker.since and worker.version == version and _MANIFESTS.fullmatch(manifests)
         if not is_comparable or manifests == own_manifests or (own_age and _age(worker) > own_age):
             continue
-        what = "no manifests" if manifests == NO_MANIFESTS else "different manifests"
+        difference = "no manifests" if manifests == NO_MANIFESTS else "different manifests"
         text = (
-            f"the worker {worker.identity} on the task queue {settings.task_queue} has {what}: a run that is started "
-            "by name may run on either of them. Start both with the same manifests (baton worker -f PATH, "
+            f"the worker {worker.identity} on the task queue {settings.task_queue} has {difference}: a run that is "
+            "started by name may run on either of them. Start both with the same manifests (baton worker -f PATH, "
             "baton dev -f PATH), or set another task queue for this one (BATON_TASK_QUEUE)"
         )
         if NO_MANIFESTS in (own_manifests, manifests):

@@ -150,7 +150,7 @@ async def test_an_answer_that_does_not_fit_its_schema_is_sent_back_to_the_engine
     [
         (said(error="no tools today"), "AgentFailed", "agent oracle has failed in its engine: no tools today"),
         (Answer("not json"), "AgentFailed", "the engine engine sent an invalid response"),
-        (said(), "AgentFailed", "the engine returned no answer of agent oracle"),
+        (said(), "AgentFailed", "the engine returned no answer from agent oracle"),
         (Answer("boom", status=500), "AgentFailed", "answered HTTP 500 Internal Server Error: boom"),
         (Answer("who?", status=401), "KeyRefused", "answered HTTP 401 Unauthorized: who?"),
         (Answer("bad", status=422), "AgentRejected", "answered HTTP 422"),

@@ -110,7 +110,7 @@ async def test_a_code_block_inside_the_json_is_kept(env: Environment) -> None:
     [
         ('The score: {"score": 5}', "is not JSON: Expecting value"),
         ('```json\n{"score": "high"}\n```', "doesn't match its schema: $.score: 'high' is not"),
-        ('{"score": NaN}', "is not JSON: it says NaN"),
+        ('{"score": NaN}', "is not JSON: it contains NaN"),
         ("", "is not JSON: Expecting value"),
         ("[" * 100_000, "is not JSON: it is nested too deeply"),
         (f'{{"score": "{"x" * 9000}"}}', f"doesn't match its schema: $.score: '{'x' * 149} … "),

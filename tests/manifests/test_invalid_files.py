@@ -76,9 +76,9 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
     ),
     "a line too far to the left": (
         "kind: Team\nmetadata:\n  name: t\n spec: {}\n",
-        "indentation doesn't fit the lines above",
+        "indentation doesn't match the lines above",
     ),
-    "a line too far to the right": ("kind: Team\n  spec: {}\n", "a colon where none may be: check the indentation"),
+    "a line too far to the right": ("kind: Team\n  spec: {}\n", "an unexpected colon: check the indentation"),
     "a key without a colon": ("kind: Team\nmetadata\nspec: {}\n", "a key without a colon"),
     "a tab": ("kind: Team\nspec:\n\tmaxTurns: 3\n", "a character that can't begin a value: use spaces"),
     "a field beside the spec": (TEAM.replace("spec:", "maxTurns: 3"), "maxTurns: is a field of 'spec': indent it"),

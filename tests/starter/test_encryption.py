@@ -148,7 +148,7 @@ def test_keys_can_stand_in_a_file(tmp_path: Path) -> None:
         with pytest.raises(SettingsError, match=KEYS_FILE):
             Keys.from_environment(wrong)
     assert SECRET not in repr(OLD)
-    with pytest.raises(SettingsError, match="'a:b' is no valid key id"):
+    with pytest.raises(SettingsError, match="'a:b' is not a valid key id"):
         Key.generate("a:b")
 
 

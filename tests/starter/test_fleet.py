@@ -108,7 +108,7 @@ async def test_a_worker_with_changed_manifests_warns_and_works(
     await fleet.printed(await fleet.start(SAMPLE), "Worker started")
     await alive(client, fleet, 1)
     changed = await fleet.start(write.file(agent("other")))
-    assert "has other manifests" in await fleet.printed(changed, "Worker started")
+    assert "has different manifests" in await fleet.printed(changed, "Worker started")
     await alive(client, fleet, 2)
 
 

@@ -123,7 +123,7 @@ async def test_a_moderator_may_end_a_debate_without_another_word(env: Environmen
         ([opens({"nextSpeakers": []})], "names no next speaker and doesn't end the debate"),
         (
             [prompt_line("You judge", '{"verdict": "x", "winner": "Both", "reasoning": "y"}')],
-            "is no stance of this debate",
+            "is not a stance of this debate",
         ),
         ([prompt_line("You judge", "Tabs!")], "judge"),
     ],

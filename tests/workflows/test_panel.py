@@ -147,7 +147,7 @@ async def test_a_referee_that_answers_with_something_else_fails_the_panel(env: E
     )
     assert turn.failure is not None
     assert (turn.failure.type, turn.failure.member) == ("WrongPart", None)
-    assert "the referee has not answered with its RefereeOutput: critique" in turn.failure.message
+    assert "the referee's answer is not a valid RefereeOutput: critique" in turn.failure.message
     assert "a1" in texts(turn.messages)
 
 

@@ -26,10 +26,10 @@ def read_failure(
         more = cause.details[1:]
         mappings = [detail for detail in more if isinstance(detail, dict)]
         refusal = next((detail["refusal"] for detail in mappings if "refusal" in detail), None)
-        about = next((detail for detail in mappings if "refusal" not in detail), {})
+        detail = next((detail for detail in mappings if "refusal" not in detail), {})
         circuit_open = cause.type == CircuitOpen.__name__
-        wait = about.get("wait")
-        budget = about if about and wait is None and not circuit_open else None
+        wait = detail.get("wait")
+        budget = detail if detail and wait is None and not circuit_open else None
         failure = Failure(
             family=str(cause.details[0]) if cause.details and not circuit_open else FAMILIES[name],
             type=cause.type,

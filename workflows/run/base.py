@@ -56,10 +56,10 @@ def read_input(payloads: Sequence[JsonValue], input_type: type[Input]) -> Input 
         (value,) = payloads
         return input_type.model_validate_json(json.dumps(value))
     except ValidationError as error:
-        wrong = "; ".join(
+        problems = "; ".join(
             f"{dotted_path(path) or 'the input'}: {text}" for path, text in explain_errors(error, input_type)
         )
-        return ActivityFailed.of(InvalidInput(wrong))
+        return ActivityFailed.of(InvalidInput(problems))
     except (TypeError, ValueError):
         return ActivityFailed.of(InvalidInput("the workflow takes one JSON object as its input"))
 

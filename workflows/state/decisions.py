@@ -169,12 +169,12 @@ class Decisions:
         return decision
 
     async def _decision(self, pending: PendingDecision, *, proceeds: bool, continues: bool) -> PersonDecision:
-        left = max(0.001, (pending.until - workflow.now()).total_seconds()) if pending.until else None
+        seconds_left = max(0.001, (pending.until - workflow.now()).total_seconds()) if pending.until else None
         try:
             await self._stop.wait(
                 lambda: bool(self._decision_of(pending.id)),
                 continues=continues,
-                limit=left,
+                limit=seconds_left,
                 summary=f"{DECISION}{pending.id}",
             )
         except TimeoutError:

@@ -30,43 +30,43 @@ async def run_all_members(team: Discussion) -> str:
     if not team.strategy_state:
         await team.attempt(team.read_inbox())
     state = ParallelState.model_validate(team.strategy_state or {"before": team.result.so_far.head})
-    done = await _take_turns(team, state) if len(state.spoken) < len(team.members) else {}
-    if _ends_the_team(team, state, done):
-        state = await _join(team, state, {index: turn for index, turn in done.items() if not turn.is_unfinished})
+    turns = await _take_turns(team, state) if len(state.spoken) < len(team.members) else {}
+    if _ends_the_team(team, state, turns):
+        state = await _join(team, state, {index: turn for index, turn in turns.items() if not turn.is_unfinished})
         team.keep_state()
-        done = {index: turn for index, turn in done.items() if turn.is_unfinished}
-    state = await _join(team, state, done)
+        turns = {index: turn for index, turn in turns.items() if turn.is_unfinished}
+    state = await _join(team, state, turns)
     if state.failure and (team.plan.on_member_error == "fail" or state.failed == len(team.members)):
         team.result.end_by(state.failure)
-    if team.can_continue() and (len(state.spoken) < len(team.members) or (done and should_continue_as_new())):
+    if team.can_continue() and (len(state.spoken) < len(team.members) or (turns and should_continue_as_new())):
         raise ContinueAsNew
     return state.answer
 
 
-def _ends_the_team(team: Discussion, state: ParallelState, done: Mapping[int, TurnResult]) -> bool:
+def _ends_the_team(team: Discussion, state: ParallelState, turns: Mapping[int, TurnResult]) -> bool:
     """Whether turns that the team needs in order to continue have failed or were canceled."""
-    failed = sum(turn.is_unfinished for turn in done.values())
+    failed = sum(turn.is_unfinished for turn in turns.values())
     needed = team.plan.on_member_error == "fail" or state.failed + failed == len(team.members)
     return bool(failed) and (needed or team.run.stop.is_requested)
 
 
-async def _join(team: Discussion, state: ParallelState, done: Mapping[int, TurnResult]) -> ParallelState:
+async def _join(team: Discussion, state: ParallelState, turns: Mapping[int, TurnResult]) -> ParallelState:
     """Adds the messages of turns to the conversation; returns the state including them."""
-    if done:
-        ranges = [RowRange(after=state.before, to=turn.head) for turn in done.values() if turn.head != state.before]
+    if turns:
+        ranges = [RowRange(after=state.before, to=turn.head) for turn in turns.values() if turn.head != state.before]
         await team.append(ranges)
-        state = _add(team, state, done)
+        state = _add(team, state, turns)
     team.strategy_state = state.model_dump(mode="json", exclude_unset=True)
     return state
 
 
-def _add(team: Discussion, state: ParallelState, done: Mapping[int, TurnResult]) -> ParallelState:
+def _add(team: Discussion, state: ParallelState, turns: Mapping[int, TurnResult]) -> ParallelState:
     """The state including these turns; a canceled turn is not the cause of the team's failure."""
     answers = [state.answer] if state.answer else []
     failed = [state.failure] if state.failure else []
     canceled = list[Failure]()
     count = state.failed
-    for index, turn in done.items():
+    for index, turn in turns.items():
         name = team.members[index].name
         if turn.failure:
             failure = turn.failure.in_turn(name, index + 1)
@@ -74,12 +74,12 @@ def _add(team: Discussion, state: ParallelState, done: Mapping[int, TurnResult])
             count += 1
         elif turn.message:
             answers.append(f"{name}:\n{turn.message}")
-    team.result.add_parallel_turns(*done.values())
+    team.result.add_parallel_turns(*turns.values())
     if team.plan.on_member_error == "continue":
         team.result.add_member_failures(*failed[1 if state.failure else 0 :])
     return ParallelState(
         before=state.before,
-        spoken=(*state.spoken, *done),
+        spoken=(*state.spoken, *turns),
         answer="\n\n".join(answers)[: MAX_MESSAGE + 1],  # truncated with a marker where it becomes the answer
         failed=count,
         failure=next(iter([*failed, *canceled]), None),
@@ -92,17 +92,17 @@ async def _take_turns(team: Discussion, state: ParallelState) -> dict[int, TurnR
     limit = min(team.plan.max_concurrency or MAX_CONCURRENT_CHILDREN, MAX_CONCURRENT_CHILDREN)
     slots = asyncio.Semaphore(limit)
     thread = team.thread.at(state.before)
-    done: dict[int, TurnResult] = {}
+    turns: dict[int, TurnResult] = {}
 
     async def take(index: int, member: MemberPlan) -> None:
         async with slots:
-            long = bool(done) and should_continue_as_new()
-            if team.can_continue() and not long and not any(result.ended for result in done.values()):
+            long = bool(turns) and should_continue_as_new()
+            if team.can_continue() and not long and not any(result.ended for result in turns.values()):
                 turn = MemberTurn(member.name, index + 1, team.max_turns, thread)
-                done[index] = await team.run_turn(member, turn, beside=True)
+                turns[index] = await team.run_turn(member, turn, beside=True)
 
     def gives_up() -> bool:
-        return team.plan.on_member_error == "fail" and any(result.failure for result in done.values())
+        return team.plan.on_member_error == "fail" and any(result.failure for result in turns.values())
 
     waiting = [(index, member) for index, member in enumerate(team.members) if index not in state.spoken]
     with _giving_up(team):
@@ -111,7 +111,7 @@ async def _take_turns(team: Discussion, state: ParallelState) -> dict[int, TurnR
     for task in tasks:
         if not task.cancelled() and not isinstance(task.exception(), ContinueAsNew):
             task.result()
-    return dict(sorted(done.items()))
+    return dict(sorted(turns.items()))
 
 
 @contextlib.contextmanager

@@ -98,13 +98,15 @@ class Elicitation:
             )
         except ValidationError:
             return ToolFailed(f"{self.label} sent an invalid response")
-        refused = [
+        declined = [
             elicitation
             for elicitation in elicitations
             if (known := self.known.get(_mark(elicitation))) and known.action != "accept"
         ]
-        if refused or not elicitations:
-            return ToolFailed(f"{self.label} can't continue without a person: {refused[0].message if refused else ''}")
+        if declined or not elicitations:
+            return ToolFailed(
+                f"{self.label} can't continue without a person: {declined[0].message if declined else ''}"
+            )
         return self.question({str(number): elicitation for number, elicitation in enumerate(elicitations, 1)})
 
     def question(self, requests: Requests, request_state: str | None = None) -> AsksPerson | ToolFailed:
@@ -182,8 +184,8 @@ def _line(params: ElicitRequestParams) -> str:
 def _results(requests: Requests, decision: PersonDecision) -> dict[str, ElicitResult]:
     """The responses to the server for a person's decision."""
     if not decision.approved:
-        refused = ElicitResult(action="cancel" if decision.how == "timeout" else "decline")
-        return dict.fromkeys(requests, refused)
+        result = ElicitResult(action="cancel" if decision.how == "timeout" else "decline")
+        return dict.fromkeys(requests, result)
     forms = [key for key, params in requests.items() if isinstance(params, ElicitRequestFormParams)]
     value = parse_json(decision.text or "{}") if forms else {}
     contents = {forms[0]: value} if forms and len(requests) == 1 else value
