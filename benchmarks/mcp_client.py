@@ -66,7 +66,7 @@ def answer(asks: AsksPerson) -> Answered:
 
 
 async def use(request: McpRequest, name: str, given: JsonObject) -> str:
-    """The result of a tool, or its failure; goes on until it asks nothing more."""
+    """The result of a tool, or its failure; repeats until it asks nothing more."""
     answered = None
     for _ in range(MAX_QUESTIONS):
         elicitation = Elicitation("the server", answered)

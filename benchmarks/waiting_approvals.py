@@ -1,6 +1,6 @@
-"""Measures what thousands of calls that wait for a yes cost a worker: ``python -m benchmarks.waiting_approvals``.
+"""Measures what thousands of calls that wait for approval cost a worker: ``python -m benchmarks.waiting_approvals``.
 
-Every run has an agent that calls a tool which needs a yes (``--runs 10000``). When all wait, some get it, one after the
+Every run has an agent that calls a tool that requires approval (``--runs 10000``). When all wait, some get it, one after the
 other. The time counts to the next call of the model: the tool, which does nothing, has been used before it.
 """
 
@@ -58,7 +58,7 @@ async def approve(env: ProcessEnvironment, model: Model, handle: Handle) -> floa
     """Says yes to a run's call and waits for its end; seconds from the yes to the result that the model reads."""
     while not (waiting := await pending_decisions(env.client, handle.id)):
         await asyncio.sleep(0.05)
-    assert handle.id not in model.read, "the call was made without a yes"
+    assert handle.id not in model.read, "the call was made without approval"
     begun = time.time()
     await decide(env.client, handle, ApproveRequest(call=waiting[0].id, by="bench"))
     await handle.result()
@@ -74,7 +74,7 @@ async def main() -> None:
         handles, memory = await all_wait(env, given["runs"])
         seconds, early = round(time.monotonic() - begun, 1), len(model.read)
         waits = [await approve(env, model, handle) for handle in handles[:: max(1, len(handles) // DECIDED)]]
-        counts = {"runs": len(handles), "all wait after s": seconds, "made without a yes": early}
+        counts = {"runs": len(handles), "all wait after s": seconds, "made without approval": early}
         space = {"idle MB": memory[0]["worker_mb"], "waiting MB": memory[-1]["worker_mb"]}
         report.row({**counts, **space, "decided": len(waits), **percentiles(waits)})
         report.leaks("all", await env.search())

@@ -226,7 +226,7 @@ class Connection:
         return Handle(client, run)
 
     async def retry(self, name: str, *, namespace: str = "default", functions: Sequence[Function] = ()) -> Handle:
-        """Goes on with a failed run, under the same id, from the call that failed it.
+        """Resumes a failed run from the failed call, under the same id.
 
         With ``functions`` the run is executed in this process. Raises NoSuchRunError and NotRetriedError.
         """
@@ -322,7 +322,7 @@ async def attach(name: str, *, namespace: str = "default", functions: Sequence[F
 
 
 async def retry(name: str, *, namespace: str = "default", functions: Sequence[Function] = ()) -> Handle:
-    """Goes on with a failed run, as ``Connection.retry``."""
+    """Resumes a failed run, as ``Connection.retry``."""
     return await _default_connection().retry(name, namespace=namespace, functions=functions)
 
 

@@ -161,7 +161,7 @@ class NotRetriedError(Exception):
 
 
 async def retry_run(client: Client, handle: RunHandle) -> RunHandle:
-    """Starts a run that goes on with a failed one, under the same id: before the call that failed it.
+    """Starts a run that resumes a failed one, under the same id, before the failed call.
 
     The workers read the state of the failed run from its history.
 

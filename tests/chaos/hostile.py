@@ -1,4 +1,4 @@
-"""Gives a worker what is made to stop it, beside a run that has to go on.
+"""Sends a worker input that is made to stop it, next to a run that has to continue.
 
 ``python -m tests.chaos.hostile [--examples 40] [--seconds 60]``. Each case is a run of its own on a worker process;
 meanwhile another run asks a model four times. A row says how the hostile run has ended, how long the other one took,

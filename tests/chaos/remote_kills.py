@@ -92,7 +92,7 @@ class RemoteKill:
         if kind.repeatable:
             return False
         if self.killed == "server" and self.workers == 1:
-            return False  # the call goes on in the worker, and its next attempt joins it there
+            return False  # the call continues in the worker, and its next attempt joins it there
         return not kind.found or self.moment == "at any moment"
 
     def examine(self, kind: Kind, outcome: str, executions: int) -> None:

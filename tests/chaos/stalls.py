@@ -27,7 +27,7 @@ ALL = [*map(agent, "abc"), team("team", "a", "b", "c", maxTurns=3, onMaxTurns="c
 
 
 SECONDS, PATIENCE = 40, 120
-"""How long a storm lasts, and how long after it a run may go on before it counts as stuck."""
+"""How long a storm lasts, and how long after it a run may continue before it counts as stuck."""
 
 
 async def ask(run: Handle) -> None:

@@ -1,4 +1,4 @@
-"""Workers and servers that are killed while calls wait for a person: each is decided once, and none made without a yes.
+"""Workers and servers that are killed while calls wait for a person: each is decided once, and none made without approval.
 
 Six members of a team each ask to buy something. People decide while everything dies around them: they ask again until
 they are told that the decision stands.
@@ -92,7 +92,7 @@ async def test_each_call_is_decided_once_and_only_approved_ones_are_made_whateve
     await ended(handle, TurnResult)
     made = Counter(each.path.lstrip("/") for each in tool_server.seen)
     wanted = {"buyer-1", "buyer-3-changed", "buyer-4", "buyer-6-changed"}
-    assert set(made) <= wanted, "nothing is bought without a yes"
+    assert set(made) <= wanted, "nothing is bought without approval"
     assert set(made.values()) == {1}, "nothing is bought twice"
 
 

@@ -1,4 +1,4 @@
-"""A worker that is killed while a run waits for a circuit breaker: the run goes on waiting, and then asks once."""
+"""A worker that is killed while a run waits for a circuit breaker: the run continues to wait, and then makes the call once."""
 
 import json
 import time

@@ -136,7 +136,7 @@ async def test_a_run_survives_the_death_of_its_worker(killable: KillableWorker, 
 async def test_a_run_survives_the_death_of_its_worker_as_it_goes_on_in_a_new_one(
     server_with_short_histories: EmbeddedServer, tmp_path: Path
 ) -> None:
-    """It is killed at two moments around that at which the run goes on."""
+    """It is killed at two moments around that at which the run resumes."""
     address = server_with_short_histories.address
 
     def count(request: Request) -> Reply:

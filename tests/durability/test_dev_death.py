@@ -1,4 +1,4 @@
-"""A local server that is killed: its runs go on unnoticed, or users are told how to come back."""
+"""A local server that is killed: its runs continue unnoticed, or users read how to continue."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A panel whose worker is killed within a round goes on, with every entry and every warning once."""
+"""A panel whose worker is killed within a round continues, with every entry and every warning once."""
 
 import json
 from collections import Counter

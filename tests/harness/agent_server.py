@@ -43,7 +43,7 @@ class Turn:
         return [part.text for part in self.message.parts]
 
     async def task(self) -> TaskUpdater:
-        """Begins a task, or goes on with the one that the message belongs to."""
+        """Begins a task, or continues the one that the message belongs to."""
         task = self.context.current_task
         if task is None:
             task = new_task_from_user_message(self.message)

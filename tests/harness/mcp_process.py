@@ -72,7 +72,7 @@ class McpServerProcess:
         self._process.join()
 
     async def restart(self, after: float = 0) -> None:
-        """Kills it, and starts it after some seconds; meanwhile the worker in this process goes on."""
+        """Kills it, and starts it after some seconds; meanwhile the worker in this process continues."""
         self.kill()
         await asyncio.sleep(after)
         await asyncio.to_thread(self.start)

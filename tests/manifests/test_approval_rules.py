@@ -1,4 +1,4 @@
-"""The rules of approvals: which calls need a yes, whose rule counts, and what a manifest may not say."""
+"""The rules of approvals: which calls require approval, whose rule counts, and what a manifest may not say."""
 
 from pathlib import Path
 

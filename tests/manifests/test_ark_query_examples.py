@@ -136,7 +136,7 @@ async def test_the_sample_query_runs_with_all_its_fields(env: Environment) -> No
     place = {"name": "place", "valueFrom": {"queryParameterRef": {"name": "location"}}}
     weather["spec"]["parameters"] = [place]
     given = {"name": "sample-query", "resources": [yaml.safe_load(SAMPLE), weather]}
-    for count in (2, 4):  # with the system prompt; the second goes on from the first
+    for count in (2, 4):  # with the system prompt; the second continues the first
         handle = await env.start("query", given)
         status = await env.status(handle)
         assert (status.phase, status.conversation_id) == ("Completed", "user-123-session")

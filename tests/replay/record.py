@@ -86,7 +86,7 @@ def update_stored(file: Path, *, may_lose: Callable[[list[str]], bool] = lambda 
 def confirmed(warning: str, word: str, terminal: TextIO) -> bool:
     """Shows a warning; whether the user types the word."""
     print(warning, file=sys.stderr)
-    print(f"Type {word} to go on: ", end="", file=sys.stderr, flush=True)
+    print(f"Type {word} to continue: ", end="", file=sys.stderr, flush=True)
     return terminal.readline().strip() == word
 
 

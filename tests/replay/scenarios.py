@@ -297,7 +297,7 @@ async def query_timeout_with_a_cause(env: Environment) -> Handle:
 
 
 async def query_to_one_agent(env: Environment) -> Handle:
-    """The agent's turn is taken in the query's own run, which goes on in a new one."""
+    """The agent's turn is taken in the query's own run, which continues as new."""
     env.script(line("one", *(call("noop", text=f"step {number}") for number in range(12)), "Done."))
     return await env.start_query([agent("one", "noop")], "agent/one", timeout="5m")
 

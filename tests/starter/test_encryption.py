@@ -491,7 +491,7 @@ def test_a_key_is_written_to_a_new_file_that_only_its_owner_can_read(machine: Us
     assert Keys.from_environment({KEYS: key}).ids
     again = machine.run("encryption-key", "-o", file)
     assert (again.returncode, file.read_text()) == (1, key)
-    assert "keys exists: a key is not overwritten" in again.stderr
+    assert "keys already exists: a key is never overwritten" in again.stderr
 
 
 def test_a_key_is_printed_and_the_codec_server_requires_one(machine: UserMachine) -> None:

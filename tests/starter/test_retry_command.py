@@ -1,4 +1,4 @@
-"""``baton retry``: a failed run goes on under its id, and is shown like every other one."""
+"""``baton retry``: a failed run continues under its id, and is shown like every other one."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Conversations: a query goes on from what was said under its conversation, and adds what it has said."""
+"""Conversations: a query continues its conversation, and adds its messages."""
 
 import asyncio
 from pathlib import Path

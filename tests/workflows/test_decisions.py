@@ -32,7 +32,7 @@ class Kind:
 
     ``effects`` counts what the decision allows. ``given`` is a decision that allows it, sent by the ``update`` under
     ``id_key``; ``refused`` is one that does not fit, and what is said of it. ``misdirected`` is what the other update
-    says. ``left`` is the conversation of a run that ends before the decision. After ``opposite`` the run goes on as
+    says. ``left`` is the conversation of a run that ends before the decision. After ``opposite`` the run continues as
     well, without the effect.
     """
 

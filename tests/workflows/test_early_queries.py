@@ -1,4 +1,4 @@
-"""Queries that a worker gets before the workflow task whose events they bring: no run goes on with those."""
+"""Queries that a worker gets before the workflow task whose events they bring: no run continues with those."""
 
 import json
 from typing import Any

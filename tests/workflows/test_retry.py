@@ -1,4 +1,4 @@
-"""A failed run is retried: it goes on before the call that failed it, and nothing is asked or done twice."""
+"""A failed run is retried: it resumes before the failed call, and no call is repeated."""
 
 import asyncio
 import json

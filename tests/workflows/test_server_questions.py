@@ -1,4 +1,4 @@
-"""Tests of questions that servers ask in the middle of a call: a person answers, and the call goes on."""
+"""Tests of questions that servers ask in the middle of a call: a person answers, and the call continues."""
 
 import asyncio
 from collections.abc import Iterator
