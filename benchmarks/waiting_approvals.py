@@ -1,7 +1,7 @@
 """Measures what thousands of calls that wait for approval cost a worker: ``python -m benchmarks.waiting_approvals``.
 
-Every run has an agent that calls a tool that requires approval (``--runs 10000``). When all wait, some get it, one after the
-other. The time counts to the next call of the model: the tool, which does nothing, has been used before it.
+Every run has an agent that calls a tool that requires approval (``--runs 10000``). When all wait,
+some are approved, one by one. Measured is the time until the next model call, before which the tool is called.
 """
 
 import asyncio

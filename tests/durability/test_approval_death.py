@@ -1,4 +1,4 @@
-"""Workers and servers that are killed while calls wait for a person: each is decided once, and none made without approval.
+"""Workers and servers that are killed while calls wait for approval: each is decided once, and none is made without it.
 
 Six members of a team each ask to buy something. People decide while everything dies around them: they ask again until
 they are told that the decision stands.

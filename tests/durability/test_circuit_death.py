@@ -1,4 +1,4 @@
-"""A worker that is killed while a run waits for a circuit breaker: the run continues to wait, and then makes the call once."""
+"""A worker that is killed while a run waits for a circuit breaker: the run keeps waiting, and then calls once."""
 
 import json
 import time
