@@ -63,11 +63,11 @@ def _recorder(metric: Metric) -> Callable[[float, dict[str, str]], None]:
     ).record
 
 
-RUNS_BEGUN = Metric("baton.runs.begun", "counter", "Runs that have begun, child runs included.", ("workflow_type",))
+RUNS_BEGUN = Metric("baton.runs.begun", "counter", "Runs that have begun, including child runs.", ("workflow_type",))
 RUNS_ENDED = Metric(
     "baton.runs.ended",
     "counter",
-    "Runs that have ended, child runs included, by phase and stop reason.",
+    "Runs that have ended, including child runs, by phase and stop reason.",
     ("workflow_type", "phase", "reason"),
 )
 RUNS_WAITING = Metric(
@@ -136,7 +136,7 @@ CIRCUITS_OPEN = Metric(
 JOURNAL_DURATION = Metric(
     "baton.journal.duration",
     "histogram",
-    "How long statements of the journal's database have taken, waiting for a connection included, by the kind of "
+    "How long statements of the journal's database have taken, including the wait for a connection, by the kind of "
     "statement and its outcome (ok, unavailable, or error).",
     ("operation", "outcome"),
     "s",
