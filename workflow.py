@@ -88,7 +88,7 @@ class ChildRun(Generic[T]):
             return TypeAdapter(self._output).validate_json(answer)
         except ValidationError as error:
             reason = status.get("stopReason")
-            what = f"the answer of {self.id}, which ended as '{reason}', is no valid {self._output.__name__}"
+            what = f"the answer of {self.id}, which ended as '{reason}', is not a valid {self._output.__name__}"
             problems = f"{error.error_count()} problems, first: {error.errors()[0]['msg']}"
             raise ApplicationError(f"{what}: {problems}", status, type="InvalidOutput", non_retryable=True) from None
 

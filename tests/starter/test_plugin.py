@@ -179,7 +179,7 @@ async def test_an_answer_of_another_type_is_an_error_that_names_the_run_and_the_
     cause = failed.value.cause
     assert isinstance(cause, ApplicationError)
     assert cause.type == "InvalidOutput"
-    assert "which ended as 'completed', is no valid Decision" in cause.message
+    assert "which ended as 'completed', is not a valid Decision" in cause.message
 
 
 async def test_a_workflow_steers_and_terminates_its_team(client: Client, tmp_path: Path) -> None:
