@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, PlainSerializer
+from pydantic import BeforeValidator, JsonValue, PlainSerializer
 
 from ..resources.base import JsonModel, JsonObject
 from ..resources.budget import Budget
@@ -15,7 +15,7 @@ from .decisions import PendingDecision
 from .errors import Failure, Outage
 from .message import Head, Message, TokenUsage, last_spoken, latest_within
 from .plan import QueryPlan, TargetPlan
-from .text import truncate
+from .text import parse_json, truncate
 from .turn import MAX_MEMBER_FAILURES, StopReason, TurnResult
 
 WholeUsage = Annotated[TokenUsage, PlainSerializer(lambda usage: usage.whole)]
@@ -174,6 +174,9 @@ MAX_STATUS_MESSAGES = 150_000
 So the whole status stays below the threshold of external storage, and any Temporal client can read it.
 """
 
+MAX_VALUE = 64_000
+"""Characters of an answer that a status also has as a ``value``."""
+
 MAX_UNREAD = 20
 """Messages that came too late, of which a status tells."""
 
@@ -212,11 +215,13 @@ class Status(JsonModel):
     that wait for a person, directly or in a run below. ``outages`` are those that calls of the run wait for, and
     ``outage_runs`` its child runs that do. ``conversation_id`` is the conversation that a query continues,
     and ``notices`` are problems that did not fail the query. ``budget`` is that of the query, the team or the agent
-    itself. ``message`` is the answer or, of a failed query, the error; the messages are in ``responses``.
+    itself. ``message`` is the answer or, of a failed query, the error; the messages are in ``responses``. ``value`` is
+    the answer of a completed run as JSON, if it is a JSON object or array.
     """
 
     phase: Annotated[Phase, BeforeValidator(_own_phase)]
     message: str = ""
+    value: JsonValue = None
     responses: tuple[Response, ...] = ()
     stop_reason: StopReason | None = None
     note: str | None = None
@@ -264,6 +269,15 @@ class Status(JsonModel):
         """The status of a query that takes the turn of its only target, with the turn's result so far."""
         responses = (self.responses[0].so_far(turn),)
         return self.model_copy(update={"responses": responses, "message": turn.message, "token_usage": turn.usage})
+
+    def with_value(self) -> "Status":
+        """The status with the ``value`` of the answer, so that clients in any language get more than a text."""
+        if self.phase != "Completed" or self.message[:1] not in ("{", "[") or len(self.message) > MAX_VALUE:
+            return self
+        try:
+            return self.model_copy(update={"value": parse_json(self.message)})
+        except ValueError:
+            return self
 
     def with_runs(self, runs: tuple[str, ...]) -> "Status":
         """The status with the ids of open child runs."""

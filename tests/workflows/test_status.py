@@ -194,3 +194,15 @@ async def test_failed_members_and_notices_appear_in_text(env: Environment) -> No
         print_status(Console(file=text, width=200), "q", shown)
         assert "note: two has failed in turn 2: gpt-4.1-mini at 127.0.0.1 answered HTTP 400: broken" in text.getvalue()
         assert "note: Query/default/q: spec.serviceAccount: the ServiceAccount default/clerk" in text.getvalue()
+
+
+@pytest.mark.parametrize("answer", ['{"approved": true}', "[1, 2]", "12", "{broken", "Yes."])
+async def test_a_client_in_any_language_gets_a_json_answer_as_a_value(env: Environment, answer: str) -> None:
+    env.script(line("one", answer))
+    query = await env.start_query([agent("one")], "agent/one")
+    alone = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
+    expected = {'{"approved": true}': {"approved": True}, "[1, 2]": [1, 2]}.get(answer)
+    for handle in (query, alone):
+        result = await handle.result()
+        assert (result["message"], result.get("value")) == (answer, expected)
+        assert (await handle.query("status")).get("value") == expected

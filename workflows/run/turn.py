@@ -27,13 +27,13 @@ from .base import BaseWorkflow
 
 
 def for_client(status: Status, pinned: Pinned | None, target: ArkTarget | None = None) -> Status | JsonObject:
-    """The status in the dialect of the run, which is known once pinning has succeeded or failed.
+    """The status with the value of its answer, in the dialect of the run, which is known once pinning has ended.
 
     ``target`` is what runs, if it is not a query.
     """
     refusal = status.failure.refusal if status.failure else None
     dialect = pinned.thread.dialect if pinned else refusal.dialect if refusal else None
-    return in_dialect(status, dialect, target)
+    return in_dialect(status.with_value(), dialect, target)
 
 
 def pin_request(run_input: QueryInput | TurnInput) -> PinRequest:
