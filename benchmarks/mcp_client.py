@@ -25,6 +25,7 @@ from baton.activities.tool.mcp.request import McpRequest, list_tools, result_tex
 from baton.activities.tool.tool import Answered, AsksPerson
 from baton.contracts.errors import BatonError
 from baton.contracts.message import PersonDecision
+from baton.journal.leases import without_lease
 from baton.resources.base import JsonObject
 from baton.resources.provenance import Provenance
 from baton.temporal.activity import Heartbeat, run_with
@@ -72,7 +73,8 @@ async def use(request: McpRequest, name: str, given: JsonObject) -> str:
         elicitation = Elicitation("the server", answered)
         operation = use_tool(name, given, "the server", elicitation)
         try:
-            return result_text(await request.send(operation, SECONDS, elicitation))
+            with without_lease():
+                return result_text(await request.send(operation, SECONDS, elicitation))
         except AsksPerson as asks:
             answered = answer(asks)
         except BatonError as error:

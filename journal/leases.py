@@ -10,7 +10,7 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -73,7 +73,7 @@ class Lease:
     """The right to make one call. Its writes to the journal are rejected once another worker has the lease.
 
     ``is_answered``: the journal already has the answer. ``was_sent``: an earlier holder has sent the call, with an
-    unknown outcome.
+    unknown outcome. ``is_held``: the block of ``Leases.hold`` runs, and the call may be sent.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class Lease:
         self.call = call
         self.is_answered = record.state == "answered"
         self.was_sent = was_sent
+        self.is_held = not self.is_answered
 
     @property
     def is_charged(self) -> bool:
@@ -193,6 +194,7 @@ class Leases:
             else:
                 await lease.end()
             finally:
+                lease.is_held = False  # tasks that the block has started may outlive it
                 _current.reset(token)
         finally:
             self._held -= 1
@@ -441,8 +443,28 @@ def _lock(descriptor: int) -> bool:
 
 
 _current: ContextVar[Lease | None] = ContextVar("lease", default=None)
+_is_exempt: ContextVar[bool] = ContextVar("is_exempt", default=False)
 
 
-def holds_lease() -> bool:
-    """Whether the current code holds the lease of a call."""
-    return _current.get() is not None
+def check_lease(what: str) -> None:
+    """Raises LeaseMissing unless the current code holds the lease of a call, or runs in ``without_lease``.
+
+    It is called right before ``what`` is sent: a request that may cost money or have effects.
+    """
+    lease = _current.get()
+    if not (_is_exempt.get() or (lease and lease.is_held)):
+        raise LeaseMissing(f"{what} needs the lease of a call, or without_lease if it may be repeated")
+
+
+class LeaseMissing(RuntimeError):
+    """A request would be sent without the lease of a call: a bug, so nothing is sent until it is fixed."""
+
+
+@contextlib.contextmanager
+def without_lease() -> Iterator[None]:
+    """Allows the block to send requests that may be repeated without a second cost or effect."""
+    token = _is_exempt.set(True)
+    try:
+        yield
+    finally:
+        _is_exempt.reset(token)

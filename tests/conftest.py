@@ -16,6 +16,7 @@ import pytest_timeout  # type: ignore[import-untyped]
 from temporalio.client import Client
 
 from baton.activities.runtime.bounded_process import close_idle
+from baton.journal.leases import without_lease
 from baton.observability.metrics_export import set_worker_runtime
 from baton.starter.server.embedded import TUNING, EmbeddedServer
 from baton.starter.server.state_dir import StateDir
@@ -211,3 +212,10 @@ def running_machine(folder: Path) -> Iterator[UserMachine]:
         machine.env = process_env(OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY)
         yield machine
         machine.shut_down()
+
+
+@pytest.fixture
+def without_lease_of_a_call() -> Iterator[None]:
+    """For tests that make the calls of clients without a worker, which would hold their leases."""
+    with without_lease():
+        yield

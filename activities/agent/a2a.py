@@ -43,7 +43,7 @@ from ...contracts.errors import (
 )
 from ...contracts.message import Message, RemoteTask
 from ...contracts.text import truncate
-from ...journal.leases import Lease
+from ...journal.leases import Lease, without_lease
 from ...observability.spans import trace_headers
 from ...resources.a2a_server import A2AServer
 from ...temporal.activity import is_withdrawn
@@ -633,7 +633,8 @@ class A2AExecutor:
                 asyncio.timeout(CANCEL_SECONDS),
                 self._client(server, execution.values, CANCEL_SECONDS) as (client, _),
             ):
-                return await A2ACall(client, execution, progress, server.id).cancel_earlier(was_sent=was_sent)
+                with without_lease():  # a task is canceled once
+                    return await A2ACall(client, execution, progress, server.id).cancel_earlier(was_sent=was_sent)
         except TimeoutError:
             raise AgentUnavailable(f"{server.id} did not cancel the task within {CANCEL_SECONDS:g} s") from None
 

@@ -36,11 +36,12 @@ from ...contracts.errors import (
 )
 from ...contracts.message import Message, TokenUsage
 from ...contracts.settings import check_private_names
+from ...journal.leases import check_lease, without_lease
 from ...resources.base import JsonObject
 from ...resources.model import BedrockConfig, Model
 from ..context.metering import ChainedModel
 from ..context.value_resolver import ValueResolver
-from ..runtime.outbound import PORTS, Destination
+from ..runtime.outbound import PORTS, SAFE_METHODS, Destination
 from .alternation import Block, CallBlock, ResultBlock, alternating, system_prompt
 from .answer import End, StreamedAnswer, has_open_objects
 from .connection import MAX_EVENT, checked_server, outbound_to, properties_of
@@ -313,6 +314,7 @@ class BedrockSession(AIOHTTPSession):
         untyped: Any = self  # the library's types lack these attributes
         if proxy_url not in untyped._sessions:
             tracing = aiohttp.TraceConfig()
+            tracing.on_request_start.append(_check_lease)
             tracing.on_request_redirect.append(_refuse_redirect)
             new_session = aiohttp.ClientSession(
                 connector=untyped._create_connector(proxy_url),
@@ -325,6 +327,11 @@ class BedrockSession(AIOHTTPSession):
             untyped._sessions[proxy_url] = await untyped._exit_stack.enter_async_context(new_session)
         session: aiohttp.ClientSession = untyped._sessions[proxy_url]
         return session
+
+
+async def _check_lease(_: aiohttp.ClientSession, __: Any, request: aiohttp.TraceRequestStartParams) -> None:
+    if request.method not in SAFE_METHODS:
+        check_lease(f"{request.method} {request.url.host}")
 
 
 async def _refuse_redirect(_: aiohttp.ClientSession, __: Any, request: aiohttp.TraceRequestRedirectParams) -> None:
@@ -409,7 +416,8 @@ class BedrockProvider:
         endpoint = bedrock_endpoint(model, values)
         try:
             async with self._client(endpoint) as client:
-                await client.api.converse(modelId=endpoint.model, messages=[])
+                with without_lease():
+                    await client.api.converse(modelId=endpoint.model, messages=[])
         except ClientError as error:
             detail = error.response.get("Error", {})
             if detail.get("Code") != "ValidationException" or "model identifier" in detail.get("Message", ""):

@@ -1,5 +1,7 @@
 """The rules for all requests of a worker to other servers: which addresses they may reach, and with which headers.
 
+A request that may have effects, which is one with any method but GET, HEAD and OPTIONS, needs the lease of a call.
+
 A ``Destination`` is a URL with the provenance of its server. Every client of httpx and httpx2 is opened with an
 ``Outbound``, which has one. The rules are event hooks rather than a transport: a custom transport disables the proxies
 of the environment variables. Bedrock's client uses aiohttp, and takes the address check, the limits and the errors from
@@ -21,6 +23,7 @@ import httpx
 import httpx2
 
 from ...contracts.errors import BatonError, ToolFailed
+from ...journal.leases import check_lease
 from ...resources.provenance import Provenance
 from ...temporal.threads import UNTRUSTED_NAMES
 
@@ -29,6 +32,9 @@ AnyResponse = httpx.Response | httpx2.Response
 AnyClient = TypeVar("AnyClient", bound=httpx.AsyncClient | httpx2.AsyncClient)
 
 PORTS = {"http": 80, "https": 443}
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that have no effects (RFC 9110), so that requests with them may be repeated."""
 
 CONNECTIONS = {"max_connections": None, "max_keepalive_connections": 20}
 """For ``Limits``: slow calls must not block others, and the worker's activity slots already limit the calls."""
@@ -108,7 +114,8 @@ class Outbound:
 
     Without ``limits`` the caller bounds what it reads. ``server`` is the server's name in errors, by default its host.
     ``exceeded`` is the error for a response beyond the limits, ``refused`` for an address that is not public,
-    ``unreachable`` for a host name that can't be resolved.
+    ``unreachable`` for a host name that can't be resolved. ``checks_lease``: False for a connection whose own tasks
+    send the requests; then the code that hands them a call checks its lease.
     """
 
     limits: BodyLimits | None
@@ -118,6 +125,7 @@ class Outbound:
     exceeded: type[BatonError] = ToolFailed
     refused: type[BatonError] = ToolFailed
     unreachable: type[BatonError] = ToolFailed
+    checks_lease: bool = True
 
     def open(self, client_type: type[AnyClient], *, proxied: bool = False, **options: Any) -> AnyClient:
         """A client with these rules. ``proxied`` says whether one without a destination uses proxies.
@@ -141,8 +149,10 @@ class Outbound:
     async def check(self, request: AnyRequest) -> None:
         """Sends a guarded request to the checked IP address, with the host name in the Host header and for TLS.
 
-        Raises ``refused`` or ``unreachable``.
+        Raises ``refused``, ``unreachable`` or LeaseMissing.
         """
+        if self.checks_lease and request.method not in SAFE_METHODS:
+            check_lease(f"{request.method} {request.url.host}")
         destination: Destination | None = request.extensions.get("destination", self.destination)
         if destination and Origin.of(str(request.url)) == destination.origin:
             is_guarded = destination.is_guarded

@@ -18,6 +18,7 @@ from baton.activities.agent.a2a import A2AExecutor, Progress
 from baton.activities.context.value_resolver import ValueResolver
 from baton.activities.runtime.secrets import SecretStore
 from baton.contracts.errors import AgentFailed
+from baton.journal.leases import without_lease
 from baton.resources.a2a_server import A2AServer
 from baton.resources.loader import load_files
 from baton.resources.secret import Secret, Secrets
@@ -313,7 +314,7 @@ async def test_another_server_that_a_card_names_gets_none_of_the_headers(agents:
         values = ValueResolver(own_catalog(server), secrets)
         executor = A2AExecutor()
         async with executor._client(server, values, 5) as (client, _):
-            with pytest.raises(TaskNotFoundError):
+            with pytest.raises(TaskNotFoundError), without_lease():
                 await client.get_task(GetTaskRequest(id="unknown"))
         await executor.close()
     assert [seen.headers.get("x-tenant") for seen in (*agents.seen, *other.seen)] == ["us", None]

@@ -19,6 +19,8 @@ from tests.harness.anthropic_server import AnthropicServer
 from tests.harness.environment import KEY, Json, manifest
 from tests.harness.manifests import own_catalog
 
+pytestmark = pytest.mark.usefixtures("without_lease_of_a_call")
+
 ASKED = [Message(role="user", content="Why?")]
 NOOP = ToolDefinition("noop", "does nothing", {"type": "object", "properties": {}})
 SCORE: Json = {

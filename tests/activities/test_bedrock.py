@@ -20,6 +20,8 @@ from tests.harness.bedrock_server import BedrockServer, event
 from tests.harness.environment import KEY, Json, manifest
 from tests.harness.manifests import own_catalog
 
+pytestmark = pytest.mark.usefixtures("without_lease_of_a_call")
+
 ASKED = [Message(role="user", content="Why?")]
 NOOP = ToolDefinition("noop", "", {"type": "object", "properties": {}})
 PAIR = {"accessKeyId": "AKIA0123456789", "secretAccessKey": KEY, "sessionToken": f"{KEY}-session"}

@@ -19,6 +19,8 @@ from baton.starter.scripted_model import Reply, ScriptedModel
 from tests.harness.environment import manifest
 from tests.harness.manifests import own_catalog
 
+pytestmark = pytest.mark.usefixtures("without_lease_of_a_call")
+
 ASKED = ModelRequest([Message(role="user", content="Why?")])
 OTHERS = 20
 """Files that the process may open for other reasons meanwhile."""

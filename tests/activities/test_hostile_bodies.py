@@ -32,6 +32,8 @@ from tests.harness.event_loop import watched_loop
 from tests.harness.manifests import model, own_catalog, own_server
 from tests.harness.tool_server import Answer, ToolServer
 
+pytestmark = pytest.mark.usefixtures("without_lease_of_a_call")
+
 SIZE = 400_000_000
 HELD = 0.1
 

@@ -32,6 +32,8 @@ from baton.temporal.threads import UNTRUSTED_NAMES
 from tests.harness.manifests import chosen_server, own_server
 from tests.harness.tool_server import Answer, ToolServer
 
+pytestmark = pytest.mark.usefixtures("without_lease_of_a_call")
+
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def http() -> AsyncIterator[HttpClient]:

@@ -5,18 +5,29 @@ import contextlib
 import sqlite3
 import uuid
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from sqlalchemy import select
 
-from baton.contracts.errors import BudgetExceeded, LeaseLost, ModelUnavailable, OutcomeUnknown
+from baton.activities.tool.http import HttpClient
+from baton.activities.tool.http_request import HttpRequest
+from baton.activities.tool.mcp.connection import McpConnections
+from baton.activities.tool.mcp.endpoint import McpEndpoint
+from baton.activities.tool.mcp.request import McpRequest, use_tool
+from baton.contracts.errors import BatonError, BudgetExceeded, LeaseLost, ModelUnavailable, OutcomeUnknown
 from baton.contracts.message import Head, Message, TokenUsage
 from baton.journal import schema
 from baton.journal.accounts import Account, Amount, Charge
 from baton.journal.journal import Journal
-from baton.journal.leases import Lease
+from baton.journal.leases import Lease, LeaseMissing
+from tests.harness.environment import KEY
+from tests.harness.manifests import own_server
+from tests.harness.model_providers import PROVIDERS, serving
+from tests.harness.scripted_mcp_server import ScriptedMcpServer
+from tests.harness.tool_server import Answer, ToolServer
 
 LEASE = 1.5
 
@@ -192,3 +203,55 @@ async def test_a_call_whose_worker_falls_silent_is_charged_again_only_if_it_was_
                 assert await used(journals[1], call) == ((10, 2) if sent else (5, 1))
                 await answer(journals[1], lease, "Because.", tokens=6)
         assert await used(journals[1], call) == ((11, 2) if sent else (6, 1))
+
+
+def post(server: ToolServer, method: str = "POST") -> HttpRequest:
+    return HttpRequest(method=method, destination=own_server(server.url), headers=(), body=None)
+
+
+async def test_a_request_that_may_have_effects_is_sent_only_as_long_as_the_lease_of_a_call_is_held(
+    journals: list[Journal], tool_server: ToolServer
+) -> None:
+    tool_server.answers(Answer("done"))
+    http = HttpClient()
+    ended = asyncio.Event()
+
+    async def send_late() -> None:
+        await ended.wait()
+        await http.send(post(tool_server), 5, repeatable=True)
+
+    with pytest.raises(LeaseMissing, match=r"^POST 127\.0\.0\.1 needs the lease of a call"):
+        await http.send(post(tool_server), 5, repeatable=True)
+    assert await http.send(post(tool_server, "GET"), 5, repeatable=True) == "done"
+    async with journals[0].leases.hold(new_call()):
+        late = asyncio.create_task(send_late())
+        assert await http.send(post(tool_server), 5, repeatable=True) == "done"
+    ended.set()
+    with pytest.raises(LeaseMissing):
+        await late
+    assert [seen.method for seen in tool_server.seen] == ["GET", "POST"]
+    await http.close()
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+async def test_no_model_is_called_without_the_lease_of_a_call(name: str) -> None:
+    with serving(name, KEY) as provider:
+        with pytest.raises(BatonError, match="needs the lease of a call"):
+            await provider.ask()
+        assert provider.server.requests == []
+
+
+async def test_no_tool_of_an_mcp_server_is_called_without_the_lease_of_a_call(journals: list[Journal]) -> None:
+    connections = McpConnections()
+    async with ScriptedMcpServer().serving() as server:
+        endpoint = McpEndpoint("test", own_server(server.url))
+
+        async def current(_: bool, __: bool) -> McpEndpoint:
+            return endpoint
+
+        asked = partial(McpRequest(connections, current).send, use_tool("echo", {}, "test"), 30)
+        with pytest.raises(LeaseMissing, match="the tool echo of test needs the lease of a call"):
+            await asked()
+        async with journals[0].leases.hold(new_call()):
+            assert not (await asked()).is_error
+        await connections.close()

@@ -18,6 +18,8 @@ from tests.harness.manifests import own_server
 from tests.harness.mcp_process import McpServerProcess, command
 from tests.harness.scripted_mcp_server import ScriptedMcpServer
 
+pytestmark = pytest.mark.usefixtures("without_lease_of_a_call")
+
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def server() -> AsyncIterator[ScriptedMcpServer]:

@@ -15,6 +15,8 @@ from tests.harness.environment import KEY, Json
 from tests.harness.model_providers import ASKED, PROVIDERS, ProviderServer, serving
 from tests.harness.stand_in import StandInReply
 
+pytestmark = pytest.mark.usefixtures("without_lease_of_a_call")
+
 NOOP = ToolDefinition("noop", "does nothing", {"type": "object", "properties": {}})
 OTHER = ToolDefinition("other", "does nothing either", {"type": "object", "properties": {}})
 

@@ -28,6 +28,7 @@ from pydantic import AnyHttpUrl, BaseModel, JsonValue, ValidationError
 
 from ....contracts.errors import InvalidManifest, ToolFailed
 from ....contracts.text import parse_json
+from ....journal.leases import without_lease
 from ....journal.token_store import TokenStore
 from ....resources.base import JsonModel
 from ....resources.mcp_server import MCPServer
@@ -135,7 +136,8 @@ class TokenClient:
         if not endpoint.provenance.is_own:
             raise ToolFailed(f"it names {endpoint.url}: {_NAME_IT}")
         request = HttpRequest("POST", endpoint, (_FORM, _JSON, *headers), urlencode(form).encode())
-        return await self._http.send(request, SECONDS, repeatable=True)
+        with without_lease():  # the token store has a lease of its own for each token
+            return await self._http.send(request, SECONDS, repeatable=True)
 
     async def _discover(self, server: Destination) -> TokenEndpoint:
         """The token endpoint of the authorization server that an MCP server names (RFC 9728, RFC 8414)."""

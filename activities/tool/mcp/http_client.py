@@ -175,7 +175,8 @@ def open_mcp_client(
     """A client for one connection, which sends ``headers`` with every request."""
     # No compression, even if the manifest's headers request it: compressed responses are rejected.
     plain = {name: value for name, value in headers.items() if name.lower() != "accept-encoding"}
-    outbound = Outbound(limits=None, destination=destination, headers=plain)
+    # The tasks of a connection send the requests of all its calls: ``use_tool`` checks the lease of each.
+    outbound = Outbound(limits=None, destination=destination, headers=plain, checks_lease=False)
     return outbound.open(McpHttpClient, opens_by_get=opens_by_get, on_failure=on_failure, on_silence=on_silence)
 
 

@@ -31,6 +31,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from ....contracts.errors import ToolFailed
 from ....contracts.text import parse_json, repair_surrogates
+from ....journal.leases import check_lease
 from ....resources.base import JsonObject
 from ....temporal.activity import on_text
 from ...runtime.http import is_retryable
@@ -251,6 +252,7 @@ def use_tool(
             params.input_responses = {**elicitation.responses} or None
             params.request_state = elicitation.state
         request = CallToolRequest(params=params)
+        check_lease(f"the tool {name} of {label}")
         result = await client.session.send_request(request, _RESULT, progress_callback=on_progress)
         if elicitation:
             return elicitation.check(result)
