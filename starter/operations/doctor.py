@@ -46,6 +46,7 @@ from ...resources.provenance import Provenance
 from ...resources.run_catalog import RunCatalog
 from ...temporal import search_attributes
 from ...temporal.client import ConnectionFailed, connect
+from ...temporal.encryption import KEYS, KEYS_FILE
 from ...temporal.search_attributes import live_workers
 from ..errors import START_HINT, UnreachableError
 from ..runs.runs import RunHandle, why_not_served
@@ -62,6 +63,7 @@ MAX_ATTEMPTS = 3
 
 TASK_HINT = "its workflow code fails; nothing is lost: fix or roll back the workers, then the run continues"
 ACTIVITY_HINT = "check that the service it calls responds; the run then continues. To end it: baton terminate --now {}"
+KEY_HINT = f"set {KEYS} or {KEYS_FILE} as for the workers, to read the reason"
 
 Stuck = tuple[str, str, str]
 """A run's id, its problem, and a hint."""
@@ -95,9 +97,14 @@ async def _stuck(client: Client, run: str) -> Stuck | None:
         return await _in_outage(handle)
     if worst is None or _failed_attempts(worst) < MAX_ATTEMPTS:
         return None
-    error = await client.data_converter.decode_failure(worst.last_failure)  # which may be encrypted
-    reason = truncate(str(getattr(error, "message", error)).partition("\n")[0], 200)
-    return run, f"attempt {worst.attempt} at {worst.activity_type.name}: {reason}", ACTIVITY_HINT.format(run)
+    hint = ACTIVITY_HINT.format(run)
+    try:
+        error = await client.data_converter.decode_failure(worst.last_failure)
+        reason = truncate(str(getattr(error, "message", error)).partition("\n")[0], 200)
+    except SettingsError as no_key:
+        reason = str(no_key)
+        hint = KEY_HINT
+    return run, f"attempt {worst.attempt} at {worst.activity_type.name}: {reason}", hint
 
 
 async def _in_outage(run: RunHandle) -> Stuck | None:
@@ -106,6 +113,8 @@ async def _in_outage(run: RunHandle) -> Stuck | None:
         status: Status = await run.query("status", result_type=Status, rpc_timeout=STATUS_TIMEOUT)
     except (RPCError, WorkflowQueryFailedError):
         return run.id, "waits for the end of an outage", ACTIVITY_HINT.format(run.id)
+    except SettingsError as no_key:
+        return run.id, f"waits for the end of an outage: {no_key}", KEY_HINT
     for outage in status.outages or ():
         reason = truncate(outage.error.partition("\n")[0], 200)
         return (

@@ -48,7 +48,7 @@ from baton.temporal.client import connect
 from baton.temporal.encryption import KEYS, KEYS_FILE, EncryptionCodec, Key, Keys, UnknownKeyError, WrongKeyError
 from tests.harness.environment import Environment, Handle, agent, line, manifest, team
 from tests.harness.postgres import execute
-from tests.harness.processes import BATON
+from tests.harness.processes import BATON, baton, process_env
 from tests.harness.user_machine import UserMachine
 
 OLD, NEW = Key("old", b"old".ljust(32)), Key("new", b"new".ljust(32))
@@ -507,3 +507,23 @@ def test_a_key_is_printed_and_the_codec_server_requires_one(machine: UserMachine
         assert ": http://127.0.0.1:" in line
         server.send_signal(signal.SIGINT)
     assert server.returncode == 130
+
+
+async def test_doctor_decrypts_the_failure_of_a_stuck_run_and_without_the_key_names_it(
+    encrypted_env: Environment, server: EmbeddedServer
+) -> None:
+    env = encrypted_env
+    env.answer = lambda _: Reply(status=503, text=f"overloaded {MARK}")
+    handle = await env.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]})
+    await env.wait_for_calls(4)
+
+    async def found(**keys: str) -> str:
+        at = {"TEMPORAL_ADDRESS": server.address, "BATON_TASK_QUEUE": env.task_queue, **keys}
+        done = await asyncio.to_thread(baton, "doctor", "-o", "json", env=process_env(**at))
+        (text,) = [each["text"] for each in json.loads(done.stdout) if each["what"] in ("run", "runs")]
+        return str(text)
+
+    assert f"HTTP 503: overloaded {MARK}" in await found(**setting(OLD))
+    assert "is encrypted with the key 'old', but BATON_ENCRYPTION_KEYS has only new" in await found(**setting(NEW))
+    assert "is encrypted with the key 'old', but BATON_ENCRYPTION_KEYS is not set" in await found()
+    await handle.cancel()

@@ -23,6 +23,8 @@ from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.text import escape_control_characters
 from baton.temporal.converter import DATA_CONVERTER
 from tests.harness.environment import Environment, Handle, agent, call, line, team
+from tests.harness.remote_agents import engine, engine_agent, said
+from tests.harness.tool_server import ToolServer
 
 WORDS = "These are the first words of a long answer, and here are those that come at its very end: finis"
 ERASED = "\x1b[1A\x1b[2K"  # how one more line of the live view is erased
@@ -154,6 +156,18 @@ async def test_a_closed_run_is_printed_from_its_start_in_the_order_of_time(
     assert later.text == watcher.text
     assert re.findall("last  (.*) · scripted", later.text) == ["outer · turn 2 of 4", "outer · turn 4 of 4"]
     assert watch.state.runs[handle.id].status.stop_reason == "max_turns"
+
+
+async def test_all_messages_of_an_engine_are_printed_in_their_order(
+    env: Environment, server: EmbeddedServer, tool_server: ToolServer
+) -> None:
+    tool_server.answers(said("First, look.", "Then, see.", "So it is."))
+    resources = [engine_agent("oracle"), engine(tool_server)]
+    handle = await env.start("agent", {"agent": "oracle", "input": "Why?", "resources": resources})
+    watcher = Watcher(terminal=False)
+    await watcher.watch(server, handle)
+    said_lines = [line for line in watcher.text.splitlines() if line.startswith("  ")]
+    assert said_lines == ["  First, look.", "  Then, see.", "  So it is."]
 
 
 async def test_a_late_watcher_sees_every_message_once(env: Environment, server: EmbeddedServer) -> None:
