@@ -19,7 +19,7 @@ from baton.contracts.errors import JournalUnavailable
 from baton.contracts.message import Head, Message
 from baton.journal.journal import Journal
 from baton.starter.scripted_model import Reply, Request
-from tests.harness.environment import Environment, agent, team, texts
+from tests.harness.environment import Environment, agent, line, team, texts
 from tests.harness.postgres import PASSWORD, PostgresServer, execute
 
 
@@ -184,3 +184,21 @@ async def test_a_run_survives_the_death_of_its_journals_server(
     assert texts(turn.messages) == [f"answer {number}" for number in range(1, 13)]
     assert len(env.model.requests) == 12, "no answer was asked for twice"
     assert await execute(url, "select count(*) from baton_messages") == [(13,)]
+
+
+async def test_a_conversation_is_kept_if_the_journal_is_away_when_a_query_ends(
+    postgres: PostgresServer, client: Client, url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Environment.running(client, tmp_path, journal_url=url) as env:
+        env.script(line("one", {"text": "yes", "delay": 0.5}, "of course"))
+        handle = await env.start_query([agent("one")], "agent/one", input="Why?", sessionId="s")
+        await env.wait_for_calls(1)
+        with postgres.away(signal.SIGKILL):
+            while "waiting for the journal" not in caplog.text:
+                await asyncio.sleep(0.02)
+        status = await env.status(handle)
+        assert (status.phase, status.message, status.notices) == ("Completed", "yes", None)
+        await env.status(await env.start_query([agent("one")], "agent/one", input="Really?", sessionId="s"))
+        read = [message["content"] for message in env.model.requests[-1].body["messages"][1:]]
+    assert read == ["Why?", "yes", "Really?"]
+    assert len(env.model.requests) == 2, "no answer was asked for twice"

@@ -1,5 +1,6 @@
 """Conversations at the address of a Memory: read before any model is asked, and written once, whatever happens."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from temporalio.client import Client
 
 from baton.contracts.status import Status
 from baton.resources.loader import load_files
-from tests.harness.environment import Environment, Json, agent, line, manifest
+from tests.harness.environment import Environment, Handle, Json, agent, line, manifest
 from tests.harness.memory_server import MemoryServer
+from tests.harness.processes import PATIENCE
+from tests.harness.tcp_proxy import TcpProxy
 from tests.starter.test_events import events
 
 TOKEN = "token-0123456789-abcdef"
@@ -135,6 +138,43 @@ async def test_what_cant_be_written_is_told_without_losing_the_answer(env: Envir
     assert (status.phase, status.message) == ("Completed", "yes")
     said = "the conversation could not be saved: Memory/default/m answered HTTP 400 Bad Request: full"
     assert status.notices == (said,)
+
+
+async def query_that_is_being_answered(env: Environment, proxy: TcpProxy) -> Handle:
+    """A query in the conversation ``c`` of a Memory behind a proxy, whose model is just answering."""
+    env.script(line("one", {"text": "yes", "delay": 0.8}))
+    memory = manifest("Memory", "m", {"address": f"http://{proxy.address}"})
+    asked: Json = {"memory": "m", "conversationId": "c", "input": "Why?"}
+    handle = await env.start_query([agent("one"), memory], "agent/one", **asked)
+    await env.wait_for_calls(1)
+    return handle
+
+
+async def test_a_store_that_is_away_when_a_query_ends_gets_the_conversation_once_it_is_back(
+    env: Environment, newest: MemoryServer
+) -> None:
+    async with TcpProxy(int(newest.url.rpartition(":")[2])) as proxy:
+        handle = await query_that_is_being_answered(env, proxy)
+        await proxy.cut(3)
+        status = await env.status(handle)
+    assert (status.phase, status.message, status.notices) == ("Completed", "yes", None)
+    assert newest.texts() == ["Why?", "yes"]
+
+
+@pytest.mark.full
+async def test_a_conversation_that_a_store_has_not_got_in_six_attempts_is_told_and_in_the_journal(
+    env: Environment, newest: MemoryServer
+) -> None:
+    async with TcpProxy(int(newest.url.rpartition(":")[2])) as proxy:
+        handle = await query_that_is_being_answered(env, proxy)
+        cut = asyncio.create_task(proxy.cut(PATIENCE))
+        status = await env.status(handle)
+        cut.cancel()
+    assert (status.phase, status.message) == ("Completed", "yes")
+    (notice,) = status.notices or ()
+    assert notice.startswith("the conversation could not be saved: Memory/default/m can't be reached: ")
+    assert newest.texts() == []
+    assert {"Why?", "yes"} <= {row["content"] for row in env.rows()}
 
 
 async def test_what_was_written_is_not_written_again_if_the_answer_is_lost(
