@@ -62,6 +62,13 @@ class Response(JsonModel):
             }
         )
 
+    def closed_with(self, failure: Failure) -> "Response":
+        """The response of a target whose query Temporal closed; that of one that had ended is unchanged."""
+        if self.status != "Running":
+            return self
+        end = {"status": "Failed", "stop_reason": "failed", "error": failure.message, "failure": failure}
+        return self.model_copy(update=end)
+
     def with_progress(self, progress: "Status") -> "Response":
         """The response of a running target, with the result of its own run so far."""
         return self.model_copy(
@@ -325,10 +332,19 @@ class Status(JsonModel):
             }
         )
 
-    def failed_with(self, failure: Failure) -> "Status":
+    def closed_with(self, failure: Failure, end: datetime) -> "Status":
         """The status of a run that Temporal closed, regardless of its workflow's own status."""
-        end = {"phase": "Failed", "stop_reason": "failed", "error": failure.message, "failure": failure}
-        return self.model_copy(update=end)
+        return self.model_copy(
+            update={
+                "phase": "Failed",
+                "message": _message("Failed", self.message, failure.message),
+                "responses": tuple(response.closed_with(failure) for response in self.responses),
+                "stop_reason": "failed",
+                "error": failure.message,
+                "failure": failure,
+                "completion_time": format_time(end),
+            }
+        )
 
     def with_target_progress(self, index: int, progress: "Status") -> "Status":
         """The status of a query with the progress of one of its targets, which runs in a child run."""

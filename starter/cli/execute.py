@@ -122,7 +122,7 @@ async def _follow_to_end(client: Client, started: list[RunHandle]) -> RunResults
         await asyncio.gather(*(follow(client, handle, watch.on_event) for handle in started))
     results = []
     for handle in started:
-        status = await final_status(handle)
+        status = await final_status(client, handle)
         print_status(console, handle.id, status)
         if status.failure and status.failure.family in RETRIED and status.failure.type not in NOT_RETRIED:
             print_message(f"Resume it from the failed call: baton retry {handle.id}")

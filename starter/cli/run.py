@@ -162,7 +162,7 @@ async def _answer(server: "ServerLocation", loaded: "Loaded | None", query: "Que
     with _canceled_by_ctrl_c(handle):
         async with watch.live_view():
             await follow(client, handle, watch.on_event)
-        status = await final_status(handle)
+        status = await final_status(client, handle)
     if status.phase != "Completed" or status.notices:
         print_status(stderr_console(), handle.id, status)
     if status.said and not (on_one_terminal() and status.said.strip() == watch.last_text.strip()):

@@ -254,27 +254,24 @@ MAX_CONCURRENT_QUERIES = 20
 """The maximum number of children of one run whose status is queried at once."""
 
 
-async def status_of(handle: RunHandle) -> Status:
-    """The status of a run from a query to its workflow, which needs a running worker.
-
-    A run that was terminated or timed out in Temporal has the phase Failed, regardless of the query's result.
-    """
-    status: Status = await handle.query("status", result_type=Status)
-    closed = (await handle.describe()).status
-    if not status.is_open or closed in (None, WorkflowExecutionStatus.RUNNING):
-        return status
-    return status.failed_with(_closed_in_temporal(closed))
-
-
 async def live_status(client: Client, handle: RunHandle) -> Status:
-    """The status of a run; while it is open, with the messages and the usage of its child runs so far.
+    """The status of a run; one that has not ended by itself has the messages and the usage of its child runs so far.
 
-    Child runs are queried themselves, as they report to their parent only at their end. Raises NotServedError.
+    Child runs are queried themselves, as they report to their parent only at their end. A run that was terminated or
+    timed out in Temporal has the phase Failed, regardless of the query's result. Raises NotServedError.
     """
     status = await _answer(client, handle)
     if not status.is_open:
         return status
-    return (await _with_runs(client, await _with_responses(client, status, handle.id))).with_budget_left()
+    status = (await _with_runs(client, await _with_responses(client, status, handle.id))).with_budget_left()
+    description = await handle.describe()
+    closed = description.status
+    if closed in (None, WorkflowExecutionStatus.RUNNING):
+        return status
+    now = await _answer(client, handle)
+    if not now.is_open:  # it has ended by itself meanwhile
+        return now
+    return status.closed_with(_closed_in_temporal(closed), description.close_time or description.start_time)
 
 
 ANSWER_PATIENCE = 2.0
@@ -286,7 +283,7 @@ async def _answer(client: Client, handle: RunHandle) -> Status:
 
     Only a query that is not answered says so: a worker that has just started may not be known to Temporal yet.
     """
-    answer = asyncio.create_task(status_of(handle))
+    answer: asyncio.Task[Status] = asyncio.create_task(handle.query("status", result_type=Status))
     await asyncio.wait([answer], timeout=ANSWER_PATIENCE)
     if not answer.done() or isinstance(answer.exception(), RPCError):
         try:
@@ -333,16 +330,17 @@ async def _status_below(client: Client, run: str) -> Status | None:
 async def closed_status(handle: RunHandle) -> Status:
     """The status of a closed run without a result, from Temporal's description."""
     description = await handle.describe()
+    end = description.close_time or description.start_time
     status = Status(
         phase="Canceled",
         stop_reason="canceled",
         token_usage=TokenUsage(),
         start_time=format_time(description.start_time),
-        completion_time=format_time(description.close_time or description.start_time),
+        completion_time=format_time(end),
     )
     if description.status in (None, WorkflowExecutionStatus.CANCELED):
         return status
-    return status.failed_with(_closed_in_temporal(description.status))
+    return status.closed_with(_closed_in_temporal(description.status), end)
 
 
 def _closed_in_temporal(closed: WorkflowExecutionStatus) -> Failure:
@@ -372,11 +370,11 @@ async def wait_until_closed(handle: RunHandle) -> None:
             await asyncio.sleep(RETRY_INTERVAL)
 
 
-async def final_status(handle: RunHandle) -> Status:
+async def final_status(client: Client, handle: RunHandle) -> Status:
     """Waits for the end of a run and returns its status."""
     with contextlib.suppress(WorkflowFailureError):
         await handle.result()
-    return await status_of(handle)
+    return await live_status(client, handle)
 
 
 async def oldest_open_start(client: Client) -> datetime | None:

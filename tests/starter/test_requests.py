@@ -11,7 +11,7 @@ from baton.starter.console.watch import Watch
 from baton.starter.history.events import EventRecorder
 from baton.starter.history.follow import follow
 from baton.starter.history.run_events import RunEvent
-from baton.starter.runs.runs import recent_runs, status_of
+from baton.starter.runs.runs import live_status, recent_runs
 from tests.harness.environment import Environment, Handle, Json, agent, line, team
 
 REQUESTS = (
@@ -90,7 +90,7 @@ async def test_the_name_of_who_has_paused_a_run_is_printed_as_it_is_and_has_no_e
     handle = await env.start_team([agent("one"), team("team", "one", maxTurns=2, onMaxTurns="complete")])
     await env.wait_for_calls(1)
     await handle.signal("pause", {"name": "[/oops] \x1b[2J"})
-    while not (status := await status_of(handle)).paused:
+    while not (status := await live_status(env.client, handle)).paused:
         await asyncio.sleep(0.02)
     printed = io.StringIO()
     print_status(Console(file=printed, width=200), handle.id, status)

@@ -239,7 +239,7 @@ async def test_the_overlap_policy_says_what_becomes_of_a_run_that_comes_while_on
     await scheduler.wait(lambda each: each.description.info.num_actions == count)
     runs = await env.find_runs("WorkflowType = 'query'", count)
     assert len(runs) == count
-    phases = [(await final_status(env.client.get_workflow_handle(each))).phase for each in sorted(runs)]
+    phases = [(await final_status(env.client, env.client.get_workflow_handle(each))).phase for each in sorted(runs)]
     assert phases == (["Canceled"] if policy == "CancelOther" else ["Completed"]) + ["Completed"] * (count - 1)
 
 

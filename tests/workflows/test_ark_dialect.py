@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from baton.activities.runtime.settings import Settings
 from baton.contracts.settings import SettingsError
 from baton.contracts.status import ARK_PHASES, Status
-from baton.starter.runs.runs import live_status, status_of
+from baton.starter.runs.runs import live_status
 from baton.starter.scripted_model import Reply, ScriptLine
 from tests.activities.test_a2a import streamed
 from tests.harness.agent_server import AgentServer
@@ -74,7 +74,7 @@ async def test_batons_own_fields_stand_beside_those_of_ark_and_its_own_readers_k
         "completed",
         "Success",
     )
-    assert (await ark.status(handle)).phase == (await status_of(handle)).phase == "Completed"
+    assert (await ark.status(handle)).phase == (await live_status(ark.client, handle)).phase == "Completed"
 
 
 @pytest.mark.parametrize(("own", "theirs"), ARK_PHASES.items())

@@ -168,6 +168,23 @@ async def test_the_message_of_a_failed_query_is_its_failure_and_its_responses_ha
     assert (status.responses[0].message, status.said) == ("my words", "my words")
 
 
+async def test_the_status_of_a_query_that_was_terminated_in_temporal_has_what_was_said_and_used(
+    env: Environment,
+) -> None:
+    env.script(line("one", "my words"), line("two", {"text": "too late", "delay": 10}))
+    both = team("both", "one", "two", strategy="sequential")
+    handle = await env.start_query([agent("one"), agent("two"), both], "team/both")
+    await env.wait_for_calls(2)
+    await handle.terminate()
+    status = await live_status(env.client, handle)
+    error = "the run was closed in Temporal: terminated"
+    assert (status.phase, status.message, status.said) == ("Failed", f"Error: {error}", "my words")
+    assert (status.token_usage.model_calls, status.completion_time is not None) == (1, True)
+    (response,) = status.responses
+    assert (response.status, response.error, response.message) == ("Failed", error, "my words")
+    assert response.token_usage == status.token_usage
+
+
 async def test_fields_of_a_query_without_effect_on_its_worker_stand_in_the_notices(env: Environment) -> None:
     """A Memory that nobody has, and an account where there are no Roles."""
     env.script(line("one", "fine"))
