@@ -68,7 +68,7 @@ async def test_the_events_of_all_its_executions_are_read_once_and_in_order(
     )
     live: list[RunEvent] = []
     await follow(env_with_short_histories.client, handle, live.append)
-    status = await final_status(env.client, handle)
+    status = await final_status(env_with_short_histories.client, handle)
     later: list[RunEvent] = []
     await follow(env_with_short_histories.client, handle, later.append, wait=False)
     ends = [each.run.name for each in live if isinstance(each, RunEnded)]
