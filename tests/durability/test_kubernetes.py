@@ -152,6 +152,14 @@ def test_the_workers_of_production_have_all_roles_and_each_is_scaled_by_its_own_
     assert roles == {*ROLES}
 
 
+def test_of_the_workers_of_production_only_those_that_call_models_have_the_keys_of_models() -> None:
+    with_keys = {
+        name for name, pod in workers("production").items() if "baton-models" in json.dumps(container(pod)["envFrom"])
+    }
+    assert with_keys == {"baton-worker-models"}
+    assert all("baton-temporal" in json.dumps(container(pod)["envFrom"]) for pod in workers("production").values())
+
+
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_a_pod_gets_more_time_to_end_than_a_call_takes(overlay: str) -> None:
     for pod in workers(overlay).values():
@@ -227,6 +235,9 @@ def test_workers_may_reach_temporal_the_journal_names_and_the_models_alone() -> 
     temporal, journal = given["TEMPORAL_ADDRESS"].split(":"), make_url(given["BATON_JOURNAL_URL"])
     services = {(temporal[0].split(".")[1], int(temporal[1])), (str(journal.host).split(".")[1], journal.port)}
     assert reached == {("kube-system", 53), *services}
+    (telemetry,) = policies["baton-telemetry"]["egress"]
+    (metrics,) = policies["baton-metrics"]["ingress"]
+    assert (telemetry["to"], telemetry["ports"]) == (metrics["from"], [{"port": 4318}])
     (rule,) = policies["baton-models"]["egress"]
     assert [each["port"] for each in rule["ports"]] == [443]
     blocks = [each["ipBlock"] for each in rule["to"]]
