@@ -17,6 +17,8 @@ from baton.starter.scripted_model import Reply
 from tests.harness.environment import Environment, Json, agent, manifest
 from tests.harness.manifests import own_catalog
 
+pytestmark = pytest.mark.usefixtures("without_lease_of_a_call")
+
 SIGNED: Json = {"google": {"thought_signature": "c2lnbmVkIGJ5IEdlbWluaQ=="}}
 SKIPPED: Json = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 GIVEN = json.dumps(SIGNED)

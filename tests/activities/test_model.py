@@ -27,6 +27,8 @@ from baton.temporal.activity import SHOWN_CHARACTERS, Heartbeat, is_last_attempt
 from tests.harness.environment import KEY, Environment, Json, agent, manifest
 from tests.harness.manifests import own_catalog
 
+pytestmark = pytest.mark.usefixtures("without_lease_of_a_call")
+
 ASKED = [Message(role="user", content="Why?")]
 MODEL = ChainedModel(None, "gpt")
 
