@@ -21,7 +21,6 @@ from baton.observability.metrics_export import set_worker_runtime
 from baton.starter.server.embedded import TUNING, EmbeddedServer
 from baton.starter.server.state_dir import StateDir
 from baton.temporal.client import connect
-from tests.harness import replayer
 from tests.harness.environment import KEY, Environment
 from tests.harness.hangs import HangReporter
 from tests.harness.manifests import Writer
@@ -58,8 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full",
         action="store_true",
-        help="run all tests, also those of tests/durability and tests/chaos and those marked 'full', "
-        "and replay every run in the workflow sandbox",
+        help="run all tests, also those of tests/durability and tests/chaos and those marked 'full'",
     )
 
 
@@ -68,7 +66,6 @@ def pytest_configure(config: pytest.Config) -> None:
     names_files = config.args_source is pytest.Config.ArgsSource.ARGS
     config.stash[QUICK] = not (config.option.full or names_files)
     config.stash[HANGS] = HangReporter()
-    replayer.ALL_IN_SANDBOX = config.option.full
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -107,8 +107,7 @@ class Environment:
                 yield env
                 kept = with_external_storage(client, JournalStorageDriver(lambda: Database.open(env.journal_address)))
                 histories = [await handle.fetch_history() async for handle in env.closed_runs()]
-                test_file = os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[0]
-                await replay(histories, kept.data_converter, test_file)
+                await replay(histories, kept.data_converter)
 
     @contextlib.asynccontextmanager
     async def without_cache(self) -> AsyncIterator["Environment"]:

@@ -5,8 +5,10 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from temporalio import workflow
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
-from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, WorkflowRunner
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+from temporalio.worker import Replayer, WorkflowInstance, WorkflowInstanceDetails
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions, _runner
+from temporalio.worker.workflow_sandbox._importer import Importer
+from temporalio.worker.workflow_sandbox._restrictions import RestrictionContext
 
 from baton.temporal.converter import DATA_CONVERTER
 from baton.workflows.registry import WORKFLOWS
@@ -19,46 +21,40 @@ PASSED_THROUGH = (
     "baton.temporal",
     "baton.observability",
 )
-"""Modules that the sandbox does not import anew; in all others it refuses what is not deterministic."""
+"""Modules that the sandbox takes from outside; in all others it refuses what is not deterministic."""
+
+_IMPORTER = Importer(SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH), RestrictionContext())
 
 
-ALL_IN_SANDBOX = False
-"""Whether every test replays in the sandbox, as with ``--full``."""
-
-_replayed_in_sandbox = set[tuple[str, str]]()
-"""The workflow types that a test file has replayed in the sandbox."""
-
-
-async def replay(
-    histories: Iterable[WorkflowHistory], converter: DataConverter = DATA_CONVERTER, test_file: str = ""
-) -> None:
-    """Replays histories; raises if the present code would send other commands than a history holds.
-
-    The longest of each workflow type is replayed in the sandbox. A replay there takes 100 ms, outside 5 ms,
-    so a test file replays each type there once, unless all tests shall.
-    """
-    by_length = sorted(histories, key=lambda history: len(history.events))
-    longest = {_type(history): history for history in by_length}
-    if test_file and not ALL_IN_SANDBOX:
-        longest = {name: history for name, history in longest.items() if (test_file, name) not in _replayed_in_sandbox}
-        _replayed_in_sandbox.update((test_file, name) for name in longest)
-    unsandboxed = [history for history in by_length if history is not longest.get(_type(history))]
-    restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)
-    await _replay([*longest.values()], converter, SandboxedWorkflowRunner(restrictions=restrictions))
-    await _replay(unsandboxed, converter, UnsandboxedWorkflowRunner())
-
-
-async def _replay(histories: Sequence[WorkflowHistory], converter: DataConverter, runner: WorkflowRunner) -> None:
-    if not histories:
+async def replay(histories: Iterable[WorkflowHistory], converter: DataConverter = DATA_CONVERTER) -> None:
+    """Replays histories; raises if the present code would send other commands than a history holds."""
+    if not (replayed := [*histories]):
         return
-    types = {*map(_type, histories)}
+    types = {*map(_type, replayed)}
     replayer = Replayer(
-        # Only the needed ones: each takes 25 ms to prepare.
-        workflows=[workflow_class for workflow_class in WORKFLOWS if _name(workflow_class) in types],
+        workflows=[each for each in WORKFLOWS if _name(each) in types],
         data_converter=converter,
-        unsandboxed_workflow_runner=runner,
+        unsandboxed_workflow_runner=SandboxRunner(),
     )
-    await replayer.replay_workflows(_each(histories))
+    await replayer.replay_workflows(_each(replayed))
+
+
+class SandboxRunner(SandboxedWorkflowRunner):
+    """The SDK's sandbox, in which all runs share the modules that it has imported, as they do in a worker.
+
+    The SDK imports them anew for each run, which takes 60 ms, and again to validate a workflow type.
+    """
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        return _Instance(det, self.runner_class, self.restrictions)
+
+
+class _Instance(_runner._Instance):
+    """A run in that sandbox."""
+
+    def _create_instance(self) -> None:
+        self.importer = _IMPORTER
+        super()._create_instance()
 
 
 def _name(workflow_class: type) -> str | None:

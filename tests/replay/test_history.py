@@ -1,17 +1,20 @@
 """Recorded histories replay with the present code, and stored names and shapes never change; runs can be reset."""
 
 import json
+from pathlib import Path
 from typing import get_args
 
 import pytest
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
+from temporalio.worker import Replayer
 
 from baton.contracts.turn import StopReason
 from tests.harness.environment import Environment, texts
-from tests.harness.replayer import replay
+from tests.harness.replayer import SandboxRunner, replay
 from tests.harness.resets import reset, reset_points
 from tests.replay.compatibility import incompatible
+from tests.replay.nondeterministic import DrawsNumber, ReadsClock
 from tests.replay.recorded import HISTORIES, RecordedHistories
 from tests.replay.scenarios import SCENARIOS, TEAM, TRIO, run_scenario, trio
 from tests.replay.stored import STORED, stored
@@ -25,6 +28,8 @@ def test_every_name_and_shape_that_is_stored_is_recorded() -> None:
     assert json.loads(json.dumps(stored())) == json.loads(STORED.read_text()), "make record-histories adds new ones"
 
 
+EXAMPLE = Path(__file__).parent / "example"
+
 RECORDED = {file.stem: file.read_text() for file in sorted(HISTORIES.glob("*.json"))}
 
 
@@ -32,6 +37,13 @@ RECORDED = {file.stem: file.read_text() for file in sorted(HISTORIES.glob("*.jso
 async def test_a_run_recorded_by_an_earlier_version_goes_on_in_this_one(name: str) -> None:
     started = json.loads(RECORDED[name])["events"][0]["workflowExecutionStartedEventAttributes"]
     await replay([WorkflowHistory.from_json(started["workflowId"], RECORDED[name])])
+
+
+@pytest.mark.parametrize("code", [ReadsClock, DrawsNumber])
+async def test_a_replay_refuses_code_that_is_not_deterministic_though_the_history_fits_it(code: type) -> None:
+    history = WorkflowHistory.from_json("reminder", (EXAMPLE / "before_patch.json").read_text())
+    with pytest.raises(RuntimeError, match="Cannot access"):
+        await Replayer(workflows=[code], workflow_runner=SandboxRunner()).replay_workflow(history)
 
 
 def test_a_history_is_recorded_of_every_workflow_type_and_every_way_to_end() -> None:
