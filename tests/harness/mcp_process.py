@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import multiprocessing
 import runpy
 import socket
 import sys
@@ -16,14 +15,10 @@ from typing import Any
 
 from tests.harness.environment import Json, manifest
 from tests.harness.ports import own_port
-from tests.harness.processes import ROOT
+from tests.harness.processes import FORKS, ROOT
 
 Serve = Callable[[int], object]
 """Serves on a port until its process is killed."""
-
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tests.harness.mcp_server", "tests.harness.authorized_mcp_server"])
-"""Servers are forks of a process that has imported the SDK, which takes most of a second."""
 
 
 @dataclass
