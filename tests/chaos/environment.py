@@ -163,10 +163,10 @@ class ProcessEnvironment:
         else:
             self.server_process.resume()
         restarted = time.time()
-        if worker:
-            self.workers[0].start()
         if server:
             await self.server.start()
+        if worker:  # it ends if it finds no server
+            self.workers[0].start()
         return restarted
 
     def memory(self) -> float:

@@ -60,9 +60,9 @@ async def test_a_run_survives_the_death_of_its_server(
         killable.worker.kill()
     await killable.kill_server()
     restarted, before = time.time(), len(killable.model.requests)
-    if worker_too:
-        killable.worker.start()
     await killable.server.start()
+    if worker_too:  # it ends if it finds no server
+        killable.worker.start()
 
     turn = await ended(handle)
     assert (turn.stop_reason, texts(turn.messages)) == ("max_turns", REPLIES)
