@@ -176,14 +176,24 @@ _FUNCTIONS: list[BoundedFunction] = []
 _identity = BoundedFunction(f"{identity.__module__}:{identity.__name__}")
 
 
+_checked = set[str]()
+"""The interpreters that have run a bounded process."""
+
+
 async def check_processes() -> None:
-    """Raises SettingsError if no bounded process can run: all conditions, schemas and filters would fail later."""
+    """Raises SettingsError if no bounded process can run: all conditions, schemas and filters would fail later.
+
+    Further workers of this process don't check it again, unless the interpreter is another one.
+    """
+    if sys.executable in _checked:
+        return
     try:
         await _identity.call(None)
     except EvaluationFailed as failed:
         raise SettingsError(f"this worker can't evaluate conditions, schemas and filters: {failed}") from None
     finally:
         await _identity.close()
+    _checked.add(sys.executable)
 
 
 async def close_idle() -> None:
