@@ -22,7 +22,14 @@ def query(*targets: Json, **spec: object) -> Json:
     return manifest("Query", "q", {"input": "Why?", "targets": [*targets], **spec})
 
 
-@pytest.mark.parametrize("strategy", ["round-robin", "sequential", "graph"])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "round-robin",
+        pytest.param("sequential", marks=pytest.mark.full),
+        pytest.param("graph", marks=pytest.mark.full),
+    ],
+)
 async def test_a_team_that_nothing_bounds_ends_after_a_hundred_turns_with_all_that_was_said(
     env: Environment, strategy: str
 ) -> None:
