@@ -429,3 +429,18 @@ async def test_a_selector_may_let_the_first_member_speak_instead_of_asking_again
     selector = {"selectorPrompt": "OF {{.Participants}}; {{.Roles}}", "style": "text", "onNoChoice": "first"}
     turn = await ended(env, [*ABC, led("a", "b", "c", turns=2, selector=selector)])
     assert (names(turn), choosing) == (["a", "a"], ["OF a, b, c; a, b, c"] * 2)
+
+
+async def test_a_parallel_team_that_is_ended_keeps_what_all_members_said_in_their_order(env: Environment) -> None:
+    late = {"text": "late", "delay": 30}
+    env.script(line("a", call("calculator", "a 1", expression="1+1"), late), line("b", "b 1"))
+    manifests = [agent("a", "calculator"), agent("b"), team("team", "a", "b", strategy="parallel")]
+    handle = await env.start_team(manifests)
+    await env.wait_for_calls(3)
+    while "b 1" not in {row["content"] for row in env.rows()}:
+        await asyncio.sleep(0.01)
+    await handle.signal("terminate_team", {"now": True})
+    turn = await env.turn_result(handle)
+    assert turn.head
+    said = [message["content"] for message in env.transcript(turn.head.id) if message["role"] == "assistant"]
+    assert said == ["a 1", "b 1"]

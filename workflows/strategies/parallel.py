@@ -32,9 +32,11 @@ async def run_all_members(team: Discussion) -> str:
     state = ParallelState.model_validate(team.strategy_state or {"before": team.result.so_far.head})
     turns = await _take_turns(team, state) if len(state.spoken) < len(team.members) else {}
     if _ends_the_team(team, state, turns):
-        state = await _join(team, state, {index: turn for index, turn in turns.items() if not turn.is_unfinished})
+        # A retry resumes from a branch with the finished turns alone; the conversation itself has all of them in order.
+        so_far = team.result.so_far
+        await _join(team, state, {index: turn for index, turn in turns.items() if not turn.is_unfinished})
         team.keep_state()
-        turns = {index: turn for index, turn in turns.items() if turn.is_unfinished}
+        team.result.so_far = so_far
     state = await _join(team, state, turns)
     if state.failure and (team.plan.on_member_error == "fail" or state.failed == len(team.members)):
         team.result.end_by(state.failure)
