@@ -1,5 +1,6 @@
 """The strategies: who speaks, in which order, with which context, how a team ends, and what is kept."""
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
