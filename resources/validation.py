@@ -14,6 +14,7 @@ from .agent import Agent
 from .approval import Approval
 from .base import Deprecated, Mark, NoEffect, NotSupportedYet, Path, Reference, walk
 from .catalog import Catalog, Resource
+from .child_process import child_command, child_environment, limit
 from .config_map import ConfigMap
 from .json_schema import broken_schema_rules
 from .manifest import Manifest
@@ -427,11 +428,12 @@ jq folds constants at compile time: ``"x" * 1000000000 * 1000000000`` would exha
 """
 
 _JQ_PROGRAM = f"""
-import json, resource, sys, jq
+import json, jq
+from {limit.__module__} import limit
 programs = json.load(sys.stdin)
-resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
-resource.setrlimit(resource.RLIMIT_AS, ({JQ_MEMORY}, {JQ_MEMORY}))
-resource.setrlimit(resource.RLIMIT_CPU, ({JQ_SECONDS}, {JQ_SECONDS}))
+limit("RLIMIT_NOFILE", 0)
+limit("RLIMIT_AS", {JQ_MEMORY})
+limit("RLIMIT_CPU", {JQ_SECONDS})
 print("ready", flush=True)
 for program in programs:
     try:
@@ -464,7 +466,11 @@ def _errors(programs: Iterable[str]) -> Iterator[str | None]:
     """The errors of all programs, in order; None for one that compiles."""
     remaining = [*programs]
     while remaining:
-        errors = _compile(remaining)
+        try:
+            errors = _compile(remaining)
+        except OSError as error:
+            yield from [f"can't be checked: {error}"] * len(remaining)
+            return
         yield from (_sentence(error) for error in errors)
         if len(errors) < len(remaining):  # the next program exceeded the limits of the process
             yield f"can't be compiled by jq within {JQ_SECONDS} s and {JQ_MEMORY // 1_000_000} MB"
@@ -472,20 +478,24 @@ def _errors(programs: Iterable[str]) -> Iterator[str | None]:
 
 
 def _compile(programs: list[str]) -> list[str | None]:
-    """jq's errors for the first programs, up to the one that exceeds the limits; no errors if jq can't start."""
+    """jq's errors for the first programs, up to the one that exceeds the limits. Raises OSError if jq can't start."""
     try:
-        printed = subprocess.run(
-            [sys.executable, "-I", "-c", _JQ_PROGRAM],
+        done = subprocess.run(
+            child_command(_JQ_PROGRAM),
             input=json.dumps(programs).encode(),
             capture_output=True,
             timeout=2 * JQ_SECONDS,
             check=False,
-            env={},
-        ).stdout
+            env=child_environment(),
+        )
+        printed = done.stdout
+        words = done.stderr.decode(errors="replace").strip().splitlines()
     except subprocess.TimeoutExpired as timeout:
         printed = timeout.stdout or b""
-    ready, *lines = printed.splitlines() or [b""]
-    return [json.loads(line) for line in lines] if ready else [None] * len(programs)
+        words = []
+    if not printed:
+        raise ChildProcessError(f"{sys.executable} with jq does not start: {(words or ['it took too long'])[-1]}")
+    return [json.loads(line) for line in printed.splitlines()[1:]]
 
 
 def _sentence(error: str | None) -> str | None:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, BinaryIO
 
+from ...resources.child_process import limit
+
 LENGTH = struct.Struct(">I")
 """The length prefix of a message, in bytes. Requests are marshalled; responses, which are untrusted, are JSON."""
 
@@ -19,12 +21,12 @@ def main(target: str, memory: int) -> None:
 
     It writes an empty message when it is ready.
     """
-    module, _, name = target.partition(":")
-    function = getattr(importlib.import_module(module), name)
+    module, _, attribute = target.partition(":")
+    function = getattr(importlib.import_module(module), attribute)
     os.environ.clear()  # only the interpreter needs it, and jq filters can read it
-    _limit("RLIMIT_AS", memory)
-    for limit in ("RLIMIT_NOFILE", "RLIMIT_FSIZE", "RLIMIT_CORE"):
-        _limit(limit, 0)
+    limit("RLIMIT_AS", memory)
+    for name in ("RLIMIT_NOFILE", "RLIMIT_FSIZE", "RLIMIT_CORE"):
+        limit(name, 0)
     _write(sys.stdout.buffer, b"")
     while head := sys.stdin.buffer.read(LENGTH.size):
         seconds, value = marshal.loads(sys.stdin.buffer.read(LENGTH.unpack(head)[0]))  # from the parent: trusted
@@ -35,20 +37,6 @@ def main(target: str, memory: int) -> None:
 def identity(value: Any) -> Any:
     """Returns the value. A worker calls it at its start, to check that bounded processes can run."""
     return value
-
-
-def _limit(name: str, most: int) -> None:
-    """Lowers a resource limit if the system supports it: Windows has none, and macOS can't limit the address space.
-
-    An existing lower limit, as of ``ulimit -v``, is not raised.
-    """
-    with suppress(ImportError, AttributeError, ValueError, OSError):
-        import resource  # noqa: PLC0415  # not on Windows
-
-        limit = getattr(resource, name)
-        current = [value for value in resource.getrlimit(limit) if value != resource.RLIM_INFINITY]
-        most = min([most, *current])
-        resource.setrlimit(limit, (most, most))
 
 
 def _limit_time(seconds: float) -> None:

@@ -7,18 +7,17 @@ would hold the GIL and so block the worker's event loop.
 import asyncio
 import json
 import marshal
-import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
-from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from pydantic import JsonValue
 
 from ...contracts.settings import SettingsError
 from ...contracts.text import truncate
+from ...resources.child_process import child_command, child_environment
 from .bounded_child import LENGTH, identity, main
 
 MAX_RESULT = 4_000_000
@@ -32,17 +31,6 @@ START_SECONDS = 60.0
 
 MAX_WORDS = 300
 """Characters of a process's stderr in an error."""
-
-ENVIRONMENT = (
-    "HOME",
-    "LD_LIBRARY_PATH",
-    "DYLD_LIBRARY_PATH",
-    "PYTHONHOME",
-    "PYTHONUSERBASE",
-    "PYTHONNOUSERSITE",
-    "SYSTEMROOT",
-)
-"""The environment variables of a process: paths of the interpreter and of installed libraries, and no secrets."""
 
 
 class EvaluationFailed(Exception):
@@ -118,13 +106,10 @@ class BoundedFunction:
 
     async def _start(self) -> Process:
         """A process that has loaded the function, with the module path of this process."""
-        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+        code = f"from {main.__module__} import main; main({self._target!r}, {self._memory})"
         try:
-            path = [folder or str(Path.cwd()) for folder in sys.path]
-            code = f"import sys; sys.path[:] = {path!r}; from {main.__module__} import main; "
-            code += f"main({self._target!r}, {self._memory})"
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-c", code, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment
+                *child_command(code), stdin=PIPE, stdout=PIPE, stderr=PIPE, env=child_environment()
             )
         except (OSError, ValueError, TypeError) as error:  # no such file, no memory, no process left, no interpreter
             raise EvaluationFailed(f"{sys.executable} can't be started: {error}") from None

@@ -108,6 +108,42 @@ def test_a_lower_limit_of_memory_from_outside_stays(elsewhere: Path, program: Pa
     assert evaluated(*limited, BASE, "-c", "\n".join(lines), PYTHONPATH=path) == EVALUATED[:1]
 
 
+BROKEN_FILTER = """
+apiVersion: ark.mckinsey.com/v1alpha1
+kind: Agent
+metadata: {name: a}
+spec: {prompt: You are a., tools: [{name: noop, functions: [{name: jq, value: ".items["}]}]}
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("limit", ["", "ulimit -v 450000 && "], ids=["without a limit", "below a limit of memory"])
+def test_filters_are_checked_by_the_commands_wherever_baton_is_imported_from(
+    elsewhere: Path, tmp_path: Path, limit: str
+) -> None:
+    (tmp_path / "agent.yaml").write_text(BROKEN_FILTER)
+    done = subprocess.run(
+        ["sh", "-c", f'{limit}exec "$@"', "sh", BASE, "-m", "baton.starter", "validate", "-f", tmp_path / "agent.yaml"],
+        env=process_env(PYTHONPATH=os.pathsep.join((str(elsewhere), PACKAGES))),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "functions[0].value: is not a valid jq filter: syntax error" in done.stderr
+
+
+@pytest.mark.full
+def test_a_filter_that_can_not_be_checked_is_not_valid(elsewhere: Path, tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text(BROKEN_FILTER.replace(".items[", ".items"))
+    load = f"load_files([Path({str(tmp_path / 'agent.yaml')!r})])"
+    code = f"import sys; sys.path[:0] = {[str(elsewhere), PACKAGES]!r}; sys.executable = '/nowhere/python'\n"
+    code += f"from pathlib import Path; from baton.resources.loader import load_files\n{load}"
+    done = subprocess.run([BASE, "-c", code], env=process_env(), capture_output=True, text=True, check=False)
+    assert "functions[0].value: can't be checked: [Errno 2] No such file or directory" in done.stderr
+
+
 async def test_a_process_gets_nothing_of_the_environment() -> None:
     environment = BoundedFunction(f"{functions.__name__}:environment_of_process")
     assert await environment.call(None) == {}
