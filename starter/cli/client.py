@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from temporalio.client import Client
 from temporalio.runtime import Runtime, TelemetryConfig
 
+from ..errors import UnreachableError
 from ..runs.runs import RunHandle, find_run
 from ..server.connection import ServerLocation, use_server
 from ..server.state_dir import StateDir
@@ -38,6 +39,27 @@ def with_client(work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
     silence_sdk()
     with use_server(print_message, start=StateDir.of(os.environ).was_used, own_settings=False) as server:
         return asyncio.run(connected(server))
+
+
+def with_running_server(work: Callable[[Client | None], Coroutine[Any, Any, T]]) -> T:
+    """The result of work with a client; without one if this machine's local server does not run, which is not started.
+
+    One that is just starting is waited for. Raises ConnectionFailed if the configured server is unreachable.
+    """
+
+    async def connected(server: ServerLocation) -> T:
+        return await work(await server.connect())
+
+    async def alone() -> T:
+        return await work(None)
+
+    silence_sdk()
+    try:
+        starting = StateDir.of(os.environ).is_held("dev")
+        with use_server(print_message, start=starting, own_settings=False) as server:
+            return asyncio.run(connected(server))
+    except UnreachableError:
+        return asyncio.run(alone())
 
 
 def with_run(name: str, namespace: str, work: Callable[[Client, RunHandle], Coroutine[Any, Any, T]]) -> T:

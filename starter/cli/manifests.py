@@ -32,12 +32,12 @@ def validate(
     from .targets import load_manifests
 
     loaded = load_manifests(file, recursive=recursive)
-    outside = loaded.unresolved()
-    if strict and outside:
-        raise ManifestError(outside)
+    refused, outside = loaded.refused(), loaded.unresolved()
+    if refused or (strict and outside):
+        raise ManifestError((*refused, *(outside if strict else ())))
     for problem in outside:
         print_message(f"warning: {problem}")
-    for problem in (*loaded.default_members(), *loaded.unused_roles()):
+    for problem in (*loaded.services(), *loaded.default_members(), *loaded.unused_roles()):
         print_message(f"note: {problem}")
     count = len(loaded.catalog.manifests)
     print("1 manifest is valid" if count == 1 else f"{count} manifests are valid")

@@ -149,7 +149,10 @@ def test_a_refused_manifest_exits_with_1_and_lists_every_error(machine: UserMach
     [
         (("run",), "nothing to run: pass -f FILE"),
         (("run", "-f", "nowhere.yaml"), "nowhere.yaml: can't be read: No such file or directory"),
-        (("run", "-f", SAMPLE, "team/nobody", "Hi"), "'team/nobody' is not in the files"),
+        (
+            ("run", "-f", SAMPLE, "team/nobody", "Hi"),
+            "is neither in the files nor on the workers",
+        ),
         (("run", "-f", SAMPLE, "team/brainstorming-team"), "'team/brainstorming-team' needs an input"),
         (("run", "-f", SAMPLE, "-o", "xml"), "'xml' is not one of"),
         (("nonsense",), "No such command 'nonsense'"),
@@ -186,7 +189,7 @@ def test_validate_warns_of_references_outside_the_files_and_strict_refuses_them(
     assert missing in strict.stderr
     run = machine.run("run", "-f", file)
     assert run.returncode == 1
-    assert missing in run.stderr
+    assert "Team default/team is neither in the files nor on the workers" in run.stderr
 
 
 @pytest.mark.shared_server

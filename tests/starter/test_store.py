@@ -46,9 +46,13 @@ def test_what_is_applied_is_run_by_its_name_and_the_next_run_takes_the_next_vers
     changed = yaml.safe_dump(agent("two", prompt="New."))
     assert printed(machine, "apply", "-f", "-", stdin=changed) == "agent/two configured"
     assert printed(machine, "run", "query/q") == "New."
-    unknown = machine.run("run", "team/nobody", "Who?")
-    assert unknown.returncode == 2
-    assert "Team default/nobody" in unknown.stderr
+    runs = printed(machine, "list", "-o", "name")
+    assert "Team 'du' in the namespace 'default' is not on the workers; did you mean 'duo'?" in refused(
+        machine, "run", "team/du", "Who?"
+    )
+    assert "there is team/duo" in refused(machine, "chat", "agent/duo")
+    assert "did you mean 'q'?" in refused(machine, "run", "query/qq")
+    assert printed(machine, "list", "-o", "name") == runs, "no run was started"
     assert 'nothing to run: pass -f FILE, or KIND/NAME "question"' in refused(machine, "run")
     assert "'query/q' takes no input" in refused(machine, "run", "query/q", "Why?")
 
@@ -71,7 +75,8 @@ def test_files_and_schedules_may_refer_to_what_only_the_store_has(machine: UserM
         assert "New." in printed(machine, "status", run)
         printed(machine, "schedules", "delete", name)
     lost = machine.write(manifest("Schedule", "lost", {"schedule": "0 0 1 1 *", "query": "nobody"}), name="lost.yaml")
-    assert "Query default/nobody is not in the files" in refused(machine, "schedules", "apply", "-f", lost)
+    text = refused(machine, "schedules", "apply", "-f", lost)
+    assert "Query default/nobody is neither in the files nor on the workers" in text
 
 
 def test_the_store_is_shown_changed_and_emptied_by_commands(machine: UserMachine) -> None:
@@ -122,7 +127,7 @@ def test_manifests_are_selected_by_names_and_labels_and_printed_by_a_template(ma
 def test_what_would_be_applied_is_shown_without_a_change(machine: UserMachine) -> None:
     file = machine.write(agent("one", prompt="First."))
     assert printed(machine, "apply", "--dry-run", "-f", file) == "agent/one created (dry run)"
-    assert printed(machine, "get", "agents") == "No manifests found in the store."
+    assert printed(machine, "get", "agents") == "No manifests found."
     printed(machine, "apply", "-f", file)
     assert printed(machine, "diff", "-f", file) == ""
     done = machine.run("diff", "-f", machine.write(agent("one", prompt="Second.")))
