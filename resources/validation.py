@@ -532,9 +532,7 @@ def notices(manifest: Manifest) -> Iterator[Violation]:
         yield Violation(manifest, ("spec", "provider" if manifest.spec.provider else "type"), text)
     if isinstance(manifest, Tool) and (names := manifest.arguments_without_schema):
         arguments = " and ".join(names)
-        yield Violation(
-            manifest, ("spec",), f"has no inputSchema: a model sees {arguments} as text, without description"
-        )
+        yield Violation(manifest, ("spec",), f"has no inputSchema: models see {arguments} as required texts")
     for path, mark, what in _marked(manifest):
         if isinstance(mark, NoEffect):
             yield Violation(manifest, path, f"is {mark}")

@@ -28,7 +28,6 @@ from temporalio.converter import (
 )
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
-from ..contracts.errors import InvalidInput
 from ..contracts.settings import TASK_QUEUE, SettingsError
 from ..contracts.trace import HEADER, TraceContext
 from .encryption import Codec, Keys
@@ -129,6 +128,8 @@ class _Payloads(CompositePayloadConverter):
         try:
             return super().from_payloads(payloads, type_hints)
         except (ValueError, KeyError, RuntimeError) as error:
+            from ..contracts.errors import InvalidInput  # noqa: PLC0415  # many models, which commands needn't load
+
             raise InvalidInput(f"a payload is no valid JSON of the expected type: {type(error).__name__}") from None
 
 

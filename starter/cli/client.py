@@ -5,16 +5,18 @@ import os
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from temporalio.client import Client
 from temporalio.runtime import Runtime, TelemetryConfig
 
 from ..errors import UnreachableError
-from ..runs.runs import RunHandle, find_run
 from ..server.connection import ServerLocation, use_server
 from ..server.state_dir import StateDir
 from .terminal import print_message
+
+if TYPE_CHECKING:
+    from ..runs.runs import RunHandle
 
 T = TypeVar("T")
 
@@ -62,8 +64,10 @@ def with_running_server(work: Callable[[Client | None], Coroutine[Any, Any, T]])
         return asyncio.run(alone())
 
 
-def with_run(name: str, namespace: str, work: Callable[[Client, RunHandle], Coroutine[Any, Any, T]]) -> T:
+def with_run(name: str, namespace: str, work: Callable[[Client, "RunHandle"], Coroutine[Any, Any, T]]) -> T:
     """The result of work with a run, by its id or the name of its Query; raises NoSuchRunError."""
+
+    from ..runs.runs import find_run
 
     async def with_found_run(client: Client) -> T:
         return await work(client, await find_run(client, name, namespace))

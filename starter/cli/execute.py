@@ -12,7 +12,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from ...contracts.message import TokenUsage
-from ...contracts.status import Status, format_time
+from ...contracts.status import Status
+from ...contracts.text import format_time
 from ...resources.base import JsonObject
 from ...resources.loader import Loaded
 from ...resources.query import Query, QueryName

@@ -53,7 +53,8 @@ def apply(
         bool, typer.Option("--dry-run", help="Check the manifests and print what would be done, without doing it.")
     ] = False,
 ) -> None:
-    """Create or update manifests in the store that all workers share: all of FILE, or none."""
+    """Create or update manifests in the store that all workers share: all of FILE except Secrets, or none."""
+    from ...resources.stored import skipped_secrets
     from .targets import load_manifests_of
 
     loaded = load_manifests_of(file, namespace, recursive=recursive)
@@ -63,6 +64,8 @@ def apply(
             elsewhere = f" -n {manifest.namespace}" if manifest.namespace != "default" else ""
             how = f"baton run query/{manifest.name}{elsewhere}"
             print_message(f"query/{manifest.name} is stored, not run: run it with '{how}'", style="dim")
+    for problem in skipped_secrets(loaded):
+        print_message(f"skipped: {problem}")
 
 
 @app.command()
@@ -113,7 +116,7 @@ def get(
     if version and not (len(selections) == 1 and selections[0].is_single):
         raise UsageError("--version needs one name, without -A and -l, as in: baton get team NAME --version 1")
     if not watch:
-        _with_store_and_workers(lambda store, client: print_manifests(store, client, selections, output))
+        with_store_and_workers(lambda store, client: print_manifests(store, client, selections, output))
     elif output not in TABLES or version:
         raise UsageError("--watch can't be combined with --version, or with another output than text or wide")
     else:
@@ -163,7 +166,7 @@ def _with_store(work: "Callable[[Store], Coroutine[Any, Any, T]]") -> T:
     return asyncio.run(_in_store(lambda store, _: work(store), None))
 
 
-def _with_store_and_workers(work: "Callable[[Store, Client | None], Coroutine[Any, Any, T]]") -> T:
+def with_store_and_workers(work: "Callable[[Store, Client | None], Coroutine[Any, Any, T]]") -> T:
     """The same, with a client; without one, and with a note, if the configured Temporal server can't be reached."""
     import asyncio
 

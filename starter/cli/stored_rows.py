@@ -3,7 +3,7 @@
 import asyncio
 import difflib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple, Self
@@ -12,14 +12,15 @@ from pydantic import JsonValue
 from rich.console import Console
 from temporalio.client import Client
 
-from ...resources.catalog import Resource
+from ...resources.catalog import Resource, catalog_of
 from ...resources.loader import Loaded
 from ...resources.problems import did_you_mean
+from ...resources.query import Query
 from ...resources.stored import Key, StoredManifest, check_storable, details, key_of, kind_of, kind_words
 from ..console.status import print_table
 from ..errors import UsageError
 from ..operations.manifests import Store, StoreError, WorkerFiles, missing_manifest, read_worker_files
-from ..text import format_age
+from ..text import field_lines, format_age
 from .formats import TABLES, ListedItem, print_items
 from .terminal import dump, print_message, print_result
 
@@ -138,6 +139,58 @@ def _of_file(manifest: Resource) -> StoredManifest:
 
 def _source(count: int, files: WorkerFiles) -> str:
     return "files" if count == files.workers else f"files of {count} of {files.workers} workers"
+
+
+async def describe_manifests(store: Store, client: Client | None, selections: Sequence[Selection]) -> None:
+    """Prints the selected manifests in readable text, with what they refer to, what refers to them, and their versions.
+
+    Raises StoreError if there is no such resource.
+    """
+    files = await read_worker_files(store.journal, client) if client else WorkerFiles()
+    in_files = [ListedManifest(_of_file(manifest), _source(count, files)) for manifest, count in files.manifests]
+    known = [manifest for manifest, _ in files.manifests] + (await store.contents()).readable
+    selected = [listed for selection in selections for listed in await _select(store, in_files, selection)]
+    texts = [await _described(store, listed, known) for listed in selected]
+    print_result("\n\n".join(texts))
+
+
+async def _described(store: Store, listed: ListedManifest, known: Sequence[Resource]) -> str:
+    stored = listed.manifest
+    manifest = _manifest(stored)
+    assert isinstance(manifest, dict)
+    metadata = manifest.pop("metadata", {})
+    labels = metadata.get("labels") if isinstance(metadata, dict) else None
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    content = {name: value for name, value in manifest.items() if name not in ("apiVersion", "kind")}
+    resource = stored.resource()
+    references = resource.references if resource else ()
+    versions = [version for version in await store.versions(stored.key) if stored.version and not version.is_deleted]
+    age = datetime.fromtimestamp(stored.changed, UTC)
+    fields = {
+        "Name": stored.name,
+        "Kind": stored.kind,
+        "Namespace": stored.namespace,
+        "Source": f"store, version {stored.version}, {format_age(age)} ago" if stored.version else listed.source,
+        "Labels": ", ".join(f"{name}={value}" for name, value in labels.items()) if isinstance(labels, dict) else "",
+        "Annotations": dump(annotations, "yaml").rstrip() + "\n" if annotations else "",
+        **{name.capitalize(): dump(value, "yaml").rstrip() + "\n" for name, value in content.items()},
+        "Refers to": ", ".join(dict.fromkeys(str(one) for one in references if not one.optional)),
+        "Used by": ", ".join(dict.fromkeys(_users(stored.key, known))) or "no other manifest",
+        "Versions": ", ".join(
+            f"{version.version} ({format_age(datetime.fromtimestamp(version.changed, UTC))})" for version in versions
+        ),
+    }
+    return "\n".join(field_lines({name: value for name, value in fields.items() if value}))
+
+
+def _users(key: Key, known: Sequence[Resource]) -> Iterator[str]:
+    """The manifests that refer to a resource, also by a selector."""
+    catalog = catalog_of({manifest.id: manifest for manifest in known}.values())
+    for user in known:
+        targets = catalog.targets(user) if isinstance(user, Query) else ()
+        for reference in (*user.references, *targets):
+            if (found := catalog.find(reference)) and key_of(found) == key:
+                yield f"{user.kind} {user.namespace}/{user.name}"
 
 
 async def differences(store: Store, loaded: Loaded) -> list[str]:

@@ -54,6 +54,11 @@ class StoreContents(NamedTuple):
         """The manifests that are not deleted."""
         return [stored for stored in self.newest.values() if not stored.is_deleted]
 
+    @property
+    def readable(self) -> list[Resource]:
+        """The manifests that this release can read, with its keys."""
+        return [resource for stored in self.existing if (resource := _readable(stored))]
+
     def get(self, key: Key) -> StoredManifest:
         """The newest version of a resource. Raises StoreError if it does not exist."""
         stored = self.newest.get(key)
@@ -197,13 +202,14 @@ async def manifests_of_workers(client: Client | None, environ: Mapping[str, str]
     if not (settings.journal_url or (settings.state_dir / "journal.db").exists()):
         return OfWorkers(Catalog(), is_complete=client is None)
     async with open_store(environ) as store:
-        readable = [_readable(stored) for stored in (await store.contents()).existing]
-        stored = catalog_of(filter(None, readable))
+        contents = await store.contents()
+        stored = catalog_of(contents.readable)
+        all_readable = len(stored.manifests) == len(contents.existing)
         if client is None:
-            return OfWorkers(stored, is_complete=None not in readable)
+            return OfWorkers(stored, is_complete=all_readable)
         files = await read_worker_files(store.journal, client)
         of_files = catalog_of({manifest.id: manifest for manifest, _ in files.manifests}.values())
-        is_complete = None not in readable and files.workers > 0 and not files.unknown
+        is_complete = all_readable and files.workers > 0 and not files.unknown
         return OfWorkers(of_files.overlaid_on(stored), is_complete)
 
 
