@@ -93,13 +93,15 @@ class Loaded:
         ]
         return [*missing, *(self.problem(*violation) for violation in queries_without_targets(self.catalog))]
 
-    def refused(self) -> list[Problem]:
-        """What runs of the queries and of other manifests in the files refuse, apart from references."""
-        refused = [violation for manifest in self.catalog.manifests for violation in unsupported_fields(manifest)]
-        for query in self.catalog.manifests:
-            if isinstance(query, Query):
-                refused.extend(unknown_parameters(query, self.catalog.needed_by(query)[0]))
-        return [*dict.fromkeys(self.problem(*violation) for violation in refused)]
+    def unsupported(self) -> list[Problem]:
+        """Fields that are not supported yet: runs that need such a manifest are refused."""
+        return [self.problem(*field) for manifest in self.catalog.manifests for field in unsupported_fields(manifest)]
+
+    def unknown_parameters(self) -> list[Problem]:
+        """Parameters that the queries in the files lack: a command must give them, or the run is refused."""
+        queries = (manifest for manifest in self.catalog.manifests if isinstance(manifest, Query))
+        unmet = (found for query in queries for found in unknown_parameters(query, self.catalog.needed_by(query)[0]))
+        return [*dict.fromkeys(self.problem(*violation) for violation in unmet)]
 
     def services(self) -> list[Problem]:
         """References to services, which not all workers can resolve."""

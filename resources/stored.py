@@ -68,7 +68,7 @@ def check_with(loaded: Loaded, stored: Catalog, *, force: bool = False) -> None:
     together = replace(loaded, catalog=catalog_of(loaded.catalog.overlaid_on(stored).manifests), places=places)
     problems = [together.problem(*violation) for violation in violations(together.catalog)]
     problems += [together.problem(*violation) for violation in missing_keys(together.catalog, Secrets())]
-    problems += loaded.refused()
+    problems += loaded.unsupported()
     if not force:
         problems += _unknown(together, {manifest.id for manifest in loaded.catalog.manifests})
     if problems:

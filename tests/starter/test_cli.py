@@ -192,20 +192,27 @@ def test_validate_warns_of_references_outside_the_files_and_strict_refuses_them(
     assert "Team default/team is neither in the files nor on the workers" in run.stderr
 
 
+@pytest.mark.shared_server
 def test_validate_reports_what_run_refuses(machine: UserMachine) -> None:
+    machine.script(line("one", "hello"))
     config = manifest("ArkConfig", "default", {"defaultMemory": {"name": "m"}})
-    unknown = {"input": "{{what}}", "parameters": [{"name": "other", "value": "x"}]}
-    asks = manifest("Query", "q", {**unknown, "targets": [{"type": "agent", "name": "one"}]})
     unset = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"token": "${API_KEY}"}}
-    for manifests, text in (
-        ([config], "defaultMemory is valid but not supported yet: remove it to run this"),
-        ([agent("one"), asks], "Query/default/q: spec.input: unknown name 'what'; known: other"),
-        ([unset], "data.token: '${API_KEY}' was not replaced: set the variable and run 'envsubst < FILE > RENDERED'"),
+    for given, text in (
+        (config, "defaultMemory is valid but not supported yet: remove it to run this"),
+        (unset, "data.token: '${API_KEY}' was not replaced: set the variable and run 'envsubst < FILE > RENDERED'"),
     ):
-        file = machine.write(*manifests)
-        done = machine.run("validate", "-f", file)
+        done = machine.run("validate", "-f", machine.write(agent("one"), given))
         assert (done.returncode, done.stdout) == (1, ""), done.stderr
         assert text in done.stderr
+    unknown = {"input": "{{what}}", "parameters": [{"name": "other", "value": "x"}]}
+    asks = manifest("Query", "q", {**unknown, "targets": [{"type": "agent", "name": "one"}]})
+    file = machine.write(agent("one"), asks)
+    for strict, code in (([], 0), (["--strict"], 1)):
+        done = machine.run("validate", "-f", file, *strict)
+        assert done.returncode == code
+        assert "Query/default/q: spec.input: unknown name 'what'; known: other" in done.stderr
+    assert machine.run("run", "-f", file).returncode == 1
+    assert machine.run("run", "-f", file, "-p", "what=Why?").returncode == 0
 
 
 @pytest.mark.shared_server

@@ -164,7 +164,7 @@ def test_secrets_beside_other_manifests_are_skipped_and_named(machine: UserMachi
     file = machine.write(agent("one"), safe, name="models/all.yaml")
     done = machine.run("apply", "-f", folder)
     assert (done.returncode, done.stdout) == (0, "agent/one created\n")
-    assert f"skipped: {file}:7: Secret/default/safe: Secrets are not stored: start the workers with" in done.stderr
+    assert f"skipped: {file}:8: Secret/default/safe: Secrets are not stored: start the workers with" in done.stderr
     shown = printed(machine, "get", "all", "-o", "yaml") + printed(machine, "diff", "-f", folder) + done.stderr
     assert "hidden-123" not in shown and "Secret\n" not in shown
     assert "Secrets are not stored" in refused(machine, "apply", "-f", machine.write(safe, name="alone.yaml"))
