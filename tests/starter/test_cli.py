@@ -204,15 +204,15 @@ def test_validate_reports_what_run_refuses(machine: UserMachine) -> None:
         done = machine.run("validate", "-f", machine.write(agent("one"), given))
         assert (done.returncode, done.stdout) == (1, ""), done.stderr
         assert text in done.stderr
-    unknown = {"input": "{{what}}", "parameters": [{"name": "other", "value": "x"}]}
-    asks = manifest("Query", "q", {**unknown, "targets": [{"type": "agent", "name": "one"}]})
-    file = machine.write(agent("one"), asks)
+    parameter = {"name": "city", "valueFrom": {"queryParameterRef": {"name": "town"}}}
+    asks = manifest("Query", "q", {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]})
+    file = machine.write(agent("one", parameters=[parameter]), asks)
     for strict, code in (([], 0), (["--strict"], 1)):
         done = machine.run("validate", "-f", file, *strict)
         assert done.returncode == code
-        assert "Query/default/q: spec.input: unknown name 'what'; known: other" in done.stderr
+        assert "the query has no parameter 'town'; it has: none" in done.stderr
     assert machine.run("run", "-f", file).returncode == 1
-    assert machine.run("run", "-f", file, "-p", "what=Why?").returncode == 0
+    assert machine.run("run", "-f", file, "-p", "town=Rome").returncode == 0
 
 
 @pytest.mark.shared_server
