@@ -51,6 +51,7 @@ from .activities.runtime.start_checks import (
     check_journal_is_shared,
     check_manifests,
     check_manifests_once_listed,
+    publish_manifests,
     worker_identity,
 )
 from .activities.runtime.worker_process import leave_out_loaded_objects, run_all, stopped_by_signals, watch_event_loop
@@ -97,6 +98,7 @@ async def run_worker(
         journal_identity = await check_journal(client, engine, settings.task_queue)
         parts = await opened.enter_async_context(open_parts(shared, journal_identity, own, environment, functions))
         identity = worker_identity(client, own.catalog)
+        await publish_manifests(client, shared.journal, settings, own.catalog)
         workers = [
             sdk_worker(shared, identity, queue, settings, parts.activities, parts.interceptors)
             for queue in settings.worker_queues()

@@ -30,7 +30,7 @@ from ..resources.rights import AccountName, has_rights
 from ..resources.run_catalog import RunCatalog
 from ..resources.team import Team
 from ..resources.tool import Tool
-from ..resources.validation import unknown_parameters, unsupported_fields, violations
+from ..resources.validation import queries_without_targets, unknown_parameters, unsupported_fields, violations
 from ..temporal.activity import root_id, workflow_id
 from ..temporal.search_attributes import KnownAttributes
 from ..temporal.threads import COMPUTING
@@ -336,7 +336,8 @@ class Pin:
                     f"{manifest.id}: spec.command: an inline manifest can't set the command of a worker: "
                     "start the worker with this MCPServer"
                 )
-        if broken := [*violations(catalog), *unknown_parameters(start, catalog)]:
+        broken = [*violations(catalog), *queries_without_targets(catalog), *unknown_parameters(start, catalog)]
+        if broken:
             raise InvalidManifest("; ".join(f"{manifest.id}: {text}" for manifest, _, text in broken))
         run = self._with_provenance(loaded.catalog, catalog, worker_catalog)
         check_overrides(run)

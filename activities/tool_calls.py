@@ -137,8 +137,7 @@ class ToolActivities:
         if isinstance(speaker, resources.Tool):
             question = values.with_secrets((await self._journal.row(request.thread.question)).message)
             tool = await self._tools.of_manifest(speaker, values, answered)
-            built_in = speaker.spec.type in resources.BUILT_IN_TYPES
-            arguments = _as_arguments(question.content, _only_argument(tool.definition) if built_in else "input")
+            arguments = _as_arguments(question.content, tool.definition)
             call = ToolCall(id="", name=speaker.name, arguments=arguments)
         elif isinstance(speaker, Agent):
             call = (await self._journal.row(request.reply or "")).message.tool_calls[request.call]
@@ -221,20 +220,21 @@ async def use(lease: Lease, call: ToolCall, tool: CallableTool) -> str:
         raise ToolFailed(failed.message, retryable=retryable, retry_after=wait, unsent=failed.unsent) from None
 
 
-def _as_arguments(text: str, name: str) -> str:
-    """A question's text as a tool's arguments: a JSON object unchanged, any other text as the argument ``name``."""
+def _as_arguments(text: str, tool: ToolDefinition) -> str:
+    """A question's text as a tool's arguments: a JSON object unchanged, any other text as one argument.
+
+    Raises BadArguments if it could be any of several arguments.
+    """
     try:
         value = parse_json(text)
     except ValueError:
         value = None
-    return text if isinstance(value, dict) else json.dumps({name: text})
-
-
-def _only_argument(tool: ToolDefinition) -> str:
-    """The name of a tool's argument if it has exactly one, else ``input``."""
-    properties = tool.parameters.get("properties")
-    (name,) = properties if isinstance(properties, dict) and len(properties) == 1 else ("input",)
-    return name
+    if isinstance(value, dict):
+        return text
+    try:
+        return json.dumps({resources.argument_for_text(tool.parameters): text})
+    except ValueError as error:
+        raise BadArguments(f"the input of {tool.name} {error}") from None
 
 
 def _parsed(text: str) -> JsonObject:

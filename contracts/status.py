@@ -1,7 +1,7 @@
 """The status of a run (ARK: queries, system outputs)."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import zip_longest
 from typing import Annotated, Literal
 
@@ -15,7 +15,7 @@ from .decisions import PendingDecision
 from .errors import Failure, Outage
 from .message import Head, Message, TokenUsage, last_spoken, latest_within
 from .plan import QueryPlan, TargetPlan
-from .text import parse_json, truncate
+from .text import format_time, parse_json, truncate
 from .turn import MAX_MEMBER_FAILURES, StopReason, TurnResult
 
 WholeUsage = Annotated[TokenUsage, PlainSerializer(lambda usage: usage.whole)]
@@ -456,8 +456,3 @@ def truncated_for_status(plan: QueryPlan, turn: TurnResult) -> TurnResult:
     failures = turn.member_failures[: max(1, MAX_MEMBER_FAILURES // targets)]
     shown = {"messages": latest_within(turn.messages, room), "answer": truncate(turn.message, room)}
     return turn.model_copy(update={**shown, "member_failures": failures})
-
-
-def format_time(time: datetime) -> str:
-    """A time in UTC with seconds, as in ``2025-09-03T10:00:15Z`` (ARK: queries, system outputs)."""
-    return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

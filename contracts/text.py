@@ -1,6 +1,7 @@
-"""Texts of a conversation: the type `Text`, parsing as JSON, size in bytes, and truncation."""
+"""Texts of a conversation: the type `Text`, parsing as JSON, size in bytes, truncation, and times."""
 
 import json
+from datetime import UTC, datetime
 from typing import Annotated
 
 from pydantic import AfterValidator, JsonValue
@@ -68,3 +69,8 @@ MAX_COUNT = 10**12
 """The largest accepted count: counts are stored and summed in 64-bit columns."""
 
 Count = Annotated[int, AfterValidator(lambda count: min(max(count, 0), MAX_COUNT))]
+
+
+def format_time(time: datetime) -> str:
+    """A time in UTC with seconds, as in ``2025-09-03T10:00:15Z`` (ARK: queries, system outputs)."""
+    return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -18,7 +18,6 @@ from temporalio.converter import (
     StorageDriverWorkflowInfo,
 )
 
-from ..contracts.errors import JournalLost
 from ..contracts.settings import SettingsError
 from ..temporal.client import EXTERNAL_STORAGE_URL
 from ..temporal.external_storage import missing_value
@@ -139,6 +138,8 @@ class JournalStorageDriver(StorageDriver):
 async def _read(database: "Database", sha: str) -> Payload:
     if not _SHA.fullmatch(sha):
         return missing_value("the journal holds no value of that name")
+    from ..contracts.errors import JournalLost  # noqa: PLC0415  # many models, which commands needn't load
+
     try:
         return Payload.FromString(await database.get_blob(sha))
     except JournalLost as lost:

@@ -1,21 +1,25 @@
-"""The store of manifests in the journal's database: versioned, and encrypted with the journal's keys.
+"""The manifests in the journal's database, encrypted with its keys: those of the store, and those of workers' files.
 
 Every change of the store increments its revision. The versions of a resource are counted from 1, and continue after it
 was deleted and created again; the last ``MAX_VERSIONS`` are retained.
 """
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, case, delete, func, insert, select
+from pydantic import ValidationError
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, delete, func, insert, select, update
 from sqlalchemy import Row as Record
 
 from ..contracts.errors import JournalLost, JournalUnavailable
+from ..resources.catalog import Catalog
 from ..resources.stored import Key, StoredManifest
 from ..temporal.activity import in_thread_if_long
 from . import schema
 from .journal import Journal
+from .rows import insert_missing
 
 MAX_MANIFEST_BYTES = 2_000_000
 MAX_MANIFESTS = 10_000
@@ -29,6 +33,7 @@ _MAX_SEALED = MAX_MANIFEST_BYTES * 4 // 3 + 1_000
 """Characters of an encrypted manifest: longer ones are not read."""
 
 _table = schema.manifests
+_published = schema.worker_manifests
 _KEY = (_table.c.kind, _table.c.namespace, _table.c.name)
 _TEXT = case((func.length(_table.c.manifest) <= _MAX_SEALED, _table.c.manifest)).label("manifest")
 _ALL = select(*_KEY, _table.c.version, _table.c.revision, _table.c.changed, _TEXT)
@@ -97,3 +102,52 @@ class ManifestStore:
         except (JournalLost, JournalUnavailable) as error:
             lacks_key = isinstance(error, JournalUnavailable)
             return stored._replace(manifest="", problem=error.message, lacks_key=lacks_key)
+
+
+PUBLISHED_SECONDS = 86_400
+"""Seconds after which the manifests of workers that have ended are deleted; one may be listed only after its start."""
+
+
+class WorkerManifests:
+    """The manifests with which the workers of a task queue were started, in the database of a ``journal``.
+
+    ``namespace`` is the id of Temporal's namespace. A worker's identity ends with the digest of its manifests.
+    """
+
+    def __init__(self, journal: Journal, namespace: str, task_queue: str) -> None:
+        self._database = journal.database
+        self._encryption = journal.encryption
+        self._place = {"namespace": namespace, "task_queue": task_queue}
+
+    async def publish(self, digest: str, own: Catalog, live: Collection[str]) -> None:
+        """Writes a worker's manifests. Deletes those that no worker has, except the digests of ``live`` workers."""
+        now = int(time.time())
+        text = self._encryption.encrypt_manifest(own.canonical, self._name(digest))
+        row = {**self._place, "digest": digest, "published": now, "catalog": text}
+
+        def execute(connection: Connection) -> None:
+            connection.execute(insert_missing(self._database.engine.dialect, _published), row)
+            connection.execute(update(_published).where(*self._here, _published.c.digest == digest).values(row))
+            ended = _published.c.digest.not_in([*live, digest]), _published.c.published < now - PUBLISHED_SECONDS
+            connection.execute(delete(_published).where(*self._here, *ended))
+
+        await self._database.transact(execute)
+
+    async def read(self, digests: Collection[str]) -> dict[str, Catalog]:
+        """The manifests with these digests that are published, can be decrypted, and are of this release's kinds."""
+        statement = select(_published.c.digest, _published.c.catalog)
+        rows = await self._database.run(statement.where(*self._here, _published.c.digest.in_(digests)))
+        catalogs: dict[str, Catalog] = {}
+        for row in rows:
+            digest, text = row.digest, row.catalog
+            with contextlib.suppress(JournalLost, JournalUnavailable, ValidationError):
+                plain = self._encryption.decrypt_manifest(text, self._name(digest))
+                catalogs[digest] = Catalog.model_validate_json(plain)
+        return catalogs
+
+    @property
+    def _here(self) -> Iterable[ColumnElement[bool]]:
+        return [_published.c[name] == value for name, value in self._place.items()]
+
+    def _name(self, digest: str) -> str:
+        return f"of workers {'/'.join(self._place.values())}/{digest}"

@@ -43,6 +43,11 @@ ENCRYPTED = (
         schema.manifests.c.manifest,
         lambda row: f"manifest {StoredManifest(**row._mapping).place}",
     ),
+    EncryptedColumn(
+        "files of workers",
+        schema.worker_manifests.c.catalog,
+        lambda row: f"manifest of workers {row.namespace}/{row.task_queue}/{row.digest}",
+    ),
 )
 """All columns with such texts. Add those of new tables here; a test finds a text that is missing."""
 

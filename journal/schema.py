@@ -168,6 +168,18 @@ manifests = Table(
 """The manifests of the store: a row per version of a resource, counted from 1; an empty ``manifest`` marks a deletion.
 ``revision`` counts the changes of the whole store, ``changed`` is in seconds since 1970."""
 
+worker_manifests = Table(
+    "baton_worker_manifests",
+    metadata,
+    Column("namespace", String(255), primary_key=True),
+    Column("task_queue", String(255), primary_key=True),
+    Column("digest", String(64), primary_key=True),
+    Column("published", BigInteger, nullable=False),
+    Column("catalog", Text, nullable=False),
+)
+"""The manifests that workers were started with, for clients: under the id of Temporal's namespace, the task queue, and
+the digest in the workers' identities. ``published`` is the last start of such a worker, in seconds since 1970."""
+
 tokens = Table(
     "baton_tokens",
     metadata,

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from .base import Path
 from .problems import ManifestError, Problem
 
-_VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _HELM = re.compile(
     r"\{\{-|-\}\}|\{\{\s*(?:\$|\.(?:Values|Release|Chart|Capabilities|Files|Template)\b"
     r"|(?:include|template|define|if|with|range|toYaml|tpl|default|required)\s+[^\s}])"
@@ -46,13 +46,16 @@ FREE_TEXT = frozenset(
 RENDER_CHART = "looks like an unrendered Helm template: run 'helm template CHART > FILE' first"
 
 
+NOT_REPLACED = "was not replaced: set the variable and run 'envsubst < FILE > RENDERED' first, or write the value"
+"""The error text for a variable."""
+
+
 def unrendered(data: JsonValue) -> Iterator[tuple[Path, str]]:
     """The unrendered variables and Helm expressions outside free text, as paths and error texts."""
     for path, text in _texts(data):
         if FREE_TEXT.isdisjoint(path):
-            if variable := _VARIABLE.search(text):
-                how = "set the variable and run 'envsubst < FILE > RENDERED' first"
-                yield path, f"'{variable[0]}' was not replaced: {how}, or write the value"
+            if variable := VARIABLE.search(text):
+                yield path, f"'{variable[0]}' {NOT_REPLACED}"
             elif _HELM.search(text) or (path[0] == "metadata" and "{{" in text):
                 yield path, RENDER_CHART
 
@@ -60,7 +63,7 @@ def unrendered(data: JsonValue) -> Iterator[tuple[Path, str]]:
 def variables_in_free_text(data: JsonValue) -> Iterator[tuple[Path, str]]:
     """The places in free text that look like a variable, as paths and warning texts."""
     for path, text in _texts(data):
-        if not FREE_TEXT.isdisjoint(path) and (variable := _VARIABLE.search(text)):
+        if not FREE_TEXT.isdisjoint(path) and (variable := VARIABLE.search(text)):
             yield path, f"'{variable[0]}' is read literally; if it is a variable, run 'envsubst' first"
 
 

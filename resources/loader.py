@@ -22,6 +22,7 @@ from .team import Team
 from .validation import (
     UNBOUNDED,
     Violation,
+    ambiguous_texts,
     missing_keys,
     missing_memories,
     notices,
@@ -32,6 +33,15 @@ from .validation import (
     unsupported_fields,
     violations,
 )
+from .values import sources
+
+
+@dataclass(frozen=True)
+class OfWorkers:
+    """The manifests that workers have, in the store and in their own files; ``is_complete`` if none is unknown."""
+
+    catalog: Catalog
+    is_complete: bool
 
 
 @dataclass
@@ -43,12 +53,24 @@ class Loaded:
     secret_files: set[str] = field(default_factory=set)
     ignored: list[str] = field(default_factory=list)
     places: dict[str, Document] = field(default_factory=dict)
-    stored: Catalog = field(default_factory=Catalog)
-    """The manifests of the store: workers have them, so they are not sent inline."""
+    of_workers: OfWorkers | None = None
+    """What workers have, which is not sent inline; None if that was not looked up."""
+
+    @property
+    def available(self) -> Catalog:
+        """The manifests of a run as a worker sees them: those of the files take precedence."""
+        return self.catalog.overlaid_on(self.of_workers.catalog) if self.of_workers else self.catalog
+
+    @property
+    def is_self_contained(self) -> bool:
+        """Whether all references are resolved by the files, except those to Secrets."""
+        references = (reference for manifest in self.catalog.manifests for reference in manifest.references)
+        required = (one for one in references if not one.optional and one.kinds != ("Secret",))
+        return all(map(self.catalog.find, required)) and not any(queries_without_targets(self.catalog))
 
     def problem(self, manifest: Manifest, path: Path, text: str) -> Problem:
-        """An error of a manifest, with file and line."""
-        document = self.places[manifest.id]
+        """An error of a manifest, with file and line if it is in a file."""
+        document = self.places.get(manifest.id) or Document("", None, {})
         return Problem(document.file, document.line(path), manifest.id, dotted_path(path), text)
 
     def notices(self) -> list[Problem]:
@@ -70,6 +92,26 @@ class Loaded:
             if not (self.catalog.find(candidate.reference) or self.secrets.find(candidate.reference))
         ]
         return [*missing, *(self.problem(*violation) for violation in queries_without_targets(self.catalog))]
+
+    def unsupported(self) -> list[Problem]:
+        """Fields that are not supported yet: runs that need such a manifest are refused."""
+        return [self.problem(*field) for manifest in self.catalog.manifests for field in unsupported_fields(manifest)]
+
+    def unknown_parameters(self) -> list[Problem]:
+        """Parameters that the queries in the files lack: a command must give them, or the run is refused."""
+        queries = (manifest for manifest in self.catalog.manifests if isinstance(manifest, Query))
+        unmet = (found for query in queries for found in unknown_parameters(query, self.catalog.needed_by(query)[0]))
+        return [*dict.fromkeys(self.problem(*violation) for violation in unmet)]
+
+    def services(self) -> list[Problem]:
+        """References to services, which not all workers can resolve."""
+        text = "a worker outside of a cluster needs BATON_SERVICE_URL for it"
+        return [
+            self.problem(manifest, (*path, "valueFrom", "serviceRef"), text)
+            for manifest in self.catalog.manifests
+            for path, source in sources(manifest)
+            if source.value_from and source.value_from.service_ref
+        ]
 
     def default_members(self) -> list[Problem]:
         """Members of panels that become default members because no manifest has their name."""
@@ -98,37 +140,53 @@ class Loaded:
                     yield team, member, reference
 
     def needed_by(self, start: Resource, *, elsewhere: bool = False) -> Catalog:
-        """``start`` and all its dependencies. With ``elsewhere``, Secrets may be on a worker on another machine.
+        """``start``, and the manifests of the files that it needs, also below manifests of the workers.
+
+        With ``elsewhere``, Secrets may be on a worker on another machine.
 
         Raises:
-            ManifestError: a resource is not in the files, or uses a field that is not supported yet.
+            ManifestError: a resource is neither in the files nor on the workers, as far as that is known; or one in the
+                files uses a field that is not supported yet.
         """
-        catalog, missing = self.catalog.needed_by(start)
-        violations = [v for manifest in catalog.manifests for v in unsupported_fields(manifest)]
-        violations.extend(unknown_parameters(start, catalog))
-        missed = [m for m in missing if not (self.secrets.find(m.reference) or self.stored.find(m.reference))]
-        if elsewhere:
-            missed = [missing for missing in missed if missing.reference.kinds != ("Secret",)]
-        problems = [*map(self._missing, missed), *(self.problem(*violation) for violation in violations)]
+        reached, _ = self.available.needed_by(start)
+        catalog = Catalog(manifests=tuple(m for m in reached.manifests if m.id == start.id or self.catalog.by_id(m.id)))
+        refused = [v for manifest in catalog.manifests for v in unsupported_fields(manifest)]
+        rules = (*unknown_parameters(start, reached), *ambiguous_texts(reached))
+        refused.extend(violation for violation in rules if catalog.by_id(violation.manifest.id))
+        problems = [self.problem(*violation) for violation in refused]
+        if not self.of_workers or self.of_workers.is_complete:
+            problems = [*self.missing_for(start, elsewhere=elsewhere), *problems]
         if problems:
             raise ManifestError(dict.fromkeys(problems))
         return catalog
 
+    def missing_for(self, start: Resource, *, elsewhere: bool = False) -> list[Problem]:
+        """The references below ``start`` that neither the files nor the workers resolve, as far as that is known."""
+        reached, missing = self.available.needed_by(start)
+        missed = [one for one in missing if not self.secrets.find(one.reference)]
+        # Secrets are on the workers with the manifests that refer to them.
+        missed = [
+            one
+            for one in missed
+            if one.reference.kinds != ("Secret",) or not (elsewhere or self.catalog.by_id(one.owner.id) is None)
+        ]
+        return [*map(self._missing, missed), *(self.problem(*orphan) for orphan in queries_without_targets(reached))]
+
     def scheduled_query(self, schedule: Schedule, *, elsewhere: bool = False) -> tuple[Query, Catalog]:
         """The query of a Schedule, and all manifests of the files that it needs.
 
-        The catalog is empty for a query that only the store has: its runs read the version that is current when they
+        The catalog is empty for a query that only workers have: its runs read the version that is current when they
         start. With ``elsewhere``, Secrets may be on a worker on another machine. Raises ManifestError, as
         ``needed_by``.
         """
         inline = schedule.inline_query()
         if inline is None:
-            self.needed_by(schedule, elsewhere=elsewhere)  # raises if there is none
             (reference,) = schedule.references
-            query = self.catalog.find(reference) or self.stored.find(reference)
-            assert isinstance(query, Query)
-            is_stored = self.catalog.by_id(query.id) is None
-            return query, Catalog() if is_stored else self.needed_by(query, elsewhere=elsewhere)
+            query = self.available.find(reference)
+            if not isinstance(query, Query):
+                raise ManifestError([self._missing(Missing(schedule, reference))])
+            is_of_workers = self.catalog.by_id(query.id) is None
+            return query, Catalog() if is_of_workers else self.needed_by(query, elsewhere=elsewhere)
         if self.catalog.by_id(inline.id):
             text = f"{inline.id} is also in the files, and the query in a Schedule has the Schedule's name: rename one"
             raise ManifestError([self.problem(schedule, ("metadata", "name"), text)])
@@ -138,16 +196,16 @@ class Loaded:
 
     def _missing(self, missing: Missing) -> Problem:
         owner, reference = missing
-        names = [m.name for m in self.catalog.manifests if m.kind in reference.kinds and m.id != owner.id]
+        known = self.available.manifests
+        names = [m.name for m in known if m.kind in reference.kinds and m.id != owner.id]
         names += BUILT_INS if reference.kinds == ("Tool",) and isinstance(owner, Agent) else ()
-        namesakes = [
-            m for m in self.catalog.manifests if (m.name, m.namespace) == (reference.name, reference.namespace)
-        ]
-        if namesakes and reference.name not in names:
-            hint = f"there is {' and '.join(f'{m.kind} {m.namespace}/{m.name}' for m in namesakes)}"
+        others = [m for m in known if (m.name, m.namespace) == (reference.name, reference.namespace)]
+        if others and reference.name not in names:
+            hint = f"there is {' and '.join(f'{other.kind} {other.namespace}/{other.name}' for other in others)}"
         else:
             hint = did_you_mean(reference.name, names) if names else "add it to the files"
-        return self.problem(owner, reference.path, f"{reference} is not in the files; {hint}")
+        where = "neither in the files nor on the workers" if self.of_workers else "not in the files"
+        return self.problem(owner, reference.path, f"{reference} is {where}; {hint}")
 
 
 def load_files(

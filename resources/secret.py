@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self, TypeVar
 from pydantic import Field, JsonValue, SecretStr, WithJsonSchema, model_validator
 
 from .base import FieldError, IsSecret, JsonObject, Path, Reference, SetByServer, walk
+from .documents import NOT_REPLACED, VARIABLE
 from .manifest import Manifest, Metadata
 from .problems import dotted_path
 from .values import Header, ValueSource
@@ -28,6 +29,11 @@ class Secret(Manifest):
 
     @model_validator(mode="after")
     def _decodable(self) -> Self:
+        for field, values in (("data", self.data), ("stringData", self.string_data)):
+            for key, value in values.items():
+                if variable := VARIABLE.fullmatch(value.get_secret_value().strip()):
+                    in_base64 = "; its value must be base64 here, and plain text under stringData"
+                    raise FieldError((field, key), f"'{variable[0]}' {NOT_REPLACED}{in_base64 * (field == 'data')}")
         for key, value in self.data.items():
             if _decoded(value) is None:
                 raise FieldError(("data", key), "is not base64 of UTF-8 text; plain text goes under stringData")

@@ -24,20 +24,30 @@ STORABLE = {name: kind for name, kind in KINDS.items() if kind is not Schedule}
 
 _NO_COMMAND = "a command may only be in a worker's own files: start the workers with this MCPServer"
 _NO_SCHEDULE = "schedules are stored in Temporal: apply it with baton schedules apply"
-_NO_SECRET = "Secrets are not stored: add them to the workers' own files"
+_NO_SECRET = "Secrets are not stored: start the workers with this file (-f)"
 _NO_LITERAL = "is a literal secret, and Secrets are not stored: refer to one with valueFrom"
 
 
 def check_storable(loaded: Loaded) -> None:
-    """Raises ManifestError for manifests that can't be stored: Secrets, literal secrets, commands and Schedules."""
-    if unstorable := [*_not_storable(loaded)]:
+    """Raises ManifestError for manifests that can't be stored: literal secrets, commands and Schedules.
+
+    Secrets are left out, unless there is nothing else.
+    """
+    unstorable = [*_not_storable(loaded)]
+    if not loaded.catalog.manifests:
+        unstorable += skipped_secrets(loaded)
+    if unstorable:
         raise ManifestError(sorted(unstorable, key=lambda problem: (problem.file, problem.line)))
 
 
-def _not_storable(loaded: Loaded) -> Iterator[Problem]:
+def skipped_secrets(loaded: Loaded) -> Iterator[Problem]:
+    """The Secrets in files, which are not stored with the other manifests: only workers read them."""
     for name, document in loaded.places.items():
         if name.startswith("Secret/"):
-            yield Problem(document.file, document.line(()), name, "kind", _NO_SECRET)
+            yield Problem(document.file, document.line(()), name, "", _NO_SECRET)
+
+
+def _not_storable(loaded: Loaded) -> Iterator[Problem]:
     for manifest in loaded.catalog.manifests:
         if isinstance(manifest, Schedule):
             yield loaded.problem(manifest, ("kind",), _NO_SCHEDULE)
@@ -50,7 +60,7 @@ def _not_storable(loaded: Loaded) -> Iterator[Problem]:
 
 
 def check_with(loaded: Loaded, stored: Catalog, *, force: bool = False) -> None:
-    """Raises ManifestError if files and the store together break a rule, or have unresolved references.
+    """Raises ManifestError if files and the store together break a rule, or no run could use them.
 
     With ``force`` references may be unresolved. References to Secrets are resolved by a worker, when they are used.
     """
@@ -58,6 +68,7 @@ def check_with(loaded: Loaded, stored: Catalog, *, force: bool = False) -> None:
     together = replace(loaded, catalog=catalog_of(loaded.catalog.overlaid_on(stored).manifests), places=places)
     problems = [together.problem(*violation) for violation in violations(together.catalog)]
     problems += [together.problem(*violation) for violation in missing_keys(together.catalog, Secrets())]
+    problems += loaded.unsupported()
     if not force:
         problems += _unknown(together, {manifest.id for manifest in loaded.catalog.manifests})
     if problems:

@@ -1,7 +1,8 @@
 """``kind: Tool``: a tool for the model of an agent (ARK: queries, tool execution)."""
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -244,11 +245,29 @@ class ToolSpec(JsonModel):
         if http.body is not None and http.method in ("GET", "HEAD"):
             raise FieldError(("http", "body"), f"can't be used with {http.method}: remove it, or set another method")
         known = self.input_schema.get("properties")
-        for name in arguments_in(http.url):
+        for name in arguments_in(http.url) if "input_schema" in self.model_fields_set else ():
             if name not in (known if isinstance(known, dict) else ()):
                 listed = ", ".join(known) if isinstance(known, dict) and known else "none"
                 wrong = f"'{{{name}}}' is not a property of inputSchema; its properties: {listed}"
                 raise FieldError(("http", "url"), wrong)
+
+
+def argument_for_text(schema: JsonObject, presets: Collection[str] = ()) -> str:
+    """The argument that a text is for which is no JSON object: ``input``, as in ARK, if the schema has it or none.
+
+    Otherwise it is the only argument, or the only required one; ``presets`` are not chosen by a text. Raises ValueError
+    if it could be any of several.
+    """
+    properties = schema.get("properties")
+    needed = schema.get("required")
+    names = [name for name in (properties if isinstance(properties, dict) else ()) if name not in presets]
+    required = [name for name in names if isinstance(needed, list) and name in needed]
+    if "input" in names or not names:
+        return "input"
+    if len(names) > 1 and len(required) != 1:
+        example = json.dumps(dict.fromkeys(required or names, "…"), ensure_ascii=False)
+        raise ValueError(f"is a text, and the tool has the arguments {', '.join(names)}: write JSON, as in {example}")
+    return (required or names)[0]
 
 
 class Tool(Manifest):
@@ -278,12 +297,22 @@ class Tool(Manifest):
 
     @property
     def input_schema(self) -> JsonObject:
-        """The JSON Schema of its arguments."""
-        return (
-            DELEGATE_SCHEMA
-            if self.asks and "input_schema" not in self.spec.model_fields_set
-            else self.spec.input_schema
-        )
+        """The JSON Schema of its arguments. Without one in the manifest, the arguments in a URL are required texts."""
+        if "input_schema" in self.spec.model_fields_set:
+            return self.spec.input_schema
+        if self.asks:
+            return DELEGATE_SCHEMA
+        if in_url := self.arguments_without_schema:
+            properties: JsonObject = {name: {"type": "string"} for name in in_url}
+            return {"type": "object", "properties": properties, "required": [*in_url]}
+        return self.spec.input_schema
+
+    @property
+    def arguments_without_schema(self) -> tuple[str, ...]:
+        """The arguments in the URL of a tool that has no ``inputSchema``."""
+        if self.spec.http is None or "input_schema" in self.spec.model_fields_set:
+            return ()
+        return tuple(dict.fromkeys(arguments_in(self.spec.http.url)))
 
     def described(self, description: str | None, input_schema: JsonObject, annotations: Annotations | None) -> "Tool":
         """The tool with its server's description, schema and annotations, unless its manifest has them."""

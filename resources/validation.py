@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from .secret import Secrets
 from .skill import Skill
 from .team import DEFAULT_MAX_TURNS, Team
 from .template import TemplateError, check_names, names_in
-from .tool import ARGUMENTS, Tool
+from .tool import ARGUMENTS, Tool, argument_for_text
 from .values import QUERY, Function, Parameter, PresetArguments, sources
 
 
@@ -55,6 +56,7 @@ def violations(catalog: Catalog) -> Iterator[Violation]:
         unmatched_patterns,
         unknown_costs,
         too_deep_tools,
+        ambiguous_texts,
     ):
         yield from rule(catalog)
 
@@ -288,7 +290,6 @@ def _without_price(owner: Resource, catalog: Catalog) -> set[str]:
 def unknown_parameters(start: Resource, catalog: Catalog) -> Iterator[Violation]:
     """Unknown parameters in a run of ``start``. Only then it is known which query, agents and tools are combined."""
     query = start if isinstance(start, Query) else None
-    yield from queries_without_targets(catalog)
     parameters = _parameter_names(query.spec.parameters) if query else set[str]()
     for manifest in catalog.manifests:
         for path, source in sources(manifest):
@@ -410,6 +411,26 @@ def missing_memories(catalog: Catalog) -> Iterator[Violation]:
                 yield Violation(query, reference.path, text)
 
 
+def ambiguous_texts(catalog: Catalog) -> Iterator[Violation]:
+    """Queries that send a text to a tool with several arguments, any of which the text could be for."""
+    for query in catalog.manifests:
+        if not isinstance(query, Query) or query.spec.parameters or _is_json_object(query.spec.input):
+            continue
+        for reference in catalog.targets(query):
+            tool = catalog.find(reference)
+            try:
+                if isinstance(tool, Tool):
+                    argument_for_text(tool.input_schema, _preset_names(tool.spec.partial))
+            except ValueError as error:
+                yield Violation(query, ("spec", "input"), f"{error}")
+
+
+def _is_json_object(text: str) -> bool:
+    with suppress(ValueError):
+        return isinstance(json.loads(text), dict)
+    return False
+
+
 def unread_skill_folders(catalog: Catalog) -> Iterator[Violation]:
     """Skills whose folder was not read, because they do not come from a file."""
     for skill in catalog.manifests:
@@ -516,9 +537,12 @@ def unsupported_fields(manifest: Manifest) -> Iterator[Violation]:
 
 
 def notices(manifest: Manifest) -> Iterator[Violation]:
-    """Ignored fields, deprecated values of older releases of ARK, and missing libraries."""
+    """Ignored fields, deprecated values of older releases of ARK, missing libraries and schemas."""
     if isinstance(manifest, Model) and (text := missing_package(manifest.spec.server)):
         yield Violation(manifest, ("spec", "provider" if manifest.spec.provider else "type"), text)
+    if isinstance(manifest, Tool) and (names := manifest.arguments_without_schema):
+        arguments = " and ".join(names)
+        yield Violation(manifest, ("spec",), f"has no inputSchema: models see {arguments} as required texts")
     for path, mark, what in _marked(manifest):
         if isinstance(mark, NoEffect):
             yield Violation(manifest, path, f"is {mark}")

@@ -1,5 +1,6 @@
-"""Text for people: escaped control characters, and numbers with units."""
+"""Text for people: escaped control characters, numbers with units, and fields one below the other."""
 
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -43,3 +44,14 @@ def format_usage(usage: "TokenUsage") -> str:
     counts = (usage.model_calls, "model call"), (usage.tool_calls, "tool call"), (usage.total_tokens, "token")
     texts = [f"{count} {unit}{'' if count == 1 else 's'}" for count, unit in counts]
     return ", ".join(texts if usage.cost is None else [*texts, f"${usage.cost:.4f}"])
+
+
+def field_lines(fields: Mapping[str, str]) -> Iterator[str]:
+    """Names and values, one below the other; the lines of a longer value are indented below its name."""
+    width = max(map(len, fields)) + 1
+    for name, value in fields.items():
+        if "\n" in value:
+            yield f"{name}:"
+            yield from (f"  {line}" for line in value.splitlines())
+        else:
+            yield f"{name + ':':<{width}}  {value}"

@@ -21,7 +21,6 @@ from temporalio.converter import (
     WithSerializationContext,
 )
 
-from ..contracts.errors import InvalidInput
 from ..resources.base import JsonModel
 from .encryption import ChainedCodec, EncryptionCodec, Keys
 from .external_storage import CheckedConverter, check_not_missing
@@ -44,6 +43,8 @@ class BatonPayloads(CompositePayloadConverter):
         try:
             return super().from_payloads(payloads, type_hints)
         except (ValueError, KeyError, RuntimeError) as error:
+            from ..contracts.errors import InvalidInput  # noqa: PLC0415  # many models, which commands needn't load
+
             raise InvalidInput(f"a payload is not valid JSON of the expected type: {type(error).__name__}") from None
 
 

@@ -6,7 +6,6 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.sdk.v1.external_storage_pb2 import ExternalStorageReference
 from temporalio.converter import DataConverter, ExternalStorage
 
-from ..contracts.errors import JournalLost
 from ..contracts.settings import SettingsError, check_private_names
 
 DRIVERS = frozenset({"baton-journal", "aws.s3driver"})
@@ -31,6 +30,8 @@ def check_not_missing(payloads: Sequence[Payload]) -> None:
     """Raises JournalLost if one of the payloads is a missing value."""
     for payload in payloads:
         if payload.metadata.get("encoding") == _UNREADABLE:
+            from ..contracts.errors import JournalLost  # noqa: PLC0415  # many models, which commands needn't load
+
             raise JournalLost(payload.data.decode(errors="replace"))
 
 

@@ -19,7 +19,6 @@ from temporalio.client import Client
 from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate, TypedSearchAttributes
 from temporalio.service import RPCError
 
-from ..contracts.plan import Plan, QueryPlan, TeamPlan
 from ..resources.strategies import Strategy
 
 TEAM = SearchAttributeKey.for_keyword("BatonTeam")
@@ -39,15 +38,6 @@ RUN_TYPES = ("query", "agent", "model", "tool", *get_args(Strategy))
 """The workflow types that are runs. A test compares them with those of the workers."""
 
 AttributeValues = Mapping[SearchAttributeKey[str], str | None]
-
-
-def attributes_of(plan: Plan) -> AttributeValues:
-    """The team of a run, or of a query with a team as its only target, and the strategy of the team."""
-    if isinstance(plan, TeamPlan):
-        return {TEAM: plan.name, STRATEGY: plan.strategy}
-    if isinstance(plan, QueryPlan) and len(plan.targets) == 1 and plan.targets[0].type == "team":
-        return {TEAM: plan.targets[0].name, STRATEGY: plan.targets[0].workflow}
-    return {}
 
 
 def updates(values: AttributeValues) -> list[SearchAttributeUpdate[str]]:

@@ -382,6 +382,11 @@ def test_validate_loads_the_resources_alone() -> None:
     assert imported_by(command("validate", "-f", file), "baton.resources") == ["baton.resources"]
 
 
+def test_list_loads_no_types_of_runs_and_manifests() -> None:
+    program = "import baton.starter.runs.listing, baton.starter.cli.client, baton.journal.external_storage"
+    assert imported_by(program, "baton.contracts.errors", "baton.contracts.plan", "baton.resources.query") == []
+
+
 def test_a_worker_loads_the_exporter_of_spans_only_where_traces_are_asked_for() -> None:
     assert imported_by("import baton.worker", "baton.observability.span_export") == []
 

@@ -16,6 +16,8 @@ from ...contracts.requests import JournalName
 from ...contracts.settings import SettingsError
 from ...journal.database import JournalIdentity, note_namespace
 from ...journal.engine import Engine
+from ...journal.journal import Journal
+from ...journal.manifest_store import WorkerManifests
 from ...resources.base import JsonModel
 from ...resources.catalog import Catalog
 from ...temporal.search_attributes import (
@@ -74,13 +76,23 @@ async def check_manifests_once_listed(client: Client, settings: Settings, own: C
             return
 
 
+async def publish_manifests(client: Client, journal: Journal, settings: Settings, own: Catalog) -> None:
+    """Writes the manifests of a worker to its journal, for clients: ``baton get`` shows them. Raises RPCError."""
+    if "workflows" not in settings.roles:
+        return
+    digests = {manifests_digest(worker.identity) for worker in await live_workers(client, settings.task_queue)}
+    namespace = (await describe_namespace(client)).namespace_info.id
+    published = WorkerManifests(journal, namespace, settings.task_queue)
+    await published.publish(manifests_digest(worker_identity(client, own)), own, digests)
+
+
 def _compare_manifests(workers: list[LiveWorker], identity: str, settings: Settings) -> None:
     """Compares with every older worker. Until this worker is listed, all others count as older."""
     version = f"{settings.deployment}.{settings.build_id}" if settings.deployment else ""
     own_age = next((_age(worker) for worker in workers if worker.identity == identity), None)
-    own_manifests = _manifests_of(identity)
+    own_manifests = manifests_digest(identity)
     for worker in sorted(workers, key=_age):
-        manifests = _manifests_of(worker.identity)
+        manifests = manifests_digest(worker.identity)
         is_comparable = worker.since and worker.version == version and _MANIFESTS.fullmatch(manifests)
         if not is_comparable or manifests == own_manifests or (own_age and _age(worker) > own_age):
             continue
@@ -95,7 +107,8 @@ def _compare_manifests(workers: list[LiveWorker], identity: str, settings: Setti
         _log.warning("%s", text)
 
 
-def _manifests_of(identity: str) -> str:
+def manifests_digest(identity: str) -> str:
+    """The digest of a worker's manifests, from its identity."""
     return identity.rpartition("/")[2]
 
 

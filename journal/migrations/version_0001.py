@@ -113,6 +113,14 @@ def upgrade(op: Operations) -> None:
     # Workers look for the highest revision to see whether the store has changed.
     op.create_index("baton_manifests_revision", "baton_manifests", ["revision"])
     op.create_table(
+        "baton_worker_manifests",
+        sa.Column("namespace", sa.String(255), primary_key=True),
+        sa.Column("task_queue", sa.String(255), primary_key=True),
+        sa.Column("digest", sa.String(64), primary_key=True),
+        sa.Column("published", sa.BigInteger, nullable=False),
+        sa.Column("catalog", sa.Text, nullable=False),
+    )
+    op.create_table(
         "baton_tokens",
         sa.Column("id", sa.String(64), primary_key=True),
         sa.Column("token", sa.Text, nullable=False),

@@ -1,13 +1,28 @@
 """The command ``baton``: registers the modules of commands, in the groups of ``baton --help``."""
 
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
-from . import control, inspect, maintenance, manifests, people, run, schedules, servers, sessions, store
+from . import control, describe, inspect, maintenance, manifests, people, run, schedules, servers, sessions, store
 from .exit_codes import run_and_exit
 
+
+class Commands(TyperGroup):
+    """The commands. Errors in arguments are printed without pydantic's prefix."""
+
+    def invoke(self, ctx: Any) -> Any:  # its type is private in typer
+        """Runs the command of the command line; raises typer's errors."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
+
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -16,7 +31,7 @@ app = typer.Typer(
 
 GROUPS = {
     "Start runs": (run,),
-    "Show runs": (inspect,),
+    "Show runs": (inspect, describe),
     "Control runs": (control, people),
     "Manifests": (manifests, store),
     "Schedules and conversations": (schedules, sessions),

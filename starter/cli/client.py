@@ -5,15 +5,18 @@ import os
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from temporalio.client import Client
 from temporalio.runtime import Runtime, TelemetryConfig
 
-from ..runs.runs import RunHandle, find_run
+from ..errors import UnreachableError
 from ..server.connection import ServerLocation, use_server
 from ..server.state_dir import StateDir
 from .terminal import print_message
+
+if TYPE_CHECKING:
+    from ..runs.runs import RunHandle
 
 T = TypeVar("T")
 
@@ -40,8 +43,31 @@ def with_client(work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
         return asyncio.run(connected(server))
 
 
-def with_run(name: str, namespace: str, work: Callable[[Client, RunHandle], Coroutine[Any, Any, T]]) -> T:
+def with_running_server(work: Callable[[Client | None], Coroutine[Any, Any, T]]) -> T:
+    """The result of work with a client; without one if this machine's local server does not run, which is not started.
+
+    One that is just starting is waited for. Raises ConnectionFailed if the configured server is unreachable.
+    """
+
+    async def connected(server: ServerLocation) -> T:
+        return await work(await server.connect())
+
+    async def alone() -> T:
+        return await work(None)
+
+    silence_sdk()
+    try:
+        starting = StateDir.of(os.environ).is_held("dev")
+        with use_server(print_message, start=starting, own_settings=False) as server:
+            return asyncio.run(connected(server))
+    except UnreachableError:
+        return asyncio.run(alone())
+
+
+def with_run(name: str, namespace: str, work: Callable[[Client, "RunHandle"], Coroutine[Any, Any, T]]) -> T:
     """The result of work with a run, by its id or the name of its Query; raises NoSuchRunError."""
+
+    from ..runs.runs import find_run
 
     async def with_found_run(client: Client) -> T:
         return await work(client, await find_run(client, name, namespace))

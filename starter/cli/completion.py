@@ -39,9 +39,15 @@ def complete_targets(context: typer.Context, incomplete: str) -> list[str]:
     return _starting(incomplete, {f"{words[kind]}/{name}" for kind, name in named if kind in words})
 
 
+def complete_described(incomplete: str) -> list[str]:
+    """The kinds of manifests, the stored manifests as KIND/NAME, and the newest runs."""
+    stored = (f"{kind.lower()}/{name}" for kind, name in _stored())
+    return _starting(incomplete, (*complete_kinds(incomplete), *stored, *complete_runs(incomplete)))
+
+
 def complete_runs(incomplete: str) -> list[str]:
     """The ids of the newest runs, and the names of their Queries."""
-    from ..runs.runs import recent_runs
+    from ..runs.listing import recent_runs
     from ..server.connection import use_server
     from .client import silence_sdk
 

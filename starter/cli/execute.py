@@ -12,9 +12,9 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from ...contracts.message import TokenUsage
-from ...contracts.status import Status, format_time
+from ...contracts.status import Status
+from ...contracts.text import format_time
 from ...resources.base import JsonObject
-from ...resources.catalog import Catalog
 from ...resources.loader import Loaded
 from ...resources.query import Query, QueryName
 from ..console.status import print_status
@@ -45,7 +45,7 @@ class RunResults(NamedTuple):
 
 async def run_queries(
     server: ServerLocation,
-    loaded: Loaded | None,
+    loaded: Loaded,
     queries: Sequence[Query | QueryName],
     *,
     run_id: str | None = None,
@@ -85,25 +85,22 @@ async def retry_failed(server: ServerLocation, name: str, namespace: str, *, det
 async def start_all(
     client: Client,
     server: ServerLocation,
-    loaded: Loaded | None,
+    loaded: Loaded,
     queries: Sequence[Query | QueryName],
     run_id: str | None = None,
 ) -> list[RunHandle]:
-    """Starts a run per query; raises ManifestError before any is started if one of them can't be run.
-
-    Without files (``loaded``), the worker must have the manifests.
-    """
+    """Starts a run per query; raises ManifestError before any is started if one of them can't be run."""
     starts = [_start(server, loaded, query) for query in queries]
     return [await start_run(client, start, run_id) for start in starts]
 
 
-def _start(server: ServerLocation, loaded: Loaded | None, query: Query | QueryName) -> QueryStart:
+def _start(server: ServerLocation, loaded: Loaded, query: Query | QueryName) -> QueryStart:
     if isinstance(query, QueryName):
         return named_start(query)
     here = server.state_dir
-    catalog = loaded.needed_by(query, elsewhere=here is None) if loaded else Catalog(manifests=(query,))
+    catalog = loaded.needed_by(query, elsewhere=here is None)
     if here:
-        here.write_sources(catalog.sha, [Path(file) for file in sorted(loaded.secret_files if loaded else ())])
+        here.write_sources(catalog.sha, [Path(file) for file in sorted(loaded.secret_files)])
     return query_start(query, catalog)
 
 

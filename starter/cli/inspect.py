@@ -36,7 +36,7 @@ def list_runs(
     """List the newest runs; -o wide adds their Queries and namespaces."""
     import asyncio
 
-    from ..runs.runs import COLUMNS, WIDE_COLUMNS, ListedRun, recent_runs
+    from ..runs.listing import COLUMNS, WIDE_COLUMNS, ListedRun, recent_runs
     from .client import with_client
 
     if all_namespaces and namespace:

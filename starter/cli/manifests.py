@@ -24,7 +24,7 @@ def validate(
     file: Files,
     recursive: Recursive = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Reject references to manifests that are not in the files.")
+        bool, typer.Option("--strict", help="Reject references to manifests and parameters that are not in the files.")
     ] = False,
 ) -> None:
     """Check the manifests in FILE and report all errors."""
@@ -32,12 +32,13 @@ def validate(
     from .targets import load_manifests
 
     loaded = load_manifests(file, recursive=recursive)
-    outside = loaded.unresolved()
-    if strict and outside:
-        raise ManifestError(outside)
+    unsupported = loaded.unsupported()
+    outside = [*loaded.unresolved(), *loaded.unknown_parameters()]
+    if unsupported or (strict and outside):
+        raise ManifestError((*unsupported, *(outside if strict else ())))
     for problem in outside:
         print_message(f"warning: {problem}")
-    for problem in (*loaded.default_members(), *loaded.unused_roles()):
+    for problem in (*loaded.services(), *loaded.default_members(), *loaded.unused_roles()):
         print_message(f"note: {problem}")
     count = len(loaded.catalog.manifests)
     print("1 manifest is valid" if count == 1 else f"{count} manifests are valid")

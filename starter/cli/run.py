@@ -30,7 +30,10 @@ def run(
     file: RunFiles = None,
     recursive: Recursive = False,
     namespace: Annotated[
-        str | None, typer.Option("-n", "--namespace", help="Run only queries in this namespace.")
+        str | None,
+        typer.Option(
+            "-n", "--namespace", help="The namespace of manifests that name none; only queries in it are run."
+        ),
     ] = None,
     own_id: Annotated[
         str | None, typer.Option("--id", help="The run's id; an open run with this id is joined.")
@@ -53,15 +56,13 @@ def run(
     from ..server.connection import use_server, uses_remote_server
     from .client import silence_sdk
     from .execute import run_queries
-    from .store import look_into_store
-    from .targets import check_runnable, choose_queries, in_conversation, load_manifests, read_parameters
+    from .targets import check_runnable, choose_queries, in_conversation, load_for_runs, read_parameters
 
     parameters = read_parameters(parameter or ())
-    loaded = look_into_store(load_manifests(file, parameters, recursive=recursive)) if file else None
+    loaded = load_for_runs(file or (), target, namespace, parameters, recursive=recursive)
     chosen = choose_queries(loaded, target, text, namespace, parameters)
     queries = [in_conversation(query, conversation) for query in chosen]
-    if loaded:
-        check_runnable(loaded, queries, remote=uses_remote_server())
+    check_runnable(loaded, queries, remote=uses_remote_server())
     silence_sdk()
     with use_server(print_message, start=True) as server:
         results = asyncio.run(run_queries(server, loaded, queries, run_id=own_id, detach=detach))
@@ -119,15 +120,12 @@ def chat(
 
     from ..server.connection import use_server, uses_remote_server
     from .client import silence_sdk
-    from .targets import choose_queries, in_conversation, load_manifests, reject_secrets_of_streams
+    from .targets import check_runnable, choose_queries, in_conversation, load_for_runs
 
-    loaded = load_manifests(file, recursive=recursive) if file else None
+    loaded = load_for_runs(file or (), target, namespace, recursive=recursive)
     conversation = conversation or f"chat-{secrets.token_hex(4)}"
-    in_conversation(
-        choose_queries(loaded, target, "?", namespace)[0], conversation
-    )  # reports mistakes before the first line
-    if loaded and not uses_remote_server():
-        reject_secrets_of_streams(loaded)
+    first = in_conversation(choose_queries(loaded, target, "?", namespace)[0], conversation)
+    check_runnable(loaded, [first], remote=uses_remote_server())  # reports mistakes before the first line
     silence_sdk()
     print_message(f"Conversation {conversation}. Ctrl-C cancels an answer, Ctrl-D ends the chat.", style="dim")
     with use_server(print_message, start=True) as server:
@@ -148,7 +146,7 @@ def _lines() -> Iterator[str]:
                 yield line
 
 
-async def _answer(server: "ServerLocation", loaded: "Loaded | None", query: "Query | QueryName") -> None:
+async def _answer(server: "ServerLocation", loaded: "Loaded", query: "Query | QueryName") -> None:
     """Runs a query, and prints its messages and its final status."""
     from ..console.status import print_status
     from ..console.watch import Watch

@@ -56,10 +56,11 @@ def apply(
     from ...resources.schedule import Schedule
     from ..server.connection import use_server, uses_remote_server
     from .client import silence_sdk
-    from .store import look_into_store
-    from .targets import load_manifests, reject_secrets_of_streams
+    from .targets import load_manifests, reject_secrets_of_streams, with_manifests_of_workers
 
-    loaded = look_into_store(load_manifests(file, recursive=recursive))
+    loaded = load_manifests(file, recursive=recursive)
+    if not loaded.is_self_contained:
+        loaded = with_manifests_of_workers(loaded)
     in_files = [manifest for manifest in loaded.catalog.manifests if isinstance(manifest, Schedule)]
     selected = [schedule for schedule in in_files if namespace in (None, schedule.namespace)]
     if not selected:

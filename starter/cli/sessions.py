@@ -34,7 +34,7 @@ def list_sessions(
     import asyncio
     from datetime import UTC, datetime
 
-    from ...contracts.status import format_time
+    from ...contracts.text import format_time
     from ..operations.conversations import list_conversations
     from ..text import format_age
 

@@ -15,7 +15,8 @@ from .terminal import print_message, print_result
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from ...resources.loader import Loaded
+    from temporalio.client import Client
+
     from ...resources.stored import Key
     from ..operations.manifests import Store
 
@@ -52,7 +53,8 @@ def apply(
         bool, typer.Option("--dry-run", help="Check the manifests and print what would be done, without doing it.")
     ] = False,
 ) -> None:
-    """Create or update manifests in the store that all workers share: all of FILE, or none."""
+    """Create or update manifests in the store that all workers share: all of FILE except Secrets, or none."""
+    from ...resources.stored import skipped_secrets
     from .targets import load_manifests_of
 
     loaded = load_manifests_of(file, namespace, recursive=recursive)
@@ -62,6 +64,8 @@ def apply(
             elsewhere = f" -n {manifest.namespace}" if manifest.namespace != "default" else ""
             how = f"baton run query/{manifest.name}{elsewhere}"
             print_message(f"query/{manifest.name} is stored, not run: run it with '{how}'", style="dim")
+    for problem in skipped_secrets(loaded):
+        print_message(f"skipped: {problem}")
 
 
 @app.command()
@@ -100,7 +104,7 @@ def get(
     watch: Annotated[bool, typer.Option("-w", "--watch", help="Print changes until Ctrl-C.")] = False,
     output: ListOutput = "text",
 ) -> None:
-    """Show manifests in the store; -o wide adds details. Needs the workers' BATON_JOURNAL_URL."""
+    """Show the manifests in the store and in the files of workers. Needs the workers' BATON_JOURNAL_URL."""
     from .stored_rows import Selection, print_manifests, watch_manifests
 
     if all_namespaces and namespace:
@@ -112,7 +116,7 @@ def get(
     if version and not (len(selections) == 1 and selections[0].is_single):
         raise UsageError("--version needs one name, without -A and -l, as in: baton get team NAME --version 1")
     if not watch:
-        _with_store(lambda store: print_manifests(store, selections, output))
+        with_store_and_workers(lambda store, client: print_manifests(store, client, selections, output))
     elif output not in TABLES or version:
         raise UsageError("--watch can't be combined with --version, or with another output than text or wide")
     else:
@@ -155,29 +159,32 @@ def _keys_in(files: "Sequence[Path]", namespace: str | None, *, recursive: bool)
     return [key_of(manifest) for manifest in loaded.catalog.manifests if manifest.kind in STORABLE]
 
 
-def look_into_store(loaded: "Loaded") -> "Loaded":
-    """The same, with the manifests of the store if the files have unresolved references. Raises UsageError."""
-    import asyncio
-
-    from ..operations.manifests import StoreError, with_stored
-
-    try:
-        return asyncio.run(with_stored(loaded))
-    except StoreError as error:
-        raise UsageError(str(error)) from None
-
-
 def _with_store(work: "Callable[[Store], Coroutine[Any, Any, T]]") -> T:
     """The result of work with the store. Raises UsageError for errors of the store."""
     import asyncio
 
-    from ..operations.manifests import StoreError, open_store
+    return asyncio.run(_in_store(lambda store, _: work(store), None))
 
-    async def opened() -> T:
-        async with open_store() as store:
-            return await work(store)
+
+def with_store_and_workers(work: "Callable[[Store, Client | None], Coroutine[Any, Any, T]]") -> T:
+    """The same, with a client; without one, and with a note, if the configured Temporal server can't be reached."""
+    import asyncio
+
+    from ...temporal.client import ConnectionFailed
+    from .client import with_running_server
 
     try:
-        return asyncio.run(opened())
+        return with_running_server(lambda client: _in_store(work, client))
+    except ConnectionFailed as error:
+        print_message(f"note: the files of workers are not shown: {error}")
+        return asyncio.run(_in_store(work, None))
+
+
+async def _in_store(work: "Callable[[Store, Client | None], Coroutine[Any, Any, T]]", client: "Client | None") -> T:
+    from ..operations.manifests import StoreError, open_store
+
+    try:
+        async with open_store() as store:
+            return await work(store, client)
     except StoreError as error:
         raise UsageError(str(error)) from None

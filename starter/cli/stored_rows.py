@@ -1,30 +1,34 @@
-"""Prints stored manifests: as a table, as manifests, or row by row as they change."""
+"""Prints the manifests that workers have: as a table, as manifests, or row by row as they change."""
 
 import asyncio
 import difflib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Self
+from typing import NamedTuple, Self
 
 from pydantic import JsonValue
 from rich.console import Console
+from temporalio.client import Client
 
+from ...resources.catalog import Resource, catalog_of
 from ...resources.loader import Loaded
 from ...resources.problems import did_you_mean
+from ...resources.query import Query
 from ...resources.stored import Key, StoredManifest, check_storable, details, key_of, kind_of, kind_words
 from ..console.status import print_table
 from ..errors import UsageError
-from ..operations.manifests import Store, StoreError
-from ..text import format_age
+from ..operations.manifests import Store, StoreError, WorkerFiles, missing_manifest, read_worker_files
+from ..text import field_lines, format_age
 from .formats import TABLES, ListedItem, print_items
-from .terminal import dump, print_result
+from .terminal import dump, print_message, print_result
 
 WATCH_INTERVAL = 1.0
 """Seconds between two polls of the store's revision."""
 
 COLUMNS = ("NAME", "NAMESPACE", "VERSION", "AGE")
+SOURCE = "SOURCE"
 
 
 @dataclass(frozen=True)
@@ -98,17 +102,95 @@ def _unknown_kind(word: str) -> str:
     return f"'{word}' is not a kind; {did_you_mean(word.lower(), (*kind_words(), 'all'))}"
 
 
-async def print_manifests(store: Store, selections: Sequence[Selection], output: str) -> None:
-    """Prints the selected manifests once. Raises StoreError if there is no such resource or version."""
-    selected = [stored for selection in selections for stored in await _select(store, selection)]
-    values = [] if output in (*TABLES, "name") else [_manifest(stored) for stored in selected]
-    items = [
-        ListedItem(_cells(stored, selections[0], output), None, f"{stored.kind.lower()}/{stored.name}")
-        for stored in selected
-    ]
+class ListedManifest(NamedTuple):
+    """A manifest of the store or of workers' files, which have no versions, and the text that says which."""
+
+    manifest: StoredManifest
+    source: str
+
+
+async def print_manifests(store: Store, client: Client | None, selections: Sequence[Selection], output: str) -> None:
+    """Prints the selected manifests of the store once, and those in the files of workers if there is a ``client``.
+
+    Raises StoreError if there is no such resource or version.
+    """
+    files = WorkerFiles()
+    if client and not any(selection.version for selection in selections):
+        files = await read_worker_files(store.journal, client)
+    if files.unknown:
+        whose = "a worker" if files.unknown == 1 else f"{files.unknown} workers"
+        print_message(f"note: the files of {whose} are not shown: they are not in this journal")
+    in_files = [ListedManifest(_of_file(manifest), _source(count, files)) for manifest, count in files.manifests]
+    selected = [listed for selection in selections for listed in await _select(store, in_files, selection)]
+    values = [] if output in (*TABLES, "name") else [_manifest(listed.manifest) for listed in selected]
+    items = []
+    for stored, source in selected:
+        name = f"{stored.kind.lower()}/{stored.name}"
+        items.append(ListedItem(_cells(stored, selections[0], output, source), None, name))
     is_list = len(selections) > 1 or not selections[0].is_single
     value: JsonValue = {"apiVersion": "v1", "kind": "List", "items": values} if is_list else next(iter(values), None)
-    print_items(_columns(output), items, output, "No manifests found in the store.", value)
+    print_items(_columns(output, SOURCE), items, output, "No manifests found.", value)
+
+
+def _of_file(manifest: Resource) -> StoredManifest:
+    text = manifest.model_dump_json(exclude_unset=True)
+    return StoredManifest(*key_of(manifest), version=0, revision=0, changed=0, manifest=text)
+
+
+def _source(count: int, files: WorkerFiles) -> str:
+    return "files" if count == files.workers else f"files of {count} of {files.workers} workers"
+
+
+async def describe_manifests(store: Store, client: Client | None, selections: Sequence[Selection]) -> None:
+    """Prints the selected manifests in readable text, with what they refer to, what refers to them, and their versions.
+
+    Raises StoreError if there is no such resource.
+    """
+    files = await read_worker_files(store.journal, client) if client else WorkerFiles()
+    in_files = [ListedManifest(_of_file(manifest), _source(count, files)) for manifest, count in files.manifests]
+    known = [manifest for manifest, _ in files.manifests] + (await store.contents()).readable
+    selected = [listed for selection in selections for listed in await _select(store, in_files, selection)]
+    texts = [await _described(store, listed, known) for listed in selected]
+    print_result("\n\n".join(texts))
+
+
+async def _described(store: Store, listed: ListedManifest, known: Sequence[Resource]) -> str:
+    stored = listed.manifest
+    manifest = _manifest(stored)
+    assert isinstance(manifest, dict)
+    metadata = manifest.pop("metadata", {})
+    labels = metadata.get("labels") if isinstance(metadata, dict) else None
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    content = {name: value for name, value in manifest.items() if name not in ("apiVersion", "kind")}
+    resource = stored.resource()
+    references = resource.references if resource else ()
+    versions = [version for version in await store.versions(stored.key) if stored.version and not version.is_deleted]
+    age = datetime.fromtimestamp(stored.changed, UTC)
+    fields = {
+        "Name": stored.name,
+        "Kind": stored.kind,
+        "Namespace": stored.namespace,
+        "Source": f"store, version {stored.version}, {format_age(age)} ago" if stored.version else listed.source,
+        "Labels": ", ".join(f"{name}={value}" for name, value in labels.items()) if isinstance(labels, dict) else "",
+        "Annotations": dump(annotations, "yaml").rstrip() + "\n" if annotations else "",
+        **{name.capitalize(): dump(value, "yaml").rstrip() + "\n" for name, value in content.items()},
+        "Refers to": ", ".join(dict.fromkeys(str(one) for one in references if not one.optional)),
+        "Used by": ", ".join(dict.fromkeys(_users(stored.key, known))) or "no other manifest",
+        "Versions": ", ".join(
+            f"{version.version} ({format_age(datetime.fromtimestamp(version.changed, UTC))})" for version in versions
+        ),
+    }
+    return "\n".join(field_lines({name: value for name, value in fields.items() if value}))
+
+
+def _users(key: Key, known: Sequence[Resource]) -> Iterator[str]:
+    """The manifests that refer to a resource, also by a selector."""
+    catalog = catalog_of({manifest.id: manifest for manifest in known}.values())
+    for user in known:
+        targets = catalog.targets(user) if isinstance(user, Query) else ()
+        for reference in (*user.references, *targets):
+            if (found := catalog.find(reference)) and key_of(found) == key:
+                yield f"{user.kind} {user.namespace}/{user.name}"
 
 
 async def differences(store: Store, loaded: Loaded) -> list[str]:
@@ -157,32 +239,37 @@ async def watch_manifests(store: Store, selections: Sequence[Selection], output:
             print_result("  ".join(cell.ljust(width) for cell, width in cells).rstrip())
 
 
-async def _select(store: Store, selection: Selection) -> list[StoredManifest]:
+async def _select(store: Store, in_files: Sequence[ListedManifest], selection: Selection) -> Sequence[ListedManifest]:
     if selection.version:
-        versions = [stored for stored in await store.versions(selection.key) if not stored.is_deleted]
-        for stored in versions:
-            if stored.version == selection.version:
-                return [stored]
-        known = ", ".join(str(stored.version) for stored in versions) or "none"
+        versions = [version for version in await store.versions(selection.key) if not version.is_deleted]
+        for version in versions:
+            if version.version == selection.version:
+                return [ListedManifest(version, "store")]
+        known = ", ".join(str(version.version) for version in versions) or "none"
         raise StoreError(f"{'/'.join(selection.key)} has no version {selection.version}; known: {known}")
     contents = await store.contents()
-    if selection.is_single:
-        return [contents.get(selection.key)]
-    return [stored for stored in contents.existing if selection.matches(stored)]
+    stored = [ListedManifest(manifest, "store") for manifest in contents.existing]
+    # A run uses the manifest of its worker's file, if that has one.
+    selected = [listed for listed in (*in_files, *stored) if selection.matches(listed.manifest)]
+    if selection.is_single and not selected:
+        existing = [listed.manifest.key for listed in (*in_files, *stored)]
+        raise missing_manifest(selection.key, existing, "in the store or in the workers' files")
+    return sorted(selected, key=lambda listed: listed.manifest.key)
 
 
-def _columns(output: str) -> Sequence[str]:
-    return (*COLUMNS, "DETAILS") if output == "wide" else COLUMNS
+def _columns(output: str, *more: str) -> Sequence[str]:
+    return (*COLUMNS, *more, "DETAILS") if output == "wide" else (*COLUMNS, *more)
 
 
-def _cells(stored: StoredManifest, selection: Selection, output: str) -> tuple[str, ...]:
+def _cells(stored: StoredManifest, selection: Selection, output: str, *more: str) -> tuple[str, ...]:
     name = stored.name if selection.kind else f"{stored.kind.lower()}/{stored.name}"
-    version = str(stored.version)
+    version = str(stored.version or "-")
     if stored.is_deleted:
         version += " (deleted)"
     if stored.problem:
         version += " (unreadable)"
-    cells = (name, stored.namespace, version, format_age(datetime.fromtimestamp(stored.changed, UTC)))
+    age = format_age(datetime.fromtimestamp(stored.changed, UTC)) if stored.version else "-"
+    cells = (name, stored.namespace, version, age, *more)
     return (*cells, _details(stored)) if output == "wide" else cells
 
 

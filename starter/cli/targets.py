@@ -9,11 +9,12 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from ...resources.agent import Agent
-from ...resources.base import API_VERSION
-from ...resources.catalog import Resource
+from ...resources.base import API_VERSION, Reference
+from ...resources.catalog import Catalog, Resource
 from ...resources.documents import Document, is_stream
-from ...resources.loader import Loaded, load_files
+from ...resources.loader import Loaded, OfWorkers, load_files
 from ...resources.manifest import Metadata
+from ...resources.problems import did_you_mean
 from ...resources.query import TARGETS, ConversationId, Query, QueryName, QuerySpec, Target, TargetType
 from ...resources.role import OfCluster
 from ...resources.values import Parameter
@@ -24,9 +25,9 @@ Q = TypeVar("Q", Query, QueryName, Query | QueryName)
 R = TypeVar("R", bound=Resource)
 
 
-def load_manifests(paths: Sequence[Path], parameters: Sequence[Parameter] = (), *, recursive: bool = False) -> Loaded:
-    """Reads manifests, with ``parameters`` added to the queries; prints warnings. Raises ManifestError."""
-    return _load(paths, partial(_with_parameters, parameters), recursive=recursive)
+def load_manifests(paths: Sequence[Path], *, recursive: bool = False) -> Loaded:
+    """Reads manifests; prints warnings. Raises ManifestError."""
+    return _load(paths, None, recursive=recursive)
 
 
 def load_manifests_of(paths: Sequence[Path], namespace: str | None, *, recursive: bool = False) -> Loaded:
@@ -43,7 +44,7 @@ def load_manifests_of(paths: Sequence[Path], namespace: str | None, *, recursive
     return loaded
 
 
-def _load(paths: Sequence[Path], change: Callable[[Document], Document], *, recursive: bool) -> Loaded:
+def _load(paths: Sequence[Path], change: Callable[[Document], Document] | None, *, recursive: bool) -> Loaded:
     loaded = load_files(paths, change, recursive=recursive)
     if loaded.ignored:
         names = ", ".join(loaded.ignored)
@@ -96,17 +97,63 @@ def _with_namespace(namespace: str, document: Document) -> Document:
     return replace(document, data={**document.data, "metadata": {**metadata, "namespace": namespace}})
 
 
+def load_for_runs(
+    paths: Sequence[Path],
+    target: str | None,
+    namespace: str | None,
+    parameters: Sequence[Parameter] = (),
+    *,
+    recursive: bool = False,
+) -> Loaded:
+    """Reads the manifests for runs, with those of the workers if the files lack the target or what they refer to.
+
+    ``parameters`` are added to the queries; manifests that name no namespace are in ``namespace``. Prints warnings.
+    Raises ManifestError.
+    """
+
+    def change(document: Document) -> Document:
+        changed = _with_parameters(parameters, document)
+        return _with_namespace(namespace, changed) if namespace else changed
+
+    loaded = _load(paths, change, recursive=recursive)
+    if loaded.is_self_contained and (target is None or _is_known(loaded, target, namespace)):
+        return loaded
+    return with_manifests_of_workers(loaded)
+
+
+def with_manifests_of_workers(loaded: Loaded) -> Loaded:
+    """The same, with the manifests that workers have in the store and in their files."""
+    from ...contracts.errors import JournalUnavailable
+    from ..operations.manifests import manifests_of_workers
+    from .client import with_running_server
+
+    try:
+        of_workers = with_running_server(manifests_of_workers)
+    except JournalUnavailable as error:
+        print_message(f"note: it is not known which manifests the workers have: {error.message}")
+        of_workers = OfWorkers(Catalog(), is_complete=False)
+    return replace(loaded, of_workers=of_workers)
+
+
 def check_runnable(loaded: Loaded, queries: Sequence[Query | QueryName], *, remote: bool) -> None:
-    """Raises ManifestError or UsageError if a manifest is missing, or no worker can read a Secret."""
+    """Raises ManifestError or UsageError if a manifest is missing, or no worker can read a Secret.
+
+    Prints what is not in the files if it is not known whether the workers have it.
+    """
     for query in queries:
-        if isinstance(query, Query):
-            loaded.needed_by(query, elsewhere=remote)
+        start = query if isinstance(query, Query) else loaded.available.get("Query", query.namespace, query.name)
+        if start is None:  # only the workers know
+            continue
+        loaded.needed_by(start, elsewhere=remote)
+        if loaded.of_workers and not loaded.of_workers.is_complete:
+            for problem in loaded.missing_for(start, elsewhere=remote):
+                print_message(f"note: not all manifests of the workers are known here: {problem}")
     if not remote:
         reject_secrets_of_streams(loaded)
 
 
 def choose_queries(
-    loaded: Loaded | None,
+    loaded: Loaded,
     target: str | None,
     text: str | None,
     namespace: str | None,
@@ -114,23 +161,59 @@ def choose_queries(
 ) -> Sequence[Query | QueryName]:
     """The queries to run: those in the files (in a namespace), the named one, or one for a target and an input.
 
-    Without files, the workers must have the manifests. Raises UsageError.
+    Raises UsageError.
     """
-    if loaded is None:
-        return [_choose_on_workers(target, text, namespace, parameters)]
     if target is None:
         queries = _in_namespace(
             [manifest for manifest in loaded.catalog.manifests if isinstance(manifest, Query)], namespace
         )
         if not queries:
-            raise UsageError('no Query found in the files: add one, or pass KIND/NAME "question"')
+            what = (
+                "no Query found in the files: add one, or pass" if loaded.places else "nothing to run: pass -f FILE, or"
+            )
+            raise UsageError(f'{what} KIND/NAME "question"')
         return queries
-    resource = find_resource(loaded, target, namespace)
-    if isinstance(resource, Query) and not text:
-        return [resource]
-    if resource.kind not in TARGETS or not text:
-        raise UsageError(f"'{target}' takes no input" if text else f"'{target}' needs an input")
-    return [_query(TARGETS[resource.kind], resource.name, resource.namespace, text, parameters)]
+    word, _, name = target.partition("/")
+    kind = word.capitalize()
+    if not name or kind not in (*TARGETS, "Query"):
+        known = ", ".join(f"{one.lower()}/NAME" for one in (*TARGETS, "Query"))
+        raise UsageError(f"'{target}' can't be run: name one of {known}")
+    if not _is_known(loaded, target, namespace) and (loaded.of_workers is None or loaded.of_workers.is_complete):
+        raise UsageError(_unknown_target(loaded, kind, name, namespace or "default"))
+    if kind in TARGETS:
+        if not text:
+            raise UsageError(f"'{target}' needs an input, as in: {target} \"question\"")
+        return [_query(TARGETS[kind], name, namespace or "default", text, parameters)]
+    if text:
+        raise UsageError(f"'{target}' takes no input: a Query is complete")
+    query = loaded.catalog.get(kind, namespace or "default", name)
+    if isinstance(query, Query):
+        return [query]
+    if parameters:
+        raise UsageError(f"'{target}' takes no parameters: the Query on the workers is complete")
+    return [QueryName(name, namespace or "default")]
+
+
+def _is_known(loaded: Loaded, target: str, namespace: str | None) -> bool:
+    """Whether the files or, as far as that is known, the workers have the resource written as ``KIND/NAME``."""
+    kind, _, name = target.partition("/")
+    return loaded.available.find(Reference((), (kind.capitalize(),), namespace or "default", name)) is not None
+
+
+def _unknown_target(loaded: Loaded, kind: str, name: str, namespace: str) -> str:
+    """The error for a resource that neither the files nor the workers have."""
+    known = loaded.available.manifests
+    where = "neither in the files nor on the workers" if loaded.places else "not on the workers"
+    same_name = [one for one in known if one.name == name and (one.kind, one.namespace) != (kind, namespace)]
+    if elsewhere := [one for one in same_name if one.kind == kind]:
+        hint = f"there is one in the namespace {elsewhere[0].namespace}: add -n {elsewhere[0].namespace}"
+    elif others := [one for one in same_name if one.namespace == namespace and one.kind in (*TARGETS, "Query")]:
+        hint = f"there is {others[0].kind.lower()}/{name}"
+    elif names := [one.name for one in known if (one.kind, one.namespace) == (kind, namespace)]:
+        hint = did_you_mean(name, names)
+    else:
+        hint = "add it to the files with -f, or to the workers' manifests with: baton apply -f FILE"
+    return f"{kind} '{name}' in the namespace '{namespace}' is {where}; {hint}"
 
 
 def in_conversation(query: Q, conversation: str | None) -> Q:
@@ -196,23 +279,3 @@ def _query(kind: TargetType, name: str, namespace: str, text: str, parameters: S
     spec = {"input": text, "targets": (Target(type=kind, name=name),), "parameters": tuple(parameters)}
     metadata = Metadata(name=name, namespace=namespace)
     return Query(api_version=API_VERSION, kind="Query", metadata=metadata, spec=QuerySpec.model_validate(spec))
-
-
-def _choose_on_workers(
-    target: str | None, text: str | None, namespace: str | None, parameters: Sequence[Parameter]
-) -> Query | QueryName:
-    """The query to run without files: a Query that workers have, or one for a target and an input.
-
-    Raises UsageError.
-    """
-    kind, _, name = (target or "").partition("/")
-    if kind.capitalize() in TARGETS and name and text:
-        return _query(TARGETS[kind.capitalize()], name, namespace or "default", text, parameters)
-    if name and kind.capitalize() in TARGETS:
-        raise UsageError(f"'{target}' needs an input, as in: {target} \"question\"")
-    if kind != "query" or not name:
-        raise UsageError('nothing to run: pass -f FILE, or KIND/NAME "question"')
-    if text or parameters:
-        what = "input" if text else "parameters"
-        raise UsageError(f"'{target}' takes no {what}: the Query on the workers is complete")
-    return QueryName(name, namespace or "default")

@@ -2,20 +2,23 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from ...contracts.decisions import PendingDecision
-from ...contracts.status import Status
-from ...resources.problems import ManifestError
 from ..text import escape_control_characters, format_duration, format_usage
+
+if TYPE_CHECKING:
+    from ...contracts.decisions import PendingDecision
+    from ...contracts.status import Status
+    from ...resources.problems import ManifestError
 
 _COLOURS = {"Completed": "green", "Running": "yellow", "InputRequired": "yellow", "Waiting": "yellow"}
 
 
-def print_status(console: Console, name: str, status: Status) -> None:
+def print_status(console: Console, name: str, status: "Status") -> None:
     """Prints the phase of a run with its usage and duration, and its error if it has one."""
     colour = _COLOURS.get(status.phase, "red")
     reason = f" ({status.stop_reason})" if status.stop_reason else ""
@@ -38,7 +41,7 @@ def print_status(console: Console, name: str, status: Status) -> None:
         _print_line(console, Text(f"note: {notice}", style="yellow"))
 
 
-def print_decisions(console: Console, decisions: Sequence[tuple[str, PendingDecision]]) -> None:
+def print_decisions(console: Console, decisions: Sequence[tuple[str, "PendingDecision"]]) -> None:
     """Prints pending decisions, with the ids of their root runs.
 
     What a person decides is below a line with the run, the id, the member, and the deadline. It is printed in full, as
@@ -59,12 +62,12 @@ def _print_line(console: Console, line: Text) -> None:
     console.print(line, soft_wrap=True)
 
 
-def _duration(status: Status) -> timedelta:
+def _duration(status: "Status") -> timedelta:
     end = datetime.fromisoformat(status.completion_time) if status.completion_time else datetime.now(UTC)
     return end - datetime.fromisoformat(status.start_time)
 
 
-def print_problems(console: Console, error: ManifestError) -> None:
+def print_problems(console: Console, error: "ManifestError") -> None:
     """Prints all problems of manifests."""
     for line in error.lines():
         _print_line(console, Text(line))

@@ -24,8 +24,7 @@ from ...contracts.requests import (
     UseToolRequest,
     UseToolResult,
 )
-from ...contracts.status import format_time
-from ...contracts.text import truncate
+from ...contracts.text import format_time, truncate
 from ...contracts.turn import Thread
 from ...resources.base import JsonObject
 from ...resources.strategies import STRATEGIES

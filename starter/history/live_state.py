@@ -13,7 +13,8 @@ from ...contracts.control_messages import Pause
 from ...contracts.errors import Failure
 from ...contracts.message import TokenUsage
 from ...contracts.requests import LiveText
-from ...contracts.status import Phase, Status, format_time
+from ...contracts.status import Phase, Status
+from ...contracts.text import format_time
 from .decoder import decode_failure, decode_payload
 from .run_events import (
     ActivityCall,

@@ -12,8 +12,7 @@ from ...contracts.message import Message, Quote
 from ...contracts.panel import PerformResult, SpeakerBrief
 from ...contracts.plan import TeamPlan
 from ...contracts.requests import AppendRequest, AskModelResult, Pinned
-from ...contracts.status import format_time
-from ...contracts.text import truncate
+from ...contracts.text import format_time, truncate
 from ...resources.base import JsonObject
 from ..runs.runs import RunHandle
 from ..text import format_age, format_duration

@@ -6,20 +6,31 @@ meanwhile, nothing is written, and the operation starts again.
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Literal, NamedTuple
 
+from temporalio.client import Client
+
 from ...activities.runtime.settings import Settings
+from ...activities.runtime.start_checks import manifests_digest
 from ...contracts.errors import JournalUnavailable
 from ...journal.journal import Journal
-from ...journal.manifest_store import MAX_MANIFEST_BYTES, MAX_MANIFESTS, MAX_STORE_BYTES, ManifestStore
+from ...journal.manifest_store import (
+    MAX_MANIFEST_BYTES,
+    MAX_MANIFESTS,
+    MAX_STORE_BYTES,
+    ManifestStore,
+    WorkerManifests,
+)
 from ...journal.migrate import VERSION, version
 from ...resources.catalog import Catalog, Resource, catalog_of
-from ...resources.loader import Loaded
+from ...resources.loader import Loaded, OfWorkers
 from ...resources.problems import MAX_LINES, dotted_path
 from ...resources.stored import Key, StoredManifest, check_storable, check_with, key_of, users
+from ...temporal.client import task_queue
 from ...temporal.encryption import Keys
+from ...temporal.search_attributes import describe_namespace, live_workers
 
 Applied = Literal["created", "configured", "unchanged"]
 """The result of applying a manifest, as reported by ``kubectl apply``."""
@@ -43,11 +54,16 @@ class StoreContents(NamedTuple):
         """The manifests that are not deleted."""
         return [stored for stored in self.newest.values() if not stored.is_deleted]
 
+    @property
+    def readable(self) -> list[Resource]:
+        """The manifests that this release can read, with its keys."""
+        return [resource for stored in self.existing if (resource := _readable(stored))]
+
     def get(self, key: Key) -> StoredManifest:
         """The newest version of a resource. Raises StoreError if it does not exist."""
         stored = self.newest.get(key)
         if stored is None or stored.is_deleted:
-            raise _missing(key, self.existing)
+            raise missing_manifest(key, [manifest.key for manifest in self.existing], "in the store")
         return stored
 
     def catalog(self, without: Collection[Key] = ()) -> Catalog:
@@ -63,6 +79,10 @@ class StoreContents(NamedTuple):
 
 class Store(ManifestStore):
     """The store with validated changes."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal)
+        self.journal = journal
 
     async def contents(self) -> StoreContents:
         """The current contents."""
@@ -141,22 +161,63 @@ async def open_store(environ: Mapping[str, str] = os.environ) -> AsyncIterator[S
         await journal.close()
 
 
-async def with_stored(loaded: Loaded, environ: Mapping[str, str] = os.environ) -> Loaded:
-    """The loaded manifests, with those of the store if they have unresolved references, except to Secrets.
+class WorkerFiles(NamedTuple):
+    """The manifests in the files of live workers, with the number of ``workers`` that have each.
 
-    Nothing is read if no journal is configured and none is on this machine.
+    Workers may have different versions of one: all of them are here. What ``unknown`` workers have is not known.
+    """
+
+    workers: int = 0
+    unknown: int = 0
+    manifests: Sequence[tuple[Resource, int]] = ()
+
+
+async def read_worker_files(journal: Journal, client: Client) -> WorkerFiles:
+    """The manifests of the live workers of the task queue, as they have published them in the journal.
+
+    Raises RPCError, and JournalUnavailable.
+    """
+    queue = task_queue()
+    workers = Counter(manifests_digest(worker.identity) for worker in await live_workers(client, queue))
+    namespace = (await describe_namespace(client)).namespace_info.id
+    published = await WorkerManifests(journal, namespace, queue).read([*workers])
+    variants: dict[str, tuple[Resource, int]] = {}
+    for digest, catalog in published.items():
+        for manifest in catalog.manifests:
+            variant = manifest.model_dump_json(exclude_unset=True)
+            variants[variant] = manifest, workers[digest] + variants.get(variant, (manifest, 0))[1]
+    return WorkerFiles(
+        workers=workers.total(),
+        unknown=sum(count for digest, count in workers.items() if digest not in published),
+        manifests=sorted(variants.values(), key=lambda variant: variant[0].id),
+    )
+
+
+async def manifests_of_workers(client: Client | None, environ: Mapping[str, str] = os.environ) -> OfWorkers:
+    """The manifests that workers have in the store and in their files; without a ``client``, no worker runs.
+
+    What some worker has is there. It is complete if the journal is that of the workers, and all of it can be read.
     """
     settings = Settings.of(environ)
-    catalog = loaded.catalog
-    references = (reference for manifest in catalog.manifests for reference in manifest.references)
-    lacks = any(
-        not reference.optional and reference.kinds != ("Secret",) and not catalog.find(reference)
-        for reference in references
-    )
-    if not lacks or not (settings.journal_url or (settings.state_dir / "journal.db").exists()):
-        return loaded
+    if not (settings.journal_url or (settings.state_dir / "journal.db").exists()):
+        return OfWorkers(Catalog(), is_complete=client is None)
     async with open_store(environ) as store:
-        return replace(loaded, stored=(await store.contents()).catalog())
+        contents = await store.contents()
+        stored = catalog_of(contents.readable)
+        all_readable = len(stored.manifests) == len(contents.existing)
+        if client is None:
+            return OfWorkers(stored, is_complete=all_readable)
+        files = await read_worker_files(store.journal, client)
+        of_files = catalog_of({manifest.id: manifest for manifest, _ in files.manifests}.values())
+        is_complete = all_readable and files.workers > 0 and not files.unknown
+        return OfWorkers(of_files.overlaid_on(stored), is_complete)
+
+
+def _readable(stored: StoredManifest) -> Resource | None:
+    try:
+        return stored.resource()
+    except ValueError:
+        return None
 
 
 def _check_unused(contents: StoreContents, keys: Collection[Key]) -> None:
@@ -166,14 +227,11 @@ def _check_unused(contents: StoreContents, keys: Collection[Key]) -> None:
         raise StoreError("; ".join(texts[:MAX_LINES]) + f"; nothing was deleted: {hint}")
 
 
-def _missing(key: Key, existing: Iterable[StoredManifest]) -> StoreError:
-    """The error for a resource that is not in the store."""
+def missing_manifest(key: Key, existing: Iterable[Key], where: str) -> StoreError:
+    """The error for a resource that is not among the ``existing`` ones."""
     kind, namespace, name = key
-    known = (
-        ", ".join(manifest.name for manifest in existing if (manifest.kind, manifest.namespace) == (kind, namespace))
-        or "none"
-    )
-    return StoreError(f"there is no {kind} '{name}' in the store in the namespace '{namespace}'; known: {known}")
+    known = ", ".join(dict.fromkeys(other[2] for other in existing if other[:2] == (kind, namespace))) or "none"
+    return StoreError(f"there is no {kind} '{name}' {where} in the namespace '{namespace}'; known: {known}")
 
 
 def _check_size(contents: StoreContents, changed: Mapping[Key, str]) -> None:

@@ -16,7 +16,8 @@ from ...contracts.status import Status
 from ...resources.base import JsonModel
 from ...temporal.client import task_queue
 from ...temporal.search_attributes import PHASE, root_runs
-from .runs import QUERY_TIMEOUT, RunHandle, of_queue
+from .listing import of_queue
+from .runs import QUERY_TIMEOUT, RunHandle
 
 CONCURRENT_QUERIES = 10
 """The number of runs that are queried for their pending decisions concurrently."""

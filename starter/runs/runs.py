@@ -1,10 +1,9 @@
-"""Finds, lists and describes runs."""
+"""Finds and describes runs."""
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Collection
+from datetime import datetime, timedelta
 
 from temporalio.api.workflowservice.v1 import ListWorkerDeploymentsRequest
 from temporalio.client import (
@@ -21,56 +20,13 @@ from ...contracts.control_messages import TerminateRequest
 from ...contracts.errors import Failure, RunClosed
 from ...contracts.message import TokenUsage
 from ...contracts.settings import SettingsError
-from ...contracts.status import Status, format_time
-from ...resources.base import JsonObject
+from ...contracts.status import Status
+from ...contracts.text import format_time
 from ...temporal.client import PROGRAM
 from ...temporal.client import task_queue as default_task_queue
 from ...temporal.executions import first_run_id
-from ...temporal.search_attributes import PHASE, live_workers, root_runs
-from ..text import format_age, format_duration
-
-StartedRun = tuple[datetime, WorkflowExecution]
-"""A run with the start of its first execution."""
-
-
-async def newest_runs(
-    client: Client,
-    query: str,
-    count: int,
-    matches: Callable[[WorkflowExecution], Awaitable[bool]],
-    limit: int | None = None,
-) -> list[StartedRun]:
-    """At most ``count`` matching runs of a visibility query, newest first.
-
-    Temporal lists open runs by start time and closed runs by close time, newest first. From both lists it reads
-    ``limit`` runs, or until no later entry can be newer than the matches so far. A run that continued as new is
-    represented by its last execution.
-    """
-    newest: list[StartedRun] = []
-    ids: set[str] = set()
-    for status in ("= 'Running'", "!= 'Running'"):
-        async for run in client.list_workflows(f"{query} AND ExecutionStatus {status}", limit=limit):
-            if len(newest) == count and (run.close_time or run.start_time) < newest[-1][0]:
-                break
-            is_earlier_execution = run.status == WorkflowExecutionStatus.CONTINUED_AS_NEW and run.id in ids
-            if is_earlier_execution or not await matches(run):
-                continue
-            ids.add(run.id)
-            # A run that closed between the two lists is in both of them.
-            newest = [(start, other) for start, other in newest if other.run_id != run.run_id]
-            newest.append((await _start_time(client, run), run))
-            newest.sort(key=lambda started: started[0], reverse=True)
-            del newest[count:]
-    return newest
-
-
-async def _start_time(client: Client, run: WorkflowExecution) -> datetime:
-    """The start time of the first execution, or of this one if Temporal has deleted the first."""
-    with contextlib.suppress(RPCError):
-        first = await first_run_id(client.get_workflow_handle(run.id, run_id=run.run_id))
-        return (await client.get_workflow_handle(run.id, run_id=first).describe()).start_time
-    return run.start_time
-
+from ...temporal.search_attributes import live_workers
+from .listing import newest_runs
 
 RunHandle = WorkflowHandle[object, object]
 """Temporal's handle for the workflow of a run."""
@@ -156,92 +112,6 @@ async def _latest_execution(client: Client, run: str, run_id: str | None) -> Run
 
 def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace("'", "\\'")
-
-
-@dataclass(frozen=True)
-class ListedRun:
-    """A root run. ``name`` and ``namespace`` are those of its Query, if its memo has them.
-
-    ``parent`` is the id of the workflow of another application that has started it, if one has.
-    """
-
-    id: str
-    name: str | None
-    namespace: str | None
-    type: str
-    state: str
-    start: datetime
-    end: datetime | None
-    parent: str | None = None
-
-    @property
-    def duration(self) -> timedelta:
-        """The time between its start and its end, or until now."""
-        return (self.end or datetime.now(UTC)) - self.start
-
-    @property
-    def value(self) -> JsonObject:
-        """The run as JSON."""
-        value: JsonObject = {
-            "id": self.id,
-            "name": self.name,
-            "namespace": self.namespace,
-            "type": self.type,
-            "state": self.state,
-            "parent": self.parent,
-            "startTime": format_time(self.start),
-            "completionTime": format_time(self.end) if self.end else None,
-            "durationSeconds": round(self.duration.total_seconds(), 3),
-        }
-        return {key: item for key, item in value.items() if item is not None}
-
-    @property
-    def row(self) -> tuple[str, ...]:
-        """The run as the cells of a table, in the order of COLUMNS."""
-        return self.id, self.type, self.state, format_duration(self.duration), format_age(self.start)
-
-    @property
-    def wide_row(self) -> tuple[str, ...]:
-        """The run as the cells of a table, in the order of WIDE_COLUMNS."""
-        return (*self.row, *(text or "-" for text in (self.name, self.namespace, self.parent)))
-
-
-def of_queue(queue: str) -> str:
-    """The filter for runs of a task queue, with those that programs with functions of their own execute."""
-    return f"(TaskQueue = '{queue}' OR TaskQueue STARTS_WITH '{queue}{PROGRAM}')"
-
-
-COLUMNS = "ID", "TYPE", "STATE", "DURATION", "AGE"
-WIDE_COLUMNS = (*COLUMNS, "QUERY", "NAMESPACE", "PARENT")
-
-
-async def recent_runs(client: Client, namespace: str | None, limit: int, queue: str | None = None) -> list[ListedRun]:
-    """The newest root runs, at most ``limit``; with a ``namespace``, only those of its Queries."""
-
-    async def matches(run: WorkflowExecution) -> bool:
-        return namespace in (None, (await _memo(run)).get("namespace"))
-
-    roots = f"{of_queue(queue or default_task_queue())} AND {await root_runs(client)}"
-    last = "ExecutionStatus != 'ContinuedAsNew'"  # of the executions of a run
-    runs = await newest_runs(client, f"{roots} AND {last}", limit, matches)
-    return [await _describe(run, start) for start, run in runs]
-
-
-async def _describe(run: WorkflowExecution, start: datetime) -> ListedRun:
-    memo = await _memo(run)
-    name, namespace = (str(memo[key]) if key in memo else None for key in ("query", "namespace"))
-    state = run.status.name.replace("_", " ").capitalize() if run.status else "Unknown"
-    phase = run.typed_search_attributes.get(PHASE)
-    if state == "Running" and phase in ("Paused", "InputRequired", "Waiting"):
-        state = phase
-    return ListedRun(run.id, name, namespace, run.workflow_type, state, start, run.close_time, run.parent_id)
-
-
-async def _memo(run: WorkflowExecution) -> Mapping[str, object]:
-    """The memo; empty if it is encrypted and the key is missing, so that the run is listed without its name."""
-    with contextlib.suppress(SettingsError):
-        return await run.memo()
-    return {}
 
 
 RETRY_INTERVAL = 1.0
@@ -389,12 +259,6 @@ async def has_open_runs(client: Client) -> bool:
         return (await client.count_workflows("ExecutionStatus = 'Running'")).count > 0
     except RPCError:
         return True
-
-
-async def open_runs(client: Client, limit: int = 3) -> list[str]:
-    """The ids of the newest open root runs, at most ``limit``."""
-    query = f"ExecutionStatus = 'Running' AND {await root_runs(client)}"
-    return [run.id async for run in client.list_workflows(query, limit=limit)]
 
 
 class NotServedError(Exception):

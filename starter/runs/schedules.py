@@ -31,7 +31,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from ...contracts.status import format_time
+from ...contracts.text import format_time
 from ...resources.base import JsonObject, parse_duration
 from ...resources.catalog import Catalog
 from ...resources.query import Query

@@ -19,7 +19,7 @@ from temporalio.service import RPCError
 from ...temporal.client import EXTERNAL_STORAGE_URL, connect, connect_config, for_baton, with_external_storage
 from ..account import client_identity
 from ..errors import START_HINT, UnreachableError
-from ..runs.runs import open_runs
+from ..runs.listing import open_runs
 from .state_dir import DevServer, StateDir
 
 if TYPE_CHECKING:

@@ -13,6 +13,8 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import CancelledError
 
 from baton.activities.tool.http import MAX_BYTES
+from baton.activities.tool.tool import ToolDefinition
+from baton.activities.tool_calls import _as_arguments
 from baton.resources.agent import Agent
 from baton.resources.catalog import Catalog
 from baton.resources.documents import Document
@@ -68,9 +70,51 @@ async def test_a_tool_without_a_schema_has_no_arguments_for_a_model(env: Environ
     assert await used(env, given, call("weather")) == ["", "sunny", "Done."]
     sent = env.model.requests[0].body["tools"][0]["function"]
     assert sent["parameters"] == {"type": "object", "properties": {}}
-    with pytest.raises(ManifestError, match="is not a property of inputSchema; its properties: none"):
-        given["spec"]["http"]["url"] = "http://host/{city}"
-        load_documents([Document("", given, {})])
+
+
+async def test_the_arguments_in_the_url_of_a_tool_without_a_schema_are_required_texts(
+    env: Environment, tool_server: ToolServer
+) -> None:
+    given = tool(tool_server.url + "/{city}")
+    del given["spec"]["inputSchema"]
+    assert await used(env, given, call("weather", city="Rome")) == ["", "sunny", "Done."]
+    sent = env.model.requests[0].body["tools"][0]["function"]
+    assert sent["parameters"] == CITY
+    (notice,) = load_documents([Document("", given, {})]).notices()
+    assert str(notice).endswith("spec: has no inputSchema: models see city as required texts")
+
+
+@pytest.mark.parametrize(
+    ("schema", "asked", "sent"),
+    [
+        ({"properties": {"city": {}}}, "Rome", {"city": "Rome"}),
+        ({"properties": {"city": {}, "day": {}}, "required": ["city"]}, "Rome", {"city": "Rome"}),
+        ({"properties": {"city": {}, "input": {}}, "required": ["city"]}, "Rome", {"input": "Rome"}),
+        ({}, "Rome", {"input": "Rome"}),
+        ({"properties": {"city": {}, "day": {}}}, '{"day": "Monday"}', {"day": "Monday"}),
+    ],
+)
+def test_a_text_is_the_argument_that_it_can_only_be_for(schema: Json, asked: str, sent: Json) -> None:
+    definition = ToolDefinition("weather", "", schema)
+    assert json.loads(_as_arguments(asked, definition)) == sent
+
+
+def test_a_text_for_a_tool_with_several_arguments_is_refused_before_the_run_starts() -> None:
+    asks = manifest("Query", "q", {"input": "Rome", "targets": [{"type": "tool", "name": "weather"}]})
+    given = tool("http://host/{city}")
+    given["spec"]["inputSchema"] = {
+        "type": "object",
+        "properties": {"city": {}, "day": {}},
+        "required": ["city", "day"],
+    }
+    with pytest.raises(ManifestError) as refused:
+        load_documents([Document("", asks, {}), Document("", given, {})])
+    assert str(refused.value) == (
+        "Query/default/q: spec.input: is a text, and the tool has the arguments city, day: "
+        'write JSON, as in {"city": "…", "day": "…"}'
+    )
+    asks["spec"]["input"] = '{"city": "Rome", "day": "today"}'
+    load_documents([Document("", asks, {}), Document("", given, {})])
 
 
 async def test_an_agent_may_describe_a_tool_differently(env: Environment, tool_server: ToolServer) -> None:

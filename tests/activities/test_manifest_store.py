@@ -127,7 +127,6 @@ async def test_with_force_a_manifest_may_need_what_only_a_workers_files_have(sto
     assert await apply(store, agent("two")) == ["created"]
 
 
-SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"k": "sk-12345678"}}
 MODEL = manifest(
     "Model",
     "m",
@@ -137,7 +136,6 @@ COMMAND = manifest("MCPServer", "files", {"command": "serve-files"})
 TEMPLATE = {"spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}}
 SCHEDULE = manifest("Schedule", "daily", {"schedule": "0 8 * * *", "queryTemplate": TEMPLATE})
 REFUSED = {
-    "a Secret": (SECRET, "Secret/default/s: kind: Secrets are not stored"),
     "a literal secret": (MODEL, "Model/default/m: spec.config.openai.apiKey: is a literal secret"),
     "a command": (COMMAND, "MCPServer/default/files: spec.command: a command may only be in a worker's own files"),
     "a Schedule": (

@@ -91,4 +91,7 @@ def test_lines_that_are_no_terminals_are_answered_on_stdout(machine: UserMachine
 def test_a_chat_with_what_is_not_there_is_refused_before_the_first_line(machine: UserMachine) -> None:
     refused = machine.run("chat", "-f", machine.write(agent("one")), "agent/two")
     assert refused.returncode == 1
-    assert "'agent/two' is not in the files" in refused.stderr
+    assert (
+        "Agent 'two' in the namespace 'default' is neither in the files nor on the workers; known: one"
+        in refused.stderr
+    )

@@ -149,7 +149,10 @@ def test_a_refused_manifest_exits_with_1_and_lists_every_error(machine: UserMach
     [
         (("run",), "nothing to run: pass -f FILE"),
         (("run", "-f", "nowhere.yaml"), "nowhere.yaml: can't be read: No such file or directory"),
-        (("run", "-f", SAMPLE, "team/nobody", "Hi"), "'team/nobody' is not in the files"),
+        (
+            ("run", "-f", SAMPLE, "team/nobody", "Hi"),
+            "is neither in the files nor on the workers",
+        ),
         (("run", "-f", SAMPLE, "team/brainstorming-team"), "'team/brainstorming-team' needs an input"),
         (("run", "-f", SAMPLE, "-o", "xml"), "'xml' is not one of"),
         (("nonsense",), "No such command 'nonsense'"),
@@ -186,7 +189,30 @@ def test_validate_warns_of_references_outside_the_files_and_strict_refuses_them(
     assert missing in strict.stderr
     run = machine.run("run", "-f", file)
     assert run.returncode == 1
-    assert missing in run.stderr
+    assert "Team default/team is neither in the files nor on the workers" in run.stderr
+
+
+@pytest.mark.shared_server
+def test_validate_reports_what_run_refuses(machine: UserMachine) -> None:
+    machine.script(line("one", "hello"))
+    config = manifest("ArkConfig", "default", {"defaultMemory": {"name": "m"}})
+    unset = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"token": "${API_KEY}"}}
+    for given, text in (
+        (config, "defaultMemory is valid but not supported yet: remove it to run this"),
+        (unset, "data.token: '${API_KEY}' was not replaced: set the variable and run 'envsubst < FILE > RENDERED'"),
+    ):
+        done = machine.run("validate", "-f", machine.write(agent("one"), given))
+        assert (done.returncode, done.stdout) == (1, ""), done.stderr
+        assert text in done.stderr
+    parameter = {"name": "city", "valueFrom": {"queryParameterRef": {"name": "town"}}}
+    asks = manifest("Query", "q", {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]})
+    file = machine.write(agent("one", parameters=[parameter]), asks)
+    for strict, code in (([], 0), (["--strict"], 1)):
+        done = machine.run("validate", "-f", file, *strict)
+        assert done.returncode == code
+        assert "the query has no parameter 'town'; it has: none" in done.stderr
+    assert machine.run("run", "-f", file).returncode == 1
+    assert machine.run("run", "-f", file, "-p", "town=Rome").returncode == 0
 
 
 @pytest.mark.shared_server

@@ -13,7 +13,8 @@ from baton.contracts.requests import AskModelResult
 from baton.contracts.status import Status
 from baton.starter.history.follow import follow
 from baton.starter.history.run_events import CallEnded, RunEnded, RunEvent, RunStarted
-from baton.starter.runs.runs import final_status, find_run, recent_runs
+from baton.starter.runs.listing import recent_runs
+from baton.starter.runs.runs import final_status, find_run
 from baton.starter.runs.start import run_manifest
 from baton.starter.scripted_model import Reply
 from tests.harness.continued_runs import check_continued, continued_runs, count_replies, numbers

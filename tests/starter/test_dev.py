@@ -13,7 +13,7 @@ from temporalio.client import Client
 from baton.starter.server.dev import DevOptions, run_dev_server
 from baton.starter.server.embedded import EmbeddedServer, ServerError
 from baton.starter.server.state_dir import StateDir
-from tests.harness.environment import KEY, agent, line, manifest
+from tests.harness.environment import KEY, agent, line, manifest, team
 from tests.harness.event_loop import watched_loop
 from tests.harness.ports import own_ports
 from tests.harness.processes import BATON, PATIENCE, ROOT, process_env
@@ -104,6 +104,38 @@ async def test_runs_may_name_the_manifests_of_dev_and_programs_copy_its_address(
     team = {"team": "brainstorming-team", "input": "How do we greet new users?"}
     result = await client.execute_workflow("round-robin", team, id="by-name", task_queue="baton")
     assert result["stopReason"] == "terminated"
+
+
+def test_files_may_refer_to_manifests_that_only_a_worker_has_in_its_files(machine: UserMachine) -> None:
+    own = agent("writer")
+    own["metadata"]["labels"] = {"tier": "gold"}
+    start_dev(
+        machine, "-f", machine.write(own, agent("reviewer"), team("duo", "writer", "reviewer", strategy="sequential"))
+    )
+    machine.script(line("writer", "of the worker"), line("mine", "of the files"), line("reviewer", "reviewed"))
+    named = manifest("Query", "named", {"input": "Why?", "targets": [{"type": "agent", "name": "writer"}]})
+    selected = manifest("Query", "selected", {"input": "Why?", "selector": {"matchLabels": {"tier": "gold"}}})
+    for query in (named, selected):
+        done = machine.run("run", "-f", machine.write(query, name="query.yaml"))
+        assert (done.returncode, done.stdout.strip()) == (0, "of the worker"), done.stderr
+    lost = manifest("Query", "lost", {"input": "Why?", "targets": [{"type": "agent", "name": "writr"}]})
+    done = machine.run("run", "-f", machine.write(lost, name="query.yaml"))
+    assert done.returncode == 1
+    assert "writr is neither in the files nor on the workers; did you mean 'writer'?" in done.stderr
+    # A manifest in the files takes the place of the worker's, also as a member of the worker's team.
+    asks = manifest("Query", "ask", {"input": "Why?", "targets": [{"type": "team", "name": "duo"}]})
+    done = machine.run("run", "-f", machine.write(asks, agent("writer", prompt="You are mine."), name="query.yaml"))
+    assert done.returncode == 0, done.stderr
+    assert "of the files" in done.stderr
+    shown = machine.run("get", "agents").stdout.splitlines()
+    assert [row.split() for row in shown] == [
+        ["NAME", "NAMESPACE", "VERSION", "AGE", "SOURCE"],
+        ["reviewer", "default", "-", "-", "files"],
+        ["writer", "default", "-", "-", "files"],
+    ]
+    machine.run("apply", "-f", machine.write(agent("writer"), name="stored.yaml"))
+    both = machine.run("get", "agent", "writer").stdout.splitlines()
+    assert [row.split()[-1] for row in both] == ["SOURCE", "files", "store"]
 
 
 def test_a_port_that_is_taken_is_refused_if_it_was_asked_for_and_else_another_is_taken(machine: UserMachine) -> None:

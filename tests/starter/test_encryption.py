@@ -345,7 +345,13 @@ async def test_all_that_the_keys_of_a_journal_encrypt_is_encrypted_again(encrypt
             if "sealed:old:" in repr(await execute(env.journal_address, f"select * from {table}"))
         }
 
-    assert await with_old_key() == {"baton_messages", "baton_catalogs", "baton_manifests", "baton_keys"}
+    assert await with_old_key() == {
+        "baton_messages",
+        "baton_catalogs",
+        "baton_manifests",
+        "baton_worker_manifests",
+        "baton_keys",
+    }
     journal = await opened(env.journal_address, NEW, OLD)
     await reencrypt(journal, "new")
     await journal.close()

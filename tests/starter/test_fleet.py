@@ -182,3 +182,21 @@ async def test_the_log_of_a_worker_is_json_with_the_run_and_the_attempt_and_has_
     assert (known["workflow_id"], known["activity_type"], known["attempt"]) == (run, "ask_model", 1)
     assert KEY not in printed + rest.decode()
     assert "\x1b" not in printed + rest.decode()
+
+
+async def test_get_shows_what_each_worker_has_in_its_files_while_they_differ(
+    client: Client, fleet: Fleetmates, write: Writer
+) -> None:
+    both, changed = agent("both"), agent("changed", prompt="Old.")
+    await fleet.printed(await fleet.start(write.file(both, changed, name="old.yaml")), "Worker started")
+    await fleet.printed(
+        await fleet.start(write.file(both, agent("changed", prompt="New."), name="new.yaml")), "Worker started"
+    )
+    await alive(client, fleet, 2)
+    shown = await asyncio.to_thread(baton, "get", "agents", env=fleet.env)
+    rows = [" ".join(row.split()) for row in shown.stdout.splitlines()[1:]]
+    assert rows == ["both default - - files"] + ["changed default - - files of 1 of 2 workers"] * 2
+    texts = await asyncio.to_thread(baton, "get", "agent", "changed", "-A", "-o", "yaml", env=fleet.env)
+    assert "Old." in texts.stdout and "New." in texts.stdout
+    refused = await asyncio.to_thread(baton, "run", "agent/chnged", "Why?", env=fleet.env)
+    assert (refused.returncode, "did you mean 'changed'?" in refused.stderr) == (1, True)

@@ -17,7 +17,7 @@ from baton.contracts.settings import SettingsError
 from baton.observability import metrics
 from baton.observability.metrics_export import watch_waiting_runs
 from baton.starter.runs.decisions import all_pending_decisions
-from baton.starter.runs.runs import open_runs, recent_runs
+from baton.starter.runs.listing import open_runs, recent_runs
 from baton.temporal.search_attributes import RUN_TYPES
 from baton.workflows.registry import WORKFLOWS
 from tests.harness.environment import Environment, Handle, agent, call, line, manifest, team

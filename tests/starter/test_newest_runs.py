@@ -6,7 +6,7 @@ import pytest
 
 import baton
 from baton import Agent, Connection, Query
-from baton.starter.runs.runs import recent_runs
+from baton.starter.runs.listing import recent_runs
 from baton.starter.scripted_model import Reply, Request
 from tests.harness.environment import Environment
 from tests.starter.test_approvals import temporal

@@ -11,7 +11,8 @@ from baton.starter.console.watch import Watch
 from baton.starter.history.events import EventRecorder
 from baton.starter.history.follow import follow
 from baton.starter.history.run_events import RunEvent
-from baton.starter.runs.runs import live_status, recent_runs
+from baton.starter.runs.listing import recent_runs
+from baton.starter.runs.runs import live_status
 from tests.harness.environment import Environment, Handle, Json, agent, line, team
 
 REQUESTS = (

@@ -427,7 +427,7 @@ def test_schedules_are_applied_listed_paused_triggered_and_deleted_by_commands(m
     broken = machine.write(schedule, asked, name="broken.yaml")
     refused = machine.run("schedules", "apply", "-f", broken)
     assert refused.returncode == 1
-    assert "broken.yaml:17: Query/default/q: spec.targets[0].name: Agent default/one is not in" in refused.stderr
+    assert "broken.yaml:17: Query/default/q: spec.targets[0].name: Agent default/one is neither in" in refused.stderr
     assert "1 problem" in refused.stderr
     assert not machine.state_dir.was_used
     file = machine.write(schedule, asked, one, model, secret)

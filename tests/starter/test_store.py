@@ -46,9 +46,13 @@ def test_what_is_applied_is_run_by_its_name_and_the_next_run_takes_the_next_vers
     changed = yaml.safe_dump(agent("two", prompt="New."))
     assert printed(machine, "apply", "-f", "-", stdin=changed) == "agent/two configured"
     assert printed(machine, "run", "query/q") == "New."
-    unknown = machine.run("run", "team/nobody", "Who?")
-    assert unknown.returncode == 2
-    assert "Team default/nobody" in unknown.stderr
+    runs = printed(machine, "list", "-o", "name")
+    assert "Team 'du' in the namespace 'default' is not on the workers; did you mean 'duo'?" in refused(
+        machine, "run", "team/du", "Who?"
+    )
+    assert "there is team/duo" in refused(machine, "chat", "agent/duo")
+    assert "did you mean 'q'?" in refused(machine, "run", "query/qq")
+    assert printed(machine, "list", "-o", "name") == runs, "no run was started"
     assert 'nothing to run: pass -f FILE, or KIND/NAME "question"' in refused(machine, "run")
     assert "'query/q' takes no input" in refused(machine, "run", "query/q", "Why?")
 
@@ -71,7 +75,8 @@ def test_files_and_schedules_may_refer_to_what_only_the_store_has(machine: UserM
         assert "New." in printed(machine, "status", run)
         printed(machine, "schedules", "delete", name)
     lost = machine.write(manifest("Schedule", "lost", {"schedule": "0 0 1 1 *", "query": "nobody"}), name="lost.yaml")
-    assert "Query default/nobody is not in the files" in refused(machine, "schedules", "apply", "-f", lost)
+    text = refused(machine, "schedules", "apply", "-f", lost)
+    assert "Query default/nobody is neither in the files nor on the workers" in text
 
 
 def test_the_store_is_shown_changed_and_emptied_by_commands(machine: UserMachine) -> None:
@@ -119,10 +124,30 @@ def test_manifests_are_selected_by_names_and_labels_and_printed_by_a_template(ma
     assert "there is no Agent 'three'" in refused(machine, "get", "agent", "one", "three")
 
 
+def test_a_manifest_is_described_with_its_users_and_versions_and_a_run_with_its_events(machine: UserMachine) -> None:
+    machine.model._answer = by_prompt
+    printed(machine, "apply", "-f", machine.write(QUERY, DUO, agent("one"), agent("two", prompt="Old.")))
+    printed(machine, "apply", "-f", machine.write(agent("two", prompt="New."), name="two.yaml"))
+    lines = [" ".join(row.split()) for row in printed(machine, "describe", "agent/two").splitlines()]
+    assert lines[:3] == ["Name: two", "Kind: Agent", "Namespace: default"]
+    assert "prompt: New." in lines and "Used by: Team default/duo" in lines
+    assert lines[-1].startswith("Versions: 2 (") and ", 1 (" in lines[-1]
+    team_lines = printed(machine, "describe", "team", "duo")
+    assert "Refers to:  Agent or Team default/one, Agent or Team default/two" in team_lines
+    assert "Used by:    Query default/q" in team_lines
+    printed(machine, "run", "query/q", "--id", "described")
+    for words in (["described"], ["run/described"], ["run", "described"], ["q"]):
+        shown = printed(machine, "describe", *words)
+        assert "Targets:     team/duo Success" in shown
+        assert "Completed (completed) described" in shown
+        assert "QueryCompleted" in shown.splitlines()[-1]
+    assert "did you mean 'teams'?" in refused(machine, "describe", "taem/duo")
+
+
 def test_what_would_be_applied_is_shown_without_a_change(machine: UserMachine) -> None:
     file = machine.write(agent("one", prompt="First."))
     assert printed(machine, "apply", "--dry-run", "-f", file) == "agent/one created (dry run)"
-    assert printed(machine, "get", "agents") == "No manifests found in the store."
+    assert printed(machine, "get", "agents") == "No manifests found."
     printed(machine, "apply", "-f", file)
     assert printed(machine, "diff", "-f", file) == ""
     done = machine.run("diff", "-f", machine.write(agent("one", prompt="Second.")))
@@ -130,6 +155,19 @@ def test_what_would_be_applied_is_shown_without_a_change(machine: UserMachine) -
     changed = [each for each in done.stdout.splitlines() if each[:1] in "+-"]
     assert changed == ["--- store/agent/one", "+++ files/agent/one", "-  prompt: First.", "+  prompt: Second."]
     assert "spec.members[1].name" in refused(machine, "apply", "--dry-run", "-f", machine.write(DUO))
+
+
+def test_secrets_beside_other_manifests_are_skipped_and_named(machine: UserMachine) -> None:
+    safe = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "safe"}, "stringData": {"token": "hidden-123"}}
+    folder = machine.folder / "models"
+    folder.mkdir()
+    file = machine.write(agent("one"), safe, name="models/all.yaml")
+    done = machine.run("apply", "-f", folder)
+    assert (done.returncode, done.stdout) == (0, "agent/one created\n")
+    assert f"skipped: {file}:8: Secret/default/safe: Secrets are not stored: start the workers with" in done.stderr
+    shown = printed(machine, "get", "all", "-o", "yaml") + printed(machine, "diff", "-f", folder) + done.stderr
+    assert "hidden-123" not in shown and "Secret\n" not in shown
+    assert "Secrets are not stored" in refused(machine, "apply", "-f", machine.write(safe, name="alone.yaml"))
 
 
 def test_manifests_that_name_no_namespace_are_applied_to_the_one_that_the_command_names(machine: UserMachine) -> None:

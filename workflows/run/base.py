@@ -18,7 +18,7 @@ from ...contracts.decisions import ApproveRequest, DecisionsState, ReplyRequest
 from ...contracts.errors import BatonError, InvalidInput
 from ...contracts.inputs import CLIENT_FIELDS, Continuation, QueryInput, State, TurnInput
 from ...contracts.message import Head, PersonDecision
-from ...contracts.plan import Plan
+from ...contracts.plan import Plan, QueryPlan, TeamPlan
 from ...contracts.requests import Pinned
 from ...contracts.status import Status
 from ...observability.metrics import RUNS_ENDED
@@ -119,7 +119,7 @@ class ShownPhase:
         """Publishes the first phase of a run, which may begin paused."""
         self._shown = self._phase
         self._run.details.show_pause(self._run.inbox.pause)
-        self._set({**search_attributes.attributes_of(plan), search_attributes.PHASE: self._phase})
+        self._set({**_attributes_of(plan), search_attributes.PHASE: self._phase})
 
     def show_pause(self, pause: Pause | None) -> None:
         """Publishes that the run was paused or resumed."""
@@ -419,3 +419,13 @@ class BaseWorkflow(Generic[Input]):
     @steer.validator
     def _validate_steer(self, request: SteerRequest) -> None:
         self._handlers.validate_steer(request)
+
+
+def _attributes_of(plan: Plan) -> search_attributes.AttributeValues:
+    """The team of a run, or of a query with a team as its only target, and the strategy of the team."""
+    if isinstance(plan, TeamPlan):
+        return {search_attributes.TEAM: plan.name, search_attributes.STRATEGY: plan.strategy}
+    if isinstance(plan, QueryPlan) and len(plan.targets) == 1 and plan.targets[0].type == "team":
+        (target,) = plan.targets
+        return {search_attributes.TEAM: target.name, search_attributes.STRATEGY: target.workflow}
+    return {}

@@ -29,8 +29,7 @@ from ...contracts.decisions import (
 )
 from ...contracts.errors import BatonError, InvalidInput, JournalLost, UnknownDecision
 from ...contracts.message import PersonDecision
-from ...contracts.status import format_time
-from ...contracts.text import MAX_MESSAGE, byte_size
+from ...contracts.text import MAX_MESSAGE, byte_size, format_time
 from ...contracts.turn import CanceledChild, TurnResult
 from ...resources.base import JsonModel, JsonObject
 from ..calls.children import ChildWorkflows

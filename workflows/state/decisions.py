@@ -11,7 +11,7 @@ from temporalio import workflow
 
 from ...contracts.decisions import BUDGET_RULE, DECISION, DecisionsState, PendingDecision, decision_id
 from ...contracts.message import PersonDecision
-from ...contracts.status import format_time
+from ...contracts.text import format_time
 from ...observability import metrics
 from ...observability.metrics import Metric
 from ...resources.budget import Budget

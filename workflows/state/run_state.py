@@ -13,8 +13,8 @@ from ...contracts.errors import Outage
 from ...contracts.inputs import InboxState, QueryInput, TurnInput
 from ...contracts.message import Message, latest_within
 from ...contracts.requests import TaskQueues
-from ...contracts.status import Status, format_time
-from ...contracts.text import truncate
+from ...contracts.status import Status
+from ...contracts.text import format_time, truncate
 from ...contracts.turn import TurnResult
 from ...resources.base import JsonObject
 from .constants import MAX_CONCURRENT_ACTIVITIES

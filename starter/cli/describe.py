@@ -1,0 +1,116 @@
+"""The command ``describe``, which shows a manifest or a run in readable text, as kubectl does."""
+
+from collections import deque
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import UsageError
+from ..text import field_lines
+from . import completion
+from .options import Namespace
+
+if TYPE_CHECKING:
+    from temporalio.client import Client
+
+    from ..history.events import Event
+    from ..history.run_events import RunEvent
+    from ..runs.runs import RunHandle
+
+app = typer.Typer()
+
+RUN_WORDS = ("run", "runs")
+
+RECENT_EVENTS = 10
+"""The number of a run's newest events that are shown."""
+
+
+@app.command()
+def describe(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND/NAME|RUN",
+            help="A manifest, such as team/NAME, or a run: its id, or run/NAME.",
+            autocompletion=completion.complete_described,
+        ),
+    ],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="The names, after a KIND.", autocompletion=completion.complete_names),
+    ] = None,
+    *,
+    namespace: Namespace = "default",
+) -> None:
+    """Show a manifest with what refers to it and its versions, or a run with what it waits for and its events."""
+    from .stored_rows import Selection, describe_manifests
+
+    word, _, name = kind.partition("/")
+    if word.lower() in RUN_WORDS and (name or names):
+        _describe_runs(names or [name], namespace)
+        return
+    if not (name or names):
+        _describe_runs([kind], namespace)
+        return
+    from .store import with_store_and_workers
+
+    selections = [Selection.of(kind, one, namespace) for one in names or (None,)]
+    if any(selection.kind is None for selection in selections):
+        raise UsageError("'all' can't be described: name a kind, as in: baton describe team NAME")
+    with_store_and_workers(lambda store, client: describe_manifests(store, client, selections))
+
+
+def _describe_runs(names: list[str], namespace: str) -> None:
+    from ..runs.runs import find_run
+    from .client import with_client
+
+    async def show(client: "Client") -> None:
+        for name in names:
+            await _describe_run(client, await find_run(client, name, namespace))
+
+    with_client(show)
+
+
+async def _describe_run(client: "Client", handle: "RunHandle") -> None:
+    from rich.console import Console
+
+    from ..console.status import print_decisions, print_status
+    from ..console.watch import print_open_calls
+    from ..history.events import EventRecorder
+    from ..history.follow import follow
+    from ..runs.decisions import pending_decisions
+    from ..runs.runs import live_status
+    from .terminal import print_result
+
+    status = await live_status(client, handle)
+    description = await handle.describe()
+    memo = await description.memo()
+    fields = {
+        "Run": handle.id,
+        "Query": memo.get("query"),
+        "Namespace": memo.get("namespace"),
+        "Type": description.workflow_type,
+        "Task queue": description.task_queue,
+        "Parent": description.parent_id,
+        "Conversation": status.conversation_id,
+        "Started": status.start_time,
+        "Ended": status.completion_time,
+        "Targets": ", ".join(f"{one.target.type}/{one.target.name} {one.status}" for one in status.responses),
+        "Runs below": ", ".join(status.runs or ()),
+    }
+    print_result("\n".join(field_lines({name: str(value) for name, value in fields.items() if value})))
+    console = Console(highlight=False)
+    print_status(console, handle.id, status)
+    if status.phase == "InputRequired":
+        pending = await pending_decisions(client, handle.id, handle.run_id)
+        print_decisions(console, [(handle.id, decision) for decision in pending])
+    if status.is_open:
+        await print_open_calls(client, handle, console)
+    recorder = EventRecorder()
+    recent: deque[Event] = deque(maxlen=RECENT_EVENTS)
+
+    def record(run_event: "RunEvent") -> None:
+        recent.extend(recorder.record(run_event))
+
+    await follow(client, handle, record, wait=False)
+    print_result("\n".join(("Events:", *(f"  {event.line}" for event in recent))))
