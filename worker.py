@@ -149,7 +149,9 @@ async def open_shared_parts(
     await check_processes()
     async with contextlib.AsyncExitStack() as opened:
         keys = Keys.from_environment(environment)
-        journal = await Journal.open(settings.journal, keys, lease_seconds=settings.call_lease_seconds)
+        journal = await Journal.open(
+            settings.journal, client.namespace, keys, lease_seconds=settings.call_lease_seconds
+        )
         opened.push_async_callback(journal.close)
         opened.push_async_callback(close_idle)
         in_journal = JournalStorageDriver(lambda: contextlib.nullcontext(journal.database))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from cachetools import LRUCache
-from sqlalchemy import bindparam, delete, select
+from sqlalchemy import delete, select
 
 from ..contracts.errors import JournalUnavailable
 from ..contracts.message import Head, Message, Quote, RowRange
@@ -25,7 +25,7 @@ from . import schema
 from .database import Database, Rows, journal_lost
 from .engine import Work
 from .leases import LEASE_SECONDS, Lease, Leases
-from .rows import Row, RowEncryption, chain, key_ids, move_conversation, select_back, upsert_bookmark
+from .rows import Row, RowEncryption, chain, key_ids, move_conversation, select_back, select_row, upsert_bookmark
 
 CACHE_SIZE = 64_000_000
 """Characters of rows in a worker's cache."""
@@ -35,11 +35,9 @@ PAGE_SIZE = 100
 
 NO_KEYS = Keys()
 
-_ROW = select(schema.messages).where(schema.messages.c.id == bindparam("id"))
-
 
 class Journal:
-    """The journal of all runs, in a ``database``."""
+    """The journal of all runs of a Temporal namespace, in a ``database``."""
 
     def __init__(self, database: Database, encryption: RowEncryption, leases: Leases) -> None:
         self.database = database
@@ -51,13 +49,20 @@ class Journal:
 
     @classmethod
     async def open(
-        cls, url: str, keys: Keys = NO_KEYS, *, upgrade: bool = True, lease_seconds: float = LEASE_SECONDS
+        cls,
+        url: str,
+        namespace: str,
+        keys: Keys = NO_KEYS,
+        *,
+        upgrade: bool = True,
+        lease_seconds: float = LEASE_SECONDS,
     ) -> "Journal":
-        """Opens the journal at ``url``, and migrates its tables if ``upgrade``; ``keys`` encrypt what is written.
+        """Opens the journal at ``url`` for a Temporal ``namespace``, and migrates its tables if ``upgrade``.
 
-        Raises JournalUnavailable if the database can't be used, and SettingsError if a key of the journal is missing.
+        ``keys`` encrypt what is written. Raises JournalUnavailable if the database can't be used, and SettingsError if
+        a key of the journal is missing.
         """
-        database = await Database.connect(url, upgrade=upgrade)
+        database = await Database.connect(url, namespace, upgrade=upgrade)
         encryption = RowEncryption(keys)
         try:
             await encryption.register(database.engine)
@@ -158,7 +163,7 @@ class Journal:
         """The row with that id, or None."""
         if row := self._rows.get(row_id):
             return row
-        rows = await self.database.run(_ROW, {"id": row_id})
+        rows = await self.database.run(select_row(self.database.namespace, row_id))
         return self._cache((await self.encryption.decrypt_rows(rows))[0]) if rows else None
 
     async def row(self, row_id: str) -> Row:
@@ -169,12 +174,18 @@ class Journal:
 
     async def set_bookmark(self, mark: Bookmark, head: Head, *, new: bool) -> None:
         """Moves a bookmark to a head, unless another run has replaced it by a ``new`` one under the same key."""
-        await self.database.run(upsert_bookmark(self.database.engine.dialect, mark, head, new=new))
+        database = self.database
+        await database.run(upsert_bookmark(database.engine.dialect, database.namespace, mark, head, new=new))
 
     async def read_bookmark(self, session: str, key: str) -> Sequence[Row]:
         """The rows of the transcript under a key of a session; empty if there is no such bookmark."""
         marks = schema.bookmarks
-        bookmarks = await self.database.run(select(marks).where(marks.c.session == session, marks.c.key == key))
+        here = (
+            marks.c.temporal_namespace == self.database.namespace,
+            marks.c.session == session,
+            marks.c.key == key,
+        )
+        bookmarks = await self.database.run(select(marks).where(*here))
         if not bookmarks:
             return ()
         first = bookmarks[0].begun + 1
@@ -219,12 +230,16 @@ class Journal:
         parent = rows[0].parent
         if parent and await self.find(parent) is None:
             raise journal_lost(f"the row {parent}")
-        written: Rows = (schema.messages, await self.encryption.encrypt_rows(rows))
+        columns = await self.encryption.encrypt_rows(rows)
+        written: Rows = (
+            schema.messages,
+            [{"temporal_namespace": self.database.namespace, **values} for values in columns],
+        )
         return bool(await self.database.insert(*before, written, then=then, atomic=atomic))
 
     async def _page(self, last: str, after: int) -> list[Row]:
         """The rows from ``last`` back to the first after a depth."""
-        rows = await self.database.run(select_back(last, after))
+        rows = await self.database.run(select_back(self.database.namespace, last, after))
         return [self._cache(row) for row in await self.encryption.decrypt_rows(rows)]
 
     def _cache(self, row: Row) -> Row:
@@ -240,6 +255,7 @@ class Journal:
 class ConversationRecord(NamedTuple):
     """A conversation of the journal; ``depth`` is its number of messages, the times are in seconds since 1970."""
 
+    temporal_namespace: str
     namespace: str
     memory: str
     id: str
@@ -250,7 +266,7 @@ class ConversationRecord(NamedTuple):
 
 
 class Conversations:
-    """The conversations in a ``journal``."""
+    """The conversations in a ``journal``: those of its Temporal namespace."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -258,7 +274,7 @@ class Conversations:
     async def head(self, conversation: ConversationPlan) -> Head:
         """The head of a conversation; an empty head if it does not exist yet."""
         table = schema.conversations
-        here = (table.c[name] == value for name, value in conversation.key.items())
+        here = (table.c[name] == value for name, value in self._key(conversation).items())
         rows = await self._journal.database.run(select(table.c.head, table.c.depth).where(*here))
         return Head(id=rows[0].head, depth=rows[0].depth) if rows else Head()
 
@@ -276,20 +292,25 @@ class Conversations:
                 return
             place = hashlib.sha256(current.id.encode()).hexdigest()[:12]  # rows after another head have other ids
             head = await self._journal.append(current, items, f"{key}/{place}")
-            if await database.run(move_conversation(database.engine.dialect, conversation.key, current, head)):
+            if await database.run(move_conversation(database.engine.dialect, self._key(conversation), current, head)):
                 return
 
     async def delete(self, conversation: ConversationPlan) -> bool:
         """Deletes a conversation; returns whether it existed. Its messages are deleted when the journal is pruned."""
         table = schema.conversations
-        here = (table.c[name] == value for name, value in conversation.key.items())
+        here = (table.c[name] == value for name, value in self._key(conversation).items())
         return bool(await self._journal.database.run(delete(table).where(*here).returning(table.c.id)))
 
     async def latest(self, limit: int) -> list[ConversationRecord]:
         """The most recently changed conversations, latest first."""
-        latest = schema.conversations.c.changed.desc()
-        rows = await self._journal.database.run(select(schema.conversations).order_by(latest).limit(limit))
-        return [ConversationRecord(**row._mapping) for row in rows]
+        table = schema.conversations
+        here = table.c.temporal_namespace == self._journal.database.namespace
+        latest = select(table).where(here).order_by(table.c.changed.desc()).limit(limit)
+        return [ConversationRecord(**row._mapping) for row in await self._journal.database.run(latest)]
+
+    def _key(self, conversation: ConversationPlan) -> dict[str, str]:
+        """The primary key of a conversation."""
+        return {"temporal_namespace": self._journal.database.namespace, **conversation.key}
 
     async def _is_added(self, current: Head, before: Head, items: Sequence[ConversationItem], key: str) -> bool:
         """Whether the rows added since ``before`` contain the last of the items or a copy of it."""

@@ -2,6 +2,8 @@
 
 A row belongs to the run that wrote it: its id begins with the run's id. Runs whose rows are linked, such as those of a
 team, its nested teams and its continue-as-new chain, are one conversation, which is deleted as a whole.
+
+Everything here concerns the runs of one Temporal ``namespace``; other namespaces may use the same journal.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -28,27 +30,31 @@ Conversation = frozenset[str]
 """The ids of the runs that have written a conversation."""
 
 
-def find_conversations(connection: Connection) -> list[Conversation]:
-    """All conversations of the journal."""
+def find_conversations(connection: Connection, namespace: str) -> list[Conversation]:
+    """All conversations of a namespace."""
+    own = schema.messages.c.temporal_namespace == namespace
     row = run_of(schema.messages.c.id)
     below = run_of(schema.messages.c.parent)
-    written = connection.execute(select(row).distinct()).scalars().all()
-    links = connection.execute(select(row, below).where(below != "", row != below).distinct()).all()
+    written = connection.execute(select(row).where(own).distinct()).scalars().all()
+    links = connection.execute(select(row, below).where(own, below != row, below != "").distinct()).all()
     return [*_connected(written, ((first, second) for first, second in links))]
 
 
-def live_runs(connection: Connection) -> set[str]:
+def live_runs(connection: Connection, namespace: str) -> set[str]:
     """The runs that wrote the last messages of conversations that later queries continue."""
-    return {*connection.execute(select(run_of(schema.conversations.c.head)).distinct()).scalars()}
+    own = schema.conversations.c.temporal_namespace == namespace
+    return {*connection.execute(select(run_of(schema.conversations.c.head)).where(own).distinct()).scalars()}
 
 
-def runs_after(connection: Connection, runs: Collection[str]) -> set[str]:
+def runs_after(connection: Connection, namespace: str, runs: Collection[str]) -> set[str]:
     """Other runs whose messages continue those of these runs."""
+    own = schema.messages.c.temporal_namespace == namespace
     row = run_of(schema.messages.c.id)
     below = run_of(schema.messages.c.parent)
     following = set[str]()
     for some in _batches(runs):
-        following.update(connection.execute(select(row).where(below.in_(some), below != row).distinct()).scalars())
+        next_runs = select(row).where(own, below.in_(some), below != row).distinct()
+        following.update(connection.execute(next_runs).scalars())
     return following - {*runs}
 
 
@@ -117,14 +123,16 @@ def _delete_unused(connection: Connection, catalogs: Collection[str]) -> None:
             connection.execute(delete(column.table).where(column.in_(some), unused))
 
 
-def find_idle_families(connection: Connection, before: datetime) -> set[str]:
+def find_idle_families(connection: Connection, namespace: str, before: datetime) -> set[str]:
     """The families of workflows that have stored no value since ``before``."""
-    last = func.max(schema.holds.c.at)
-    idle = select(schema.holds.c.family).group_by(schema.holds.c.family).having(last < int(before.timestamp()))
+    holds = schema.holds.c
+    last = func.max(holds.at)
+    own = select(holds.family).where(holds.temporal_namespace == namespace)
+    idle = own.group_by(holds.family).having(last < int(before.timestamp()))
     return {*connection.execute(idle).scalars()}
 
 
-def delete_values(connection: Connection, families: Collection[str], before: datetime) -> None:
+def delete_values(connection: Connection, namespace: str, families: Collection[str], before: datetime) -> None:
     """Deletes the large values that only these families have stored, all of them before ``before``.
 
     A value that is stored meanwhile stays, as in ``delete_runs``.
@@ -132,7 +140,8 @@ def delete_values(connection: Connection, families: Collection[str], before: dat
     holds = schema.holds.c
     blobs = schema.blobs.c
     for some in _batches(families):
-        of_families = holds.family.in_(some), holds.at < int(before.timestamp())
+        own = holds.temporal_namespace == namespace
+        of_families = own, holds.family.in_(some), holds.at < int(before.timestamp())
         released = connection.execute(select(holds.sha).where(*of_families)).scalars().all()
         connection.execute(delete(schema.holds).where(*of_families))
         for some_released in _batches({*released}):

@@ -272,10 +272,10 @@ class Connection:
         """
         check_text(session, "session")
         check_text(key, "key")
-        await self.client()
+        client = await self.client()
         from ..operations.conversations import read_contributions  # noqa: PLC0415  # loads the database's library
 
-        return await read_contributions(session, key, worker_environment(self._server))
+        return await read_contributions(client.namespace, session, key, worker_environment(self._server))
 
     async def _workers(self) -> InProcessWorkers:
         """The workers in this process; started on first use."""

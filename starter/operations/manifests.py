@@ -20,6 +20,7 @@ from ...resources.loader import Loaded
 from ...resources.problems import MAX_LINES, dotted_path
 from ...resources.stored import Key, StoredManifest, check_storable, check_with, key_of, users
 from ...temporal.encryption import Keys
+from ..server.connection import temporal_namespace
 
 Applied = Literal["created", "configured", "unchanged"]
 """The result of applying a manifest, as reported by ``kubectl apply``."""
@@ -128,7 +129,8 @@ async def open_store(environ: Mapping[str, str] = os.environ) -> AsyncIterator[S
     """The store in the journal of BATON_JOURNAL_URL. Raises JournalUnavailable if that can't be used."""
     settings = Settings.of(environ)
     settings.make_journal_file()
-    journal = await Journal.open(settings.journal, Keys.from_environment(environ), upgrade=False)
+    keys = Keys.from_environment(environ)
+    journal = await Journal.open(settings.journal, temporal_namespace(), keys, upgrade=False)
     try:
         current = await journal.database.engine.run(version)
         if current < VERSION:

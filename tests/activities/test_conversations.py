@@ -18,7 +18,7 @@ PLAN = ConversationPlan(id="c", namespace="default")
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def journal(journal_url: str) -> AsyncIterator[Journal]:
-    journal = await Journal.open(journal_url)
+    journal = await Journal.open(journal_url, "default")
     yield journal
     await journal.close()
 
@@ -58,7 +58,7 @@ async def test_a_conversation_that_nobody_else_uses_only_moves_its_pointer(journ
 
 
 async def test_exchanges_at_once_from_several_workers_are_all_kept_whole(journal: Journal, journal_url: str) -> None:
-    others = [await Journal.open(journal_url) for _ in range(3)]
+    others = [await Journal.open(journal_url, "default") for _ in range(3)]
     exchanges = [Exchange(each, f"{number}") for number, each in enumerate([journal, *others] * 4)]
     await asyncio.gather(*(each.begin() for each in exchanges))
     await asyncio.gather(*(each.end() for each in exchanges), *(each.end() for each in exchanges[:4]))
@@ -77,7 +77,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["begin", "end", "
 def test_whatever_the_order_of_queries_and_attempts_each_is_kept_once(steps: list[tuple[int, str]]) -> None:
     async def run() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            journal = await Journal.open(f"sqlite:///{Path(folder) / 'journal.db'}")
+            journal = await Journal.open(f"sqlite:///{Path(folder) / 'journal.db'}", "default")
             running: dict[int, Exchange] = {}
             ended: list[Exchange] = []
             seen: list[str] = []

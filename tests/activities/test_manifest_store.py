@@ -229,7 +229,7 @@ class Overtaken(Store):
 
 
 async def test_a_change_that_others_prevent_all_the_time_gives_up_without_a_trace(journal_url: str) -> None:
-    journal = await Journal.open(journal_url)
+    journal = await Journal.open(journal_url, "default")
     async with opened(journal_url) as other:
         store = Overtaken(journal)
         store.other = other

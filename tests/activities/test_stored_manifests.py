@@ -111,7 +111,7 @@ async def test_a_stored_manifest_is_the_workers_own_and_may_use_its_secrets(
 
 
 async def test_a_command_that_somebody_writes_into_the_database_is_not_executed(env: Environment) -> None:
-    journal = await Journal.open(env.journal_address)
+    journal = await Journal.open(env.journal_address, "default")
     given = loaded(COMMAND, agent("one", "files"))
     rows = [
         ((each.kind, each.namespace, each.name), each.model_dump_json(exclude_unset=True))
@@ -127,7 +127,7 @@ async def test_a_stored_manifest_that_cant_be_read_fails_only_runs_that_need_it(
     env: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:
     env.answer = by_prompt
-    journal = await Journal.open(env.journal_address)
+    journal = await Journal.open(env.journal_address, "default")
     rows = [(("Agent", "default", "odd"), '{"kind": "Agent"}'), (("Riddle", "default", "odd"), '{"kind": "Riddle"}')]
     await apply(env, agent("one", prompt="Read."), QUERY)
     assert await ManifestStore(journal).write(rows, 1)
@@ -142,7 +142,7 @@ async def test_a_stored_manifest_that_cant_be_read_fails_only_runs_that_need_it(
 async def test_a_run_that_needs_an_unreadable_manifest_fails_and_says_why_it_can_not_be_read(env: Environment) -> None:
     env.answer = by_prompt
     await apply(env, agent("one", prompt="Read."), QUERY)
-    journal = await Journal.open(env.journal_address)
+    journal = await Journal.open(env.journal_address, "default")
     assert await ManifestStore(journal).write([(("Agent", "default", "one"), '{"kind": "Agent"}')], 1)
     assert "the stored manifest Agent/default/one version 2 can't be read" in str(await answer(env, ASKED))
     assert await ManifestStore(journal).write([(("Role", "default", "odd"), '{"kind": "Role"}')], 2)
@@ -171,7 +171,7 @@ class Counting(ManifestStore):
 
 
 async def test_the_beginning_of_a_run_reads_the_store_only_when_it_has_changed(env: Environment) -> None:
-    journal = await Journal.open(env.journal_address)
+    journal = await Journal.open(env.journal_address, "default")
     store, told, folder = Counting(journal), list[Catalog](), loaded(agent("own")).catalog
     own = OwnManifests(folder, store, told.append)
     assert [await own.catalog() for _ in range(3)] == [folder] * 3

@@ -265,7 +265,7 @@ async def test_a_run_waits_until_a_worker_has_the_key(env: Environment, client: 
 
 
 async def opened(url: str, *keys: Key) -> Journal:
-    return await Journal.open(url, Keys(*keys))
+    return await Journal.open(url, "default", Keys(*keys))
 
 
 def says(*texts: str) -> list[Message]:
