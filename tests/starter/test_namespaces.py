@@ -94,6 +94,13 @@ async def messages_of(env: Environment, *handles: Handle) -> list[int]:
     return counts
 
 
+async def check_kept(env: Environment, before: tuple[list[int], int], *handles: Handle) -> None:
+    """Checks that no message of these runs and no large value was deleted; open runs may have added some."""
+    after = await messages_of(env, *handles)
+    assert all(count >= earlier for count, earlier in zip(after, before[0], strict=True))
+    assert await values_of(env) >= before[1]
+
+
 async def values_of(env: Environment) -> int:
     """How many large values the namespace holds."""
     where = f"where temporal_namespace = '{env.client.namespace}'"
@@ -131,7 +138,7 @@ async def test_pruning_one_namespace_leaves_open_and_ended_runs_of_the_other(bot
         pruned = await prune_journal(both.here.client, both.here.journal_url, timedelta(0), dry=False)
         assert pruned.conversations + pruned.remaining == 1
     assert await values_of(both.here) == 0
-    assert (await messages_of(both.there, kept, open_there), await values_of(both.there)) == before
+    await check_kept(both.there, before, kept, open_there)
     assert (await both.there.status(open_there)).phase == "Completed"
     while any(await messages_of(both.there, kept, open_there)):
         await prune_journal(both.there.client, both.there.journal_url, timedelta(0), dry=False)
@@ -144,10 +151,10 @@ async def test_the_ttl_of_a_query_deletes_nothing_of_the_equally_named_query_of_
     open_there = await ask(both.there, f"{both.name}-open", LONG, delay=3, conversationId=TALK.id)
     await both.there.wait_for_calls(2)
     before = await messages_of(both.there, kept, open_there), await values_of(both.there)
-    await both.here.status(gone := await ask(both.here, both.name, LONG, ttl="1ms"))
+    await both.here.status(gone := await ask(both.here, both.name, LONG, ttl="2s"))  # values of the same second stay
     while (await messages_of(both.here, gone))[0] or await values_of(both.here):
         await asyncio.sleep(0.05)
-    assert (await messages_of(both.there, kept, open_there), await values_of(both.there)) == before
+    await check_kept(both.there, before, kept, open_there)
     assert (await both.there.status(open_there)).phase == "Completed"
 
 
