@@ -36,7 +36,7 @@ from ..journal.accounts import Accounts, Amount
 from ..journal.database import JournalIdentity
 from ..journal.external_storage import workflow_family
 from ..journal.journal import Journal
-from ..journal.prune import delete_runs, delete_values, live_runs, runs_after
+from ..journal.prune import delete_runs, delete_values, forget_copies, live_runs, runs_after
 from ..resources.base import JsonObject
 from ..resources.budget import NANO
 from ..temporal.activity import idempotency_key
@@ -139,6 +139,9 @@ class RunActivities:
                 return False
             runs |= others
         if runs & await engine.run(partial(live_runs, namespace=namespace)):
+            return False
+        await engine.run(partial(forget_copies, runs=runs))
+        if await engine.run(partial(runs_after, namespace=namespace, runs=runs)):
             return False
         await delete_runs(engine, runs)
         return True

@@ -58,6 +58,15 @@ def runs_after(connection: Connection, namespace: str, runs: Collection[str]) ->
     return following - {*runs}
 
 
+def forget_copies(connection: Connection, runs: Collection[str]) -> None:
+    """Forgets the copies of Memories' conversations that end with rows of these runs, before the rows are deleted.
+
+    A query that is adding to such a copy then begins a new one. If it has added to it before, ``runs_after`` has it.
+    """
+    for some in _batches(runs):
+        connection.execute(delete(schema.copies).where(run_of(schema.copies.c.head).in_(some)))
+
+
 def _connected(runs: Iterable[str], pairs: Iterable[tuple[str, str]]) -> Iterator[Conversation]:
     """The connected components of a graph of runs."""
     neighbours: dict[str, list[str]] = {run: [] for run in runs}

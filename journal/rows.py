@@ -92,12 +92,11 @@ def upsert_bookmark(dialect: str, namespace: str, mark: Bookmark, head: Head, *,
     return insert.on_conflict_do_update(index_elements=[*table.primary_key], set_=row, where=condition)
 
 
-def move_conversation(dialect: str, names: Mapping[str, str], expected: Head, head: Head) -> Executable:
+def move_conversation(dialect: str, table: Table, names: Mapping[str, str], expected: Head, head: Head) -> Executable:
     """Moves a conversation from the ``expected`` head to another and returns its id, or nothing if its head differs.
 
-    A conversation that does not exist yet has an empty head.
+    ``names`` is its key in the ``table``. A conversation that is not there yet has an empty head.
     """
-    table = schema.conversations
     now = int(time.time())
     moved = {"head": head.id, "depth": head.depth, "changed": now}
     if not expected.id:

@@ -77,6 +77,21 @@ conversations = Table(
 """The heads of conversations that queries continue; ``namespace`` is that of the query's manifest, ``memory`` the name
 of a Memory without a manifest, or empty. The times are in seconds since 1970."""
 
+copies = Table(
+    "baton_copies",
+    metadata,
+    Column("temporal_namespace", String(255), primary_key=True),
+    Column("namespace", String(255), primary_key=True),
+    Column("memory", String(255), primary_key=True),
+    Column("id", String(255), primary_key=True),
+    Column("head", String(255), nullable=False),
+    Column("depth", Integer, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("changed", BigInteger, nullable=False),
+)
+"""The latest copies of conversations that Memories' services store. Unlike those of the journal, they are deleted with
+the run that wrote their head."""
+
 blobs = Table(
     "baton_blobs",
     metadata,
@@ -221,6 +236,7 @@ RUN_COLUMNS = (
     messages.c.id,
     uses.c.run,
     bookmarks.c.head,
+    copies.c.head,
     accounts.c.id,
     calls.c.id,
     charges.c.call,

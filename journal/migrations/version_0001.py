@@ -52,6 +52,17 @@ def upgrade(op: Operations) -> None:
         sa.Column("changed", sa.BigInteger, nullable=False),
     )
     op.create_table(
+        "baton_copies",
+        sa.Column("temporal_namespace", sa.String(255), primary_key=True),
+        sa.Column("namespace", sa.String(255), primary_key=True),
+        sa.Column("memory", sa.String(255), primary_key=True),
+        sa.Column("id", sa.String(255), primary_key=True),
+        sa.Column("head", sa.String(255), nullable=False),
+        sa.Column("depth", sa.Integer, nullable=False),
+        sa.Column("created", sa.BigInteger, nullable=False),
+        sa.Column("changed", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
         "baton_blobs",
         sa.Column("sha", sa.String(64), primary_key=True),
         sa.Column("blob", sa.LargeBinary, nullable=False),
@@ -133,6 +144,7 @@ def upgrade(op: Operations) -> None:
     for table, column in (
         ("baton_uses", "run"),
         ("baton_bookmarks", "head"),
+        ("baton_copies", "head"),
         ("baton_accounts", "id"),
         ("baton_calls", "id"),
         ("baton_charges", "call"),

@@ -23,7 +23,9 @@ from ...journal.prune import (
     delete_values,
     find_conversations,
     find_idle_families,
+    forget_copies,
     live_runs,
+    runs_after,
 )
 from ...resources.base import parse_duration
 from ...temporal.search_attributes import describe_namespace
@@ -83,6 +85,8 @@ async def prune_journal(client: Client, url: str, age: timedelta | None, *, dry:
             for conversation in conversations
             if not (conversation & needed.runs or _is_recent(conversation, since))
         ]
+        if not dry:
+            past = await _forgotten(engine, namespace, past)
         runs = {run for conversation in past for run in conversation}
         messages = await engine.run(partial(count_messages, runs=runs))
         if not dry:
@@ -92,6 +96,15 @@ async def prune_journal(client: Client, url: str, age: timedelta | None, *, dry:
         return Pruned(len(past), messages, len(conversations) - len(past))
     finally:
         await engine.dispose()
+
+
+async def _forgotten(engine: Engine, namespace: str, past: list[Conversation]) -> list[Conversation]:
+    """Those of the conversations that no query has continued meanwhile, after their copies were forgotten."""
+    runs = {run for conversation in past for run in conversation}
+    await engine.run(partial(forget_copies, runs=runs))
+    if not await engine.run(partial(runs_after, namespace=namespace, runs=runs)):
+        return past
+    return [each for each in past if not await engine.run(partial(runs_after, namespace=namespace, runs=each))]
 
 
 async def _check_server(engine: Engine, own: NamespaceInfo) -> None:
