@@ -184,12 +184,14 @@ manifests = Table(
     Column("name", String(255), primary_key=True),
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("revision", BigInteger, nullable=False),
+    Column("change", String(32), nullable=False),
     Column("changed", BigInteger, nullable=False),
     Column("manifest", Text, nullable=False),
     Index("baton_manifests_revision", "revision"),
 )
 """The manifests of the store: a row per version of a resource, counted from 1; an empty ``manifest`` marks a deletion.
-``revision`` counts the changes of the whole store, ``changed`` is in seconds since 1970."""
+``revision`` counts the changes of the whole store, ``change`` is a random id of the change: after a restored backup,
+other changes get the same numbers. ``changed`` is in seconds since 1970."""
 
 tokens = Table(
     "baton_tokens",

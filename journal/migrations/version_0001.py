@@ -122,6 +122,7 @@ def upgrade(op: Operations) -> None:
         sa.Column("name", sa.String(255), primary_key=True),
         sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("revision", sa.BigInteger, nullable=False),
+        sa.Column("change", sa.String(32), nullable=False),
         sa.Column("changed", sa.BigInteger, nullable=False),
         sa.Column("manifest", sa.Text, nullable=False),
     )

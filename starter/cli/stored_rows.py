@@ -150,9 +150,11 @@ async def watch_manifests(store: Store, selections: Sequence[Selection], output:
     revision = contents.revision
     while True:
         await asyncio.sleep(WATCH_INTERVAL)
-        changed = await store.changed_since(revision) if await store.revision() > revision else []
-        revision = max((stored.revision for stored in changed), default=revision)
-        for stored in filter(matches, changed):
+        if await store.revision() == revision:
+            continue
+        changes = await store.changed_since(revision)
+        revision = changes.revision
+        for stored in filter(matches, changes.manifests):
             cells = zip(_cells(stored, selections[0], output), widths, strict=True)
             print_result("  ".join(cell.ljust(width) for cell, width in cells).rstrip())
 

@@ -18,7 +18,7 @@ from ...journal.migrate import VERSION, version
 from ...resources.catalog import Catalog, Resource, catalog_of
 from ...resources.loader import Loaded
 from ...resources.problems import MAX_LINES, dotted_path
-from ...resources.stored import Key, StoredManifest, check_storable, check_with, key_of, users
+from ...resources.stored import UNUSED, Key, Revision, StoredManifest, check_storable, check_with, key_of, users
 from ...temporal.encryption import Keys
 from ..server.connection import temporal_namespace
 
@@ -36,7 +36,7 @@ class StoreError(Exception):
 class StoreContents(NamedTuple):
     """The newest versions in the store at a revision, by kind, namespace and name."""
 
-    revision: int
+    revision: Revision
     newest: Mapping[Key, StoredManifest]
 
     @property
@@ -67,8 +67,8 @@ class Store(ManifestStore):
 
     async def contents(self) -> StoreContents:
         """The current contents."""
-        newest = {manifest.key: manifest for manifest in await self.changed_since(0)}
-        return StoreContents(max((manifest.revision for manifest in newest.values()), default=0), newest)
+        changes = await self.changed_since(UNUSED)
+        return StoreContents(changes.revision, {manifest.key: manifest for manifest in changes.manifests})
 
     async def apply(
         self, loaded: Loaded, *, force: bool = False, dry: bool = False
