@@ -254,7 +254,7 @@ class Connection:
         state_dir = self._server.state_dir
         query, catalog = loaded.scheduled_query(manifest, elsewhere=state_dir is None)
         if state_dir:
-            state_dir.write_sources(catalog.sha, [], scheduled=True)
+            state_dir.write_sources(catalog.sha, [])
         await schedules.apply_schedule(client, manifest, query, catalog, self._task_queue)
         return ScheduleHandle(client, schedule.namespace, schedule.name)
 
