@@ -103,7 +103,7 @@ async def probe(url: str, stopped: asyncio.Event) -> list[float]:
     durations = []
     while not stopped.is_set():
         began = time.monotonic()
-        head = await journal.append(head, [Message(role="user", content=TEXT)], f"{uuid.uuid4()}/1")
+        head = await journal.append(head, [Message(role="user", content=TEXT)], f"{made_at(days_ago=0)}/1")
         durations.append((time.monotonic() - began) * 1_000)
         await asyncio.sleep(0.02)
     await journal.close()

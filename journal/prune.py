@@ -6,12 +6,14 @@ team, its nested teams and its continue-as-new chain, are one conversation, whic
 Everything here concerns the runs of one Temporal ``namespace``; other namespaces may use the same journal.
 """
 
+import asyncio
+import time
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Column, Connection, delete, exists, func, select, tuple_
+from sqlalchemy import Column, Connection, Select, delete, exists, func, select, tuple_
 
 from . import schema
 from .engine import Engine
@@ -35,9 +37,21 @@ def find_conversations(connection: Connection, namespace: str) -> list[Conversat
     own = schema.messages.c.temporal_namespace == namespace
     row = run_of(schema.messages.c.id)
     below = run_of(schema.messages.c.parent)
-    written = connection.execute(select(row).where(own).distinct()).scalars().all()
-    links = connection.execute(select(row, below).where(own, below != row, below != "").distinct()).all()
+    written = connection.execute(select_runs(namespace)).scalars().all()
+    links_only = own, below != row, below > ""  # as in the index of the first messages, which is then used
+    links = connection.execute(select(row, below).where(*links_only).distinct()).all()
     return [*_connected(written, ((first, second) for first, second in links))]
+
+
+def select_runs(namespace: str) -> Select[Any]:
+    """Selects the runs that have messages, from one to the next in the index: a DISTINCT would read all messages."""
+    own = schema.messages.c.temporal_namespace == namespace
+    row = run_of(schema.messages.c.id)
+    first = select(select(row).where(own).order_by(row).limit(1).scalar_subquery().label("run"))
+    runs = first.cte("runs", recursive=True)
+    following = select(row).where(own, row > runs.c.run).order_by(row).limit(1).scalar_subquery()
+    runs = runs.union_all(select(following).where(runs.c.run.is_not(None)))
+    return select(runs.c.run).where(runs.c.run.is_not(None))
 
 
 def live_runs(connection: Connection, namespace: str) -> set[str]:
@@ -93,8 +107,9 @@ def count_messages(connection: Connection, runs: Collection[str]) -> int:
 async def delete_runs(engine: Engine, runs: Collection[str]) -> None:
     """Deletes the rows of runs, and the catalogs that no other run uses.
 
-    A statement deletes at most MAX_DELETED rows, so that others can write in between. Messages come last: as long as
-    there are some, the conversation is found again if this is interrupted.
+    A statement deletes at most MAX_DELETED rows, and a pause as long as the statement follows: a writer that waits for
+    SQLite's lock only tries again from time to time. Messages come last: as long as there are some, the conversation is
+    found again if this is interrupted.
 
     A catalog that a run begins to use meanwhile stays: a run records its use first, and the statements check the uses.
     """
@@ -102,8 +117,12 @@ async def delete_runs(engine: Engine, runs: Collection[str]) -> None:
     messages_last = sorted(RUN_COLUMNS, key=lambda column: column is schema.messages.c.id)
     for column in messages_last:
         for some in _batches(runs):
-            while await engine.run(partial(_delete_some, column=column, runs=some)) == MAX_DELETED:
-                pass
+            deleted = MAX_DELETED
+            while deleted == MAX_DELETED:
+                began = time.monotonic()
+                deleted = await engine.run(partial(_delete_some, column=column, runs=some))
+                if deleted:
+                    await asyncio.sleep(time.monotonic() - began)
         if column is schema.uses.c.run:
             await engine.run(partial(_delete_unused, catalogs=used))
 
