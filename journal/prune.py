@@ -28,6 +28,9 @@ BATCH_SIZE = 500
 MAX_DELETED = 500
 """Rows that one statement deletes."""
 
+RUNS_AT_ONCE = 20
+"""Runs whose rows one statement deletes: PostgreSQL's index still has the rows that earlier ones have deleted."""
+
 Conversation = frozenset[str]
 """The ids of the runs that have written a conversation."""
 
@@ -116,7 +119,7 @@ async def delete_runs(engine: Engine, runs: Collection[str]) -> None:
     used = await engine.run(partial(_catalogs_of, runs=runs))
     messages_last = sorted(RUN_COLUMNS, key=lambda column: column is schema.messages.c.id)
     for column in messages_last:
-        for some in _batches(runs):
+        for some in _batches(runs, RUNS_AT_ONCE):
             deleted = MAX_DELETED
             while deleted == MAX_DELETED:
                 began = time.monotonic()
@@ -177,7 +180,7 @@ def delete_values(connection: Connection, namespace: str, families: Collection[s
             connection.execute(delete(schema.blobs).where(blobs.sha.in_(some_released), unused))
 
 
-def _batches(ids: Collection[str]) -> Iterator[list[str]]:
+def _batches(ids: Collection[str], size: int = BATCH_SIZE) -> Iterator[list[str]]:
     ordered = sorted(ids)
-    for start in range(0, len(ordered), BATCH_SIZE):
-        yield ordered[start : start + BATCH_SIZE]
+    for start in range(0, len(ordered), size):
+        yield ordered[start : start + size]
