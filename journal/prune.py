@@ -29,7 +29,7 @@ MAX_DELETED = 500
 """Rows that one statement deletes."""
 
 RUNS_AT_ONCE = 20
-"""Runs whose rows one statement deletes: PostgreSQL's index still has the rows that earlier ones have deleted."""
+"""Runs whose many rows are deleted together: PostgreSQL's index still has those that earlier statements deleted."""
 
 Conversation = frozenset[str]
 """The ids of the runs that have written a conversation."""
@@ -119,15 +119,23 @@ async def delete_runs(engine: Engine, runs: Collection[str]) -> None:
     used = await engine.run(partial(_catalogs_of, runs=runs))
     messages_last = sorted(RUN_COLUMNS, key=lambda column: column is schema.messages.c.id)
     for column in messages_last:
-        for some in _batches(runs, RUNS_AT_ONCE):
-            deleted = MAX_DELETED
-            while deleted == MAX_DELETED:
-                began = time.monotonic()
-                deleted = await engine.run(partial(_delete_some, column=column, runs=some))
-                if deleted:
-                    await asyncio.sleep(time.monotonic() - began)
+        for some in _batches(runs):
+            if await _delete_batch(engine, column, some) < MAX_DELETED:
+                continue
+            for few in _batches(some, RUNS_AT_ONCE):
+                while await _delete_batch(engine, column, few) == MAX_DELETED:
+                    pass
         if column is schema.uses.c.run:
             await engine.run(partial(_delete_unused, catalogs=used))
+
+
+async def _delete_batch(engine: Engine, column: Column[Any], runs: Collection[str]) -> int:
+    """Deletes at most MAX_DELETED rows of runs, pauses as long as that took, and returns their number."""
+    began = time.monotonic()
+    deleted = await engine.run(partial(_delete_some, column=column, runs=runs))
+    if deleted:
+        await asyncio.sleep(time.monotonic() - began)
+    return deleted
 
 
 def _catalogs_of(connection: Connection, runs: Collection[str]) -> set[str]:
