@@ -134,10 +134,10 @@ async def test_pruning_one_namespace_leaves_open_and_ended_runs_of_the_other(bot
     await both.there.wait_for_calls(2)
     before = await messages_of(both.there, kept, open_there), await values_of(both.there)
     assert min(*before[0], before[1]) > 0
-    while (await messages_of(both.here, gone))[0]:  # the server lists the run as closed a moment later
+    # The server lists the run as closed a moment later, and values of the same second stay.
+    while (await messages_of(both.here, gone))[0] or await values_of(both.here):
         pruned = await prune_journal(both.here.client, both.here.journal_url, timedelta(0), dry=False)
-        assert pruned.conversations + pruned.remaining == 1
-    assert await values_of(both.here) == 0
+        assert pruned.conversations + pruned.remaining <= 1
     await check_kept(both.there, before, kept, open_there)
     assert (await both.there.status(open_there)).phase == "Completed"
     while any(await messages_of(both.there, kept, open_there)):
