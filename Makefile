@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # Benchmarks that count, which can run at once, and benchmarks that measure time, which cannot.
 COUNTING := bench-history-size bench-selector bench-fuzz
-TIMING := bench-hostile bench-single bench-overhead bench-kills bench-control bench-query-burst bench-idle-teams bench-approvals bench-outage bench-conversation bench-stalls bench-telemetry bench-large
+TIMING := bench-hostile bench-single bench-overhead bench-kills bench-control bench-query-burst bench-idle-teams bench-approvals bench-outage bench-conversation bench-stalls bench-telemetry bench-large bench-large-journal
 RECORDING := record-histories add-history replace-history replace-stored-names
 .PHONY: demo test test-all test-versions pytest pytest-all lint types lock clean schema reference bench bench-mcp bench-older-sdks bench-peers $(RECORDING) $(COUNTING) $(TIMING)
 
@@ -124,6 +124,10 @@ bench-history-size: $(READY)
 # The largest shapes of runs: 240 agents with tools at once, and a panel of 40 seats and 50 rounds.
 bench-large: $(READY)
 	$(BIN)/python -m benchmarks.large_shapes
+
+# Writes to a journal of three million messages, while they are deleted.
+bench-large-journal: $(READY)
+	$(BIN)/python -m benchmarks.large_journal
 
 # The time of a turn, compared with the least that a durable turn can take.
 bench-overhead: $(READY)

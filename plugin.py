@@ -28,7 +28,6 @@ from .activities.runtime.sdk_options import WorkflowRunner as BatonWorkflowRunne
 from .activities.runtime.sdk_options import with_own_defaults
 from .activities.runtime.settings import Settings
 from .activities.runtime.start_checks import (
-    check_journal,
     check_manifests,
     check_manifests_once_listed,
     worker_identity,
@@ -47,7 +46,7 @@ from .temporal.client import for_baton, with_external_storage, with_own_intercep
 from .temporal.converter import data_converter_beside
 from .temporal.encryption import ChainedCodec as ChainedCodec
 from .temporal.encryption import EncryptionCodec as EncryptionCodec
-from .worker import log, open_parts, open_shared_parts, sdk_worker
+from .worker import log, open_worker_parts, sdk_worker
 from .workflows.registry import VERSIONED_WORKFLOWS, WORKFLOWS
 from .workflows.run.tracing import TracedWorkflows
 
@@ -153,18 +152,15 @@ class BatonPlugin(SimplePlugin):
     @contextlib.asynccontextmanager
     async def _opened(self, parts: "_LateParts", config: WorkerConfig) -> AsyncIterator[None]:
         """Opens the parts of a worker, and runs workers of the task queues of models that have a rate."""
-        async with contextlib.AsyncExitStack() as opened:
-            shared = await opened.enter_async_context(open_shared_parts(config["client"], parts.environment))
+        identity = config["identity"]
+        assert identity, "configure_worker has set it"
+        worker_parts = open_worker_parts(config["client"], self._own, parts.environment, self._functions)
+        async with worker_parts as (shared, _, own):
             parts.journal = shared.journal
-            identity = await check_journal(shared.client, shared.journal.database.engine, config["task_queue"])
-            own = await opened.enter_async_context(
-                open_parts(shared, identity, self._own, parts.environment, self._functions)
-            )
             parts.others = own.of_activities
             parts.take_spans = own.take_spans
-            assert config["identity"], "configure_worker has set it"
             limited = [
-                sdk_worker(shared, config["identity"], queue, parts.settings, own.activities, own.interceptors)
+                sdk_worker(shared, identity, queue, parts.settings, own.activities, own.interceptors)
                 for queue in parts.settings.worker_queues()
                 if queue.name != config["task_queue"]
             ]

@@ -91,28 +91,38 @@ async def run_worker(
 ) -> AsyncIterator[SecretStore]:
     """A context manager that runs a worker. ``own`` are its manifests and Secrets. Raises SettingsError."""
     settings = Settings.of(environment)
-    async with contextlib.AsyncExitStack() as opened:
-        shared = await opened.enter_async_context(open_shared_parts(client, environment))
-        client = shared.client
-        engine = shared.journal.database.engine
-        journal_identity = await check_journal(client, engine, settings.task_queue)
-        parts = await opened.enter_async_context(open_parts(shared, journal_identity, own, environment, functions))
-        identity = worker_identity(client, own.catalog)
-        await publish_manifests(client, shared.journal, settings, own.catalog)
+    async with open_worker_parts(client, own, environment, functions) as (shared, journal_identity, parts):
+        identity = worker_identity(shared.client, own.catalog)
         workers = [
             sdk_worker(shared, identity, queue, settings, parts.activities, parts.interceptors)
             for queue in settings.worker_queues()
         ]
 
         async def check_journal_again() -> None:
-            await journal_identity.check_unchanged(engine)
+            await journal_identity.check_unchanged(shared.journal.database.engine)
             await shared.journal.leases.renew()  # fails if the disk is full, as the writes of runs do
 
-        checks = checks_of(workers, client, check_journal_again)
+        checks = checks_of(workers, shared.client, check_journal_again)
         health = serve_health(settings.http_addresses, checks, lambda: parts.calls.open_circuits, metrics)
-        waiting_runs = watch_waiting_runs(client, settings.task_queue) if metrics else contextlib.nullcontext()
+        waiting_runs = watch_waiting_runs(shared.client, settings.task_queue) if metrics else contextlib.nullcontext()
         async with health, watch_event_loop(), waiting_runs, run_all(workers):
             yield parts.secrets
+
+
+@contextlib.asynccontextmanager
+async def open_worker_parts(
+    client: Client, own: Loaded, environment: Mapping[str, str], functions: Sequence[Function] = ()
+) -> AsyncIterator[tuple["SharedParts", JournalIdentity, "WorkerParts"]]:
+    """A context manager for all that a worker needs before it polls: checks the journal, and publishes the manifests.
+
+    Raises SettingsError.
+    """
+    settings = Settings.of(environment)
+    async with open_shared_parts(client, environment) as shared:
+        identity = await check_journal(shared.client, shared.journal.database.engine, settings.task_queue)
+        async with open_parts(shared, identity, own, environment, functions) as parts:
+            await publish_manifests(shared.client, shared.journal, settings, own.catalog)
+            yield shared, identity, parts
 
 
 @dataclass(frozen=True)
@@ -152,7 +162,9 @@ async def open_shared_parts(
     await check_processes()
     async with contextlib.AsyncExitStack() as opened:
         keys = Keys.from_environment(environment)
-        journal = await Journal.open(settings.journal, keys, lease_seconds=settings.call_lease_seconds)
+        journal = await Journal.open(
+            settings.journal, client.namespace, keys, lease_seconds=settings.call_lease_seconds
+        )
         opened.push_async_callback(journal.close)
         opened.push_async_callback(close_idle)
         in_journal = JournalStorageDriver(lambda: contextlib.nullcontext(journal.database))

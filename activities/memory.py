@@ -21,7 +21,7 @@ from ..contracts.message import Head, Message, ToolCall, openai_form
 from ..contracts.plan import ConversationPlan
 from ..contracts.requests import RecallRequest, RecallResult, RememberRequest, RememberResult
 from ..contracts.turn import Thread
-from ..journal.journal import Conversations, Journal
+from ..journal.journal import Conversations, Copies, Journal
 from ..journal.leases import Lease
 from ..observability.spans import Attributes, call_span
 from ..resources.base import JsonObject, parse_duration
@@ -303,18 +303,23 @@ class MemoryActivities:
     async def recall(self, request: RecallRequest) -> RecallResult:
         """The thread with the question appended to the conversation; a retry returns the same thread."""
         thread = request.thread
-        row_id = f"{idempotency_key()}/question"
-        row = await self._journal.find(row_id)
-        if row is None:
+        record = CallRecord(self._journal, self._secrets, Head(), idempotency_key())
+        recalled = await record.read("recalled")
+        if recalled is None:
             with call_span("memory_get_messages", request.conversation.memory, _attributes(request.conversation)):
-                before = await self._read(request)
-            if not before.id:
+                messages = await self._read(request)
+            if not messages:
                 return RecallResult(thread=thread)
-            question = await self._journal.row(thread.question)
-            row = await self._journal.append_once(before, question.message, row_id)
-        known = int(await self._record(Head(), idempotency_key()).read("known") or 0)
-        thread = thread.asking(row.head)
-        return RecallResult(thread=thread, before=row.before, known=known)
+            redacted = [await self._secrets.redact_message(message) for message in with_results(messages)]
+            question = (await self._journal.row(thread.question)).message
+            copies = Copies(self._journal)
+            row = await copies.add_question(request.conversation, redacted, question, idempotency_key())
+            await record.write("recalled", f"{len(messages)} {row.id}")
+            recalled = await record.read("recalled")  # that of the first attempt, if several were made at once
+            assert recalled
+        known, _, row_id = recalled.partition(" ")
+        row = await self._journal.row(row_id)
+        return RecallResult(thread=thread.asking(row.head), before=row.before, known=int(known))
 
     @activity.defn(name="remember")
     async def remember(self, request: RememberRequest) -> RememberResult:
@@ -327,14 +332,11 @@ class MemoryActivities:
             await conversations.add(request.conversation, request.before, request.items, idempotency_key())
         return RememberResult()
 
-    async def _read(self, request: RecallRequest) -> Head:
-        """The head of the conversation, after its messages were copied from the Memory's service to the journal."""
+    async def _read(self, request: RecallRequest) -> list[Message]:
+        """The messages of the conversation, from the Memory's service."""
         conversation = request.conversation
         values = await ValueResolver.of(self._journal, request.thread, self._secrets)
-        messages = await self._memory.read(find_memory(values.catalog, conversation), values, conversation)
-        await self._record(Head(), idempotency_key()).write("known", f"{len(messages)}")
-        redacted = [await self._secrets.redact_message(message) for message in with_results(messages)]
-        return await self._journal.append(Head(), redacted, idempotency_key())
+        return await self._memory.read(find_memory(values.catalog, conversation), values, conversation)
 
     async def _add_remotely(self, request: RememberRequest, key: str) -> None:
         """Sends the messages, unless an earlier attempt has sent them and the service has stored them.
@@ -357,6 +359,3 @@ class MemoryActivities:
                 if contains(stored, spoken, request.known):
                     return
             await self._memory.add(lease, memory, values, conversation, spoken, workflow_id())
-
-    def _record(self, head: Head, key: str) -> CallRecord:
-        return CallRecord(self._journal, self._secrets, head, key)

@@ -36,7 +36,7 @@ from ..journal.accounts import Accounts, Amount
 from ..journal.database import JournalIdentity
 from ..journal.external_storage import workflow_family
 from ..journal.journal import Journal
-from ..journal.prune import delete_runs, delete_values, live_runs, runs_after
+from ..journal.prune import delete_runs, delete_values, forget_copies, live_runs, runs_after
 from ..resources.base import JsonObject
 from ..resources.budget import NANO
 from ..temporal.activity import idempotency_key
@@ -132,12 +132,16 @@ class RunActivities:
         Adds to ``runs`` the runs that continue from them and that Temporal has deleted.
         """
         engine = self._journal.database.engine
-        while followers := await engine.run(partial(runs_after, runs=runs)):
-            shared = len((await JournalIdentity.read(engine)).serves) > 1  # the others may be in another namespace
-            if shared or await _is_any_known(client, followers):
+        namespace = self._journal.database.namespace
+        while others := await engine.run(partial(runs_after, namespace=namespace, runs=runs)):
+            several_servers = len((await JournalIdentity.read(engine)).ids_of(namespace)) > 1
+            if several_servers or await _is_any_known(client, others):  # another server may have the other runs
                 return False
-            runs |= followers
-        if runs & await engine.run(live_runs):
+            runs |= others
+        if runs & await engine.run(partial(live_runs, namespace=namespace)):
+            return False
+        await engine.run(partial(forget_copies, runs=runs))
+        if await engine.run(partial(runs_after, namespace=namespace, runs=runs)):
             return False
         await delete_runs(engine, runs)
         return True
@@ -150,7 +154,9 @@ class RunActivities:
         async for execution in client.list_workflows(f"WorkflowId STARTS_WITH '{first}'"):
             if execution.run_id not in runs and workflow_family(execution.id) == family:
                 return
-        await self._journal.database.engine.run(partial(delete_values, families={family}, before=before))
+        database = self._journal.database
+        delete = partial(delete_values, namespace=database.namespace, families={family}, before=before)
+        await database.engine.run(delete)
 
 
 RETRIED = (WorkflowExecutionStatus.FAILED, WorkflowExecutionStatus.CANCELED)

@@ -54,7 +54,7 @@ class Conversation:
 
     async def fill(self, name: str, messages: int) -> None:
         """Makes a conversation of so many messages."""
-        journal, plan = await Journal.open(self.journal_url), ConversationPlan(id=name, namespace="default")
+        journal, plan = await Journal.open(self.journal_url, "default"), ConversationPlan(id=name, namespace="default")
         said = [Message(role=("user", "assistant")[number % 2], content="x" * SIZE) for number in range(messages)]
         head = await journal.append(Head(), said, f"{uuid.uuid4()}/1")
         await Conversations(journal).add(plan, Head(), [RowRange(after=Head(), to=head)], f"{uuid.uuid4()}/2")

@@ -69,7 +69,7 @@ class ConversationPlan(JsonModel):
 
     @property
     def key(self) -> dict[str, str]:
-        """The key under which the journal stores it."""
+        """The key under which the journal of a Temporal namespace stores it."""
         return {"namespace": self.namespace, "memory": self.memory, "id": self.id}
 
 

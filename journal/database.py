@@ -34,16 +34,20 @@ _log = logging.getLogger(__name__)
 
 
 class Database:
-    """The database of a journal."""
+    """The database of a journal, as the workers and clients of a Temporal ``namespace`` use it.
 
-    def __init__(self, engine: Engine) -> None:
+    Several namespaces may share a journal. Conversations, their messages, and large values belong to one of them.
+    """
+
+    def __init__(self, engine: Engine, namespace: str) -> None:
         self.engine = engine
+        self.namespace = namespace
         self._running = set[asyncio.Task[Any]]()
 
     @classmethod
-    async def connect(cls, url: str, *, upgrade: bool) -> Self:
+    async def connect(cls, url: str, namespace: str, *, upgrade: bool) -> Self:
         """Connects to the database, and creates or (``upgrade``) migrates its tables; raises JournalUnavailable."""
-        database = cls(connect(url))
+        database = cls(connect(url), namespace)
         try:
             await migrate(database.engine, upgrade=upgrade)
         except JournalUnavailable:
@@ -53,9 +57,9 @@ class Database:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(cls, url: str) -> AsyncIterator[Self]:
+    async def open(cls, url: str, namespace: str) -> AsyncIterator[Self]:
         """A context manager that opens the database for a client, which never migrates existing tables."""
-        database = await cls.connect(url, upgrade=False)
+        database = await cls.connect(url, namespace, upgrade=False)
         try:
             yield database
         finally:
@@ -133,7 +137,8 @@ class Database:
     async def put_blob(self, blob: bytes, family: str) -> str:
         """Stores bytes under their SHA-256 for a family of workflows, and returns the SHA-256."""
         sha = hashlib.sha256(blob).hexdigest()
-        await self.run(upsert_hold(self.engine.dialect, family, sha))  # first, so that no prune deletes it meanwhile
+        # First, so that no prune deletes the value meanwhile.
+        await self.run(upsert_hold(self.engine.dialect, self.namespace, family, sha))
         await self.insert((schema.blobs, [{"sha": sha, "blob": blob}]))
         return sha
 
@@ -168,11 +173,16 @@ _REPLACES = "replaces/"
 
 @dataclass(frozen=True)
 class JournalIdentity:
-    """The ``name`` of a journal, the ids of the journals that it ``replaces``, and of the namespaces it ``serves``."""
+    """The ``name`` of a journal, the ids of the journals that it ``replaces``, and the Temporal namespaces it
+    ``serves``: their names by their ids."""
 
     name: JournalName
     replaces: frozenset[str]
-    serves: frozenset[str]
+    serves: Mapping[str, str]
+
+    def ids_of(self, namespace: str) -> set[str]:
+        """The ids of the namespaces of that name: several if more than one Temporal server has used the journal."""
+        return {namespace_id for namespace_id, name in self.serves.items() if name == namespace}
 
     @classmethod
     async def read(cls, engine: Engine) -> "JournalIdentity":
@@ -182,7 +192,7 @@ class JournalIdentity:
         return cls(
             name=JournalName(id=next(row.value for row in rows if row.name == _ID), place=engine.place),
             replaces=frozenset(row.value for row in rows if row.name.startswith(_REPLACES)),
-            serves=frozenset(row.value for row in rows if row.name.startswith(_SERVES)),
+            serves={row.name[len(_SERVES) :]: row.value for row in rows if row.name.startswith(_SERVES)},
         )
 
     async def check_unchanged(self, engine: Engine) -> None:
@@ -192,17 +202,17 @@ class JournalIdentity:
             raise JournalUnavailable(f"the journal at {engine.place} was replaced by {now.name.id} under this worker")
 
 
-async def note_namespace(engine: Engine, namespace: str) -> None:
-    """Records the id of a namespace that the journal serves; raises JournalUnavailable."""
-    await _note(engine, _SERVES, [namespace])
+async def note_namespace(engine: Engine, namespace_id: str, name: str) -> None:
+    """Records a Temporal namespace that the journal serves; raises JournalUnavailable."""
+    await _note(engine, {f"{_SERVES}{namespace_id}": name})
 
 
 async def note_replaced(engine: Engine, ids: Collection[str]) -> None:
     """Records the ids of journals that this one replaces; raises JournalUnavailable."""
-    await _note(engine, _REPLACES, ids)
+    await _note(engine, {f"{_REPLACES}{journal_id}": journal_id for journal_id in ids})
 
 
-async def _note(engine: Engine, kind: str, values: Collection[str]) -> None:
-    rows = [{"name": f"{kind}{value}", "value": value} for value in values]
+async def _note(engine: Engine, values: Mapping[str, str]) -> None:
+    rows = [{"name": name, "value": value} for name, value in values.items()]
     insert = insert_missing(engine.dialect, schema.identity)
     await engine.run(lambda connection: [connection.execute(insert, row) for row in rows])

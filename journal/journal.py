@@ -5,14 +5,15 @@ retried activity writes nothing new.
 """
 
 import asyncio
+import contextlib
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from cachetools import LRUCache
-from sqlalchemy import bindparam, delete, select
+from sqlalchemy import ColumnElement, Table, delete, select
 
-from ..contracts.errors import JournalUnavailable
+from ..contracts.errors import JournalLost, JournalUnavailable
 from ..contracts.message import Head, Message, Quote, RowRange
 from ..contracts.plan import ConversationPlan
 from ..contracts.requests import Bookmark, ConversationItem
@@ -25,7 +26,7 @@ from . import schema
 from .database import Database, Rows, journal_lost
 from .engine import Work
 from .leases import LEASE_SECONDS, Lease, Leases
-from .rows import Row, RowEncryption, chain, key_ids, move_conversation, select_back, upsert_bookmark
+from .rows import Row, RowEncryption, chain, key_ids, move_conversation, select_back, select_row, upsert_bookmark
 
 CACHE_SIZE = 64_000_000
 """Characters of rows in a worker's cache."""
@@ -35,11 +36,9 @@ PAGE_SIZE = 100
 
 NO_KEYS = Keys()
 
-_ROW = select(schema.messages).where(schema.messages.c.id == bindparam("id"))
-
 
 class Journal:
-    """The journal of all runs, in a ``database``."""
+    """The journal of all runs of a Temporal namespace, in a ``database``."""
 
     def __init__(self, database: Database, encryption: RowEncryption, leases: Leases) -> None:
         self.database = database
@@ -51,13 +50,20 @@ class Journal:
 
     @classmethod
     async def open(
-        cls, url: str, keys: Keys = NO_KEYS, *, upgrade: bool = True, lease_seconds: float = LEASE_SECONDS
+        cls,
+        url: str,
+        namespace: str,
+        keys: Keys = NO_KEYS,
+        *,
+        upgrade: bool = True,
+        lease_seconds: float = LEASE_SECONDS,
     ) -> "Journal":
-        """Opens the journal at ``url``, and migrates its tables if ``upgrade``; ``keys`` encrypt what is written.
+        """Opens the journal at ``url`` for a Temporal ``namespace``, and migrates its tables if ``upgrade``.
 
-        Raises JournalUnavailable if the database can't be used, and SettingsError if a key of the journal is missing.
+        ``keys`` encrypt what is written. Raises JournalUnavailable if the database can't be used, and SettingsError if
+        a key of the journal is missing.
         """
-        database = await Database.connect(url, upgrade=upgrade)
+        database = await Database.connect(url, namespace, upgrade=upgrade)
         encryption = RowEncryption(keys)
         try:
             await encryption.register(database.engine)
@@ -158,7 +164,7 @@ class Journal:
         """The row with that id, or None."""
         if row := self._rows.get(row_id):
             return row
-        rows = await self.database.run(_ROW, {"id": row_id})
+        rows = await self.database.run(select_row(self.database.namespace, row_id))
         return self._cache((await self.encryption.decrypt_rows(rows))[0]) if rows else None
 
     async def row(self, row_id: str) -> Row:
@@ -169,12 +175,18 @@ class Journal:
 
     async def set_bookmark(self, mark: Bookmark, head: Head, *, new: bool) -> None:
         """Moves a bookmark to a head, unless another run has replaced it by a ``new`` one under the same key."""
-        await self.database.run(upsert_bookmark(self.database.engine.dialect, mark, head, new=new))
+        database = self.database
+        await database.run(upsert_bookmark(database.engine.dialect, database.namespace, mark, head, new=new))
 
     async def read_bookmark(self, session: str, key: str) -> Sequence[Row]:
         """The rows of the transcript under a key of a session; empty if there is no such bookmark."""
         marks = schema.bookmarks
-        bookmarks = await self.database.run(select(marks).where(marks.c.session == session, marks.c.key == key))
+        here = (
+            marks.c.temporal_namespace == self.database.namespace,
+            marks.c.session == session,
+            marks.c.key == key,
+        )
+        bookmarks = await self.database.run(select(marks).where(*here))
         if not bookmarks:
             return ()
         first = bookmarks[0].begun + 1
@@ -219,12 +231,16 @@ class Journal:
         parent = rows[0].parent
         if parent and await self.find(parent) is None:
             raise journal_lost(f"the row {parent}")
-        written: Rows = (schema.messages, await self.encryption.encrypt_rows(rows))
+        columns = await self.encryption.encrypt_rows(rows)
+        written: Rows = (
+            schema.messages,
+            [{"temporal_namespace": self.database.namespace, **values} for values in columns],
+        )
         return bool(await self.database.insert(*before, written, then=then, atomic=atomic))
 
     async def _page(self, last: str, after: int) -> list[Row]:
         """The rows from ``last`` back to the first after a depth."""
-        rows = await self.database.run(select_back(last, after))
+        rows = await self.database.run(select_back(self.database.namespace, last, after))
         return [self._cache(row) for row in await self.encryption.decrypt_rows(rows)]
 
     def _cache(self, row: Row) -> Row:
@@ -237,9 +253,44 @@ class Journal:
 # moved it meanwhile, the rows are copied after the other query's rows, and the move is tried again.
 
 
+class _Heads:
+    """The heads of the conversations in a ``table``: those of the journal's Temporal namespace."""
+
+    def __init__(self, journal: Journal, table: Table) -> None:
+        self._database = journal.database
+        self._table = table
+
+    def where(self, conversation: ConversationPlan) -> Iterator[ColumnElement[bool]]:
+        """The conditions for the row of a conversation."""
+        return (self._table.c[name] == value for name, value in self._key(conversation).items())
+
+    async def read(self, conversation: ConversationPlan) -> Head:
+        """The head of a conversation; an empty head if the table does not have it."""
+        head = select(self._table.c.head, self._table.c.depth).where(*self.where(conversation))
+        rows = await self._database.run(head)
+        return Head(id=rows[0].head, depth=rows[0].depth) if rows else Head()
+
+    async def move(self, conversation: ConversationPlan, expected: Head, head: Head) -> bool:
+        """Moves a conversation to another head; returns False if its head is no longer the ``expected`` one."""
+        key = self._key(conversation)
+        return bool(
+            await self._database.run(move_conversation(self._database.engine.dialect, self._table, key, expected, head))
+        )
+
+    def _key(self, conversation: ConversationPlan) -> dict[str, str]:
+        return {"temporal_namespace": self._database.namespace, **conversation.key}
+
+
+def _place(*parts: str | Message) -> str:
+    """A part of the ids of rows, so that they differ if they are after another head, or are other messages."""
+    texts = (part.model_dump_json() if isinstance(part, Message) else part for part in parts)
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]
+
+
 class ConversationRecord(NamedTuple):
     """A conversation of the journal; ``depth`` is its number of messages, the times are in seconds since 1970."""
 
+    temporal_namespace: str
     namespace: str
     memory: str
     id: str
@@ -250,17 +301,15 @@ class ConversationRecord(NamedTuple):
 
 
 class Conversations:
-    """The conversations in a ``journal``."""
+    """The conversations in a ``journal``: those of its Temporal namespace."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
+        self._heads = _Heads(journal, schema.conversations)
 
     async def head(self, conversation: ConversationPlan) -> Head:
         """The head of a conversation; an empty head if it does not exist yet."""
-        table = schema.conversations
-        here = (table.c[name] == value for name, value in conversation.key.items())
-        rows = await self._journal.database.run(select(table.c.head, table.c.depth).where(*here))
-        return Head(id=rows[0].head, depth=rows[0].depth) if rows else Head()
+        return await self._heads.read(conversation)
 
     async def add(
         self, conversation: ConversationPlan, before: Head, items: Sequence[ConversationItem], key: str
@@ -269,27 +318,26 @@ class Conversations:
 
         ``key`` is the idempotency key: items added by an earlier attempt are not added again.
         """
-        database = self._journal.database
         while True:
             current = await self.head(conversation)
             if await self._is_added(current, before, items, key):
                 return
-            place = hashlib.sha256(current.id.encode()).hexdigest()[:12]  # rows after another head have other ids
-            head = await self._journal.append(current, items, f"{key}/{place}")
-            if await database.run(move_conversation(database.engine.dialect, conversation.key, current, head)):
+            head = await self._journal.append(current, items, f"{key}/{_place(current.id)}")
+            if await self._heads.move(conversation, current, head):
                 return
 
     async def delete(self, conversation: ConversationPlan) -> bool:
         """Deletes a conversation; returns whether it existed. Its messages are deleted when the journal is pruned."""
         table = schema.conversations
-        here = (table.c[name] == value for name, value in conversation.key.items())
-        return bool(await self._journal.database.run(delete(table).where(*here).returning(table.c.id)))
+        deleted = delete(table).where(*self._heads.where(conversation)).returning(table.c.id)
+        return bool(await self._journal.database.run(deleted))
 
     async def latest(self, limit: int) -> list[ConversationRecord]:
         """The most recently changed conversations, latest first."""
-        latest = schema.conversations.c.changed.desc()
-        rows = await self._journal.database.run(select(schema.conversations).order_by(latest).limit(limit))
-        return [ConversationRecord(**row._mapping) for row in rows]
+        table = schema.conversations
+        here = table.c.temporal_namespace == self._journal.database.namespace
+        latest = select(table).where(here).order_by(table.c.changed.desc()).limit(limit)
+        return [ConversationRecord(**row._mapping) for row in await self._journal.database.run(latest)]
 
     async def _is_added(self, current: Head, before: Head, items: Sequence[ConversationItem], key: str) -> bool:
         """Whether the rows added since ``before`` contain the last of the items or a copy of it."""
@@ -298,3 +346,45 @@ class Conversations:
         last = items[-1].to.id if isinstance(items[-1], RowRange) else ""
         rows = await self._journal.read(current, lambda row: row.parent == before.id)
         return any(row.id == last or row.id.startswith(f"{key}/") for row in rows)
+
+
+class Copies:
+    """The copies in a ``journal`` of conversations that Memories' services store.
+
+    Messages that an earlier query has copied are not copied again. Others may have changed or deleted messages at the
+    service: a copy is continued from its last row up to which it is equal.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._heads = _Heads(journal, schema.copies)
+
+    async def add_question(
+        self, conversation: ConversationPlan, messages: Sequence[Message], question: Message, key: str
+    ) -> Row:
+        """Returns the row of a question after the messages that a service has now.
+
+        ``key`` is the idempotency key. Rows are written before the copy is moved to its new head, also if that is the
+        same: so whoever deletes rows and forgets their copy first has either seen these, or they are written again.
+        """
+        while True:
+            copied = await self._heads.read(conversation)
+            equal = await self._equal_part(copied, messages)
+            new = messages[equal.depth :]
+            size = sum(message.length for message in new)
+            place = await in_thread_if_long(size, _place, copied.id, equal.id, *new)
+            head = await self._journal.append(equal, new, f"{key}/{place}")
+            row = await self._journal.append_once(head, question, f"{key}/{place}/question")
+            if await self._heads.move(conversation, copied, head):
+                return row
+
+    async def _equal_part(self, copied: Head, messages: Sequence[Message]) -> Head:
+        """The last head of a copy at which it has the first of these messages, and no others."""
+        equal = Head()
+        with contextlib.suppress(JournalLost):  # its rows were lost: the copy begins anew
+            rows = await self._journal.read(copied)
+            for row, message in zip(rows, messages, strict=False):
+                if row.message != message:
+                    break
+                equal = row.head
+        return equal

@@ -1,13 +1,15 @@
 """The manifests in the journal's database, encrypted with its keys: those of the store, and those of workers' files.
 
-Every change of the store increments its revision. The versions of a resource are counted from 1, and continue after it
+Every change of the store increments its revision and has a random id: a backup of an earlier revision may be restored
+while workers run. The versions of a resource are counted from 1, and continue after it
 was deleted and created again; the last ``MAX_VERSIONS`` are retained.
 """
 
 import contextlib
+import secrets
 import time
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 from sqlalchemy import ColumnElement, Connection, Select, and_, case, delete, func, insert, select, update
@@ -15,7 +17,7 @@ from sqlalchemy import Row as Record
 
 from ..contracts.errors import JournalLost, JournalUnavailable
 from ..resources.catalog import Catalog
-from ..resources.stored import Key, StoredManifest
+from ..resources.stored import UNUSED, Key, Revision, StoredManifest, latest_revision
 from ..temporal.activity import in_thread_if_long
 from . import schema
 from .journal import Journal
@@ -36,8 +38,19 @@ _table = schema.manifests
 _published = schema.worker_manifests
 _KEY = (_table.c.kind, _table.c.namespace, _table.c.name)
 _TEXT = case((func.length(_table.c.manifest) <= _MAX_SEALED, _table.c.manifest)).label("manifest")
-_ALL = select(*_KEY, _table.c.version, _table.c.revision, _table.c.changed, _TEXT)
-_REVISION = select(func.max(_table.c.revision))
+_ALL = select(*_KEY, _table.c.version, _table.c.revision, _table.c.change, _table.c.changed, _TEXT)
+_REVISION = select(_table.c.revision, _table.c.change).order_by(_table.c.revision.desc()).limit(1)
+
+
+class Changes(NamedTuple):
+    """The newest versions of all resources that were changed after the revision ``since``, up to a ``revision``.
+
+    They are sorted by kind, namespace and name.
+    """
+
+    since: Revision
+    revision: Revision
+    manifests: list[StoredManifest]
 
 
 class ManifestStore:
@@ -47,41 +60,51 @@ class ManifestStore:
         self._database = journal.database
         self._encryption = journal.encryption
 
-    async def revision(self) -> int:
-        """The revision of the last change; 0 for a store that was never used."""
-        return (await self._database.run(_REVISION))[0][0] or 0
+    async def revision(self) -> Revision:
+        """The revision of the last change."""
+        rows = await self._database.run(_REVISION)
+        return Revision(*rows[0]) if rows else UNUSED
 
-    async def changed_since(self, revision: int) -> list[StoredManifest]:
-        """The newest versions of all resources changed after a revision, sorted by kind, namespace and name."""
+    async def changed_since(self, known: Revision) -> Changes:
+        """The changes since a ``known`` revision, or all since the first one if the store no longer has that change.
+
+        Then the store was restored from a backup, or all versions that were written with that change were replaced.
+        """
+        this_change = _table.c.revision == known.number, _table.c.change == known.change
+        has_known = await self._database.run(select(_table.c.revision).where(*this_change).limit(1))
+        since = known if has_known else UNUSED
         newest = select(*_KEY, func.max(_table.c.version).label("version")).group_by(*_KEY).subquery()
         same = (_table.c[name] == newest.c[name] for name in ("kind", "namespace", "name", "version"))
-        matching = _ALL.join(newest, and_(*same)).where(_table.c.revision > revision).order_by(*_KEY)
-        return await self._read(matching)
+        matching = _ALL.join(newest, and_(*same)).where(_table.c.revision > since.number).order_by(*_KEY)
+        manifests = await self._read(matching)
+        return Changes(since, latest_revision(manifests) if manifests else since, manifests)
 
     async def versions(self, key: Key) -> list[StoredManifest]:
         """The retained versions of a resource, newest first."""
         here = (column == value for column, value in zip(_KEY, key, strict=True))
         return await self._read(_ALL.where(*here).order_by(_table.c.version.desc()))
 
-    async def write(self, changes: Sequence[tuple[Key, str]], expected: int) -> bool:
+    async def write(self, changes: Sequence[tuple[Key, str]], expected: Revision) -> bool:
         """Writes a new version of every resource in one transaction; an empty text marks a deletion.
 
         Writes nothing, and returns False, if the store is no longer at the ``expected`` revision.
         """
 
         def execute(connection: Connection) -> bool:
-            if (connection.execute(_REVISION).scalar() or 0) != expected:
+            current = connection.execute(_REVISION).one_or_none()
+            if (Revision(*current) if current else UNUSED) != expected:
                 return False
+            written = Revision(expected.number + 1, secrets.token_hex(16))
             for key, text in changes:
-                self._write(connection, key, text, expected + 1)
+                self._write(connection, key, text, written)
             return True
 
         return await self._database.engine.run_exclusively(execute)
 
-    def _write(self, connection: Connection, key: Key, text: str, revision: int) -> None:
+    def _write(self, connection: Connection, key: Key, text: str, revision: Revision) -> None:
         here = and_(*(column == value for column, value in zip(_KEY, key, strict=True)))
         version = (connection.execute(select(func.max(_table.c.version)).where(here)).scalar() or 0) + 1
-        new = StoredManifest(*key, version, revision, int(time.time()), text)
+        new = StoredManifest(*key, version, revision.number, revision.change, int(time.time()), text)
         sealed = self._encryption.encrypt_manifest(text, new.place) if text else ""
         row = {**new._asdict(), "manifest": sealed}
         connection.execute(insert(_table), {column.name: row[column.name] for column in _table.c})

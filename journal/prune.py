@@ -2,14 +2,18 @@
 
 A row belongs to the run that wrote it: its id begins with the run's id. Runs whose rows are linked, such as those of a
 team, its nested teams and its continue-as-new chain, are one conversation, which is deleted as a whole.
+
+Everything here concerns the runs of one Temporal ``namespace``; other namespaces may use the same journal.
 """
 
+import asyncio
+import time
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Column, Connection, delete, exists, func, select, tuple_
+from sqlalchemy import Column, Connection, Select, delete, exists, func, select, tuple_
 
 from . import schema
 from .engine import Engine
@@ -24,32 +28,60 @@ BATCH_SIZE = 500
 MAX_DELETED = 500
 """Rows that one statement deletes."""
 
+RUNS_AT_ONCE = 20
+"""Runs whose many rows are deleted together: PostgreSQL's index still has those that earlier statements deleted."""
+
 Conversation = frozenset[str]
 """The ids of the runs that have written a conversation."""
 
 
-def find_conversations(connection: Connection) -> list[Conversation]:
-    """All conversations of the journal."""
+def find_conversations(connection: Connection, namespace: str) -> list[Conversation]:
+    """All conversations of a namespace."""
+    own = schema.messages.c.temporal_namespace == namespace
     row = run_of(schema.messages.c.id)
     below = run_of(schema.messages.c.parent)
-    written = connection.execute(select(row).distinct()).scalars().all()
-    links = connection.execute(select(row, below).where(below != "", row != below).distinct()).all()
+    written = connection.execute(select_runs(namespace)).scalars().all()
+    links_only = own, below != row, below > ""  # as in the index of the first messages, which is then used
+    links = connection.execute(select(row, below).where(*links_only).distinct()).all()
     return [*_connected(written, ((first, second) for first, second in links))]
 
 
-def live_runs(connection: Connection) -> set[str]:
+def select_runs(namespace: str) -> Select[Any]:
+    """Selects the runs that have messages, from one to the next in the index: a DISTINCT would read all messages."""
+    own = schema.messages.c.temporal_namespace == namespace
+    row = run_of(schema.messages.c.id)
+    first = select(select(row).where(own).order_by(row).limit(1).scalar_subquery().label("run"))
+    runs = first.cte("runs", recursive=True)
+    following = select(row).where(own, row > runs.c.run).order_by(row).limit(1).scalar_subquery()
+    runs = runs.union_all(select(following).where(runs.c.run.is_not(None)))
+    return select(runs.c.run).where(runs.c.run.is_not(None))
+
+
+def live_runs(connection: Connection, namespace: str) -> set[str]:
     """The runs that wrote the last messages of conversations that later queries continue."""
-    return {*connection.execute(select(run_of(schema.conversations.c.head)).distinct()).scalars()}
+    own = schema.conversations.c.temporal_namespace == namespace
+    return {*connection.execute(select(run_of(schema.conversations.c.head)).where(own).distinct()).scalars()}
 
 
-def runs_after(connection: Connection, runs: Collection[str]) -> set[str]:
+def runs_after(connection: Connection, namespace: str, runs: Collection[str]) -> set[str]:
     """Other runs whose messages continue those of these runs."""
+    own = schema.messages.c.temporal_namespace == namespace
     row = run_of(schema.messages.c.id)
     below = run_of(schema.messages.c.parent)
     following = set[str]()
     for some in _batches(runs):
-        following.update(connection.execute(select(row).where(below.in_(some), below != row).distinct()).scalars())
+        next_runs = select(row).where(own, below.in_(some), below != row).distinct()
+        following.update(connection.execute(next_runs).scalars())
     return following - {*runs}
+
+
+def forget_copies(connection: Connection, runs: Collection[str]) -> None:
+    """Forgets the copies of Memories' conversations that end with rows of these runs, before the rows are deleted.
+
+    A query that is adding to such a copy then begins a new one. If it has added to it before, ``runs_after`` has it.
+    """
+    for some in _batches(runs):
+        connection.execute(delete(schema.copies).where(run_of(schema.copies.c.head).in_(some)))
 
 
 def _connected(runs: Iterable[str], pairs: Iterable[tuple[str, str]]) -> Iterator[Conversation]:
@@ -78,8 +110,9 @@ def count_messages(connection: Connection, runs: Collection[str]) -> int:
 async def delete_runs(engine: Engine, runs: Collection[str]) -> None:
     """Deletes the rows of runs, and the catalogs that no other run uses.
 
-    A statement deletes at most MAX_DELETED rows, so that others can write in between. Messages come last: as long as
-    there are some, the conversation is found again if this is interrupted.
+    A statement deletes at most MAX_DELETED rows, and a pause as long as the statement follows: a writer that waits for
+    SQLite's lock only tries again from time to time. Messages come last: as long as there are some, the conversation is
+    found again if this is interrupted.
 
     A catalog that a run begins to use meanwhile stays: a run records its use first, and the statements check the uses.
     """
@@ -87,10 +120,22 @@ async def delete_runs(engine: Engine, runs: Collection[str]) -> None:
     messages_last = sorted(RUN_COLUMNS, key=lambda column: column is schema.messages.c.id)
     for column in messages_last:
         for some in _batches(runs):
-            while await engine.run(partial(_delete_some, column=column, runs=some)) == MAX_DELETED:
-                pass
+            if await _delete_batch(engine, column, some) < MAX_DELETED:
+                continue
+            for few in _batches(some, RUNS_AT_ONCE):
+                while await _delete_batch(engine, column, few) == MAX_DELETED:
+                    pass
         if column is schema.uses.c.run:
             await engine.run(partial(_delete_unused, catalogs=used))
+
+
+async def _delete_batch(engine: Engine, column: Column[Any], runs: Collection[str]) -> int:
+    """Deletes at most MAX_DELETED rows of runs, pauses as long as that took, and returns their number."""
+    began = time.monotonic()
+    deleted = await engine.run(partial(_delete_some, column=column, runs=runs))
+    if deleted:
+        await asyncio.sleep(time.monotonic() - began)
+    return deleted
 
 
 def _catalogs_of(connection: Connection, runs: Collection[str]) -> set[str]:
@@ -117,14 +162,16 @@ def _delete_unused(connection: Connection, catalogs: Collection[str]) -> None:
             connection.execute(delete(column.table).where(column.in_(some), unused))
 
 
-def find_idle_families(connection: Connection, before: datetime) -> set[str]:
+def find_idle_families(connection: Connection, namespace: str, before: datetime) -> set[str]:
     """The families of workflows that have stored no value since ``before``."""
-    last = func.max(schema.holds.c.at)
-    idle = select(schema.holds.c.family).group_by(schema.holds.c.family).having(last < int(before.timestamp()))
+    holds = schema.holds.c
+    last = func.max(holds.at)
+    own = select(holds.family).where(holds.temporal_namespace == namespace)
+    idle = own.group_by(holds.family).having(last < int(before.timestamp()))
     return {*connection.execute(idle).scalars()}
 
 
-def delete_values(connection: Connection, families: Collection[str], before: datetime) -> None:
+def delete_values(connection: Connection, namespace: str, families: Collection[str], before: datetime) -> None:
     """Deletes the large values that only these families have stored, all of them before ``before``.
 
     A value that is stored meanwhile stays, as in ``delete_runs``.
@@ -132,7 +179,8 @@ def delete_values(connection: Connection, families: Collection[str], before: dat
     holds = schema.holds.c
     blobs = schema.blobs.c
     for some in _batches(families):
-        of_families = holds.family.in_(some), holds.at < int(before.timestamp())
+        own = holds.temporal_namespace == namespace
+        of_families = own, holds.family.in_(some), holds.at < int(before.timestamp())
         released = connection.execute(select(holds.sha).where(*of_families)).scalars().all()
         connection.execute(delete(schema.holds).where(*of_families))
         for some_released in _batches({*released}):
@@ -140,7 +188,7 @@ def delete_values(connection: Connection, families: Collection[str], before: dat
             connection.execute(delete(schema.blobs).where(blobs.sha.in_(some_released), unused))
 
 
-def _batches(ids: Collection[str]) -> Iterator[list[str]]:
+def _batches(ids: Collection[str], size: int = BATCH_SIZE) -> Iterator[list[str]]:
     ordered = sorted(ids)
-    for start in range(0, len(ordered), BATCH_SIZE):
-        yield ordered[start : start + BATCH_SIZE]
+    for start in range(0, len(ordered), size):
+        yield ordered[start : start + size]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Executable, Table, case, select, update
+from sqlalchemy import Connection, Executable, Select, Table, case, select, update
 from sqlalchemy import Row as Record
 from sqlalchemy.dialects import postgresql, sqlite
 
@@ -68,30 +68,35 @@ def insert_missing(dialect: str, table: Table) -> Executable:
     return _INSERTS[dialect](table).on_conflict_do_nothing().returning(*table.primary_key)
 
 
-def select_back(last: str, after: int) -> Executable:
+def select_row(namespace: str, row_id: str) -> Select[Any]:
+    """Selects a message; a row of another Temporal namespace counts as missing."""
+    messages = schema.messages
+    return select(messages).where(messages.c.id == row_id, messages.c.temporal_namespace == namespace)
+
+
+def select_back(namespace: str, last: str, after: int) -> Executable:
     """Selects the messages from the row ``last`` back to the first after a depth."""
     messages = schema.messages
-    chain = select(messages).where(messages.c.id == last).cte("chain", recursive=True)
+    chain = select_row(namespace, last).cte("chain", recursive=True)
     before = messages.alias()
     more = select(before).join(chain, before.c.id == chain.c.parent).where(before.c.depth > after)
     return select(chain.union_all(more))
 
 
-def upsert_bookmark(dialect: str, mark: Bookmark, head: Head, *, new: bool) -> Executable:
+def upsert_bookmark(dialect: str, namespace: str, mark: Bookmark, head: Head, *, new: bool) -> Executable:
     """Sets a bookmark to a head; only its owner may move it, but any run may replace it by a ``new`` one."""
     row = {**mark.model_dump(by_alias=False), "head": head.id, "depth": head.depth}
     table = schema.bookmarks
     condition = None if new else table.c.owner == mark.owner
-    insert = _INSERTS[dialect](table).values(row)
-    return insert.on_conflict_do_update(index_elements=[table.c.session, table.c.key], set_=row, where=condition)
+    insert = _INSERTS[dialect](table).values(temporal_namespace=namespace, **row)
+    return insert.on_conflict_do_update(index_elements=[*table.primary_key], set_=row, where=condition)
 
 
-def move_conversation(dialect: str, names: Mapping[str, str], expected: Head, head: Head) -> Executable:
+def move_conversation(dialect: str, table: Table, names: Mapping[str, str], expected: Head, head: Head) -> Executable:
     """Moves a conversation from the ``expected`` head to another and returns its id, or nothing if its head differs.
 
-    A conversation that does not exist yet has an empty head.
+    ``names`` is its key in the ``table``. A conversation that is not there yet has an empty head.
     """
-    table = schema.conversations
     now = int(time.time())
     moved = {"head": head.id, "depth": head.depth, "changed": now}
     if not expected.id:
@@ -101,11 +106,12 @@ def move_conversation(dialect: str, names: Mapping[str, str], expected: Head, he
     return update(table).where(*here, table.c.head == expected.id).values(moved).returning(table.c.id)
 
 
-def upsert_hold(dialect: str, family: str, sha: str) -> Executable:
+def upsert_hold(dialect: str, namespace: str, family: str, sha: str) -> Executable:
     """Records that a family of workflows needs a value, and when it was last stored."""
     now = int(time.time())
-    insert = _INSERTS[dialect](schema.holds).values(family=family, sha=sha, at=now)
-    return insert.on_conflict_do_update(index_elements=["family", "sha"], set_={"at": now})
+    table = schema.holds
+    insert = _INSERTS[dialect](table).values(temporal_namespace=namespace, family=family, sha=sha, at=now)
+    return insert.on_conflict_do_update(index_elements=[*table.primary_key], set_={"at": now})
 
 
 def upsert_worker(dialect: str, worker: str, renewed: int) -> Executable:

@@ -22,11 +22,16 @@ messages = Table(
     "baton_messages",
     metadata,
     Column("id", String(255), primary_key=True),
+    Column("temporal_namespace", String(255), nullable=False),
     Column("parent", String(255), nullable=False),
     Column("depth", Integer, nullable=False),
     Column("message", Text, nullable=False),
 )
-"""A row of a conversation. ``parent`` is the id of the previous row, or empty; ``depth`` counts from 1."""
+"""A row of a conversation. ``parent`` is the id of the previous row, or empty; ``depth`` counts from 1.
+
+``temporal_namespace``, here and in other tables, is the name of the Temporal namespace whose runs the row belongs to.
+Tables without it have ids of runs, which are unique among all namespaces, or data that all namespaces share.
+"""
 
 catalogs = Table(
     "baton_catalogs",
@@ -47,6 +52,7 @@ uses = Table(
 bookmarks = Table(
     "baton_bookmarks",
     metadata,
+    Column("temporal_namespace", String(255), primary_key=True),
     Column("session", String(255), primary_key=True),
     Column("key", String(255), primary_key=True),
     Column("owner", Text, nullable=False),
@@ -59,6 +65,7 @@ bookmarks = Table(
 conversations = Table(
     "baton_conversations",
     metadata,
+    Column("temporal_namespace", String(255), primary_key=True),
     Column("namespace", String(255), primary_key=True),
     Column("memory", String(255), primary_key=True),
     Column("id", String(255), primary_key=True),
@@ -67,8 +74,23 @@ conversations = Table(
     Column("created", BigInteger, nullable=False),
     Column("changed", BigInteger, nullable=False),
 )
-"""The heads of conversations that queries continue; ``memory`` is the name of a Memory without a manifest, or
-empty. The times are in seconds since 1970."""
+"""The heads of conversations that queries continue; ``namespace`` is that of the query's manifest, ``memory`` the name
+of a Memory without a manifest, or empty. The times are in seconds since 1970."""
+
+copies = Table(
+    "baton_copies",
+    metadata,
+    Column("temporal_namespace", String(255), primary_key=True),
+    Column("namespace", String(255), primary_key=True),
+    Column("memory", String(255), primary_key=True),
+    Column("id", String(255), primary_key=True),
+    Column("head", String(255), nullable=False),
+    Column("depth", Integer, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("changed", BigInteger, nullable=False),
+)
+"""The latest copies of conversations that Memories' services store. Unlike those of the journal, they are deleted with
+the run that wrote their head."""
 
 blobs = Table(
     "baton_blobs",
@@ -81,6 +103,7 @@ blobs = Table(
 holds = Table(
     "baton_holds",
     metadata,
+    Column("temporal_namespace", String(255), primary_key=True),
     Column("family", String(64), primary_key=True),
     Column("sha", String(64), primary_key=True),
     Column("at", BigInteger, nullable=False),
@@ -161,12 +184,14 @@ manifests = Table(
     Column("name", String(255), primary_key=True),
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("revision", BigInteger, nullable=False),
+    Column("change", String(32), nullable=False),
     Column("changed", BigInteger, nullable=False),
     Column("manifest", Text, nullable=False),
     Index("baton_manifests_revision", "revision"),
 )
 """The manifests of the store: a row per version of a resource, counted from 1; an empty ``manifest`` marks a deletion.
-``revision`` counts the changes of the whole store, ``changed`` is in seconds since 1970."""
+``revision`` counts the changes of the whole store, ``change`` is a random id of the change: after a restored backup,
+other changes get the same numbers. ``changed`` is in seconds since 1970."""
 
 worker_manifests = Table(
     "baton_worker_manifests",
@@ -201,7 +226,8 @@ identity = Table(
     Column("name", String(100), primary_key=True),
     Column("value", String(255), nullable=False),
 )
-"""The journal's ``id``; ``replaces/ID`` for every journal that it replaces; ``serves/ID`` for every namespace."""
+"""The journal's ``id``; ``replaces/ID`` for every journal that it replaces; ``serves/ID`` for every Temporal namespace
+whose workers have used it, with the namespace's name as the value."""
 
 keys = Table(
     "baton_keys",
@@ -224,6 +250,7 @@ RUN_COLUMNS = (
     messages.c.id,
     uses.c.run,
     bookmarks.c.head,
+    copies.c.head,
     accounts.c.id,
     calls.c.id,
     charges.c.call,
@@ -232,7 +259,8 @@ RUN_COLUMNS = (
 """Columns that begin with the id of a run; their rows are deleted with it. Add those of new tables here."""
 
 for _column in RUN_COLUMNS:
-    Index(f"{_column.table.name}_run", run_of(_column))
+    _more = [messages.c.temporal_namespace] if _column.table is messages else []  # the runs of a namespace are listed
+    Index(f"{_column.table.name}_run", run_of(_column), *_more)
 
 _between_runs = run_of(messages.c.parent) != run_of(messages.c.id)
 Index("baton_messages_after", run_of(messages.c.parent), sqlite_where=_between_runs, postgresql_where=_between_runs)

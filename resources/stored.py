@@ -135,11 +135,25 @@ Key = tuple[str, str, str]
 """Kind, namespace and name of a resource."""
 
 
+class Revision(NamedTuple):
+    """A state of the store: the number of its last change, and the random id of that change.
+
+    If the store was restored from a backup, later changes get numbers again that other changes had.
+    """
+
+    number: int = 0
+    change: str = ""
+
+
+UNUSED = Revision()
+"""The revision of a store that was never used."""
+
+
 class StoredManifest(NamedTuple):
     """A version of a resource: its manifest as JSON, or an empty text if it was deleted or has a ``problem``.
 
-    Versions are counted from 1, ``revision`` counts the changes of the whole store, ``changed`` is in
-    seconds since 1970.
+    Versions are counted from 1, ``revision`` counts the changes of the whole store, ``change`` is the id of its change,
+    ``changed`` is in seconds since 1970.
     """
 
     kind: str
@@ -147,6 +161,7 @@ class StoredManifest(NamedTuple):
     name: str
     version: int
     revision: int
+    change: str
     changed: int
     manifest: str
     problem: str = ""
@@ -194,3 +209,8 @@ class StoredManifest(NamedTuple):
 def key_of(manifest: Resource) -> Key:
     """Kind, namespace and name of a manifest."""
     return manifest.kind, manifest.namespace, manifest.name
+
+
+def latest_revision(manifests: Iterable[StoredManifest]) -> Revision:
+    """The revision at which the last of these versions was written."""
+    return max((Revision(manifest.revision, manifest.change) for manifest in manifests), default=UNUSED)

@@ -14,7 +14,7 @@ from ...resources.execution_engine import ExecutionEngine
 from ...resources.manifest import Metadata
 from ...resources.mcp_server import MCPServer
 from ...resources.role import RIGHTS
-from ...resources.stored import Key, StoredManifest
+from ...resources.stored import UNUSED, Key, StoredManifest
 from ...resources.team import Team
 from ...resources.tool import Tool
 from ...resources.values import ValueSource
@@ -83,7 +83,7 @@ class OwnManifests:
         self._store = store
         self._changed = changed
         self._catalog = folder
-        self._revision = 0
+        self._revision = UNUSED
         self._stored = dict[Key, Resource]()
         self._unreadable = dict[Key, StoredManifest]()
         self._hidden = set[str]()
@@ -92,12 +92,13 @@ class OwnManifests:
     async def catalog(self) -> Catalog:
         """The current manifests, including everything that was applied before this call.
 
-        Costs one short SQL statement; only changes are read. Raises JournalUnavailable and JournalLost.
+        Costs one short SQL statement; only changes are read, or everything if the store was restored from a backup.
+        Raises JournalUnavailable and JournalLost.
         """
         revision = await self._store.revision()
-        if revision > self._revision:
+        if revision != self._revision:
             async with self._reading:
-                if revision > self._revision:
+                if revision != self._revision:
                     await self._read()
         return self._catalog
 
@@ -120,14 +121,16 @@ class OwnManifests:
 
     async def _read(self) -> None:
         changes = await self._store.changed_since(self._revision)
-        stored, unreadable = await COMPUTING.run(_parsed, changes)  # thousands of manifests take seconds
-        changed = {manifest.key for manifest in changes}
-        merged = {key: resource for key, resource in self._stored.items() if key not in changed} | stored
-        self._unreadable = {key: stored for key, stored in self._unreadable.items() if key not in changed} | unreadable
-        self._catalog = await COMPUTING.run(_merged, self.folder, merged.values())
-        self._stored = merged
-        self._revision = max(manifest.revision for manifest in changes)
-        _log.info("the store has revision %s, with %s", self._revision, catalog_of(merged.values()).summary)
+        stored, unreadable = await COMPUTING.run(_parsed, changes.manifests)  # thousands of manifests take seconds
+        if changes.since == self._revision:
+            changed = {manifest.key for manifest in changes.manifests}
+            stored = {key: resource for key, resource in self._stored.items() if key not in changed} | stored
+            unreadable = {key: one for key, one in self._unreadable.items() if key not in changed} | unreadable
+        self._catalog = await COMPUTING.run(_merged, self.folder, stored.values())
+        self._stored = stored
+        self._unreadable = unreadable
+        self._revision = changes.revision
+        _log.info("the store has revision %s, with %s", changes.revision.number, catalog_of(stored.values()).summary)
         self._warn_of_hidden()
         self._changed(self._catalog)
 

@@ -168,7 +168,8 @@ async def check_journal(client: Client, engine: Engine, task_queue: str) -> Jour
             "BATON_JOURNAL_URL: until then the run waits. "
             f"If that journal is lost, replace it with this one: baton replace-journal {ids}"
         )
-    await note_namespace(engine, (await describe_namespace(client)).namespace_info.id)
+    namespace = (await describe_namespace(client)).namespace_info
+    await note_namespace(engine, namespace.id, namespace.name)
     return identity
 
 

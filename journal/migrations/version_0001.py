@@ -15,6 +15,7 @@ def upgrade(op: Operations) -> None:
     op.create_table(
         "baton_messages",
         sa.Column("id", sa.String(255), primary_key=True),
+        sa.Column("temporal_namespace", sa.String(255), nullable=False),
         sa.Column("parent", sa.String(255), nullable=False),
         sa.Column("depth", sa.Integer, nullable=False),
         sa.Column("message", sa.Text, nullable=False),
@@ -31,6 +32,7 @@ def upgrade(op: Operations) -> None:
     )
     op.create_table(
         "baton_bookmarks",
+        sa.Column("temporal_namespace", sa.String(255), primary_key=True),
         sa.Column("session", sa.String(255), primary_key=True),
         sa.Column("key", sa.String(255), primary_key=True),
         sa.Column("owner", sa.Text, nullable=False),
@@ -40,6 +42,18 @@ def upgrade(op: Operations) -> None:
     )
     op.create_table(
         "baton_conversations",
+        sa.Column("temporal_namespace", sa.String(255), primary_key=True),
+        sa.Column("namespace", sa.String(255), primary_key=True),
+        sa.Column("memory", sa.String(255), primary_key=True),
+        sa.Column("id", sa.String(255), primary_key=True),
+        sa.Column("head", sa.String(255), nullable=False),
+        sa.Column("depth", sa.Integer, nullable=False),
+        sa.Column("created", sa.BigInteger, nullable=False),
+        sa.Column("changed", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "baton_copies",
+        sa.Column("temporal_namespace", sa.String(255), primary_key=True),
         sa.Column("namespace", sa.String(255), primary_key=True),
         sa.Column("memory", sa.String(255), primary_key=True),
         sa.Column("id", sa.String(255), primary_key=True),
@@ -55,6 +69,7 @@ def upgrade(op: Operations) -> None:
     )
     op.create_table(
         "baton_holds",
+        sa.Column("temporal_namespace", sa.String(255), primary_key=True),
         sa.Column("family", sa.String(64), primary_key=True),
         sa.Column("sha", sa.String(64), primary_key=True),
         sa.Column("at", sa.BigInteger, nullable=False),
@@ -107,6 +122,7 @@ def upgrade(op: Operations) -> None:
         sa.Column("name", sa.String(255), primary_key=True),
         sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("revision", sa.BigInteger, nullable=False),
+        sa.Column("change", sa.String(32), nullable=False),
         sa.Column("changed", sa.BigInteger, nullable=False),
         sa.Column("manifest", sa.Text, nullable=False),
     )
@@ -133,10 +149,11 @@ def upgrade(op: Operations) -> None:
         sa.Column("proof", sa.Text, nullable=False),
     )
     # The rows of a run are deleted together; their ids begin with the run's.
+    op.create_index("baton_messages_run", "baton_messages", [sa.text("substr(id, 1, 36)"), "temporal_namespace"])
     for table, column in (
-        ("baton_messages", "id"),
         ("baton_uses", "run"),
         ("baton_bookmarks", "head"),
+        ("baton_copies", "head"),
         ("baton_accounts", "id"),
         ("baton_calls", "id"),
         ("baton_charges", "call"),

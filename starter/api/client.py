@@ -260,7 +260,7 @@ class Connection:
         state_dir = self._server.state_dir
         query, catalog = loaded.scheduled_query(manifest, elsewhere=state_dir is None)
         if state_dir:
-            state_dir.write_sources(catalog.sha, [], scheduled=True)
+            state_dir.write_sources(catalog.sha, [])
         await schedules.apply_schedule(client, manifest, query, catalog, self._task_queue)
         return ScheduleHandle(client, schedule.namespace, schedule.name)
 
@@ -278,10 +278,10 @@ class Connection:
         """
         check_text(session, "session")
         check_text(key, "key")
-        await self.client()
+        client = await self.client()
         from ..operations.conversations import read_contributions  # noqa: PLC0415  # loads the database's library
 
-        return await read_contributions(session, key, worker_environment(self._server))
+        return await read_contributions(client.namespace, session, key, worker_environment(self._server))
 
     async def _workers(self) -> InProcessWorkers:
         """The workers in this process; started on first use."""

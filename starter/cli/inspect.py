@@ -198,6 +198,7 @@ def contributions(
 
     from ...contracts.panel import format_transcript
     from ..operations.conversations import read_contributions
+    from ..server.connection import temporal_namespace
     from .client import with_run
 
     if (name is None) == (session is None):
@@ -206,7 +207,8 @@ def contributions(
     async def run_id(_client: "Client", handle: "RunHandle") -> str:
         return handle.id
 
-    shared = asyncio.run(read_contributions(session or with_run(name or "", namespace, run_id), key))
+    of_session = session or with_run(name or "", namespace, run_id)
+    shared = asyncio.run(read_contributions(temporal_namespace(), of_session, key))
     if output is OutputFormat.text:
         print_result(format_transcript(shared))
     else:

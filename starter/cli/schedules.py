@@ -85,7 +85,7 @@ async def _apply_all(server: "ServerLocation", loaded: "Loaded", selected: "list
         query, catalog = loaded.scheduled_query(schedule, elsewhere=server.state_dir is None)
         if server.state_dir:
             files = [Path(name) for name in sorted(loaded.secret_files)]
-            server.state_dir.write_sources(catalog.sha, files, scheduled=True)
+            server.state_dir.write_sources(catalog.sha, files)
         try:
             applied = await apply_schedule(client, schedule, query, catalog)
         except ScheduleError as error:

@@ -1,4 +1,4 @@
-"""The commands ``sessions``: list, show and delete the conversations in the journal."""
+"""The commands ``sessions``: list, show and delete the conversations in the journal, of one Temporal namespace."""
 
 import json
 from typing import TYPE_CHECKING, Annotated
@@ -36,10 +36,11 @@ def list_sessions(
 
     from ...contracts.text import format_time
     from ..operations.conversations import list_conversations
+    from ..server.connection import temporal_namespace
     from ..text import format_age
 
     rows: list[tuple[tuple[str, ...], JsonValue]] = []
-    for record in asyncio.run(list_conversations(limit)):
+    for record in asyncio.run(list_conversations(temporal_namespace(), limit)):
         last_used = datetime.fromtimestamp(record.changed, UTC)
         value: JsonObject = {
             "id": record.id,
@@ -68,9 +69,10 @@ def show(
 
     from ...contracts.plan import ConversationPlan
     from ..operations.conversations import read_conversation
+    from ..server.connection import temporal_namespace
 
     plan = ConversationPlan(id=conversation, namespace=namespace, memory=memory)
-    messages = asyncio.run(read_conversation(plan, limit))
+    messages = asyncio.run(read_conversation(temporal_namespace(), plan, limit))
     if messages is None:
         raise UsageError(_unknown(conversation))
     if output is OutputFormat.text:
@@ -87,9 +89,10 @@ def delete(conversation: Conversation, namespace: Namespace = "default", memory:
 
     from ...contracts.plan import ConversationPlan
     from ..operations.conversations import delete_conversation
+    from ..server.connection import temporal_namespace
 
     plan = ConversationPlan(id=conversation, namespace=namespace, memory=memory)
-    if not asyncio.run(delete_conversation(plan)):
+    if not asyncio.run(delete_conversation(temporal_namespace(), plan)):
         raise UsageError(_unknown(conversation))
     print_message(f"Conversation {conversation} deleted; 'baton prune' deletes its messages.")
 

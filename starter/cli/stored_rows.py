@@ -134,7 +134,7 @@ async def print_manifests(store: Store, client: Client | None, selections: Seque
 
 def _of_file(manifest: Resource) -> StoredManifest:
     text = manifest.model_dump_json(exclude_unset=True)
-    return StoredManifest(*key_of(manifest), version=0, revision=0, changed=0, manifest=text)
+    return StoredManifest(*key_of(manifest), version=0, revision=0, change="", changed=0, manifest=text)
 
 
 def _source(count: int, files: WorkerFiles) -> str:
@@ -232,9 +232,11 @@ async def watch_manifests(store: Store, selections: Sequence[Selection], output:
     revision = contents.revision
     while True:
         await asyncio.sleep(WATCH_INTERVAL)
-        changed = await store.changed_since(revision) if await store.revision() > revision else []
-        revision = max((stored.revision for stored in changed), default=revision)
-        for stored in filter(matches, changed):
+        if await store.revision() == revision:
+            continue
+        changes = await store.changed_since(revision)
+        revision = changes.revision
+        for stored in filter(matches, changes.manifests):
             cells = zip(_cells(stored, selections[0], output), widths, strict=True)
             print_result("  ".join(cell.ljust(width) for cell, width in cells).rstrip())
 

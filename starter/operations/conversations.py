@@ -1,4 +1,4 @@
-"""Lists, reads and deletes the conversations in the journal."""
+"""Lists, reads and deletes the conversations in the journal: those of one Temporal namespace."""
 
 import contextlib
 import os
@@ -13,44 +13,49 @@ from ...temporal.encryption import Keys
 
 
 @contextlib.asynccontextmanager
-async def _journal(environ: Mapping[str, str]) -> AsyncIterator[Journal]:
+async def _journal(temporal_namespace: str, environ: Mapping[str, str]) -> AsyncIterator[Journal]:
     """The journal of BATON_JOURNAL_URL. Raises JournalUnavailable if it can't be read."""
-    journal = await Journal.open(Settings.of(environ).journal, Keys.from_environment(environ), upgrade=False)
+    keys = Keys.from_environment(environ)
+    journal = await Journal.open(Settings.of(environ).journal, temporal_namespace, keys, upgrade=False)
     try:
         yield journal
     finally:
         await journal.close()
 
 
-async def list_conversations(limit: int, environ: Mapping[str, str] = os.environ) -> Sequence[ConversationRecord]:
+async def list_conversations(
+    temporal_namespace: str, limit: int, environ: Mapping[str, str] = os.environ
+) -> Sequence[ConversationRecord]:
     """The most recently used conversations, latest first."""
-    async with _journal(environ) as journal:
+    async with _journal(temporal_namespace, environ) as journal:
         return await Conversations(journal).latest(limit)
 
 
 async def read_conversation(
-    conversation: ConversationPlan, limit: int, environ: Mapping[str, str] = os.environ
+    temporal_namespace: str, conversation: ConversationPlan, limit: int, environ: Mapping[str, str] = os.environ
 ) -> list[Message] | None:
     """The last messages of a conversation, in order; None if there is no such conversation."""
-    async with _journal(environ) as journal:
+    async with _journal(temporal_namespace, environ) as journal:
         head = await Conversations(journal).head(conversation)
         first = head.depth - limit + 1
         rows = await journal.read(head, lambda row: row.depth <= first)
         return None if head == Head() else [row.message for row in rows]
 
 
-async def delete_conversation(conversation: ConversationPlan, environ: Mapping[str, str] = os.environ) -> bool:
+async def delete_conversation(
+    temporal_namespace: str, conversation: ConversationPlan, environ: Mapping[str, str] = os.environ
+) -> bool:
     """Deletes a conversation; returns whether it existed."""
-    async with _journal(environ) as journal:
+    async with _journal(temporal_namespace, environ) as journal:
         return await Conversations(journal).delete(conversation)
 
 
 async def read_contributions(
-    session: str, key: str, environ: Mapping[str, str] = os.environ
+    temporal_namespace: str, session: str, key: str, environ: Mapping[str, str] = os.environ
 ) -> tuple[Contribution, ...]:
     """The contributions to the latest panel that ran under this key of a session; empty if there is none.
 
     Raises JournalUnavailable if the journal of BATON_JOURNAL_URL can't be read.
     """
-    async with _journal(environ) as journal:
+    async with _journal(temporal_namespace, environ) as journal:
         return contributions_in(row.message for row in await journal.read_bookmark(session, key))

@@ -4,12 +4,14 @@ import os
 from collections.abc import Collection, Mapping
 
 from ...activities.runtime.settings import Settings
-from ...journal.database import Database, note_replaced
+from ...journal.database import note_replaced
+from ...journal.engine import connect
 from ...journal.journal import Journal
-from ...journal.migrate import VERSION
+from ...journal.migrate import VERSION, migrate
 from ...journal.reencrypt import Reencrypted, reencrypt
 from ...temporal.encryption import KEYS, Keys
 from ..errors import UsageError
+from ..server.connection import temporal_namespace
 
 
 def journal_address() -> str:
@@ -24,9 +26,12 @@ async def migrate_journal(environment: Mapping[str, str]) -> str:
     """
     settings = Settings.of(environment)
     settings.make_journal_file()
-    database = await Database.connect(settings.journal, upgrade=True)
-    await database.close()
-    return f"the tables of the journal at {database.engine.place} have version {VERSION}"
+    engine = connect(settings.journal)
+    try:
+        await migrate(engine)
+    finally:
+        await engine.dispose()
+    return f"the tables of the journal at {engine.place} have version {VERSION}"
 
 
 async def reencrypt_journal(environ: Mapping[str, str]) -> Reencrypted:
@@ -37,7 +42,7 @@ async def reencrypt_journal(environ: Mapping[str, str]) -> Reencrypted:
     keys = Keys.from_environment(environ)
     if not keys.ids:
         raise UsageError(f"{KEYS} is not set: the journal is encrypted with the first of its keys")
-    journal = await Journal.open(Settings.of(environ).journal, keys, upgrade=False)
+    journal = await Journal.open(Settings.of(environ).journal, temporal_namespace(), keys, upgrade=False)
     try:
         return await reencrypt(journal, keys.ids[0])
     finally:
@@ -49,6 +54,10 @@ async def replace_journals(url: str, ids: Collection[str]) -> str:
 
     Data of open runs in the other journals count as lost. Raises JournalUnavailable.
     """
-    async with Database.open(url) as database:
-        await note_replaced(database.engine, ids)
-        return database.engine.place
+    engine = connect(url)
+    try:
+        await migrate(engine, upgrade=False)
+        await note_replaced(engine, ids)
+    finally:
+        await engine.dispose()
+    return engine.place

@@ -27,10 +27,11 @@ from ...journal.migrate import VERSION, version
 from ...resources.catalog import Catalog, Resource, catalog_of
 from ...resources.loader import Loaded, OfWorkers
 from ...resources.problems import MAX_LINES, dotted_path
-from ...resources.stored import Key, StoredManifest, check_storable, check_with, key_of, users
+from ...resources.stored import UNUSED, Key, Revision, StoredManifest, check_storable, check_with, key_of, users
 from ...temporal.client import task_queue
 from ...temporal.encryption import Keys
 from ...temporal.search_attributes import describe_namespace, live_workers
+from ..server.connection import temporal_namespace
 
 Applied = Literal["created", "configured", "unchanged"]
 """The result of applying a manifest, as reported by ``kubectl apply``."""
@@ -46,7 +47,7 @@ class StoreError(Exception):
 class StoreContents(NamedTuple):
     """The newest versions in the store at a revision, by kind, namespace and name."""
 
-    revision: int
+    revision: Revision
     newest: Mapping[Key, StoredManifest]
 
     @property
@@ -86,8 +87,8 @@ class Store(ManifestStore):
 
     async def contents(self) -> StoreContents:
         """The current contents."""
-        newest = {manifest.key: manifest for manifest in await self.changed_since(0)}
-        return StoreContents(max((manifest.revision for manifest in newest.values()), default=0), newest)
+        changes = await self.changed_since(UNUSED)
+        return StoreContents(changes.revision, {manifest.key: manifest for manifest in changes.manifests})
 
     async def apply(
         self, loaded: Loaded, *, force: bool = False, dry: bool = False
@@ -148,7 +149,8 @@ async def open_store(environ: Mapping[str, str] = os.environ) -> AsyncIterator[S
     """The store in the journal of BATON_JOURNAL_URL. Raises JournalUnavailable if that can't be used."""
     settings = Settings.of(environ)
     settings.make_journal_file()
-    journal = await Journal.open(settings.journal, Keys.from_environment(environ), upgrade=False)
+    keys = Keys.from_environment(environ)
+    journal = await Journal.open(settings.journal, temporal_namespace(), keys, upgrade=False)
     try:
         current = await journal.database.engine.run(version)
         if current < VERSION:

@@ -5,10 +5,10 @@ import re
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import NamedTuple
 
 from temporalio.api.namespace.v1 import NamespaceInfo
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -23,7 +23,9 @@ from ...journal.prune import (
     delete_values,
     find_conversations,
     find_idle_families,
+    forget_copies,
     live_runs,
+    runs_after,
 )
 from ...resources.base import parse_duration
 from ...temporal.search_attributes import describe_namespace
@@ -62,69 +64,61 @@ def read_age(text: str) -> timedelta:
 
 
 async def prune_journal(client: Client, url: str, age: timedelta | None, *, dry: bool) -> Pruned:
-    """Deletes the conversations that are older than ``age``, or only counts them if ``dry``.
+    """Deletes the conversations of the client's namespace that are older than ``age``, or only counts them if ``dry``.
 
-    The default ``age`` is the namespace's retention. What runs of any namespace need that the journal serves is kept.
-    Raises JournalUnavailable, RPCError, and UsageError if the journal belongs to another namespace.
+    The default ``age`` is the namespace's retention. Conversations of other namespaces are neither deleted nor counted.
+    Raises JournalUnavailable, RPCError, and UsageError if equally named namespaces of two servers use the journal.
     """
     space = await describe_namespace(client)
+    namespace = space.namespace_info.name
     retention: timedelta = space.config.workflow_execution_retention_ttl.ToTimedelta()
     since = datetime.now(UTC) - (retention if age is None else age)
     engine = connect(url)
     try:
-        others = await _other_namespaces(client, engine, space.namespace_info)
-        conversations = await engine.run(find_conversations)  # read first: new ones may begin meanwhile
-        idle = await engine.run(lambda connection: find_idle_families(connection, since))
+        await _check_server(engine, space.namespace_info)
+        conversations = await engine.run(partial(find_conversations, namespace=namespace))  # first: new ones may begin
+        idle = await engine.run(partial(find_idle_families, namespace=namespace, before=since))
         needed = await _needed(client, since)
-        for other in others:
-            more = await _needed(other, since)
-            needed.runs.update(more.runs)
-            needed.families.update(more.families)
-        needed.runs.update(await engine.run(live_runs))
+        needed.runs.update(await engine.run(partial(live_runs, namespace=namespace)))
         past = [
             conversation
             for conversation in conversations
             if not (conversation & needed.runs or _is_recent(conversation, since))
         ]
+        if not dry:
+            past = await _forgotten(engine, namespace, past)
         runs = {run for conversation in past for run in conversation}
-        messages = await engine.run(lambda connection: count_messages(connection, runs))
+        messages = await engine.run(partial(count_messages, runs=runs))
         if not dry:
             await delete_runs(engine, runs)
-            await engine.run(lambda connection: delete_values(connection, idle - needed.families, since))
+            families = idle - needed.families
+            await engine.run(partial(delete_values, namespace=namespace, families=families, before=since))
         return Pruned(len(past), messages, len(conversations) - len(past))
     finally:
         await engine.dispose()
 
 
-async def _other_namespaces(client: Client, engine: Engine, own: NamespaceInfo) -> list[Client]:
-    """Clients of the other namespaces whose runs have rows in the journal.
+async def _forgotten(engine: Engine, namespace: str, past: list[Conversation]) -> list[Conversation]:
+    """Those of the conversations that no query has continued meanwhile, after their copies were forgotten."""
+    runs = {run for conversation in past for run in conversation}
+    await engine.run(partial(forget_copies, runs=runs))
+    if not await engine.run(partial(runs_after, namespace=namespace, runs=runs)):
+        return past
+    return [each for each in past if not await engine.run(partial(runs_after, namespace=namespace, runs=each))]
 
-    Raises UsageError for a namespace that the journal has never served, as all its rows would be deleted, and if the
-    server of the client has no namespace that the journal serves.
+
+async def _check_server(engine: Engine, own: NamespaceInfo) -> None:
+    """Raises UsageError if runs of the namespace's rows may be open on another Temporal server.
+
+    Rows have the name of their namespace, which only the namespaces of one server don't share.
     """
-    serves = (await JournalIdentity.read(engine)).serves
-    if serves and own.id not in serves:
+    others = (await JournalIdentity.read(engine)).ids_of(own.name) - {own.id}
+    if others:
+        rows = " and ".join(f"'serves/{other}'" for other in sorted(others))
         raise UsageError(
-            f"the journal at {engine.place} does not belong to the namespace {own.name}: nothing was deleted"
+            f"the journal at {engine.place} was also used by a namespace {own.name} of another Temporal server: "
+            f"nothing was deleted. If that server no longer exists, delete {rows} from the table baton_identity"
         )
-    clients = list[Client]()
-    for namespace in sorted(serves - {own.id}):
-        try:
-            described = await client.workflow_service.describe_namespace(
-                DescribeNamespaceRequest(id=namespace), retry=True
-            )
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
-            raise UsageError(
-                f"the journal at {engine.place} also serves the namespace {namespace}, which this Temporal server does "
-                "not have: nothing was deleted. If that namespace no longer exists, delete the row "
-                f"'serves/{namespace}' from the table baton_identity"
-            ) from None
-        config = client.config()
-        config["namespace"] = described.namespace_info.name
-        clients.append(Client(**config))
-    return clients
 
 
 async def _needed(client: Client, since: datetime) -> _Needed:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Collection
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from temporalio.api.workflowservice.v1 import ListWorkerDeploymentsRequest
 from temporalio.client import (
@@ -247,10 +247,14 @@ async def final_status(client: Client, handle: RunHandle) -> Status:
     return await live_status(client, handle)
 
 
-async def oldest_open_start(client: Client) -> datetime | None:
-    """The earliest start time of an open execution; None if there is none. Raises RPCError."""
-    times = [run.start_time async for run in client.list_workflows("ExecutionStatus = 'Running'")]
-    return min(times, default=None)
+CATALOG = "catalog"
+"""The memo entry of a run with the SHA-256 of its inline manifests, under which this machine has their files."""
+
+
+async def catalogs_of_open_runs(client: Client) -> set[str]:
+    """The inline manifests that open runs were started with. Raises RPCError, and SettingsError if a key is missing."""
+    open_queries = client.list_workflows("ExecutionStatus = 'Running' AND WorkflowType = 'query'")
+    return {str((await run.memo()).get(CATALOG)) async for run in open_queries}
 
 
 async def has_open_runs(client: Client) -> bool:

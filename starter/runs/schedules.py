@@ -39,6 +39,7 @@ from ...resources.schedule import OverlapPolicy, Schedule
 from ...temporal.client import WORKFLOW_TASK_TIMEOUT
 from ...temporal.client import task_queue as default_task_queue
 from ..text import format_age
+from .runs import CATALOG
 from .start import query_start
 
 MAX_INPUT_BYTES = 1_000_000
@@ -287,11 +288,10 @@ async def has_active_schedules(client: Client) -> bool:
     return False
 
 
-async def has_schedules(client: Client) -> bool:
-    """Whether there is any schedule, paused or not. Raises RPCError."""
-    async for _ in await client.list_schedules(page_size=1):
-        return True
-    return False
+async def catalogs_of_schedules(client: Client) -> set[str]:
+    """The inline manifests of all schedules, paused or not. Raises RPCError, and SettingsError if a key is missing."""
+    handles = [client.get_schedule_handle(listed.id) async for listed in await client.list_schedules()]
+    return {str((await memo_of_runs(await handle.describe())).get(CATALOG)) for handle in handles}
 
 
 Applied = Literal["created", "configured", "unchanged"]

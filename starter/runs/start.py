@@ -20,7 +20,7 @@ from ...resources.query import Query, QueryName
 from ...temporal.client import WORKFLOW_TASK_TIMEOUT
 from ...temporal.client import task_queue as default_task_queue
 from ...temporal.executions import execution_chain
-from .runs import RunHandle
+from .runs import CATALOG, RunHandle
 
 
 async def original_input(client: Client, run: str, run_id: str) -> tuple[str, JsonObject]:
@@ -110,7 +110,7 @@ def query_start(query: Query, catalog: Catalog, session: JsonObject | None = Non
     query_input = QueryInput(name=query.name, namespace=query.namespace, resources=resources)
     if session:  # an unset field takes no space in the history
         query_input = QueryInput(name=query.name, namespace=query.namespace, resources=resources, session=session)
-    memo: JsonObject = {"query": query.name, "namespace": query.namespace}
+    memo: JsonObject = {"query": query.name, "namespace": query.namespace, CATALOG: catalog.sha}
     return QueryStart(query_input, memo, truncate(" ".join(query.spec.input.split()), MAX_SUMMARY_BYTES))
 
 

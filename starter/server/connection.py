@@ -25,6 +25,9 @@ from .state_dir import DevServer, StateDir
 if TYPE_CHECKING:
     from ...journal.database import Database
 
+DEFAULT_NAMESPACE = "default"
+"""The Temporal namespace of the local server, and of clients without a configured one."""
+
 LINGER = 30.0
 """Seconds that a local server and worker keep running after the last client and the last run have ended."""
 
@@ -47,7 +50,7 @@ class ServerLocation:
     async def connect(self) -> Client:
         """A client that also reads values in external storage; raises ConnectionFailed and SettingsError."""
         client = await self.connect_as(client_identity())
-        drivers = _storage_drivers(self.state_dir)
+        drivers = _storage_drivers(self.state_dir, client.namespace)
         return with_external_storage(client, *drivers) if drivers else client
 
     async def connect_as(self, identity: str | None = None) -> Client:
@@ -57,20 +60,21 @@ class ServerLocation:
         return await connect(self.address, identity=identity, is_local=self.state_dir is not None)
 
 
-def _storage_drivers(state_dir: StateDir | None) -> Sequence[StorageDriver]:
+def _storage_drivers(state_dir: StateDir | None, namespace: str) -> Sequence[StorageDriver]:
     """The drivers for the configured external storage, and for this machine's journal."""
     journal = os.environ.get("BATON_JOURNAL_URL") or (state_dir and f"sqlite:///{state_dir.file('journal.db')}")
     if not (journal or os.environ.get(EXTERNAL_STORAGE_URL)):
         return ()
     from ...journal.external_storage import JournalStorageDriver, storage_drivers  # noqa: PLC0415  # few need them
 
-    return storage_drivers(os.environ, *([JournalStorageDriver(partial(_open_journal, journal))] if journal else []))
+    in_journal = [JournalStorageDriver(partial(_open_journal, journal, namespace))] if journal else []
+    return storage_drivers(os.environ, *in_journal)
 
 
-def _open_journal(url: str) -> "AbstractAsyncContextManager[Database]":
+def _open_journal(url: str, namespace: str) -> "AbstractAsyncContextManager[Database]":
     from ...journal.database import Database  # noqa: PLC0415  # takes 0.25 s, and large values are rare
 
-    return Database.open(url)
+    return Database.open(url, namespace)
 
 
 def uses_remote_server() -> bool:
@@ -81,6 +85,13 @@ def uses_remote_server() -> bool:
     state_dir = StateDir.of(os.environ)
     dev = state_dir.read_dev_server() if state_dir.was_used else None
     return dev is None or dev.address != f"127.0.0.1:{port}"
+
+
+def temporal_namespace() -> str:
+    """The Temporal namespace of commands without a client: the configured one, or that of the local server."""
+    if not uses_remote_server() and StateDir.of(os.environ).was_used:
+        return DEFAULT_NAMESPACE
+    return connect_config().get("namespace", DEFAULT_NAMESPACE)
 
 
 @contextmanager

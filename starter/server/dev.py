@@ -20,14 +20,14 @@ from temporalio.service import RPCError
 from ... import worker
 from ...activities.runtime.settings import Settings
 from ...activities.runtime.worker_process import leave_out_loaded_objects
-from ...contracts.settings import on_signal
+from ...contracts.settings import SettingsError, on_signal
 from ...observability.log import log_to_stderr
 from ...observability.metrics_export import MetricsText, exporting_metrics
 from ...resources.loader import Loaded
 from ...temporal.encryption import EncryptionCodec, Keys
 from ..errors import UnreachableError
-from ..runs.runs import has_open_runs, oldest_open_start
-from ..runs.schedules import has_active_schedules, has_schedules
+from ..runs.runs import catalogs_of_open_runs, has_open_runs
+from ..runs.schedules import catalogs_of_schedules, has_active_schedules
 from ..scripted_model import serve_in_thread
 from .codec_server import codec_app
 from .connection import use_server, uses_remote_server
@@ -135,13 +135,12 @@ async def _serve(
 async def remove_old_sources(state_dir: StateDir, client: Client) -> None:
     """Removes the records of catalogs that no run of this machine's server can need any more.
 
-    A worker renews the record of a run that it executes. What was not used for as long as Temporal keeps closed runs,
-    before the oldest open run has begun, belongs to none that is open or can be reset.
+    Open runs and schedules name their catalogs. A closed run may be reset as long as Temporal keeps it; its record was
+    last renewed by the client that started it, or by the worker that executed it.
     """
-    with contextlib.suppress(RPCError):
-        oldest = await oldest_open_start(client) or datetime.now(UTC)
-        unused = not await has_schedules(client)
-        await asyncio.to_thread(state_dir.remove_sources, oldest - RETENTION, scheduled=unused)
+    with contextlib.suppress(RPCError, SettingsError):
+        needed = await catalogs_of_open_runs(client) | await catalogs_of_schedules(client)
+        await asyncio.to_thread(state_dir.remove_sources, datetime.now(UTC) - RETENTION, needed)
 
 
 async def _is_needed(state_dir: StateDir, client: Client) -> bool:

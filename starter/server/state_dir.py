@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -26,9 +26,6 @@ MAX_LOG_BYTES = 10_000_000
 
 LOGS = ("dev.log", "server.log")
 """The logs of the background worker, and of the embedded server."""
-
-SCHEDULED = ".scheduled"
-"""The suffix of the mark beside the record of a catalog that a schedule runs."""
 
 DATABASE = "temporal.db"
 """The database file of the embedded server."""
@@ -152,10 +149,10 @@ class StateDir:
             return [(int(last["address"].rpartition(":")[2]), int(last["ui"].rpartition(":")[2]))]
         return []
 
-    def write_sources(self, catalog: str, files: list[Path], *, scheduled: bool = False) -> None:
+    def write_sources(self, catalog: str, files: list[Path]) -> None:
         """Records for the worker that its owner runs a catalog, and which files have the Secrets of the run.
 
-        A ``scheduled`` catalog is needed as long as there are schedules.
+        Without a record, the worker trusts the catalog as little as that of any client.
         """
         folder = self.file("sources")
         folder.mkdir(exist_ok=True, mode=0o700)
@@ -164,17 +161,13 @@ class StateDir:
             with self.open(f"sources/{catalog}.json", "w") as file:
                 file.write(json.dumps([str(path.absolute()) for path in files]))
         os.utime(record)
-        if scheduled:
-            record.with_suffix(SCHEDULED).touch(mode=0o600)
 
-    def remove_sources(self, before: datetime, *, scheduled: bool) -> None:
-        """Removes the records that were last used before then; ``scheduled``: also those of scheduled catalogs."""
+    def remove_sources(self, before: datetime, needed: Collection[str]) -> None:
+        """Removes the records that were last used before then, except those of ``needed`` catalogs."""
         for record in self.file("sources").glob("*.json"):
-            mark = record.with_suffix(SCHEDULED)
             with suppress(FileNotFoundError):  # another process has removed it
-                if record.stat().st_mtime < before.timestamp() and (scheduled or not mark.exists()):
+                if record.stem not in needed and record.stat().st_mtime < before.timestamp():
                     record.unlink()
-                    mark.unlink(missing_ok=True)
 
 
 def fingerprints(environment: Mapping[str, str]) -> dict[str, str]:

@@ -54,7 +54,7 @@ async def make(accounts: Accounts, above: Sequence[Account], call: Call, name: s
 
 
 async def spend(url: str, calls: list[Call]) -> None:
-    database, run = await Database.connect(url, upgrade=True), uuid.uuid4()
+    database, run = await Database.connect(url, "default", upgrade=True), uuid.uuid4()
     try:
         accounts = Accounts(database)
         all_ = [Account(f"{run}/{index}", tuple(limits.items())) for index, limits in enumerate(LIMITS)]
@@ -80,7 +80,7 @@ def test_no_limit_is_exceeded_and_no_call_is_charged_twice(journal_url: str, cal
 
 
 async def test_a_call_that_is_charged_is_neither_charged_again_nor_refused(journal_url: str) -> None:
-    database = await Database.connect(journal_url, upgrade=True)
+    database = await Database.connect(journal_url, "default", upgrade=True)
     accounts, account = Accounts(database), [Account("run/1", (("model_calls", 1),))]
     for _ in range(2):
         assert await accounts.reserve("run/a", account, Amount(5, model_calls=1)) is None
@@ -91,7 +91,7 @@ async def test_a_call_that_is_charged_is_neither_charged_again_nor_refused(journ
 
 
 async def test_an_answer_is_charged_once_also_if_an_older_attempt_fails_beside_it(journal_url: str) -> None:
-    database = await Database.connect(journal_url, upgrade=True)
+    database = await Database.connect(journal_url, "default", upgrade=True)
     accounts, account = Accounts(database), [Account("run/o", (("model_calls", 1),)), Account("run/p", ())]
     for _ in range(2):
         assert await accounts.reserve("run/a", account, Amount(5, model_calls=1)) is None
@@ -106,7 +106,7 @@ async def test_an_answer_is_charged_once_also_if_an_older_attempt_fails_beside_i
 
 
 async def test_an_answer_to_a_run_that_was_deleted_is_charged_to_nobody(journal_url: str) -> None:
-    database = await Database.connect(journal_url, upgrade=True)
+    database = await Database.connect(journal_url, "default", upgrade=True)
     run = f"{uuid.uuid4()}"
     accounts, account = Accounts(database), [Account(f"{run}/o", ())]
     await accounts.reserve(f"{run}/a", account, Amount(5, model_calls=1))
@@ -120,7 +120,7 @@ async def test_an_answer_to_a_run_that_was_deleted_is_charged_to_nobody(journal_
 async def test_a_count_of_a_server_that_no_column_can_hold_is_bounded(
     journal_url: str, sent: int, counted: int
 ) -> None:
-    database, call = await Database.connect(journal_url, upgrade=True), f"{uuid.uuid4()}"
+    database, call = await Database.connect(journal_url, "default", upgrade=True), f"{uuid.uuid4()}"
     accounts, account = Accounts(database), [Account(f"{call}/o", ())]
     usage = TokenUsage.model_validate_json(f'{{"totalTokens": {sent}}}')
     await accounts.reserve(call, account, Amount(5, model_calls=1))
@@ -131,7 +131,7 @@ async def test_a_count_of_a_server_that_no_column_can_hold_is_bounded(
 
 
 async def test_what_is_granted_counts_once_however_often_it_is_written(journal_url: str) -> None:
-    database = await Database.connect(journal_url, upgrade=True)
+    database = await Database.connect(journal_url, "default", upgrade=True)
     accounts, account = Accounts(database), [Account("run/g", (("model_calls", 1),), seconds=3600)]
     one = Amount(model_calls=1)
     assert await accounts.reserve("run/a", account, one) is None

@@ -2,23 +2,29 @@
 
 import asyncio
 import tempfile
+import uuid
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlalchemy import select
 
 from baton.contracts.message import Head, Message, RowRange
 from baton.contracts.plan import ConversationPlan
-from baton.journal.journal import Conversations, Journal
+from baton.journal import schema
+from baton.journal.journal import Conversations, Copies, Journal
+from baton.journal.prune import delete_runs, forget_copies, runs_after
+from tests.harness.postgres import execute
 
 PLAN = ConversationPlan(id="c", namespace="default")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def journal(journal_url: str) -> AsyncIterator[Journal]:
-    journal = await Journal.open(journal_url)
+    journal = await Journal.open(journal_url, "default")
     yield journal
     await journal.close()
 
@@ -58,7 +64,7 @@ async def test_a_conversation_that_nobody_else_uses_only_moves_its_pointer(journ
 
 
 async def test_exchanges_at_once_from_several_workers_are_all_kept_whole(journal: Journal, journal_url: str) -> None:
-    others = [await Journal.open(journal_url) for _ in range(3)]
+    others = [await Journal.open(journal_url, "default") for _ in range(3)]
     exchanges = [Exchange(each, f"{number}") for number, each in enumerate([journal, *others] * 4)]
     await asyncio.gather(*(each.begin() for each in exchanges))
     await asyncio.gather(*(each.end() for each in exchanges), *(each.end() for each in exchanges[:4]))
@@ -77,7 +83,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["begin", "end", "
 def test_whatever_the_order_of_queries_and_attempts_each_is_kept_once(steps: list[tuple[int, str]]) -> None:
     async def run() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            journal = await Journal.open(f"sqlite:///{Path(folder) / 'journal.db'}")
+            journal = await Journal.open(f"sqlite:///{Path(folder) / 'journal.db'}", "default")
             running: dict[int, Exchange] = {}
             ended: list[Exchange] = []
             seen: list[str] = []
@@ -108,3 +114,55 @@ async def test_a_conversation_that_was_deleted_meanwhile_begins_again(journal: J
     await second.end()
     await second.end()
     assert await contents(journal) == ["b?", "b!"]
+
+
+def said(count: int) -> list[Message]:
+    return [Message(role="user", content=f"message {number}") for number in range(count)]
+
+
+async def asked(journal: Journal, count: int, run: uuid.UUID) -> list[str]:
+    """The conversation of a query that asks after so many messages of a Memory's service."""
+    question = Message(role="user", content=f"asked by {run}")
+    row = await Copies(journal).add_question(PLAN, said(count), question, f"{run}/1")
+    return [row.message.content for row in await journal.read(row.head)]
+
+
+async def test_queries_at_once_share_a_copy_and_each_has_its_own_question(journal: Journal, journal_url: str) -> None:
+    others = [await Journal.open(journal_url, "default") for _ in range(3)]
+    runs = [uuid.uuid4() for _ in range(4)]
+    copied = [message.content for message in said(50)]
+    for count in (48, 50):
+        queries = zip([journal, *others], runs, strict=True)
+        read = await asyncio.gather(*(asked(each, count, run) for each, run in queries))
+        assert read == [[*copied[:count], f"asked by {run}"] for run in runs]
+    [last] = await journal.database.run(select(schema.copies.c.depth))
+    assert last.depth == 50
+    for each in others:
+        await each.close()
+
+
+async def test_a_copy_whose_rows_are_being_deleted_is_not_continued(journal: Journal) -> None:
+    """Either the deletion sees the rows of the query that continues a copy, or the query copies everything."""
+    old, new = uuid.uuid4(), uuid.uuid4()
+    engine = journal.database.engine
+    await asked(journal, 3, old)
+    following = partial(runs_after, namespace="default", runs={f"{old}"})
+    await engine.run(partial(forget_copies, runs={f"{old}"}))
+    assert not await engine.run(following)
+    copied = [message.content for message in said(3)]
+    assert await asked(journal, 3, new) == [*copied, f"asked by {new}"]
+    assert not await engine.run(following)
+    await delete_runs(engine, {f"{old}"})
+    assert await asked(journal, 3, latest := uuid.uuid4()) == [*copied, f"asked by {latest}"]
+    await engine.run(partial(forget_copies, runs={f"{new}"}))
+    assert await engine.run(partial(following, runs={f"{new}"})) == {f"{latest}"}
+
+
+async def test_a_copy_whose_rows_are_lost_begins_anew(journal_url: str) -> None:
+    for deleted in ("", "delete from baton_messages where depth = 2"):
+        journal = await Journal.open(journal_url, "default")
+        if deleted:
+            await execute(journal_url, deleted)
+        copied = [message.content for message in said(3)]
+        assert await asked(journal, 3, run := uuid.uuid4()) == [*copied, f"asked by {run}"]
+        await journal.close()

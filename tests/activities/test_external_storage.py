@@ -42,7 +42,7 @@ async def test_a_long_question_goes_to_the_bucket_and_is_read_there_while_anothe
     bucket, model = S3Server(), ScriptedModel(lambda request: Reply(text=str(len(str(request["messages"][-1])))))
     queue = f"s3-{tmp_path.name}"
     in_journal = with_external_storage(
-        client, JournalStorageDriver(lambda: Database.open(f"sqlite:///{tmp_path / 'journal.db'}"))
+        client, JournalStorageDriver(lambda: Database.open(f"sqlite:///{tmp_path / 'journal.db'}", "default"))
     )
     given = {"agent": "one", "input": "x" * LENGTH, "resources": [agent("one")]}
     before = await in_journal.start_workflow("agent", given, id=queue, task_queue=queue)

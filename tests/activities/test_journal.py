@@ -28,7 +28,7 @@ from tests.harness.postgres import execute
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def journal(journal_url: str) -> AsyncIterator[Journal]:
-    journal = await Journal.open(journal_url)
+    journal = await Journal.open(journal_url, "default")
     yield journal
     await journal.close()
 
@@ -57,7 +57,7 @@ async def test_the_same_call_writes_nothing_new(journal: Journal) -> None:
 
 
 async def test_the_first_answer_to_a_call_stands(journal: Journal, journal_url: str) -> None:
-    other = await Journal.open(journal_url)
+    other = await Journal.open(journal_url, "default")
     rows = await asyncio.gather(
         *(j.append_once(Head(), replies(text)[0], "call/reply") for j, text in ((journal, "x"), (other, "y")))
     )
@@ -94,7 +94,7 @@ async def test_a_worker_that_just_started_reads_what_others_have_written(journal
     head = Head()
     for number in range(50):
         head = await journal.append(head, replies(f"{number}"), f"call-{number}")
-    fresh = await Journal.open(journal_url)
+    fresh = await Journal.open(journal_url, "default")
     assert await contents(fresh, head) == [f"{number}" for number in range(50)]
     await fresh.close()
 
@@ -103,7 +103,7 @@ async def test_all_of_a_message_is_kept(journal: Journal, journal_url: str) -> N
     call = ToolCall(id="1", name="noop", arguments='{"x": "é\\u0000"}')
     message = Message(role="assistant", content="ü\n\x00…🎼", name="one", tool_calls=(call,))
     row = await journal.append_once(Head(), message, "call/reply")
-    fresh = await Journal.open(journal_url)
+    fresh = await Journal.open(journal_url, "default")
     assert [each.message for each in await fresh.read(row.head)] == [message]
     await fresh.close()
 
@@ -111,7 +111,7 @@ async def test_all_of_a_message_is_kept(journal: Journal, journal_url: str) -> N
 async def test_a_missing_part_of_a_conversation_is_never_passed_over(journal: Journal, journal_url: str) -> None:
     head = await journal.append(Head(), replies("a", "b", "c"), "call")
     await execute(journal_url, "delete from baton_messages where id = 'call/1'")
-    fresh = await Journal.open(journal_url)
+    fresh = await Journal.open(journal_url, "default")
     with pytest.raises(JournalLost, match="restore the journal's database"):
         await fresh.read(head)
     with pytest.raises(JournalLost):
@@ -123,7 +123,7 @@ async def test_a_catalog_is_pinned_under_its_id(journal: Journal, journal_url: s
     catalog = RunCatalog.of_files(load_documents([Document("f", agent("one", prompt="a\x00é"), {})]).catalog)
     row = await journal.begin(catalog, "run", Head(), *replies("Why?"))
     assert row == await journal.begin(catalog, "run", Head(), *replies("Why?"))
-    fresh = await Journal.open(journal_url)
+    fresh = await Journal.open(journal_url, "default")
     assert (await fresh.catalog(catalog_id(catalog))).get("Agent", "default", "one") == catalog.manifests[0]
     with pytest.raises(JournalLost):
         await fresh.catalog("0" * 64)
@@ -136,23 +136,23 @@ async def test_a_catalog_that_an_older_version_has_pinned_under_its_sha_is_found
     catalog = RunCatalog.of_files(load_documents([Document("f", agent("one"), {})]).catalog)
     await journal.begin(catalog, "run", Head(), *replies("Why?"))
     await execute(journal_url, f"update baton_catalogs set sha = '{catalog.sha}'")
-    fresh = await Journal.open(journal_url)
+    fresh = await Journal.open(journal_url, "default")
     assert await fresh.catalog(catalog.sha) == catalog
     await fresh.close()
 
 
 async def test_tables_of_another_version_are_refused(journal_url: str) -> None:
-    await (await Journal.open(journal_url)).close()
+    await (await Journal.open(journal_url, "default")).close()
     await execute(journal_url, f"insert into baton_schema values ({VERSION + 1})")
     with pytest.raises(JournalUnavailable, match=f"version {VERSION + 1}, but this release supports .* {VERSION}: run"):
-        await Journal.open(journal_url)
+        await Journal.open(journal_url, "default")
 
 
 async def test_a_journal_that_cant_be_reached_says_so(tmp_path: Path) -> None:
     with pytest.raises(JournalUnavailable, match="can't be reached"):
-        await Journal.open(f"sqlite:///{tmp_path}/no/such/folder/journal.db")
+        await Journal.open(f"sqlite:///{tmp_path}/no/such/folder/journal.db", "default")
     with pytest.raises(JournalUnavailable, match="oracle is not supported"):
-        await Journal.open("oracle://somewhere")
+        await Journal.open("oracle://somewhere", "default")
 
 
 async def test_a_statement_that_the_database_refuses_fails_at_once(journal: Journal, journal_url: str) -> None:
@@ -172,7 +172,7 @@ async def test_a_value_that_the_database_refuses_fails_at_once(journal: Journal,
 
 async def test_a_locked_database_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file, head = tmp_path / "journal.db", Head()
-    journal = await Journal.open(f"sqlite:///{file}")
+    journal = await Journal.open(f"sqlite:///{file}", "default")
     await journal.database.run(sql("pragma busy_timeout = 100"))
     with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other:
         other.execute("begin immediate")
@@ -195,7 +195,7 @@ def commits(journal: Path) -> int:
 
 async def test_what_is_written_to_sqlite_at_once_waits_for_the_disk_once(tmp_path: Path) -> None:
     file = tmp_path / "journal.db"
-    journal = await Journal.open(f"sqlite:///{file}")
+    journal = await Journal.open(f"sqlite:///{file}", "default")
     before = commits(file)
     with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other:
         other.execute("begin immediate")
@@ -222,7 +222,7 @@ async def test_what_is_written_to_sqlite_at_once_waits_for_a_disk_that_fails(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "journal.db"
-    journal, texts = await Journal.open(f"sqlite:///{file}"), ["a", "b", "c" * 6_000_000, "d"]
+    journal, texts = await Journal.open(f"sqlite:///{file}", "default"), ["a", "b", "c" * 6_000_000, "d"]
     rows = [{"id": each[0], "parent": "", "depth": 1, "message": each} for each in texts]
     with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other, no_room(Path(f"{file}-wal"), 99_999):
         other.execute("begin immediate")  # the first waits for its end, the others for the first
@@ -252,7 +252,7 @@ async def test_of_what_is_written_at_once_only_what_is_refused_fails(journal: Jo
 
 
 async def test_two_workers_write_to_one_journal_at_once(journal_url: str) -> None:
-    journals = [await Journal.open(journal_url) for _ in range(4)]
+    journals = [await Journal.open(journal_url, "default") for _ in range(4)]
 
     async def write(journal: Journal, name: str) -> Head:
         head = Head()
@@ -268,7 +268,7 @@ async def test_two_workers_write_to_one_journal_at_once(journal_url: str) -> Non
 
 
 async def test_workers_that_start_at_once_make_the_tables_once(journal_url: str) -> None:
-    journals = await asyncio.gather(*(Journal.open(journal_url) for _ in range(8)))
+    journals = await asyncio.gather(*(Journal.open(journal_url, "default") for _ in range(8)))
     head = await journals[0].append(Head(), replies("a"), "call")
     assert await contents(journals[7], head) == ["a"]
     assert await execute(journal_url, "select max(version) from baton_schema") == [(VERSION,)]
@@ -281,7 +281,7 @@ async def test_a_conversation_of_thousands_of_rows_is_read_in_a_moment(journal: 
     head = Head()
     for start in range(0, 2_000, 100):
         head = await journal.append(head, replies(*texts[start : start + 100]), f"call-{start}")
-    fresh = await Journal.open(journal_url)
+    fresh = await Journal.open(journal_url, "default")
     begun = time.perf_counter()
     assert await contents(fresh, head) == texts
     assert time.perf_counter() - begun < 20
@@ -293,7 +293,7 @@ async def test_any_text_is_kept_as_it_is(journal: Journal, journal_url: str, tex
     call = ToolCall(id=text, name=text, arguments=text)
     message = Message(role="assistant", content=text, name=text, tool_calls=(call,), model=text)
     row = await journal.append_once(Head(), message, "call/reply")
-    fresh = await Journal.open(journal_url)
+    fresh = await Journal.open(journal_url, "default")
     assert [each.message for each in await fresh.read(row.head)] == [message]
     await fresh.close()
 
@@ -301,13 +301,13 @@ async def test_any_text_is_kept_as_it_is(journal: Journal, journal_url: str, tex
 async def test_half_of_a_character_is_kept_as_a_sign_that_it_was_broken(journal: Journal, journal_url: str) -> None:
     message = Message(role="assistant", content="a\ud83d b\ud83d\ude00")
     row = await journal.append_once(Head(), message, "call/reply")
-    fresh = await Journal.open(journal_url)
+    fresh = await Journal.open(journal_url, "default")
     assert await contents(fresh, row.head) == ["a\ufffd b😀"]
     await fresh.close()
 
 
 async def test_writers_that_are_given_up_leave_no_lock_behind(journal: Journal, journal_url: str) -> None:
-    other, chance = await Journal.open(journal_url), random.Random(1)
+    other, chance = await Journal.open(journal_url, "default"), random.Random(1)
     for turn in range(30):
         writes = [asyncio.create_task(journal.append_once(Head(), replies("x")[0], f"{turn}/{n}")) for n in range(20)]
         await asyncio.sleep(chance.random() / 50)

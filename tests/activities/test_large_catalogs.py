@@ -46,13 +46,13 @@ def catalog() -> Catalog:
 
 
 async def test_a_large_catalog_is_written_and_read_beside_the_event_loop(catalog: Catalog, tmp_path: Path) -> None:
-    journal = await Journal.open(f"sqlite:///{tmp_path / 'journal.db'}")
+    journal = await Journal.open(f"sqlite:///{tmp_path / 'journal.db'}", "default")
     async with watched_loop() as waits:
         pinned = await asyncio.to_thread(RunCatalog.of_files(catalog).prepared)
         await journal.begin(pinned, "run", Head(), Message(role="user", content="?"))
     await journal.close()
     assert waits.share < 1 / 3
-    journal = await Journal.open(f"sqlite:///{tmp_path / 'journal.db'}")
+    journal = await Journal.open(f"sqlite:///{tmp_path / 'journal.db'}", "default")
     async with watched_loop() as waits:
         found = await asyncio.gather(*(journal.catalog(catalog_id(pinned)) for _ in range(20)))
         await ValueResolver.of_catalog(journal, found[0], SecretStore(Secrets(), {}), "session")
@@ -72,7 +72,7 @@ async def test_a_large_folder_of_secrets_is_read_beside_the_event_loop(catalog: 
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(secret))
     (tmp_path / ".sources").mkdir()
     (tmp_path / ".sources" / f"{own.registered_as}.json").write_text(json.dumps([str(tmp_path)]))
-    journal = await Journal.open(f"sqlite:///{tmp_path / 'journal.db'}")
+    journal = await Journal.open(f"sqlite:///{tmp_path / 'journal.db'}", "default")
     secrets = SecretStore(Secrets(), {}, tmp_path / ".sources")
     async with watched_loop() as waits:
         values = await ValueResolver.of_catalog(journal, own, secrets, "session")

@@ -35,7 +35,7 @@ LEASE = 1.5
 @pytest_asyncio.fixture(loop_scope="session")
 async def journals(journal_url: str) -> AsyncIterator[list[Journal]]:
     """The journal, as three workers have opened it."""
-    opened = [await Journal.open(journal_url, lease_seconds=LEASE) for _ in range(3)]
+    opened = [await Journal.open(journal_url, "default", lease_seconds=LEASE) for _ in range(3)]
     yield opened
     for journal in opened:
         await journal.close()
@@ -134,7 +134,7 @@ async def test_a_call_that_is_given_up_is_free_at_once_and_one_that_was_sent_sta
 
 async def test_an_attempt_that_is_canceled_while_it_waits_for_the_lease_leaves_none_behind(tmp_path: Path) -> None:
     file = tmp_path / "journal.db"
-    journal = await Journal.open(f"sqlite:///{file}")
+    journal = await Journal.open(f"sqlite:///{file}", "default")
     call = new_call()
     sent = list[str]()
     with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other:

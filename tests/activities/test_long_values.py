@@ -33,7 +33,9 @@ async def history_size(env: Environment, handle: Any) -> int:
 
 def client_with_journal(env: Environment) -> Any:
     """A client that stores long values in the journal."""
-    return with_external_storage(env.client, JournalStorageDriver(lambda: Database.open(f"sqlite:///{env.journal}")))
+    return with_external_storage(
+        env.client, JournalStorageDriver(lambda: Database.open(f"sqlite:///{env.journal}", "default"))
+    )
 
 
 async def test_arguments_results_and_final_words_of_three_megabytes_are_kept_whole(env: Environment) -> None:

@@ -10,11 +10,12 @@ import pytest_asyncio
 from baton.contracts.settings import SettingsError
 from baton.journal import manifest_store
 from baton.journal.journal import Journal
+from baton.journal.manifest_store import Changes
 from baton.resources.catalog import Resource
 from baton.resources.documents import Document
 from baton.resources.loader import Loaded, load_documents
 from baton.resources.problems import ManifestError
-from baton.resources.stored import StoredManifest
+from baton.resources.stored import UNUSED, Revision
 from baton.starter.operations import manifests as manifests_
 from baton.starter.operations.manifests import Applied, Store, StoreError, open_store
 from tests.harness.environment import Json, agent, manifest, team
@@ -62,11 +63,14 @@ async def store(journal_url: str) -> AsyncIterator[Store]:
 async def test_each_change_is_a_new_version_of_its_resource_and_a_revision_of_the_store(store: Store) -> None:
     assert await apply(store, agent("one"), agent("two")) == ["created", "created"]
     assert await apply(store, agent("one"), agent("two")) == ["unchanged", "unchanged"]
+    first = await store.revision()
     assert await apply(store, agent("one", description="new"), agent("two")) == ["configured", "unchanged"]
-    assert await store.revision() == 2
+    assert (await store.revision()).number == 2
     versions = await store.versions(ONE)
     assert [(each.version, "new" in each.manifest) for each in versions] == [(2, True), (1, False)]
-    assert [each.key for each in await store.changed_since(1)] == [ONE]
+    changes = await store.changed_since(first)
+    assert (changes.since, changes.revision) == (first, await store.revision())
+    assert [each.key for each in changes.manifests] == [ONE]
 
 
 async def test_a_deleted_resource_keeps_its_versions_and_counts_on_when_it_is_made_again(store: Store) -> None:
@@ -101,14 +105,14 @@ async def test_changes_at_once_from_several_processes_all_land(journal_url: str)
         versions = await stores[0].versions(("Agent", "default", "shared"))
         assert [each.version for each in versions] == [6, 5, 4, 3, 2, 1]
         assert len({each.manifest for each in versions}) == 6
-        assert await stores[0].revision() == 6
+        assert (await stores[0].revision()).number == 6
 
 
 async def test_what_is_refused_writes_nothing_of_all_that_was_given(store: Store) -> None:
     text = await refusal(store, agent("one"), team("duo", "one", "nobody", maxTurns=2))
     where = "m.yaml: Team/default/duo: spec.members[1].name: Agent or Team default/nobody"
     assert f"{where} is neither in the files nor in the store" in text
-    assert await store.revision() == 0
+    assert await store.revision() == UNUSED
 
 
 async def test_a_manifest_may_need_what_the_store_has_and_is_checked_with_it(store: Store) -> None:
@@ -151,7 +155,7 @@ async def test_what_is_never_stored_is_refused_with_its_field(store: Store, what
     text = await refusal(store, agent("one"), given)
     assert f"m.yaml: {expected}" in text
     assert "sk-12345678" not in text
-    assert await store.revision() == 0
+    assert await store.revision() == UNUSED
 
 
 async def test_a_manifest_is_not_deleted_while_another_needs_it_unless_by_force(store: Store) -> None:
@@ -219,15 +223,15 @@ class Overtaken(Store):
     other: Store
     reads = 0
 
-    async def changed_since(self, revision: int) -> list[StoredManifest]:
-        found = await super().changed_since(revision)
+    async def changed_since(self, known: Revision) -> Changes:
+        found = await super().changed_since(known)
         self.reads += 1
         await apply(self.other, agent("other", description=f"{self.reads}"))
         return found
 
 
 async def test_a_change_that_others_prevent_all_the_time_gives_up_without_a_trace(journal_url: str) -> None:
-    journal = await Journal.open(journal_url)
+    journal = await Journal.open(journal_url, "default")
     async with opened(journal_url) as other:
         store = Overtaken(journal)
         store.other = other

@@ -70,7 +70,7 @@ async def process(url: str, folder: Path) -> asyncio.subprocess.Process:
 
 async def journal_with_a_message(url: str) -> Head:
     """Creates a journal of the current version with one message."""
-    journal = await Journal.open(url)
+    journal = await Journal.open(url, "default")
     head = await journal.append(Head(), replies("a"), "call")
     await journal.close()
     return head
@@ -122,7 +122,7 @@ async def test_a_worker_of_the_version_before_goes_on_while_and_after_the_tables
     journal_url: str, tmp_path: Path
 ) -> None:
     folder = migrations(tmp_path, ADDS)
-    journal, head, written = await Journal.open(journal_url), Head(), 0
+    journal, head, written = await Journal.open(journal_url, "default"), Head(), 0
     migrating = asyncio.create_task(migrated(journal_url, folder))
     while not migrating.done() or written < 10:
         head = await journal.append(head, replies(f"{written}"), f"call-{written}")
@@ -142,9 +142,9 @@ async def test_workers_and_clients_refuse_a_journal_that_a_newer_worker_has_migr
         f"run a release that supports version {NEXT}, or restore the journal's backup"
     )
     with pytest.raises(JournalUnavailable, match=refusal):
-        await Journal.open(journal_url)
+        await Journal.open(journal_url, "default")
     with pytest.raises(JournalUnavailable, match=refusal):
-        await Database.connect(journal_url, upgrade=False)
+        await Database.connect(journal_url, "default", upgrade=False)
     env = process_env(TEMPORAL_ADDRESS=server.address, BATON_JOURNAL_URL=journal_url, BATON_HOME=str(tmp_path))
     command = [sys.executable, "-m", "baton.worker"]
     worker = await asyncio.create_subprocess_exec(*command, env=env, cwd=tmp_path, stderr=asyncio.subprocess.PIPE)
@@ -171,13 +171,13 @@ async def test_a_client_makes_the_tables_where_there_are_none_and_leaves_older_o
 
     assert await open_as_client(MIGRATIONS) == [*range(1, NEXT)]
     assert await open_as_client(migrations(tmp_path, ADDS)) == [*range(1, NEXT)]
-    async with Database.open(journal_url) as database:
+    async with Database.open(journal_url, "default") as database:
         assert await database.get_blob(await database.put_blob(b"long", "family")) == b"long"
 
 
 async def test_of_many_processes_that_start_at_once_one_migrates(journal_url: str, tmp_path: Path) -> None:
-    await (await Journal.open(journal_url)).close()
-    await execute(journal_url, "insert into baton_holds values ('family', 'sha', 0)")
+    await (await Journal.open(journal_url, "default")).close()
+    await execute(journal_url, "insert into baton_holds values ('default', 'family', 'sha', 0)")
     counts = """
         import pathlib, time
         def upgrade(op):
@@ -229,7 +229,7 @@ async def test_a_migration_that_fails_says_why_and_changes_nothing(journal_url: 
     with pytest.raises(JournalUnavailable, match="nowhere"):
         await migrated(journal_url, folder)
     assert await versions(journal_url) == [*range(1, VERSION + 1)]
-    journal = await Journal.open(journal_url)
+    journal = await Journal.open(journal_url, "default")
     assert await contents(journal, head) == ["a"]
     await journal.close()
     with pytest.raises(JournalUnavailable, match="baton_invented"):

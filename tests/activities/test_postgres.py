@@ -30,7 +30,7 @@ async def url(postgres: PostgresServer) -> str:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def journal(url: str) -> AsyncIterator[Journal]:
-    journal = await Journal.open(url)
+    journal = await Journal.open(url, "default")
     yield journal
     await journal.close()
 
@@ -47,7 +47,7 @@ async def contents(journal: Journal, head: Head) -> list[str]:
 async def test_an_address_is_taken_as_people_write_it(url: str, scheme: str) -> None:
     plain = url.replace("postgresql", scheme, 1)
     for written in (plain, f"{plain}?sslmode=disable", f"{plain}?sslmode=prefer&application_name=baton"):
-        await (await Journal.open(written)).close()
+        await (await Journal.open(written, "default")).close()
 
 
 REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
@@ -67,14 +67,14 @@ async def test_a_server_that_refuses_is_reported_at_once_and_without_the_passwor
 ) -> None:
     wrong, text = REFUSALS[why]
     with pytest.raises(JournalUnavailable, match=re.escape(text)) as refused:
-        await Journal.open(make_url(url).set(**wrong).render_as_string(hide_password=False))
+        await Journal.open(make_url(url).set(**wrong).render_as_string(hide_password=False), "default")
     assert PASSWORD not in "".join(traceback.format_exception(refused.value)) + caplog.text
 
 
 @pytest.mark.parametrize("broken", ["postgresql://baton:pg@host:secret@h/db", "postgresql:/baton:secret@h/db"])
 def test_an_address_that_is_none_is_not_repeated(broken: str) -> None:
     with pytest.raises(JournalUnavailable, match="BATON_JOURNAL_URL is not") as refused:
-        asyncio.run(Journal.open(broken))
+        asyncio.run(Journal.open(broken, "default"))
     assert "secret" not in "".join(traceback.format_exception(refused.value))
 
 
@@ -82,7 +82,7 @@ async def test_a_database_that_cant_hold_every_character_is_refused(postgres: Po
     name = f"latin_{uuid.uuid4().hex}"
     await execute(postgres.url("postgres"), f"create database {name} encoding 'LATIN1' template template0")
     with pytest.raises(JournalUnavailable, match="has no equivalent in encoding"):
-        await Journal.open(postgres.url(name))
+        await Journal.open(postgres.url(name), "default")
 
 
 async def test_a_user_who_may_not_create_tables_gets_an_error_and_works_on_existing_ones(
@@ -92,10 +92,10 @@ async def test_a_user_who_may_not_create_tables_gets_an_error_and_works_on_exist
     await execute(url, f"create role {role} login password '{role}'")
     theirs = make_url(url).set(username=role, password=role).render_as_string(hide_password=False)
     with pytest.raises(JournalUnavailable, match="permission denied for schema public"):
-        await Journal.open(theirs)
-    await (await Journal.open(url)).close()
+        await Journal.open(theirs, "default")
+    await (await Journal.open(url, "default")).close()
     await execute(url, f"grant select, insert, update, delete on all tables in schema public to {role}")
-    journal = await Journal.open(theirs)
+    journal = await Journal.open(theirs, "default")
     head = await journal.append(Head(), replies("a"), "call")
     assert await contents(journal, head) == ["a"]
     await journal.close()
@@ -121,7 +121,7 @@ async def test_a_server_that_is_away_is_waited_for(
         while "waiting for the journal" not in caplog.text and not writing.done():
             await asyncio.sleep(0.02)
         assert not writing.done()
-    fresh = await Journal.open(url)
+    fresh = await Journal.open(url, "default")
     assert await contents(fresh, await writing) == ["a", "b"]
     await fresh.close()
     assert PASSWORD not in caplog.text
@@ -159,7 +159,7 @@ async def test_a_server_that_is_ending_or_starting_counts_as_one_that_is_away(
         try:
             with pytest.raises(JournalUnavailable, match="the database system is shutting down"):
                 while True:
-                    await (await Journal.open(url)).close()
+                    await (await Journal.open(url, "default")).close()
         finally:
             with postgres.away():
                 pass

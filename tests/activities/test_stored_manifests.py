@@ -11,15 +11,16 @@ import pytest
 
 from baton.activities.context.lookup import OwnManifests
 from baton.journal.journal import Journal
-from baton.journal.manifest_store import ManifestStore
+from baton.journal.manifest_store import Changes, ManifestStore
 from baton.resources.catalog import Catalog
-from baton.resources.stored import StoredManifest
+from baton.resources.stored import UNUSED, Revision
 from baton.starter.operations.manifests import open_store
 from baton.starter.scripted_model import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
 from tests.activities.test_inline_manifests import OF_KEY, failure_of, http_tool, loaded, secret, working
 from tests.activities.test_manifest_store import COMMAND
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
+from tests.harness.postgres import execute
 from tests.harness.processes import WorkerProcess, process_env
 from tests.harness.tool_server import ToolServer
 
@@ -111,13 +112,13 @@ async def test_a_stored_manifest_is_the_workers_own_and_may_use_its_secrets(
 
 
 async def test_a_command_that_somebody_writes_into_the_database_is_not_executed(env: Environment) -> None:
-    journal = await Journal.open(env.journal_address)
+    journal = await Journal.open(env.journal_address, "default")
     given = loaded(COMMAND, agent("one", "files"))
     rows = [
         ((each.kind, each.namespace, each.name), each.model_dump_json(exclude_unset=True))
         for each in given.catalog.manifests
     ]
-    assert await ManifestStore(journal).write(rows, 0)
+    assert await ManifestStore(journal).write(rows, UNUSED)
     await journal.close()
     _, text = await failure_of(env, "agent", {"agent": "one", "input": "Why?"})
     assert "MCPServer/default/files: spec.command: an inline manifest can't set the command" in text
@@ -127,10 +128,11 @@ async def test_a_stored_manifest_that_cant_be_read_fails_only_runs_that_need_it(
     env: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:
     env.answer = by_prompt
-    journal = await Journal.open(env.journal_address)
+    journal = await Journal.open(env.journal_address, "default")
     rows = [(("Agent", "default", "odd"), '{"kind": "Agent"}'), (("Riddle", "default", "odd"), '{"kind": "Riddle"}')]
     await apply(env, agent("one", prompt="Read."), QUERY)
-    assert await ManifestStore(journal).write(rows, 1)
+    store = ManifestStore(journal)
+    assert await store.write(rows, await store.revision())
     await journal.close()
     async with open_store(env.worker_env) as store:
         await store.delete([rows[0][0]], force=True)
@@ -142,10 +144,11 @@ async def test_a_stored_manifest_that_cant_be_read_fails_only_runs_that_need_it(
 async def test_a_run_that_needs_an_unreadable_manifest_fails_and_says_why_it_can_not_be_read(env: Environment) -> None:
     env.answer = by_prompt
     await apply(env, agent("one", prompt="Read."), QUERY)
-    journal = await Journal.open(env.journal_address)
-    assert await ManifestStore(journal).write([(("Agent", "default", "one"), '{"kind": "Agent"}')], 1)
+    journal = await Journal.open(env.journal_address, "default")
+    store = ManifestStore(journal)
+    assert await store.write([(("Agent", "default", "one"), '{"kind": "Agent"}')], await store.revision())
     assert "the stored manifest Agent/default/one version 2 can't be read" in str(await answer(env, ASKED))
-    assert await ManifestStore(journal).write([(("Role", "default", "odd"), '{"kind": "Role"}')], 2)
+    assert await store.write([(("Role", "default", "odd"), '{"kind": "Role"}')], await store.revision())
     await journal.close()
     own = {
         **ASKED,
@@ -161,17 +164,17 @@ class Counting(ManifestStore):
     asked = 0
     read = 0
 
-    async def revision(self) -> int:
+    async def revision(self) -> Revision:
         self.asked += 1
         return await super().revision()
 
-    async def changed_since(self, revision: int) -> list[StoredManifest]:
+    async def changed_since(self, known: Revision) -> Changes:
         self.read += 1
-        return await super().changed_since(revision)
+        return await super().changed_since(known)
 
 
 async def test_the_beginning_of_a_run_reads_the_store_only_when_it_has_changed(env: Environment) -> None:
-    journal = await Journal.open(env.journal_address)
+    journal = await Journal.open(env.journal_address, "default")
     store, told, folder = Counting(journal), list[Catalog](), loaded(agent("own")).catalog
     own = OwnManifests(folder, store, told.append)
     assert [await own.catalog() for _ in range(3)] == [folder] * 3
@@ -184,6 +187,25 @@ async def test_the_beginning_of_a_run_reads_the_store_only_when_it_has_changed(e
     assert [each.name for each in (await own.catalog()).manifests] == ["one", "two", "own"]
     assert (store.asked, store.read) == (9, 2)
     await journal.close()
+
+
+async def test_a_worker_notices_that_the_store_was_restored_from_a_backup(env: Environment) -> None:
+    """Also if later changes have brought the restored store to the revision that the worker knew."""
+    env.answer = by_prompt
+    await apply(env, QUERY, agent("one", prompt="First."))
+    await apply(env, agent("one", prompt="Second."), agent("two"))
+    assert await answer(env, ASKED) == "Second."
+    await execute(env.journal_address, "delete from baton_manifests where revision > 1")
+    assert await answer(env, ASKED) == "First."
+    of_two = {"name": "two", "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "two"}]}}
+    assert "needs Agent default/two" in str(await answer(env, of_two))
+    await apply(env, agent("one", prompt="Third."))
+    assert await answer(env, ASKED) == "Third."
+    await execute(env.journal_address, "delete from baton_manifests where revision > 1")
+    await apply(env, agent("one", prompt="Fourth."))
+    assert await answer(env, ASKED) == "Fourth."
+    await execute(env.journal_address, "delete from baton_manifests")
+    assert "Query default/q is known neither" in str(await answer(env, ASKED))
 
 
 @pytest.mark.full

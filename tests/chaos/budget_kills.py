@@ -188,7 +188,7 @@ class BudgetKillTest:
     async def _examine_conversation(self, storm: Storm, talk: str, asked: Sequence[Sequence[BudgetedQuery]]) -> None:
         """The messages of each query stand together, once, in their order, and a later query's after an earlier's."""
         journal = {"BATON_JOURNAL_URL": f"sqlite:///{self._env.journal}"}
-        said = await read_conversation(ConversationPlan(id=talk, namespace="default"), 1_000, journal) or []
+        said = await read_conversation("default", ConversationPlan(id=talk, namespace="default"), 1_000, journal) or []
         texts = [each.content for each in said]
         storm.messages += len(texts)
         blocks = {label: [*block] for label, block in groupby(texts, lambda text: LABEL.findall(text)[-1])}

@@ -80,7 +80,7 @@ def assert_each_once(texts: list[str]) -> None:
 async def test_each_exchange_is_kept_once_in_the_journal(killable: KillableWorker) -> None:
     await ask_all(killable, kills=2)
     plan = ConversationPlan(id="c", namespace="default")
-    said = await read_conversation(plan, 1_000, {"BATON_JOURNAL_URL": f"sqlite:///{killable.journal}"})
+    said = await read_conversation("default", plan, 1_000, {"BATON_JOURNAL_URL": f"sqlite:///{killable.journal}"})
     assert said
     assert_each_once([each.content for each in said])
 

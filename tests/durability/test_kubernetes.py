@@ -356,7 +356,7 @@ async def test_workers_need_no_right_to_make_tables_where_the_journal_was_migrat
     await execute(url, of_documents("sql").partition(";")[0].replace("to baton", f"to {role}"))
     await migrate_journal({"BATON_JOURNAL_URL": url})
     theirs = make_url(url).set(username=role, password=role).render_as_string(hide_password=False)
-    journal = await Journal.open(theirs)
+    journal = await Journal.open(theirs, "default")
     head = await journal.append(Head(), [Message(role="assistant", content="a")], "call")
     assert [row.message.content for row in await journal.read(head)] == ["a"]
     await journal.close()

@@ -139,7 +139,7 @@ async def test_a_run_waits_while_its_journal_lacks_rows_and_goes_on_when_they_ar
     async with open_run(own) as (handle, second):
         second.set()
         where = "" if missing == "all rows" else " where depth = (select max(depth) from baton_messages)"
-        rows = await execute(own.journal_address, f"select id, parent, depth, message from baton_messages{where}")
+        rows = await execute(own.journal_address, f"select * from baton_messages{where}")
         await execute(own.journal_address, f"delete from baton_messages{where}")  # as a backup of yesterday
         async with worker.run_worker(own.client, own.catalog, own.worker_env):
             assert await own.find_runs("BatonPhase = 'Waiting'", 1) == [handle.id]
@@ -147,7 +147,7 @@ async def test_a_run_waits_while_its_journal_lacks_rows_and_goes_on_when_they_ar
             assert outage["type"] == "JournalLost"
             assert "restore the journal's database from the backup that matches Temporal's" in outage["error"]
             with contextlib.closing(sqlite3.connect(own.journal)) as database, database:
-                database.executemany("insert into baton_messages values (?, ?, ?, ?)", rows)
+                database.executemany("insert into baton_messages values (?, ?, ?, ?, ?)", rows)
             turn = await own.turn_result(handle)
     assert turn.failure is None
     assert texts(turn.messages)[0] == "answer 1"
@@ -214,7 +214,7 @@ async def test_a_journal_that_is_moved_away_under_a_worker_is_noticed_and_waited
 
 
 async def test_a_journal_that_is_replaced_under_a_worker_is_noticed(journal_url: str) -> None:
-    journal = await Journal.open(journal_url)
+    journal = await Journal.open(journal_url, "default")
     engine = journal.database.engine
     before = await JournalIdentity.read(engine)
     await before.check_unchanged(engine)

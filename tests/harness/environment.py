@@ -105,7 +105,9 @@ class Environment:
             env.dialect, env.variables = dialect, variables or {}
             async with worker.run_worker(client, env.catalog, env.worker_env, functions):
                 yield env
-                kept = with_external_storage(client, JournalStorageDriver(lambda: Database.open(env.journal_address)))
+                kept = with_external_storage(
+                    client, JournalStorageDriver(lambda: Database.open(env.journal_address, "default"))
+                )
                 histories = [await handle.fetch_history() async for handle in env.closed_runs()]
                 await replay(histories, kept.data_converter)
 

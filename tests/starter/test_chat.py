@@ -69,7 +69,7 @@ async def test_conversations_are_listed_shown_and_deleted(env: Environment, mach
     (listed,) = json.loads(machine.run("sessions", "list", "-o", "json").stdout)
     assert (listed["id"], listed["messages"]) == ("c", 2)
     assert machine.run("sessions", "delete", "c").returncode == 0
-    assert await read_conversation(PLAN, 1, {"BATON_JOURNAL_URL": env.journal_address}) is None
+    assert await read_conversation("default", PLAN, 1, {"BATON_JOURNAL_URL": env.journal_address}) is None
 
 
 @pytest.mark.shared_server

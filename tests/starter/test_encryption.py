@@ -37,6 +37,7 @@ from baton.journal.rows import catalog_id
 from baton.resources.documents import Document
 from baton.resources.loader import Loaded, load_documents
 from baton.resources.run_catalog import RunCatalog
+from baton.resources.stored import UNUSED
 from baton.starter.console.watch import Watch
 from baton.starter.history.follow import follow
 from baton.starter.history.live_state import read_heartbeats
@@ -265,7 +266,7 @@ async def test_a_run_waits_until_a_worker_has_the_key(env: Environment, client: 
 
 
 async def opened(url: str, *keys: Key) -> Journal:
-    return await Journal.open(url, Keys(*keys))
+    return await Journal.open(url, "default", Keys(*keys))
 
 
 def says(*texts: str) -> list[Message]:
@@ -304,7 +305,8 @@ async def test_after_the_journal_is_encrypted_again_only_the_new_key_is_needed(j
         head = await journal.append(head, says(*(f"{MARK}{number}.{each}" for each in range(MANY))), f"call-{number}")
         await journal.begin(CATALOG, f"run-{number}", Head(), *says("?"))
         pinned.append(journal.catalog_name(CATALOG))
-        await ManifestStore(journal).write(rows, number)
+        store = ManifestStore(journal)
+        await store.write(rows, await store.revision())
         await journal.close()
     journal = await opened(journal_url, NEW, OLD)
     interrupted = asyncio.create_task(reencrypt(journal, "new"))
@@ -325,8 +327,9 @@ async def test_after_the_journal_is_encrypted_again_only_the_new_key_is_needed(j
     texts = [row.message.content for row in await fresh.read(head)]
     assert texts == [f"{MARK}{number}.{each}" for number in range(3) for each in range(MANY)] + [f"{MARK}new"]
     assert [await fresh.catalog(name) for name in pinned] == [CATALOG] * 3
-    assert len(await ManifestStore(fresh).versions(rows[0][0])) == 3
-    assert not any(stored.problem for stored in await ManifestStore(fresh).changed_since(0))
+    store = ManifestStore(fresh)
+    assert len(await store.versions(rows[0][0])) == 3
+    assert not any(stored.problem for stored in (await store.changed_since(UNUSED)).manifests)
     await fresh.close()
 
 

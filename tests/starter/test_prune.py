@@ -14,18 +14,17 @@ import pytest
 import pytest_asyncio
 from sqlalchemy import Connection, Select, select, text
 from temporalio.api.common.v1 import Payload
-from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.converter import StorageDriverRetrieveContext, StorageDriverStoreContext, StorageDriverWorkflowInfo
-from temporalio.service import RPCError
 
 from baton.contracts.errors import JournalLost
 from baton.contracts.message import Head, Message
 from baton.journal import schema
-from baton.journal.database import Database, note_namespace
+from baton.journal.database import Database
 from baton.journal.engine import connect
 from baton.journal.external_storage import JournalStorageDriver
 from baton.journal.journal import Journal
+from baton.journal.prune import select_runs
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
 from baton.resources.run_catalog import RunCatalog
@@ -34,7 +33,6 @@ from baton.starter.operations.prune import Pruned, prune_journal, read_age
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import with_external_storage
 from baton.temporal.external_storage import check_not_missing
-from baton.temporal.search_attributes import describe_namespace
 from tests.harness.environment import Environment, agent, line, team, texts
 from tests.harness.postgres import execute
 from tests.harness.processes import baton, process_env
@@ -71,13 +69,14 @@ def made_before(days: int) -> str:
 async def write(url: str, *runs: str) -> None:
     """Writes a conversation of these runs, one after the other, with a catalog."""
     catalog = RunCatalog.of_files(load_documents([Document("x.yaml", agent(f"agent-of-{runs[0]}"), {})]).catalog)
-    journal, said = await Journal.open(url), Message(role="user", content="Once upon a time")
+    journal, said = await Journal.open(url, "default"), Message(role="user", content="Once upon a time")
     head = (await journal.begin(catalog, runs[0], Head(), said)).head
     for run in runs[1:]:
         head = await journal.append(head, [said], f"{run}/1")
     await journal.close()
     await execute(
-        url, f"insert into baton_bookmarks values ('{uuid.uuid4()}', 'key', 'x', 0, '{head.id}', {head.depth})"
+        url,
+        f"insert into baton_bookmarks values ('default', '{uuid.uuid4()}', 'key', 'x', 0, '{head.id}', {head.depth})",
     )
 
 
@@ -120,42 +119,19 @@ async def test_a_conversation_that_queries_go_on_with_is_kept_until_it_is_delete
         await prune(env, timedelta(0))
 
 
-async def test_what_a_run_in_another_namespace_of_the_journal_needs_is_kept(
-    server: EmbeddedServer, env: Environment
-) -> None:
-    """The run is open there, and unknown in the namespace whose rows are deleted."""
-    name = f"other-{uuid.uuid4().hex[:8]}"
-    request = RegisterNamespaceRequest(namespace=name)
-    request.workflow_execution_retention_period.FromTimedelta(timedelta(days=1))
-    await env.client.workflow_service.register_namespace(request)
-    other = await Client.connect(server.address, namespace=name)
-    while True:
-        try:  # the server knows a new namespace a moment later
-            run = await other.start_workflow("anything", id="anything", task_queue="nobody's")
-            break
-        except RPCError:
-            await asyncio.sleep(0.1)
-    async with Database.open(env.journal_address) as database:
-        for client in (env.client, other):
-            await note_namespace(database.engine, (await describe_namespace(client)).namespace_info.id)
-    there, gone = str(run.first_execution_run_id), made_before(60)
-    await write(env.journal_url, there)
-    await write(env.journal_url, gone)
-    while gone in await ids(env) or [each.status async for each in other.list_workflows("")] != [RUNNING]:
-        await prune(env, timedelta(0))
-    assert await ids(env) == {there}
-
-
 async def test_the_rows_of_a_run_are_found_by_an_index(journal_url: str) -> None:
     await write(journal_url, *(str(uuid.uuid4()) for _ in range(3)))
     row = schema.run_of(schema.messages.c.id)
     below = schema.run_of(schema.messages.c.parent)
     statements = [select(column).where(schema.run_of(column).in_(["a", "b"])) for column in schema.RUN_COLUMNS]
+    statements.append(select_runs("default"))
     statements.append(select(row).where(below.in_(["a", "b"]), below != row))
+    statements.append(select(row, below).where(below != row, below > ""))
     engine = connect(journal_url)
     plans = [await engine.run(partial(plan_of, statement=statement)) for statement in statements]
     await engine.dispose()
     assert [plan for plan in plans if not re.search("_(run|after)", plan)] == []
+    assert all("baton_messages_after" in plan for plan in plans[-2:])
 
 
 def plan_of(connection: Connection, statement: Select[Any]) -> str:
@@ -200,7 +176,7 @@ async def test_a_reset_run_keeps_the_messages_of_the_run_before_it(env: Environm
 
 
 async def test_long_values_are_deleted_with_the_last_workflow_that_stored_them(env: Environment) -> None:
-    driver = JournalStorageDriver(lambda: Database.open(env.journal_address))
+    driver = JournalStorageDriver(lambda: Database.open(env.journal_address, "default"))
     script(env, slow=3)
     question = {"team": "team", "input": "x" * 1_100_000, "resources": TEAM}
     ours = with_external_storage(env.client, driver)
@@ -240,9 +216,12 @@ def test_text_that_is_not_an_age_is_refused(age: str) -> None:
         read_age(age)
 
 
-async def test_the_journal_of_another_namespace_is_refused(client: Client, journal_url: str) -> None:
+async def test_a_journal_that_two_servers_use_under_one_name_of_a_namespace_is_refused(
+    client: Client, journal_url: str
+) -> None:
+    """Runs that are open on the other server can't be told from those that have ended."""
     await write(journal_url, old := made_before(days=60))
-    await execute(journal_url, "insert into baton_identity values ('serves/another', 'another')")
-    with pytest.raises(UsageError, match="does not belong to the namespace default: nothing was deleted"):
+    await execute(journal_url, "insert into baton_identity values ('serves/another', 'default')")
+    with pytest.raises(UsageError, match="by a namespace default of another Temporal server: nothing was deleted"):
         await prune_journal(client, journal_url, timedelta(days=1), dry=False)
     assert await execute(journal_url, f"select 1 from baton_messages where id like '{old}%'")

@@ -251,3 +251,41 @@ async def test_the_context_is_loaded_once_the_memory_was_read(env: Environment, 
     places = [names.index(name) for name in ("MemoryGetMessagesCompleted", "ContextLoaded", "AgentExecutionStarted")]
     assert places == sorted(places)
     assert next(each.data["messages"] for each in found if each.name == "ContextLoaded") == 5
+
+
+async def grown(env: Environment, service: MemoryServer, question: str = "Go on?") -> int:
+    """Asks, and returns the number of rows that the journal has more than before."""
+    before = len(env.rows())
+    await ask(env, service, question)
+    return len(env.rows()) - before
+
+
+async def test_a_query_copies_only_the_messages_that_are_new(env: Environment, newest: MemoryServer) -> None:
+    env.script(line("one", *[f"answer {number}" for number in range(20)]))
+    growth = [await grown(env, newest, f"question {number}") for number in range(20)]
+    assert len(set(growth[1:])) == 1
+    assert said_to(env) == [f"{kind} {number}" for number in range(20) for kind in ("question", "answer")][:-1]
+
+
+async def test_what_others_have_changed_or_deleted_is_read_as_it_is_now(
+    env: Environment, service: MemoryServer
+) -> None:
+    env.script(line("one", *["yes"] * 9))
+    for question in ("a?", "b?", "c?"):
+        await ask(env, service, question)
+    usual = await grown(env, service, "d?")
+    stored = service.records["c"]
+    stored[4]["content"] = "changed"
+    assert await grown(env, service, "e?") == usual - 2 + 4, "four instead of two: from the changed one on"
+    assert said_to(env) == ["a?", "yes", "b?", "yes", "changed", "yes", "d?", "yes", "e?"]
+    del stored[3:]
+    assert await grown(env, service, "f?") == usual - 2
+    assert said_to(env) == ["a?", "yes", "b?", "f?"]
+    stored.insert(0, {"role": "user", "content": "first"})
+    await ask(env, service, "g?")
+    assert said_to(env) == ["first", "a?", "yes", "b?", "f?", "yes", "g?"]
+    stored.clear()
+    await ask(env, service, "h?")
+    assert said_to(env) == ["h?"]
+    await ask(env, service, "i?")
+    assert said_to(env) == ["h?", "yes", "i?"]
