@@ -208,8 +208,8 @@ class Dependencies:
     def _function_tool(self, function: Function) -> ResourceDefinition:
         name = self.function(function)
         spec: dict[str, object] = {
-            "type": "activity",
-            "activity": {"name": name},
+            "type": "function",
+            "function": {"name": name},
             "inputSchema": input_schema(function),
         }
         if about := description(function):
