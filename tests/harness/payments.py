@@ -11,6 +11,7 @@ from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.common import RawValue
+from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
@@ -74,10 +75,12 @@ class Payments:
 
 
 @asynccontextmanager
-async def application(client: Client) -> AsyncIterator[tuple[Payments, str]]:
-    """The worker of an application, with its own client and the default data converter, and its task queue."""
+async def application(
+    client: Client, converter: DataConverter = DataConverter.default
+) -> AsyncIterator[tuple[Payments, str]]:
+    """The worker of an application, with a client and a data converter of its own, and its task queue."""
     payments = Payments()
-    own = await Client.connect(client.service_client.config.target_host)
+    own = await Client.connect(client.service_client.config.target_host, data_converter=converter)
     queue = f"payments-{uuid.uuid4().hex[:8]}"
     activities: Sequence[Callable[..., Any]] = (
         payments.charge_card,

@@ -1,6 +1,7 @@
 """Tests of tools that are activities of an application, on a worker of its own that knows nothing of Baton."""
 
 import contextlib
+import dataclasses
 import json
 import uuid
 from pathlib import Path
@@ -10,14 +11,19 @@ import pytest
 from temporalio import activity
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError
+from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from baton.activities.registry import unbound_activities
-from baton.plugin import BatonPlugin
+from baton.plugin import BatonPlugin, EncryptionCodec
 from baton.resources.tool import OWN_ACTIVITIES
+from baton.starter.history.follow import follow
+from baton.starter.history.run_events import CallEnded, RunEvent
 from baton.starter.runs.start import retry_run
 from baton.starter.scripted_model import Script, ScriptedModel
+from baton.temporal.client import connect
+from baton.temporal.encryption import ENCODING, Key
 from baton.workflows.discussion.agent_turn import INTERRUPTED, WITHOUT_RESULT
 from tests.harness.environment import KEY, Environment, Handle, Json, agent, call, line, manifest
 from tests.harness.manifests import Writer
@@ -94,10 +100,21 @@ async def test_temporal_retries_an_activity_with_the_policy_of_the_tool(env: Env
 async def test_a_failure_is_told_to_the_model_by_its_message(env: Environment) -> None:
     env.script(line("adjuster", CHARGE, "Declined, then."))
     async with application(env.client) as (payments, queue):
-        payments.failures = [ApplicationError("the card was declined", type="Declined", non_retryable=True)]
-        turn = await env.turn_result(await start(env, tool(queue, activity=BY_POSITION)))
+        details = "Money", {"wait": "until tomorrow"}
+        payments.failures = [ApplicationError("the card was declined", *details, type="Declined", non_retryable=True)]
+        handle = await start(env, tool(queue, activity=BY_POSITION))
+        turn = await env.turn_result(handle)
     assert [each.content for each in turn.messages if each.role == "tool"] == ["Error: the card was declined"]
     assert (turn.message, len(payments.calls), turn.usage.tool_calls) == ("Declined, then.", 1, 1)
+    events = list[RunEvent]()
+    await follow(env.client, handle, events.append)
+    (failed,) = [event for event in events if isinstance(event, CallEnded) and event.failure]
+    assert failed.failure
+    assert (failed.call.activity_type, failed.failure.message, failed.failure.wait) == (
+        "charge_card",
+        "the card was declined",
+        None,
+    )
 
 
 async def test_a_failure_fails_the_turn_of_an_agent_that_says_so_and_a_retry_calls_it_again(env: Environment) -> None:
@@ -130,6 +147,24 @@ async def test_an_activity_that_has_answered_is_not_called_again_by_a_retry_of_t
         assert (await env.status(await retry_run(env.client, handle))).message == "Paid."
     assert len(payments.calls) == 1
     assert env.model.requests[-1].body["messages"][-1]["content"] == WITHOUT_RESULT
+
+
+async def test_an_activity_reads_encrypted_arguments_with_the_codec_of_baton(client: Client, tmp_path: Path) -> None:
+    keys = str(Key.generate("k1"))
+    codec = EncryptionCodec.from_environment({"BATON_ENCRYPTION_KEYS": keys})
+    converter = dataclasses.replace(DataConverter.default, payload_codec=codec)
+    own = await connect(client.service_client.config.target_host, {"BATON_ENCRYPTION_KEYS": keys})
+    async with (
+        application(client, converter) as (payments, queue),
+        Environment.running(own, tmp_path, encryption_keys=keys) as env,
+    ):
+        env.script(line("adjuster", CHARGE, "Paid."))
+        handle = await start(env, tool(queue, activity=BY_POSITION))
+        assert await results(env, handle) == ["charged 120 EUR"]
+        assert payments.calls == [(120, "EUR")]
+        (event,) = await scheduled(handle, "charge_card")
+        payloads = event.activity_task_scheduled_event_attributes.input.payloads
+        assert {payload.metadata["encoding"] for payload in payloads} == {ENCODING}
 
 
 async def test_a_filter_is_applied_to_the_result(env: Environment) -> None:
