@@ -342,7 +342,7 @@ class Pin:
         for manifest in run.manifests:
             if isinstance(manifest, Tool) and manifest.spec.activity and not run.provenance_of(manifest).is_own:
                 raise InvalidInput(
-                    f"{manifest.id}: spec.activity: an inline manifest can't call activities of an application: "
+                    f"{manifest.id}: spec.activity: an inline Tool can't call activities of an application: "
                     "start the worker with this Tool, or store it"
                 )
         check_overrides(run)

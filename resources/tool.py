@@ -188,14 +188,18 @@ OWN_ACTIVITIES = frozenset(
 """Baton's own activity types, which no tool may call."""
 
 
+TemporalName = Annotated[Text, Field(min_length=1, max_length=250)]
+"""The name of an activity type or a task queue, which has at most 1,000 bytes in Temporal."""
+
+
 class ActivitySpec(JsonModel):
     """An activity of an application, which the run calls as any workflow does, on a worker in any language.
 
     The activity gets the arguments of the tool call as one JSON object, or as the positional ``arguments``.
     """
 
-    type: Annotated[Text, Field(min_length=1)] = Field(description="the activity type")
-    task_queue: Annotated[Text, Field(min_length=1)] | None = Field(
+    type: TemporalName = Field(description="the activity type")
+    task_queue: TemporalName | None = Field(
         None, description="the task queue of the workers that execute it; by default that of the run"
     )
     arguments: tuple[Text, ...] | None = Field(
@@ -213,6 +217,13 @@ class ActivitySpec(JsonModel):
     def _is_foreign(cls, value: str) -> str:
         if value in OWN_ACTIVITIES:
             raise ValueError(f"'{value}' is an activity of Baton: a tool calls activities of an application")
+        return value
+
+    @field_validator("task_queue")
+    @classmethod
+    def _is_not_reserved(cls, value: str | None) -> str | None:
+        if value and value.startswith("/_sys/"):
+            raise ValueError("begins with '/_sys/', which Temporal reserves for itself")
         return value
 
     @field_validator("arguments")

@@ -311,7 +311,7 @@ async def test_an_inline_tool_that_calls_an_activity_is_refused(env: Environment
         status = await careful.status(await careful.start_query([tool("payments")], "tool/charge"))
     assert status.failure
     assert status.failure.type == "InvalidInput"
-    assert "Tool/default/charge: spec.activity: an inline manifest can't call activities" in status.failure.message
+    assert "Tool/default/charge: spec.activity: an inline Tool can't call activities" in status.failure.message
 
 
 async def test_an_application_with_the_plugin_serves_its_activity_on_the_queue_of_the_run(
@@ -351,6 +351,8 @@ def test_the_names_of_batons_own_activities_are_those_that_no_tool_may_call(tmp_
         ({"activity": {"type": "t", "arguments": ["amount"]}}, "spec.activity.arguments: 'currency' of inputSchema is"),
         ({"activity": {"type": "t", "arguments": ["amount", "amount"]}}, "spec.activity.arguments: 'amount' appears"),
         ({"activity": {"type": "t", "heartbeatTimeout": "soon"}}, "spec.activity.heartbeatTimeout: is not a timeout"),
+        ({"activity": {"type": "t", "taskQueue": "/_sys/q"}}, "spec.activity.taskQueue: begins with '/_sys/'"),
+        ({"activity": {"type": "t" * 251}}, "spec.activity.type: "),
         ({"activity": {"type": "t"}, "function": {"name": "f"}}, "spec.function: can't be used for a tool of type"),
         ({"type": "function", "function": "f", "timeout": "3s"}, "spec.timeout: can't be used for a tool of type"),
         ({"type": "function"}, "spec.function: is missing: a tool of type 'function' needs {name}"),
