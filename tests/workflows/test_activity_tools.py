@@ -15,6 +15,7 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
+import baton
 from baton.activities.registry import unbound_activities
 from baton.plugin import BatonPlugin, EncryptionCodec
 from baton.resources.tool import OWN_ACTIVITIES
@@ -331,6 +332,28 @@ async def test_an_application_with_the_plugin_serves_its_activity_on_the_queue_o
             given = {"agent": "adjuster", "input": "Pay."}
             result = await own.execute_workflow("agent", given, id=queue, task_queue=queue)
     assert (result["message"], payments.calls) == ("Paid.", [(120, "EUR")])
+
+
+async def test_an_activity_of_the_application_is_a_tool_with_the_schema_of_its_signature(
+    client: Client, tmp_path: Path
+) -> None:
+    payments = Payments()
+    adjuster = baton.Agent("adjuster", prompt="You are adjuster.", model="gpt", tools=[payments.charge_card])
+    model = ScriptedModel(Script(lines=[line("adjuster", call("charge-card", amount=3), "Paid.")]).answer)
+    queue = f"claims-{uuid.uuid4().hex[:8]}"
+    with model.serve() as url:
+        settings = {"BATON_HOME": str(tmp_path), "OPENAI_BASE_URL": url, "OPENAI_API_KEY": KEY}
+        own = await Client.connect(client.service_client.config.target_host)
+        plugin = BatonPlugin(adjuster, settings=settings)
+        async with Worker(own, task_queue=queue, activities=[payments.charge_card], plugins=[plugin]):
+            given = {"agent": "adjuster", "input": "Pay."}
+            handle = await own.start_workflow("agent", given, id=queue, task_queue=queue)
+            assert (await handle.result())["message"] == "Paid."
+    assert payments.calls == [(3, "CHF")]
+    assert len(await scheduled(handle, "charge_card")) == 1
+    (sent,) = model.requests[0].body["tools"]
+    assert sent["function"]["description"].startswith("Fails as often as there are failures")
+    assert sent["function"]["parameters"]["required"] == ["amount"]
 
 
 def test_the_names_of_batons_own_activities_are_those_that_no_tool_may_call(tmp_path: Path) -> None:
