@@ -340,6 +340,12 @@ class Pin:
         if broken:
             raise InvalidManifest("; ".join(f"{manifest.id}: {text}" for manifest, _, text in broken))
         run = self._with_provenance(loaded.catalog, catalog, worker_catalog)
+        for manifest in run.manifests:
+            if isinstance(manifest, Tool) and manifest.spec.activity and not run.provenance_of(manifest).is_own:
+                raise InvalidInput(
+                    f"{manifest.id}: spec.activity: an inline Tool can't call activities of an application: "
+                    "start the worker with this Tool, or store it"
+                )
         check_overrides(run)
         return with_rights(run, start).prepared()
 

@@ -6,6 +6,7 @@ from typing import Literal
 from ..contracts.decisions import QuestionsPlan
 from ..contracts.plan import (
     ActivityMember,
+    ActivityPlan,
     AgentPlan,
     ApprovalPlan,
     DelegatePlan,
@@ -32,7 +33,7 @@ from ..resources.model import Model
 from ..resources.panel import Visibility
 from ..resources.retry_policy import RetryPolicy
 from ..resources.team import Team
-from ..resources.tool import Tool
+from ..resources.tool import Tool, timeout_seconds
 from ..resources.validation import unbounded_teams
 from .context.lookup import find, find_executor, find_optional, mcp_server_of
 from .context.metering import ChainedModel, longest_timeout, model_chain, selector_model_chain
@@ -88,6 +89,7 @@ def _tool_plan(agent_tool: AgentTool, reference: Reference | None, catalog: Cata
         timeout=tool_timeout(tool, catalog),
         untrusted=tool.is_untrusted if agent_tool.untrusted_content is None else agent_tool.untrusted_content,
         asks=_asks(tool, catalog),
+        activity=_activity(tool),
         approval=_approval(strictest(tool.spec.approval, agent_tool.approval), tool.id),
         questions=_questions(mcp_server_of(tool, catalog)),
         retries=_retries(tool.spec.retry_policy),
@@ -102,6 +104,19 @@ def _asks(tool: Tool, catalog: Catalog) -> DelegatePlan | None:
     if isinstance(target, Agent):
         return DelegatePlan(kind="agent", name=target.name, namespace=target.namespace, workflow="agent")
     return None
+
+
+def _activity(tool: Tool) -> ActivityPlan | None:
+    """The activity of an application that a tool calls."""
+    spec = tool.spec.activity
+    if spec is None:
+        return None
+    return ActivityPlan(
+        type=spec.type,
+        task_queue=spec.task_queue,
+        schedule_to_start=timeout_seconds(spec.schedule_to_start_timeout),
+        heartbeat=timeout_seconds(spec.heartbeat_timeout) if spec.heartbeat_timeout else None,
+    ).without_defaults
 
 
 def _approval(rule: Approval | None, manifest: str) -> ApprovalPlan | None:
@@ -141,6 +156,7 @@ def tool_plan(tool: Tool, catalog: Catalog) -> ToolTarget:
         namespace=tool.namespace,
         timeout=tool_timeout(tool, catalog),
         asks=_asks(tool, catalog),
+        activity=_activity(tool),
         approval=_approval(tool.spec.approval, tool.id),
         questions=_questions(mcp_server_of(tool, catalog)),
         retries=_retries(tool.spec.retry_policy),
@@ -166,7 +182,7 @@ def tool_timeout(tool: Tool, catalog: Catalog) -> float | None:
     if tool.mcp_server():
         server = mcp_server_of(tool, catalog)
         return server.call_timeout if server else None
-    return tool.spec.http.seconds if tool.spec.http else None
+    return tool.spec.http.seconds if tool.spec.http else tool.spec.seconds
 
 
 def team_plan(team: Team, catalog: Catalog, dialect: Dialect | None = None) -> TeamPlan:

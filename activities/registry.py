@@ -87,6 +87,7 @@ def _by_role(
             people.ask_person,
             people.check_reply,
             tool_calls.delegate,
+            tool_calls.check_arguments,
             tool_calls.review,
         ],
         "models": [models.ask_model, models.select, agents.execute_agent, agents.cancel_agent],

@@ -39,6 +39,7 @@ from ..journal.journal import Journal
 from ..journal.prune import delete_runs, delete_values, forget_copies, live_runs, runs_after
 from ..resources.base import JsonObject
 from ..resources.budget import NANO
+from ..resources.tool import OWN_ACTIVITIES
 from ..temporal.activity import idempotency_key
 from ..temporal.executions import RunExecution, run_tree
 
@@ -199,7 +200,8 @@ async def _cause(client: Client, pending: PendingActivityInfo) -> Cause:
     family = "TimeoutError"
     kind = type(error).__name__
     if isinstance(error, ApplicationError):
-        family = str(error.details[0]) if error.details else "ActivityError"
+        is_own = pending.activity_type.name in OWN_ACTIVITIES
+        family = str(error.details[0]) if error.details and is_own else "ActivityError"
         kind = error.type or kind
     return Cause(
         family=family,

@@ -1,4 +1,4 @@
-"""The activities of tool calls: ``use_tool``, ``review`` and ``delegate``."""
+"""The activities of tool calls: ``use_tool``, ``review``, ``delegate`` and ``check_arguments``."""
 
 import json
 from collections.abc import Sequence
@@ -8,12 +8,13 @@ from temporalio import activity
 from ..contracts.decisions import MAX_ARGUMENTS, Question
 from ..contracts.errors import BadArguments, JournalLost, NotApproved, ToolFailed, UnknownResource, UnknownTool
 from ..contracts.message import Head, Message, PersonDecision, ToolCall
-from ..contracts.requests import ReviewResult, UseToolRequest, UseToolResult
+from ..contracts.requests import CheckedArguments, ReviewResult, UseToolRequest, UseToolResult
 from ..contracts.text import parse_json, repair_surrogates, truncate
 from ..contracts.turn import Thread
 from ..journal.accounts import Amount, Charge
 from ..journal.journal import Journal
 from ..journal.leases import Lease
+from ..journal.rows import Row
 from ..observability.spans import call_span, note_call, note_content, recorded_call
 from ..resources import tool as resources
 from ..resources.agent import Agent
@@ -95,17 +96,28 @@ class ToolActivities:
     @activity.defn(name="delegate")
     async def delegate(self, request: UseToolRequest) -> Thread:
         """A new conversation for the agent or team that a tool delegates to."""
+        row = await self._prepared(request)
+        thread = request.thread.under(request.speaker) if request.thread.account else request.thread
+        return thread.asking(row.head)
+
+    @activity.defn(name="check_arguments")
+    async def check_arguments(self, request: UseToolRequest) -> CheckedArguments:
+        """The arguments of the application's activity that a tool calls. Raises UnknownTool and BadArguments."""
+        row = await self._prepared(request)
+        return CheckedArguments(arguments=json.loads(row.message.content))
+
+    async def _prepared(self, request: UseToolRequest) -> Row:
+        """The row of a call that the workflow itself makes, with the text of its tool. The call is charged here."""
         key = idempotency_key()
         call, tool = await self._approved(request)
         row = await self._journal.find(f"{key}/0")
-        if row is None:
-            async with self._journal.leases.hold(f"{key}/0", await self._charge(request)) as lease:
-                if not lease.is_answered:
-                    question = Message(role="user", content=await use(lease, call, tool))
-                    await self._journal.answer(lease, Head(), await self._secrets.redact_message(question))
-            row = await self._journal.row(f"{key}/0")
-        thread = request.thread.under(request.speaker) if request.thread.account else request.thread
-        return thread.asking(row.head)
+        if row:
+            return row
+        async with self._journal.leases.hold(f"{key}/0", await self._charge(request)) as lease:
+            if not lease.is_answered:
+                message = Message(role="user", content=await use(lease, call, tool))
+                await self._journal.answer(lease, Head(), await self._secrets.redact_message(message))
+        return await self._journal.row(f"{key}/0")
 
     async def _use(self, lease: Lease, call: ToolCall, tool: CallableTool) -> str:
         """The tool's answer."""

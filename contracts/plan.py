@@ -82,6 +82,19 @@ class DelegatePlan(JsonModel):
     workflow: str
 
 
+class ActivityPlan(JsonModel):
+    """The activity of an application that a tool calls, on a task queue, by default the run's own.
+
+    It may wait ``schedule_to_start`` seconds for a worker. With ``heartbeat``, that many seconds may pass between two
+    heartbeats.
+    """
+
+    type: str
+    task_queue: str | None = None
+    schedule_to_start: float
+    heartbeat: float | None = None
+
+
 class ApprovalPlan(JsonModel):
     """Calls of a tool may need human approval, for which they wait ``timeout`` seconds, or without a limit.
 
@@ -105,8 +118,8 @@ class RetryPlan(JsonModel):
 class ToolPlan(JsonModel):
     """A tool of an agent: its error handling, its timeout in seconds, and whether its results are untrusted.
 
-    ``asks`` is the agent or team that it delegates to in a child run; with ``approval``, its calls may need human
-    approval; with ``questions``, its server may ask a person.
+    ``asks`` is the agent or team that it delegates to in a child run, ``activity`` the activity that the run itself
+    calls; with ``approval``, its calls may need human approval; with ``questions``, its server may ask a person.
     """
 
     name: str
@@ -114,6 +127,7 @@ class ToolPlan(JsonModel):
     timeout: float | None = None
     untrusted: bool = False
     asks: DelegatePlan | None = None
+    activity: ActivityPlan | None = None
     approval: ApprovalPlan | None = None
     questions: QuestionsPlan | None = None
     retries: RetryPlan | None = None
@@ -167,6 +181,7 @@ class ToolTarget(JsonModel):
     namespace: str
     timeout: float | None = None
     asks: DelegatePlan | None = None
+    activity: ActivityPlan | None = None
     approval: ApprovalPlan | None = None
     questions: QuestionsPlan | None = None
     retries: RetryPlan | None = None

@@ -2,7 +2,7 @@
 
 from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from ..resources.base import JsonModel, JsonObject
 from ..resources.manifest import ContextWindow
@@ -242,9 +242,11 @@ class UseToolRequest(CallRequest):
     """``use_tool``: execute one tool call, number ``call`` of the message with the id ``reply`` in the journal.
 
     ``speaker`` is the id of the calling Agent, or of a Tool that is a query's target (then there is no ``reply``).
-    ``answer`` is the answer of the agent or team that the tool delegates to. ``decision`` is the approval of the call,
-    if it needs one. ``answered`` is the answer to the tool's previous question. Two more activities take this request:
-    ``delegate`` begins the conversation for the agent or team; ``review`` determines whether approval is needed.
+    ``answer`` is the answer of the agent or team that the tool delegates to, or the result of the application's
+    activity that it calls. ``decision`` is the approval of the call, if it needs one. ``answered`` is the answer to the
+    tool's previous question. Three more activities take this request: ``delegate`` begins the conversation for the
+    agent or team; ``check_arguments`` returns the arguments for the application's activity; ``review`` determines
+    whether approval is needed.
     """
 
     thread: Thread
@@ -256,7 +258,7 @@ class UseToolRequest(CallRequest):
     answered: Answer | None = None
 
     def with_answer(self, answer: str) -> "UseToolRequest":
-        """The request with the answer of the agent or team that the tool delegates to."""
+        """The request with the answer of the agent or team that the tool delegates to, or with an activity's result."""
         return self.model_copy(update={"answer": answer})
 
     def after_question(self, answered: Answer) -> "UseToolRequest":
@@ -288,6 +290,12 @@ class UseToolResult(JsonModel):
     head: Head
     ends: bool = False
     question: Question | None = None
+
+
+class CheckedArguments(JsonModel):
+    """The result of ``check_arguments``: the positional arguments of the application's activity."""
+
+    arguments: tuple[JsonValue, ...] = ()
 
 
 class ReviewResult(JsonModel):

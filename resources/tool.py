@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from .agent import BUILT_INS
 from .approval import Approval
@@ -59,10 +59,18 @@ class NameRef(JsonModel):
     name: Name = Field(description="its name")
 
 
-class RegisteredFunction(JsonModel):
-    """The name of a registered Python function."""
+class FunctionName(JsonModel):
+    """The name of a function: a Python function registered with the worker, or a tool of an MCP server."""
 
     name: Text = Field(description="its name")
+
+
+def _as_function(value: object) -> object:
+    return {"name": value} if isinstance(value, str) else value
+
+
+TextOrFunction = Annotated[FunctionName, BeforeValidator(_as_function, json_schema_input_type=Text | FunctionName)]
+"""The name of a function; in a manifest also a plain text, as ARK writes it."""
 
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
@@ -152,7 +160,83 @@ class OpenApiSpec(JsonModel):
         return self
 
 
-ToolType = Literal["http", "mcp", "agent", "team", "activity", "openapi", "built-in", "builtin"]
+OWN_ACTIVITIES = frozenset(
+    {
+        "append",
+        "ask_model",
+        "ask_person",
+        "brief",
+        "cancel_agent",
+        "check_arguments",
+        "check_reply",
+        "conclude",
+        "delegate",
+        "evaluate",
+        "execute_agent",
+        "expire",
+        "grant",
+        "last_failures",
+        "perform",
+        "pin",
+        "read_failed_run",
+        "recall",
+        "remember",
+        "review",
+        "select",
+        "use_tool",
+    }
+)
+"""Baton's own activity types, which no tool may call."""
+
+
+TemporalName = Annotated[Text, Field(min_length=1, max_length=250)]
+"""The name of an activity type or a task queue, which has at most 1,000 bytes in Temporal."""
+
+
+class ActivitySpec(JsonModel):
+    """An activity of an application, which the run calls as any workflow does, on a worker in any language.
+
+    The activity gets the arguments of the tool call as one JSON object, or as the positional ``arguments``.
+    """
+
+    type: TemporalName = Field(description="the activity type")
+    task_queue: TemporalName | None = Field(
+        None, description="the task queue of the workers that execute it; by default that of the run"
+    )
+    arguments: tuple[Text, ...] | None = Field(
+        None, description="the properties of inputSchema that are its positional arguments, instead of one JSON object"
+    )
+    heartbeat_timeout: Timeout | None = Field(
+        None, description="the longest time between two heartbeats; by default it needs to send none"
+    )
+    schedule_to_start_timeout: Timeout = Field(
+        "5m", description="how long it may wait for a worker of its task queue before the call fails"
+    )
+
+    @field_validator("type")
+    @classmethod
+    def _is_foreign(cls, value: str) -> str:
+        if value in OWN_ACTIVITIES:
+            raise ValueError(f"'{value}' is an activity of Baton: a tool calls activities of an application")
+        return value
+
+    @field_validator("task_queue")
+    @classmethod
+    def _is_not_reserved(cls, value: str | None) -> str | None:
+        if value and value.startswith("/_sys/"):
+            raise ValueError("begins with '/_sys/', which Temporal reserves for itself")
+        return value
+
+    @field_validator("arguments")
+    @classmethod
+    def _distinct(cls, arguments: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        names = arguments or ()
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"'{twice}' appears twice")
+        return arguments
+
+
+ToolType = Literal["http", "mcp", "agent", "team", "function", "activity", "openapi", "built-in", "builtin"]
 
 ARGUMENTS = "input."
 """The prefix of a tool call's arguments in the templates of a tool."""
@@ -165,27 +249,31 @@ _NEEDS = {
     "openapi": "{url}",
     "agent": "{name}",
     "team": "{name}",
-    "activity": "{name}",
+    "function": "{name}",
+    "activity": "{type}",
 }
-_BELONGS = {
-    "http": "http",
-    "circuit_breaker": "http",
-    "mcp": "mcp",
-    "mcp_server": "mcp",
-    "function": "mcp",
-    "agent": "agent",
-    "team": "team",
-    "activity": "activity",
-    "openapi": "openapi",
-    "builtin": "builtin",
+_BELONGS: dict[str, tuple[ToolType, ...]] = {
+    "http": ("http",),
+    "circuit_breaker": ("http",),
+    "mcp": ("mcp",),
+    "mcp_server": ("mcp",),
+    "function": ("function", "mcp"),
+    "agent": ("agent",),
+    "team": ("team",),
+    "activity": ("activity",),
+    "timeout": ("activity",),
+    "openapi": ("openapi",),
+    "builtin": ("builtin",),
 }
-"""The type of tool that uses a field."""
+"""The types of tools that use a field."""
 
 
 class ToolSpec(JsonModel):
     """The ``spec`` of a Tool."""
 
-    type: ToolType = Field(description="'http', 'mcp', 'agent', 'team', 'activity', 'openapi' or 'built-in'")
+    type: ToolType = Field(
+        description="'http', 'mcp', 'agent', 'team', 'function', 'activity', 'openapi' or 'built-in'"
+    )
     description: str | None = Field(None, description="a description for the model")
     input_schema: JsonSchema = Field(
         {"type": "object", "properties": {}}, description="a JSON Schema of the tool's arguments"
@@ -200,10 +288,19 @@ class ToolSpec(JsonModel):
     http: HttpSpec | None = Field(None, description="the request of a tool of type 'http'")
     mcp: McpSpec | None = Field(None, description="the server and tool of a tool of type 'mcp'")
     mcp_server: NameOrRef | None = Field(None, description="the MCPServer, if mcp is not set")
-    function: Text | None = Field(None, description="the tool's name on mcpServer")
+    function: TextOrFunction | None = Field(
+        None, description="{name} of the Python function of a tool of type 'function'; the tool's name on mcpServer"
+    )
     agent: NameRef | None = Field(None, description="{name} of the Agent that a tool of type 'agent' calls")
     team: NameRef | None = Field(None, description="{name} of the Team that a tool of type 'team' calls")
-    activity: RegisteredFunction | None = Field(None, description="{name} of the function of a tool of type 'activity'")
+    activity: ActivitySpec | None = Field(
+        None,
+        description="{type, taskQueue, arguments} of an application's activity that a tool of type 'activity' calls",
+    )
+    timeout: Timeout | None = Field(
+        None,
+        description="how long one attempt of a tool of type 'activity' may take, such as '30s'; by default 5 minutes",
+    )
     builtin: NameRef | None = Field(None, description="{name} of the built-in tool, which is the name of the Tool")
     circuit_breaker: CircuitBreaker | None = Field(
         None,
@@ -221,8 +318,8 @@ class ToolSpec(JsonModel):
                 raise FieldError(("function" if self.mcp_server else "mcpServer",), "is missing")
         elif self.type not in BUILT_IN_TYPES and getattr(self, self.type) is None:
             raise FieldError((self.type,), f"is missing: a tool of type '{self.type}' needs {_NEEDS[self.type]}")
-        for name, kind in _BELONGS.items():
-            if getattr(self, name) is not None and kind != self.type:
+        for name, types in _BELONGS.items():
+            if getattr(self, name) is not None and self.type not in types:
                 alias = type(self).model_fields[name].alias or name
                 raise FieldError((alias,), f"can't be used for a tool of type '{self.type}': remove it")
         if self.retry_policy and self.type in ("agent", "team", *BUILT_IN_TYPES):
@@ -231,7 +328,25 @@ class ToolSpec(JsonModel):
             self._check_request(self.http)
         if self.mcp:
             self._check_mcp(self.mcp)
+        if self.activity and self.activity.arguments is not None:
+            self._check_arguments(self.activity.arguments)
         return self
+
+    @property
+    def seconds(self) -> float | None:
+        """The timeout of one attempt in seconds; None for the default."""
+        return timeout_seconds(self.timeout) if self.timeout else None
+
+    def _check_arguments(self, arguments: tuple[str, ...]) -> None:
+        properties = self.input_schema.get("properties")
+        known = [*properties] if isinstance(properties, dict) else []
+        for index, name in enumerate(arguments):
+            if name not in known:
+                wrong = f"'{name}' is not a property of inputSchema; its properties: {', '.join(known) or 'none'}"
+                raise FieldError(("activity", "arguments", index), wrong)
+        if missing := [name for name in known if name not in arguments]:
+            wrong = f"'{missing[0]}' of inputSchema is missing: the activity would not get it"
+            raise FieldError(("activity", "arguments"), wrong)
 
     def _check_mcp(self, mcp: McpSpec) -> None:
         if not (mcp.mcp_server_ref and mcp.tool_name):
@@ -271,7 +386,7 @@ def argument_for_text(schema: JsonObject, presets: Collection[str] = ()) -> str:
 
 
 class Tool(Manifest):
-    """An HTTP request, a tool of an MCP server, or an agent or a team as a tool."""
+    """An HTTP request, a tool of an MCP server, a function, an activity, or an agent or a team as a tool."""
 
     kind: Literal["Tool"] = "Tool"
     spec: ToolSpec = Field(description="what the tool does")
@@ -361,7 +476,7 @@ class Tool(Manifest):
     @property
     def mcp_name(self) -> str:
         """The name of a tool of type 'mcp' on its server, or a pattern with ``*``."""
-        return (self.spec.mcp and self.spec.mcp.tool_name) or self.spec.function or ""
+        return (self.spec.mcp and self.spec.mcp.tool_name) or (self.spec.function and self.spec.function.name) or ""
 
     def templates(self) -> Iterator[tuple[Path, str]]:
         """The templates of the request, with their paths."""

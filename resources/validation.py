@@ -27,7 +27,7 @@ from .skill import Skill
 from .team import DEFAULT_MAX_TURNS, Team
 from .template import TemplateError, check_names, names_in
 from .tool import ARGUMENTS, Tool, argument_for_text
-from .values import QUERY, Function, Parameter, PresetArguments, sources
+from .values import QUERY, Function, Parameter, PresetArguments, ValueSource, sources
 
 
 class Violation(NamedTuple):
@@ -54,6 +54,7 @@ def violations(catalog: Catalog) -> Iterator[Violation]:
         unread_skill_folders,
         broken_filters,
         unmatched_patterns,
+        secret_activity_arguments,
         unknown_costs,
         too_deep_tools,
         ambiguous_texts,
@@ -364,6 +365,25 @@ def _used(owner: Manifest, catalog: Catalog) -> Iterator[tuple[Path, PresetArgum
     elif isinstance(owner, Agent):
         for index, (agent_tool, reference) in enumerate(owner.tools()):
             yield ("tools", index), agent_tool.partial, catalog.find(reference) if reference else None
+
+
+def secret_activity_arguments(catalog: Catalog) -> Iterator[Violation]:
+    """Preset arguments of activities that read a Secret. One in a parameter of the query is found at the call."""
+    for owner in catalog.manifests:
+        for path, presets, tool in _used(owner, catalog):
+            if not (presets and isinstance(tool, Tool) and tool.spec.activity):
+                continue
+            parameters = (*tool.parameters, *(owner.spec.parameters if isinstance(owner, Agent) else ()))
+            secret = {parameter.name for parameter in parameters if _reads_secret(parameter)}
+            for index, preset in enumerate(presets.parameters):
+                if _reads_secret(preset) or secret.intersection(names_in(preset.value or "")):
+                    place = ("spec", *path, "partial", "parameters", index)
+                    text = "reads a Secret, but the history of a run has the arguments of activities"
+                    yield Violation(owner, place, text)
+
+
+def _reads_secret(value: ValueSource) -> bool:
+    return bool(value.value_from and value.value_from.secret_key_ref)
 
 
 def unmatched_patterns(catalog: Catalog) -> Iterator[Violation]:

@@ -1,6 +1,7 @@
 """Finds the executions of a run: its continue-as-new chain, and its children."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
@@ -12,6 +13,12 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 Started = WorkflowExecutionStartedEventAttributes
+
+
+class HasMemo(Protocol):
+    """A run or a schedule, as Temporal's SDK lists or describes it."""
+
+    async def memo(self) -> Mapping[str, object]: ...
 
 
 async def execution_chain(client: Client, name: str, run_id: str) -> list[tuple[str, Started]]:
@@ -33,6 +40,19 @@ async def execution_chain(client: Client, name: str, run_id: str) -> list[tuple[
         chain.append((run_id, started))
         run_id = started.continued_execution_run_id
     return chain[::-1]
+
+
+async def memo_of(run: HasMemo) -> Mapping[str, object]:
+    """The memo of a run or a schedule; empty for one that Baton can't decode, such as that of an application's codec.
+
+    Raises SettingsError if a key of Baton's encryption is missing.
+    """
+    from ..contracts.errors import InvalidInput  # noqa: PLC0415  # many models, which commands needn't load
+
+    try:
+        return await run.memo()
+    except InvalidInput:
+        return {}
 
 
 async def first_run_id(handle: WorkflowHandle[object, object]) -> str:

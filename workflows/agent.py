@@ -45,6 +45,7 @@ class ToolTurn:
             name=plan.name,
             timeout=plan.timeout,
             asks=plan.asks,
+            activity=plan.activity,
             approval=plan.approval,
             questions=plan.questions,
             retries=plan.retries,

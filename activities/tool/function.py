@@ -1,4 +1,4 @@
-"""Tools of ``type: activity``: registered Python functions of the worker."""
+"""Tools of ``type: function``: registered Python functions of the worker."""
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
@@ -23,9 +23,9 @@ class FunctionTools:
     async def discover(self, context: ToolContext) -> list[CallableTool]:
         """The single tool of a manifest. Its function may be missing on a worker that has only the role ``models``."""
         tool = context.manifest
-        if tool is None or tool.spec.activity is None:
+        if tool is None or tool.spec.function is None:
             raise InvalidManifest(f"the tool {context.name} has no function")
-        name = tool.spec.activity.name
+        name = tool.spec.function.name
         hints = tool.spec.annotations
         repeatable = context.repeatable or bool(hints and (hints.read_only_hint or hints.idempotent_hint))
 

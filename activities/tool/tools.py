@@ -26,6 +26,7 @@ from ..context.value_resolver import ValueResolver
 from ..runtime.bounded_process import BoundedFunction, EvaluationFailed
 from ..runtime.functions import FunctionRegistry
 from ..runtime.secrets import SecretStore
+from .application_activity import ActivityTools
 from .built_in import BuiltInTools, DelegatingTools, skill_tools
 from .function import FunctionTools
 from .http import HttpTools
@@ -168,6 +169,7 @@ SOURCES: dict[str, Callable[[SecretStore], ToolSource]] = {
     "openapi": OpenApiTools,
     "agent": DelegatingTools,
     "team": DelegatingTools,
+    "activity": ActivityTools,
 }
 """The source of tools by their type."""
 
@@ -192,7 +194,7 @@ class Tools:
         self._approve_destructive = approve_destructive
         self._sources = {type_: make(secrets) for type_, make in SOURCES.items()}
         self._sources["mcp"] = McpTools(secrets, TokenStore(journal.database) if journal else None, max_mcp_connections)
-        self._sources["activity"] = FunctionTools(functions)
+        self._sources["function"] = FunctionTools(functions)
         self._filters = ResultFilters(secrets.redact_long)
 
     async def of_agent(

@@ -159,6 +159,10 @@ class ResourceDefinition:
         )
 
 
+ACTIVITY = "__temporal_activity_definition"
+"""The attribute of functions with ``@activity.defn``, which has the activity type as its ``name``."""
+
+
 class Dependencies:
     """Collects the definitions and functions in a constructor's arguments, which the manifest references by name."""
 
@@ -197,9 +201,12 @@ class Dependencies:
         return value
 
     def tool(self, tool: object) -> object:
-        """A tool as ``{name, type}``. A function becomes a Tool, described by its signature and docstring."""
+        """A tool as ``{name, type}``. A function becomes a Tool, described by its signature and docstring.
+
+        One with ``@activity.defn`` is called as an activity, by the workers of the application that have it.
+        """
         if callable(tool):
-            tool = self._function_tool(tool)
+            tool = self._activity_tool(tool) if hasattr(tool, ACTIVITY) else self._function_tool(tool)
         if isinstance(tool, ResourceDefinition):
             self.definitions.append(tool)
             return {"name": tool.name, "type": "custom"}
@@ -207,14 +214,20 @@ class Dependencies:
 
     def _function_tool(self, function: Function) -> ResourceDefinition:
         name = self.function(function)
-        spec: dict[str, object] = {
-            "type": "activity",
-            "activity": {"name": name},
-            "inputSchema": input_schema(function),
-        }
+        return self._described_tool(function, {"type": "function", "function": {"name": name}})
+
+    def _activity_tool(self, function: Function) -> ResourceDefinition:
+        kind = getattr(function, ACTIVITY).name
+        if kind is None:
+            raise TypeError(f"the activity {function.__name__} is dynamic: a tool needs one with a name")
+        arguments = [*inspect.signature(function).parameters]
+        return self._described_tool(function, {"type": "activity", "activity": {"type": kind, "arguments": arguments}})
+
+    def _described_tool(self, function: Function, spec: dict[str, object]) -> ResourceDefinition:
+        spec["inputSchema"] = input_schema(function)
         if about := description(function):
             spec["description"] = about
-        return ResourceDefinition("Tool", name, spec, namespace=self._namespace)
+        return ResourceDefinition("Tool", name_of(function), spec, namespace=self._namespace)
 
 
 def schema_of(schema: object) -> tuple[object, type[BaseModel] | None]:
@@ -248,7 +261,8 @@ ValueInput = str | Mapping[str, Any]
 """A text, or a value source, as in ``{"value_from": {"secret_key_ref": {"name": …, "key": …}}}``."""
 
 ToolInput = str | Mapping[str, Any] | ResourceDefinition | Function
-"""The name of a built-in tool, an entry of ``tools`` as in a manifest, a ``Manifest`` of kind Tool, or a function."""
+"""The name of a built-in tool, an entry of ``tools`` as in a manifest, a ``Manifest`` of kind Tool, a function, or an
+activity of an application."""
 
 SchemaInput = Mapping[str, Any] | type[BaseModel]
 """A JSON Schema, or a pydantic model into which the answer is parsed."""

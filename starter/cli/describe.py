@@ -74,6 +74,7 @@ def _describe_runs(names: list[str], namespace: str) -> None:
 async def _describe_run(client: "Client", handle: "RunHandle") -> None:
     from rich.console import Console
 
+    from ...temporal.executions import memo_of
     from ..console.status import print_decisions, print_status
     from ..console.watch import print_open_calls
     from ..history.events import EventRecorder
@@ -84,7 +85,7 @@ async def _describe_run(client: "Client", handle: "RunHandle") -> None:
 
     status = await live_status(client, handle)
     description = await handle.describe()
-    memo = await description.memo()
+    memo = await memo_of(description)
     fields = {
         "Run": handle.id,
         "Query": memo.get("query"),

@@ -82,7 +82,7 @@ class BudgetTracker:
                 yield DecisionMade(run, at, pending, decision)
 
 
-UNSEEN = ("review", "delegate", "ask_person", "check_reply")
+UNSEEN = ("review", "delegate", "check_arguments", "ask_person", "check_reply")
 """The activity types that are part of a tool call or a person's turn, and have no events of their own."""
 
 PERSON = "person/"

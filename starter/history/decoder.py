@@ -16,7 +16,7 @@ from temporalio.exceptions import TimeoutError as ActivityTimeout
 
 from ...contracts.control_messages import read_person, read_steer_request, read_terminate_request
 from ...contracts.decisions import DECISION, ApproveRequest, AskPersonRequest, RememberedDecision
-from ...contracts.errors import BatonError, BudgetExceeded, BudgetReached, Failure, RunClosed
+from ...contracts.errors import BatonError, BudgetExceeded, BudgetReached, Failure, RunClosed, ToolFailed
 from ...contracts.inputs import Continuation, FailedRun
 from ...contracts.message import Message, Quote
 from ...contracts.panel import BriefRequest, PerformRequest, PerformResult, SpeakerBrief
@@ -25,6 +25,7 @@ from ...contracts.requests import AppendRequest, AskModelRequest, AskModelResult
 from ...contracts.status import Status, phase_of
 from ...contracts.turn import TurnResult
 from ...resources.base import JsonObject
+from ...resources.tool import OWN_ACTIVITIES
 from .decisions import DecisionTracker
 from .run_events import (
     REQUEST_TYPES,
@@ -256,9 +257,12 @@ async def decode_payload(converter: DataConverter, payloads: Payloads, kind: typ
     return value
 
 
-async def decode_failure(converter: DataConverter, failure: TemporalFailure) -> Failure:
-    """A failure of an activity or a workflow, translated as the workflow itself does."""
+async def decode_failure(converter: DataConverter, failure: TemporalFailure, activity: str | None = None) -> Failure:
+    """A failure of an activity of that type, or of a workflow, translated as the workflow itself does."""
     error = await converter.decode_failure(failure)
+    if activity and activity not in OWN_ACTIVITIES and isinstance(error, ApplicationError):
+        # The details are the application's, and mean nothing here.
+        return ToolFailed(error.message or error.type or "failed").as_failure()
     match error:
         case ActivityTimeout(message=text):
             return Failure(family="TimeoutError", type="CallTimeout", message=text)
@@ -466,7 +470,9 @@ class HistoryDecoder:
             result = await self._result(call, ended.result)
             messages = self.calls.messages(call, result)
             return [*self.decisions.ended(CallEnded(self.run, at, call, attempts, result, messages=messages))]
-        failure = await decode_failure(self._converter, ended.failure) if hasattr(ended, "failure") else None
+        failure = None
+        if hasattr(ended, "failure"):
+            failure = await decode_failure(self._converter, ended.failure, call.activity_type)
         return [*self.decisions.ended(CallEnded(self.run, at, call, attempts, failure=failure))]
 
     async def _result(self, call: ActivityCall, payloads: Any) -> CallResult:

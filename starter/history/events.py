@@ -185,7 +185,7 @@ def _result_data(ended: CallEnded) -> JsonObject:
     return failure_data(ended.failure)
 
 
-TURN_CALLS = ("ask_model", "execute_agent", "review", "use_tool", "delegate")
+TURN_CALLS = ("ask_model", "execute_agent", "review", "use_tool", "delegate", "check_arguments")
 """The activity types that start the turn of a query's only target."""
 
 

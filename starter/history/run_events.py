@@ -64,6 +64,7 @@ REQUEST_TYPES: dict[str, type[CallRequest]] = {
     "use_tool": UseToolRequest,
     "review": UseToolRequest,
     "delegate": UseToolRequest,
+    "check_arguments": UseToolRequest,
     "select": SelectRequest,
     "brief": BriefRequest,
     "perform": PerformRequest,

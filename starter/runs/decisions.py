@@ -15,6 +15,7 @@ from ...contracts.message import PersonDecision
 from ...contracts.status import Status
 from ...resources.base import JsonModel
 from ...temporal.client import task_queue
+from ...temporal.executions import memo_of
 from ...temporal.search_attributes import PHASE, root_runs
 from .listing import of_queue
 from .runs import QUERY_TIMEOUT, RunHandle
@@ -102,7 +103,7 @@ async def _waiting_roots(client: Client, queue: str) -> list[WorkflowExecution]:
 
 
 async def _is_of(run: WorkflowExecution, namespace: str | None) -> bool:
-    return namespace is None or (await run.memo()).get("namespace") == namespace
+    return namespace is None or (await memo_of(run)).get("namespace") == namespace
 
 
 async def only_call(client: Client, run: RunHandle) -> str:

@@ -14,7 +14,7 @@ from ...contracts.text import format_time
 from ...resources.base import JsonObject
 from ...temporal.client import PROGRAM
 from ...temporal.client import task_queue as default_task_queue
-from ...temporal.executions import first_run_id
+from ...temporal.executions import first_run_id, memo_of
 from ...temporal.search_attributes import PHASE, root_runs
 from ..text import format_age, format_duration
 
@@ -156,7 +156,7 @@ async def _describe(run: WorkflowExecution, start: datetime) -> ListedRun:
 async def _memo(run: WorkflowExecution) -> Mapping[str, object]:
     """The memo; empty if it is encrypted and the key is missing, so that the run is listed without its name."""
     with contextlib.suppress(SettingsError):
-        return await run.memo()
+        return await memo_of(run)
     return {}
 
 

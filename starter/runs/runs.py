@@ -24,7 +24,7 @@ from ...contracts.status import Status
 from ...contracts.text import format_time
 from ...temporal.client import PROGRAM
 from ...temporal.client import task_queue as default_task_queue
-from ...temporal.executions import first_run_id
+from ...temporal.executions import first_run_id, memo_of
 from ...temporal.search_attributes import live_workers
 from .listing import newest_runs
 
@@ -83,7 +83,7 @@ async def _newest_of_query(client: Client, name: str, namespace: str) -> RunHand
     async def matches(run: WorkflowExecution) -> bool:
         nonlocal missing_key
         try:
-            memo = await run.memo()
+            memo = await memo_of(run)
         except SettingsError as error:
             missing_key = error
             return False
@@ -254,7 +254,7 @@ CATALOG = "catalog"
 async def catalogs_of_open_runs(client: Client) -> set[str]:
     """The inline manifests that open runs were started with. Raises RPCError, and SettingsError if a key is missing."""
     open_queries = client.list_workflows("ExecutionStatus = 'Running' AND WorkflowType = 'query'")
-    return {str((await run.memo()).get(CATALOG)) async for run in open_queries}
+    return {str((await memo_of(run)).get(CATALOG)) async for run in open_queries}
 
 
 async def has_open_runs(client: Client) -> bool:

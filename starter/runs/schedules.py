@@ -38,6 +38,7 @@ from ...resources.query import Query
 from ...resources.schedule import OverlapPolicy, Schedule
 from ...temporal.client import WORKFLOW_TASK_TIMEOUT
 from ...temporal.client import task_queue as default_task_queue
+from ...temporal.executions import memo_of
 from ..text import format_age
 from .runs import CATALOG
 from .start import query_start
@@ -218,7 +219,7 @@ async def describe_schedule(client: Client, namespace: str, name: str) -> Schedu
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
         raise ScheduleError(f"there is no schedule '{name}' in namespace '{namespace}'") from None
-    memo = await description.memo()
+    memo = await memo_of(description)
     if (memo.get("kind"), memo.get("name"), memo.get("namespace")) != ("Schedule", name, namespace):
         raise ScheduleError(f"the schedule '{handle.id}' in Temporal was not created from a manifest: delete it first")
     return description
@@ -228,7 +229,7 @@ async def list_schedules(client: Client, namespace: str | None = None) -> list[L
     """The schedules created from manifests, sorted by namespace and name; with a ``namespace``, only those in it."""
     names: list[tuple[str, str]] = []
     async for entry in await client.list_schedules():
-        memo = await entry.memo()
+        memo = await memo_of(entry)
         if memo.get("kind") == "Schedule" and namespace in (None, memo.get("namespace")):
             names.append((str(memo.get("namespace")), str(memo.get("name"))))
     listed: list[ListedSchedule] = []

@@ -18,6 +18,7 @@ from tests.harness.environment import Environment, Handle, Json, agent, call, li
 from tests.harness.mcp_process import McpServerProcess
 from tests.harness.memory_server import MemoryServer
 from tests.harness.panels import SYNTHESIS, debate, panel, panelist_line, prompt_line, role_member
+from tests.harness.payments import application, tool
 from tests.harness.tool_server import Answer, ToolServer
 
 CANCEL_REQUESTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
@@ -209,6 +210,19 @@ async def delegation(env: Environment) -> Handle:
     lead = agent("lead", *asks, parallelToolCalls=True)
     brought = [lead, agent("one"), agent("two"), team("pair", "one", "two", strategy="sequential"), *tools]
     return await env.start("agent", {"agent": "lead", "input": "?", "resources": brought})
+
+
+async def activity_tool(env: Environment) -> Handle:
+    """Two calls of an application's activities at once; then one that fails."""
+    calls = [*call("charge", amount=120)["calls"], *call("pay", amount=7)["calls"]]
+    env.script(line("adjuster", {"text": "", "calls": calls}, call("charge", amount=1), "Declined."))
+    async with application(env.client) as (payments, queue):
+        payments.declined.add(1)
+        tools = [tool(queue, activity={"arguments": ["amount", "currency"]}), tool(queue, "pay", "pay_claim")]
+        adjuster = agent("adjuster", "charge", "pay", parallelToolCalls=True)
+        handle = await env.start("agent", {"agent": "adjuster", "input": "Pay.", "resources": [adjuster, *tools]})
+        await handle.result()
+    return handle
 
 
 async def waiting_for(handle: Handle) -> str:
@@ -585,6 +599,7 @@ SCENARIOS: dict[str, Scenario] = {
         agent_with_tools,
         circuit_breaker,
         delegation,
+        activity_tool,
         people,
         question_of_a_server,
         retried_model,

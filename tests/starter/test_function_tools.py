@@ -87,8 +87,8 @@ async def test_an_exception_of_a_function_is_told_to_the_model_with_its_place(cl
 async def test_a_marked_function_can_be_named_in_a_manifest_that_says_no_more(client: Client, tmp_path: Any) -> None:
     async with Environment.running(client, tmp_path, functions=[hello]) as env:
         env.script(line("one", call("greet"), "Done."))
-        greet = manifest("Tool", "greet", {"type": "activity", "activity": {"name": "say-hello"}})
-        one = agent("one", tools=[{"name": "greet", "type": "activity"}])
+        greet = manifest("Tool", "greet", {"type": "function", "function": {"name": "say-hello"}})
+        one = agent("one", tools=[{"name": "greet", "type": "function"}])
         turn = await env.turn_result(
             await env.start("agent", {"agent": "one", "input": "?", "resources": [one, greet]})
         )

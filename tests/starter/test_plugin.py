@@ -21,6 +21,7 @@ from temporalio.worker import Replayer, Worker
 import baton
 from baton.contracts.settings import SettingsError
 from baton.plugin import BatonPlugin, ChainedCodec, EncryptionCodec
+from baton.starter.runs.runs import NoSuchRunError, find_run
 from baton.starter.scripted_model import Reply, Request, Script, ScriptedModel, ScriptLine
 from baton.temporal.encryption import Key
 from baton.testing import fake_runs
@@ -348,3 +349,24 @@ async def test_the_sample_of_an_application_pays_what_its_team_has_approved(clie
         )
         printed, _ = await process.communicate()
     assert (process.returncode, printed.decode()) == (0, "paid 300 EUR\n")
+
+
+async def test_runs_with_an_applications_codec_do_not_hide_others(env: Environment) -> None:
+    env.answer = lambda _: Reply(text="Fine.")
+    foreign = await Client.connect(address_of(env.client), data_converter=SCRAMBLED)
+    await foreign.start_workflow(
+        "query", {"name": "q"}, id=f"foreign-{env.task_queue}", task_queue=env.task_queue, memo={"query": "mine"}
+    )
+    handle = await env.client.start_workflow(
+        "query",
+        {"spec": {"input": "?", "targets": [{"type": "agent", "name": "a"}]}, "resources": [agent("a")]},
+        id=f"own-{env.task_queue}",
+        task_queue=env.task_queue,
+        memo={"query": env.task_queue, "namespace": "default"},
+    )
+    await handle.result()
+    while len([run async for run in env.client.list_workflows(f"TaskQueue = '{env.task_queue}'")]) < 2:
+        await asyncio.sleep(0.05)
+    assert (await find_run(env.client, env.task_queue, "default")).id == handle.id
+    with pytest.raises(NoSuchRunError):
+        await find_run(env.client, "mine", "default")

@@ -59,6 +59,7 @@ FAMILIES = {
     "select": "ModelError",
     "use_tool": "ToolError",
     "delegate": "ToolError",
+    "check_arguments": "ToolError",
     "review": "ToolError",
     "perform": "ToolError",
     "evaluate": "ValidationError",

@@ -2,12 +2,16 @@
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from pydantic_core import to_json
 from temporalio import workflow
-from temporalio.exceptions import ActivityError
+from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, FailureError, TimeoutType
+from temporalio.exceptions import TimeoutError as ActivityTimeout
 
 from ...contracts.decisions import (
     BUDGET_RULE,
@@ -19,11 +23,20 @@ from ...contracts.decisions import (
     GrantResult,
     PendingDecision,
 )
-from ...contracts.errors import Cause, CircuitOpen, Failure, InvalidInput, JournalLost, JournalUnavailable
+from ...contracts.errors import (
+    CallTimeout,
+    Cause,
+    CircuitOpen,
+    Failure,
+    InvalidInput,
+    JournalLost,
+    JournalUnavailable,
+    ToolFailed,
+)
 from ...contracts.inputs import QueryInput, TurnInput
 from ...contracts.message import MESSAGE_OVERHEAD, Head, Message, PersonDecision
 from ...contracts.panel import BriefRequest, ConcludeRequest, PerformRequest, PerformResult
-from ...contracts.plan import AgentPlan, RetryPlan, SelectorPlan, ToolPlan
+from ...contracts.plan import ActivityPlan, AgentPlan, RetryPlan, SelectorPlan, ToolPlan
 from ...contracts.requests import (
     MISSED_HEARTBEATS,
     AppendRequest,
@@ -33,6 +46,7 @@ from ...contracts.requests import (
     CallRequest,
     CancelAgentRequest,
     CancelAgentResult,
+    CheckedArguments,
     ConversationItem,
     EvaluateRequest,
     EvaluateResult,
@@ -309,13 +323,15 @@ async def select(run: RunState, request: SelectRequest, selector: SelectorPlan) 
 
 
 async def use_tool(run: RunState, request: UseToolRequest, name: str, tool: ToolPlan) -> UseToolResult:
-    """Executes a tool call, within the tool's timeout. The tool decides which failures are retried."""
+    """Executes a tool call, within the tool's timeout. The tool decides which failures are retried.
+
+    With an ``answer``, it only stores that.
+    """
     options: ActivityOptions = {**attempts(4), **call_timeouts(tool.timeout)}
     summary = f"{request.speaker.rpartition('/')[2]} uses {name}"
     queue = run.task_queues.tools
-    return await execute_activity(
-        run, "use_tool", request, UseToolResult, options, summary, queue, retries=tool.retries
-    )
+    retries = tool.retries if request.answer is None else None
+    return await execute_activity(run, "use_tool", request, UseToolResult, options, summary, queue, retries=retries)
 
 
 async def review(run: RunState, request: UseToolRequest, tool: str) -> ReviewResult:
@@ -328,6 +344,98 @@ async def delegate(run: RunState, request: UseToolRequest, name: str) -> Thread:
     """Begins a conversation for the agent or team that a tool delegates to, with the arguments as the question."""
     request = request.giving_up(True)  # no server is called
     return await execute_activity(run, "delegate", request, Thread, JOURNAL, f"question for {name}")
+
+
+async def check_arguments(run: RunState, request: UseToolRequest, name: str) -> CheckedArguments:
+    """The arguments of the application's activity that a tool calls."""
+    request = request.giving_up(True)  # no server is called
+    return await execute_activity(run, "check_arguments", request, CheckedArguments, JOURNAL, f"arguments of {name}")
+
+
+APPLICATION = RetryPolicy(
+    initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30), maximum_attempts=4
+)
+"""The retry policy of an application's activity, unless the tool has one."""
+
+MAX_RESULT = 256_000
+"""Bytes of the result of an application's activity; a longer one is truncated."""
+
+
+async def call_application(
+    run: RunState,
+    request: UseToolRequest,
+    name: str,
+    tool: ToolPlan,
+    activity: ActivityPlan,
+    arguments: Sequence[object],
+) -> RawValue | None:
+    """The result of an application's activity; None if it has none.
+
+    Temporal retries it with the tool's policy. The run doesn't wait for the end of an outage.
+
+    Raises:
+        ActivityFailed: it failed, timed out, or was started by no worker in time.
+        ActivityInterrupted: it was canceled, or the run is to stop now.
+    """
+    once = timedelta(seconds=tool.timeout) if tool.timeout else CALL["start_to_close_timeout"]
+    policy = APPLICATION
+    if tool.retries:
+        policy = RetryPolicy(
+            initial_interval=timedelta(seconds=tool.retries.initial),
+            maximum_interval=timedelta(seconds=tool.retries.maximum),
+            maximum_attempts=tool.retries.attempts or APPLICATION.maximum_attempts,
+        )
+    try:
+        async with run.activity_slots:
+            run.stop.checkpoint()
+            result: RawValue | None = await workflow.execute_activity(
+                activity.type,
+                args=arguments,
+                result_type=RawValue,
+                summary=f"{request.speaker.rpartition('/')[2]} uses {name}",
+                task_queue=activity.task_queue,
+                priority=run.priority,
+                start_to_close_timeout=once,
+                schedule_to_start_timeout=timedelta(seconds=activity.schedule_to_start),
+                heartbeat_timeout=timedelta(seconds=activity.heartbeat) if activity.heartbeat else None,
+                retry_policy=policy,
+            )
+    except ActivityError as error:
+        raise _application_failure(error, activity) from None
+    return result
+
+
+def _application_failure(error: ActivityError, activity: ActivityPlan) -> ActivityFailed | ActivityInterrupted:
+    cause = error.cause
+    if isinstance(cause, CancelledError):
+        return ActivityInterrupted(error.activity_id)
+    if isinstance(cause, ActivityTimeout) and cause.type is TimeoutType.SCHEDULE_TO_START:
+        queue = activity.task_queue or workflow.info().task_queue
+        seconds = f"{activity.schedule_to_start:g} s"
+        text = f"no worker of the task queue '{queue}' has started the activity '{activity.type}' within {seconds}"
+        return ActivityFailed.of(ToolFailed(text))
+    if isinstance(cause, ActivityTimeout):
+        return ActivityFailed.of(CallTimeout(f"the activity '{activity.type}' took too long: {cause.message}"))
+    kind = cause.type if isinstance(cause, ApplicationError) else None
+    message = cause.message if isinstance(cause, FailureError) else ""
+    return ActivityFailed.of(ToolFailed(message or kind or f"the activity '{activity.type}' failed"))
+
+
+def result_text(result: RawValue | None, name: str) -> str:
+    """The result of an application's activity for a model: a text unchanged, any other value as JSON.
+
+    Raises ActivityFailed if it can't be read, such as because the application encrypts it.
+    """
+    if result is None:  # such as of an activity in Go that returns only an error
+        return "null"
+    try:
+        value: object = workflow.payload_converter().from_payload(result.payload)
+        text = value if isinstance(value, str) else to_json(value, by_alias=True, fallback=str).decode()
+    except Exception:  # a converter may raise any
+        encoding = result.payload.metadata.get("encoding", b"").decode(errors="replace")
+        problem = f"{name} was executed, but its result can't be read: its encoding is '{encoding}'"
+        raise ActivityFailed.of(ToolFailed(problem)) from None
+    return truncate(text, MAX_RESULT)
 
 
 async def evaluate(run: RunState, request: EvaluateRequest) -> EvaluateResult:

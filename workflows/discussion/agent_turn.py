@@ -12,7 +12,7 @@ from ...contracts.decisions import Answer, CheckReplyRequest, PendingDecision, Q
 from ...contracts.errors import Failure, InvalidInput, MaxIterationsReached, OutputRejected, ReplyOverdue, ToolFailed
 from ...contracts.inputs import AgentState, CallOutcome, TurnInput
 from ...contracts.message import Message, PersonDecision, RowRange, TokenUsage, ToolCall, latest_within
-from ...contracts.plan import AgentPlan, ApprovalPlan, DelegatePlan, ToolPlan
+from ...contracts.plan import ActivityPlan, AgentPlan, ApprovalPlan, DelegatePlan, ToolPlan
 from ...contracts.requests import UseToolRequest, UseToolResult
 from ...contracts.text import truncate
 from ...contracts.trace import OpenSpan
@@ -111,6 +111,9 @@ NOT_EXECUTED = "Not executed: the turn ended first."
 
 INTERRUPTED = "Interrupted: the turn ended first, and whether this call was executed is unknown."
 
+WITHOUT_RESULT = "Executed, but its result could not be read or stored."
+"""The result of a call of an application's activity that has completed."""
+
 
 class ToolUse:
     """One tool call; ``usage`` is its token usage so far: the call counts once it has a result or an error.
@@ -124,6 +127,7 @@ class ToolUse:
         self._run = run
         self._children = children
         self._is_sent = False
+        self._is_answered = False
         self.usage = TokenUsage()
 
     async def execute(self, call: ToolCall) -> CallOutcome:
@@ -145,6 +149,8 @@ class ToolUse:
 
     def unanswered(self, call: ToolCall, error: BaseException) -> Message:
         """The text in the conversation for a call that failed the turn, or that was interrupted by its end."""
+        if self._is_answered:
+            return call.result_message(WITHOUT_RESULT)
         if isinstance(error, ActivityFailed):
             return self._error(call, error.failure)
         return call.result_message(INTERRUPTED if self._is_sent else NOT_EXECUTED)
@@ -194,12 +200,14 @@ class ToolUse:
         return result
 
     async def _allowed(self, name: str) -> UseToolRequest:
-        """The request with the approval of the call, and with the answer of the agent or team that it delegates to."""
+        """The request with the approval of the call, and with the answer of whom the run itself calls for the tool."""
         request = self._request
         if self._tool.approval:
             request = await self._approved(self._tool.approval, name)
         if self._tool.asks:
             request = request.with_answer(await self._answer(self._tool.asks, request))
+        if self._tool.activity:
+            request = request.with_answer(await self._result(self._tool.activity, request, name))
         return request
 
     @property
@@ -258,6 +266,20 @@ class ToolUse:
             result = await self._children.execute(delegate.workflow, turn_input, _place(self._request), thread.head)
         self.usage += result.usage
         return self._read(result)
+
+    async def _result(self, activity: ActivityPlan, request: UseToolRequest, name: str) -> str:
+        """The result of the application's activity that the tool calls."""
+        with self._run.trace.inside(tool_span(self._run, self._tool.name)):
+            checked = await effects.check_arguments(self._run, request, name)
+            try:
+                result = await effects.call_application(
+                    self._run, request, name, self._tool, activity, checked.arguments
+                )
+            except ActivityInterrupted as interrupted:
+                self._is_sent = interrupted.activity is not None
+                raise
+        self._is_answered = True
+        return effects.result_text(result, name)
 
     def _read(self, result: TurnResult) -> str:
         self._run.stop.checkpoint()
@@ -468,12 +490,13 @@ class AgentTurn:
             raise failed[0]
 
     def _interrupted(self, batch: Sequence[tuple[int, ToolCall]]) -> dict[int, CallOutcome]:
-        """The calls of which it is unknown whether they were executed: a retry does not make them again."""
+        """The calls that were executed, or of which that is unknown: a retry does not make them again."""
         unknown = {index: self._unanswered[index] for index, _ in batch if index in self._unanswered}
         return {
             index: CallOutcome(message=message, after=self.head)
             for index, message in unknown.items()
-            if message.content == INTERRUPTED and not self.agent.tool(self.open_calls[index].name).asks
+            if message.content in (INTERRUPTED, WITHOUT_RESULT)
+            and not self.agent.tool(self.open_calls[index].name).asks
         }
 
     async def _use_tool(self, reply: requests.AskModelResult, index: int, call: ToolCall) -> CallOutcome:
