@@ -21,7 +21,7 @@ from tests.harness.panels import debate, panel, role_member
 from tests.harness.tool_server import Answer, ToolServer
 
 ABC = [agent("a"), agent("b"), agent("c")]
-REFUSED = Reply(status=401, code="invalid_api_key", delay=0.3)
+REFUSED = Reply(status=401, code="invalid_api_key", delay=0.9)
 """The refusal of a key. Calls that are made at the same time are answered before it, so that none is interrupted."""
 
 
