@@ -137,9 +137,8 @@ class BatonPlugin(SimplePlugin):
         """Opens what Baton's activities need, makes the checks of a worker, and runs the worker."""
         config = worker.config(active_config=True)
         parts = _late_parts(config)
-        client = config["client"]
+        await check_manifests(config["client"], parts.settings, self._own.catalog)
         async with self._opened(parts, config):
-            await check_manifests(client, parts.settings, self._own.catalog)
             checking = asyncio.create_task(self._end_if_manifests_differ(worker, parts.settings))
             try:
                 await next(worker)
