@@ -163,9 +163,12 @@ async def test_a_statement_that_the_database_refuses_fails_at_once(journal: Jour
     assert refused.value.non_retryable
 
 
+HERE = {"temporal_namespace": "default"}
+
+
 @pytest.mark.parametrize("wrong", [None, [1]])
 async def test_a_value_that_the_database_refuses_fails_at_once(journal: Journal, wrong: object) -> None:
-    row = {"session": "s", "key": "k", "owner": "o", "begun": wrong, "head": None, "depth": 1}
+    row = {**HERE, "session": "s", "key": "k", "owner": "o", "begun": wrong, "head": None, "depth": 1}
     with pytest.raises(JournalUnavailable, match="the journal rejects a statement: "):
         await asyncio.wait_for(journal.database.insert((schema.bookmarks, [row])), 30)
 
@@ -223,7 +226,7 @@ async def test_what_is_written_to_sqlite_at_once_waits_for_a_disk_that_fails(
 ) -> None:
     file = tmp_path / "journal.db"
     journal, texts = await Journal.open(f"sqlite:///{file}", "default"), ["a", "b", "c" * 6_000_000, "d"]
-    rows = [{"id": each[0], "parent": "", "depth": 1, "message": each} for each in texts]
+    rows = [{**HERE, "id": each[0], "parent": "", "depth": 1, "message": each} for each in texts]
     with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other, no_room(Path(f"{file}-wal"), 99_999):
         other.execute("begin immediate")  # the first waits for its end, the others for the first
         writing = [asyncio.create_task(journal.database.insert((schema.messages, [row]))) for row in rows]
@@ -239,7 +242,7 @@ async def test_what_is_written_to_sqlite_at_once_waits_for_a_disk_that_fails(
 
 
 async def test_of_what_is_written_at_once_only_what_is_refused_fails(journal: Journal) -> None:
-    wrong = {"session": "s", "key": "k", "owner": "o", "begun": None, "head": None, "depth": 1}
+    wrong = {**HERE, "session": "s", "key": "k", "owner": "o", "begun": None, "head": None, "depth": 1}
     ended = await asyncio.gather(
         *(journal.append(Head(), replies(f"a{n}"), f"before-{n}") for n in range(10)),
         journal.database.insert((schema.bookmarks, [wrong])),

@@ -147,7 +147,8 @@ async def test_a_run_waits_while_its_journal_lacks_rows_and_goes_on_when_they_ar
             assert outage["type"] == "JournalLost"
             assert "restore the journal's database from the backup that matches Temporal's" in outage["error"]
             with contextlib.closing(sqlite3.connect(own.journal)) as database, database:
-                database.executemany("insert into baton_messages values (?, ?, ?, ?, ?)", rows)
+                places = ", ".join("?" * len(rows[0]))
+                database.executemany(f"insert into baton_messages values ({places})", rows)
             turn = await own.turn_result(handle)
     assert turn.failure is None
     assert texts(turn.messages)[0] == "answer 1"
