@@ -118,6 +118,7 @@ LISTED = {
         for path in (
             "answer",
             "message",
+            "value.contributions[].text",  # the message as JSON
             f"messages[]{ANSWER}",
             "messages[](user).content",
             "responses[].message",
