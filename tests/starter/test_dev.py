@@ -113,6 +113,8 @@ def test_files_may_refer_to_manifests_that_only_a_worker_has_in_its_files(machin
         machine, "-f", machine.write(own, agent("reviewer"), team("duo", "writer", "reviewer", strategy="sequential"))
     )
     machine.script(line("writer", "of the worker"), line("mine", "of the files"), line("reviewer", "reviewed"))
+    while "files" not in machine.run("get", "agents").stdout:  # Temporal lists a worker some time after its start
+        pass
     named = manifest("Query", "named", {"input": "Why?", "targets": [{"type": "agent", "name": "writer"}]})
     selected = manifest("Query", "selected", {"input": "Why?", "selector": {"matchLabels": {"tier": "gold"}}})
     for query in (named, selected):
