@@ -29,7 +29,7 @@ from ..account import account_name, client_identity
 from ..history.follow import follow
 from ..history.run_events import CallEnded, RunEvent
 from ..runs.decisions import NotDecided, decide, pending_decisions, reply
-from ..runs.runs import RunHandle, closed_status, live_status, request_termination
+from ..runs.runs import NotServedError, RunHandle, closed_status, live_status, request_termination
 from ..runs.schedules import find_schedule, schedule_handle, trigger_schedule
 from ..runs.start import original_input
 from .resources import as_json, check_mapping, check_text
@@ -307,7 +307,10 @@ class Handle:
             raise Refused(f"the run {self.id} has ended") from None
 
     async def _ended(self) -> Status:
-        """Waits for the end of the run; the status is read from its result, which needs no worker."""
+        """Waits for the end of the run; the status is read from its result, which needs no worker.
+
+        A run that was terminated in Temporal has none: a worker tells what was said and used until then.
+        """
         try:
             result: object = await self._run.result()
         except WorkflowFailureError as error:
@@ -315,12 +318,18 @@ class Handle:
             details = cause.details if isinstance(cause, ApplicationError | CancelledError) else ()
             result = details[0] if details else None
             if not isinstance(result, dict):
-                return await closed_status(self._run)
+                return await self._closed_in_temporal()
         if isinstance(result, dict) and "phase" in result:
             return Status.model_validate_json(json.dumps(result))
         about = await self._run.describe()
         end: datetime = about.close_time or about.start_time
         return turn_status(TurnResult.model_validate_json(json.dumps(result)), about.start_time, end)
+
+    async def _closed_in_temporal(self) -> Status:
+        try:
+            return await live_status(self._client, self._run)
+        except NotServedError:
+            return await closed_status(self._run)
 
 
 class ScheduleHandle:

@@ -9,6 +9,7 @@ from rich.console import Console
 from temporalio.client import WorkflowFailureError
 
 from baton.contracts.status import Status
+from baton.starter.api.handle import Handle as PythonHandle
 from baton.starter.console.status import print_status
 from baton.starter.console.watch import Watch
 from baton.starter.history.follow import follow
@@ -183,6 +184,7 @@ async def test_the_status_of_a_query_that_was_terminated_in_temporal_has_what_wa
     (response,) = status.responses
     assert (response.status, response.error, response.message) == ("Failed", error, "my words")
     assert response.token_usage == status.token_usage
+    assert await PythonHandle(env.client, handle).status() == status
 
 
 async def test_fields_of_a_query_without_effect_on_its_worker_stand_in_the_notices(env: Environment) -> None:
