@@ -11,6 +11,7 @@ from temporalio import workflow
 import baton
 from baton.contracts import errors
 from baton.resources.parse import MANIFEST_KINDS
+from baton.resources.tool import OWN_ACTIVITIES
 from baton.starter.cli.app import app
 from baton.workflows.registry import WORKFLOWS
 from tests.harness import field_tables
@@ -187,3 +188,8 @@ def test_every_design_note_has_its_form_and_its_line_in_the_index() -> None:
 
 def test_the_readme_can_be_read_at_once() -> None:
     assert TEXTS[ROOT / "README.md"].count("\n") <= 150
+
+
+def test_the_activities_that_an_application_can_not_have_are_listed() -> None:
+    text = page("application.md")
+    assert {name for name in OWN_ACTIVITIES if f"`{name}`" not in text} == set()
