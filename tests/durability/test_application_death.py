@@ -7,7 +7,8 @@ from pathlib import Path
 from temporalio.client import Client
 
 from baton.starter.scripted_model import Reply, Request, ScriptedModel
-from tests.harness.claims import Claim, serve_in_process
+from tests.harness.application import serve_in_process
+from tests.harness.claims import Claim
 from tests.harness.environment import KEY, agent, team
 from tests.harness.manifests import Writer
 from tests.harness.processes import FORKS

@@ -1,16 +1,11 @@
 """An application with workflows and an activity of its own, which asks Baton's teams: it runs in the SDK's sandbox."""
 
-import asyncio
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from temporalio import activity, workflow
-from temporalio.client import Client
-from temporalio.worker import Worker
 
 import baton.workflow
-from baton.plugin import BatonPlugin
 
 with workflow.unsafe.imports_passed_through():
     from pydantic import BaseModel
@@ -79,17 +74,3 @@ class Control:
         await workflow.wait_condition(lambda: self._is_over)
         await run.terminate("enough")
         return await run.status()
-
-
-async def serve(address: str, queue: str, manifests: Path, settings: dict[str, str]) -> None:
-    """Runs the application's worker until its process ends."""
-    client = await Client.connect(address)
-    plugin = BatonPlugin(manifests, settings=settings)
-    await Worker(
-        client, task_queue=queue, workflows=[Claim, Question, Untyped, Control], activities=[pay], plugins=[plugin]
-    ).run()
-
-
-def serve_in_process(address: str, queue: str, manifests: Path, settings: dict[str, str]) -> None:
-    """The same, as the main function of a process."""
-    asyncio.run(serve(address, queue, manifests, settings))
