@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import os
-import signal
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -155,11 +153,8 @@ async def running(folder: Path, variables: dict[str, str], first: dict[str, str]
 
 async def freeze(worker: WorkerProcess, seconds: float) -> None:
     """Stops a worker's process for a while: it does not die, and its sockets stay open."""
-    os.kill(worker.pid, signal.SIGSTOP)
-    try:
+    with worker.frozen():
         await asyncio.sleep(seconds)
-    finally:
-        os.kill(worker.pid, signal.SIGCONT)
 
 
 @pytest.mark.parametrize("seconds", [4, 12])

@@ -121,13 +121,14 @@ async def test_a_cancel_reaches_the_call_of_an_attempt_that_was_ended(
     killable: KillableEnvironment, failing: int
 ) -> None:
     """Three failures make Temporal wait for four seconds before another attempt takes the call over."""
-    killable.slow, killable.failing = 30, failing
+    killable.slow, killable.failing = 60, failing
     handle = await killable.start_team()
     await wait_until(lambda: KILL_POINTS["in-a-call"](killable))
-    await killable.stop_server_for(3)
-    while (await pending(handle)).attempt < failing + 2:
-        await asyncio.sleep(0.01)
-    await asyncio.sleep(1.5)
+    # Frozen, so that its next heartbeat does not come before the server has noticed that one is missing.
+    with killable.worker.frozen():
+        await killable.stop_server_for(3)
+        while (await pending(handle)).attempt < failing + 2:
+            await asyncio.sleep(0.01)
     expected = "SCHEDULED" if failing else "STARTED"
     while PendingActivityState.Name((await pending(handle)).state).removeprefix("PENDING_ACTIVITY_STATE_") != expected:
         await asyncio.sleep(0.01)

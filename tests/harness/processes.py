@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -73,6 +73,16 @@ class WorkerProcess:
         assert self._process
         self._process.kill()
         self._process.join()
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Suspends it while the block runs."""
+        process = psutil.Process(self.pid)
+        process.suspend()
+        try:
+            yield
+        finally:
+            process.resume()
 
     async def stop(self) -> int:
         """Sends SIGTERM, as a deployment does, and waits for its end; its exit code."""
