@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # Benchmarks that count, which can run at once, and benchmarks that measure time, which cannot.
 COUNTING := bench-history-size bench-selector bench-fuzz
-TIMING := bench-hostile bench-single bench-overhead bench-kills bench-control bench-query-burst bench-idle-teams bench-approvals bench-outage bench-conversation bench-stalls bench-telemetry bench-large bench-large-journal
+TIMING := bench-hostile bench-single bench-overhead bench-kills bench-interruptions bench-control bench-query-burst bench-idle-teams bench-approvals bench-outage bench-conversation bench-stalls bench-telemetry bench-large bench-large-journal
 RECORDING := record-histories add-history replace-history replace-stored-names
 .PHONY: demo test test-all test-versions pytest pytest-all lint types lock clean schema reference bench bench-mcp bench-older-sdks bench-peers $(RECORDING) $(COUNTING) $(TIMING)
 
@@ -163,17 +163,24 @@ bench-kills: $(READY)
 	$(BIN)/python -m tests.chaos.budget_kills --each 2
 	$(BIN)/python -m tests.chaos.remote_kills --each 3
 
+# Freezes one of two workers during calls, cuts its connections, and changes its clock: counts second effects and payments.
+bench-interruptions: $(READY)
+	$(BIN)/python -m tests.chaos.interruptions
+
 # Stops and continues a worker while its runs are queried and steered: counts the histories that cannot be replayed.
 bench-stalls: $(READY)
 	$(BIN)/python -m tests.chaos.stalls
 
 # Storms of signals and updates on running teams, with kills of the worker: counts what is lost and what stands still.
+# Then the same with runs that an application's workflows start.
 bench-control: $(READY)
 	$(BIN)/python -m tests.chaos.control
+	$(BIN)/python -m tests.chaos.control --application 1 --each 2
 
 # Manifests, values and answers that are meant to block a worker, while another run has to progress.
 bench-hostile: $(READY)
 	$(BIN)/python -m tests.chaos.hostile
+	$(BIN)/python -m tests.chaos.hostile --application 1 --examples 1 --seconds 1
 
 # A query in a conversation of 10,000 messages, beside one in an empty conversation.
 bench-conversation: $(READY)

@@ -3,7 +3,8 @@
 ``--each 4`` runs of every shape get, by names and JSON alone, messages (``steer``), ``pause`` and ``resume``, and
 values of the session, as fast as they take them: with and without a kill of the worker, and with histories so short
 that runs continue as new in the storm. A message that was accepted is lost if no row of the journal has it. A run is
-stuck if it is open, and for 20 s neither it nor its worker has done anything.
+stuck if it is open, and for 20 s neither it nor its worker has done anything. ``--application 1``: all runs are child
+workflows of an application.
 """
 
 import asyncio
@@ -238,7 +239,7 @@ PARTS = {
 async def storm_all(part: str, given: dict[str, int], report: Report) -> None:
     """Storms runs of every shape on a server of their own, and adds the figures to the report."""
     kills, tuning = PARTS[part]
-    async with ProcessEnvironment.running(answer, tuning=tuning) as env:
+    async with ProcessEnvironment.running(answer, tuning=tuning) as env, env.started_by(given["application"]):
         tests = ControlTest(env, given["actions"])
         kinds = [(shape, number) for number in range(given["each"]) for shape in SHAPES]
         runs = list[StormedRun]()
@@ -255,8 +256,8 @@ async def storm_all(part: str, given: dict[str, int], report: Report) -> None:
 
 async def main() -> None:
     """Runs all parts and writes the table."""
-    given = arguments(__doc__, each=4, actions=14, seed=2026, width=14)
-    report = Report("control", given)
+    given = arguments(__doc__, each=4, actions=14, seed=2026, width=14, application=0)
+    report = Report("control-below-application" if given["application"] else "control", given)
     for part in PARTS:
         await storm_all(part, given, report)
     report.write()

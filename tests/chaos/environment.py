@@ -12,7 +12,10 @@ from typing import Any, TypeVar
 
 import psutil  # type: ignore[import-untyped]
 import yaml
+from temporalio import workflow
 from temporalio.client import Client
+from temporalio.service import RPCError
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from baton.contracts.settings import TASK_QUEUE
 from baton.starter.scripted_model import Reply, Request, ScriptedModel
@@ -34,8 +37,32 @@ SECRETS = (KEY, SECRET_MODEL_KEY)
 WORKS = "Worker started on task queue"
 
 
+APPLICATION_QUEUE = "application"
+"""The task queue of the application whose workflows start runs as child workflows."""
+
+
+@workflow.defn(name="application")
+class Application:
+    """A workflow of an application that knows Baton's runs by their names alone, and waits for one."""
+
+    @workflow.run
+    async def run(self, child: str, given: Json, child_id: str) -> Any:
+        """Starts a run as a child workflow; its result."""
+        return await workflow.execute_child_workflow(
+            child,
+            given,
+            id=child_id,
+            task_queue=TASK_QUEUE,
+            task_timeout=WORKFLOW_TASK_TIMEOUT,
+            parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+        )
+
+
 class ProcessEnvironment:
-    """A server and its workers, each a process of its own, and a model that quotes the API key of the request."""
+    """A server and its workers, each a process of its own, and a model that quotes the API key of the request.
+
+    ``below_application``: workflows of an application start all runs, as their child workflows.
+    """
 
     def __init__(self, server: EmbeddedServer, client: Client, folder: Path, answer: Answer) -> None:
         self.server, self.client, self.folder = server, client, folder
@@ -44,6 +71,7 @@ class ProcessEnvironment:
         self.workers: list[WorkerProcess] = []
         self._key, self._used = "", set[str]()
         self.model_url = ""
+        self.below_application = False
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -116,12 +144,43 @@ class ProcessEnvironment:
 
     async def start(self, workflow: str, given: Json, name: str, signal: str | None = None) -> Handle:
         """Starts a run, with a signal that arrives before its first step."""
+        if self.below_application:
+            assert signal is None
+            return await self._start_below_application(workflow, given, name)
         options: dict[str, Any] = {
             "task_queue": TASK_QUEUE,
             "task_timeout": WORKFLOW_TASK_TIMEOUT,
             "start_signal": signal,
         }
         return await self.client.start_workflow(workflow, given, id=name, **options)
+
+    async def _start_below_application(self, workflow: str, given: Json, name: str) -> Handle:
+        arguments = [workflow, given, name]
+        await self.client.start_workflow(
+            "application", args=arguments, id=f"application-{name}", task_queue=APPLICATION_QUEUE
+        )
+        child = self.client.get_workflow_handle(name)
+        while True:
+            with contextlib.suppress(RPCError):  # it is not started yet
+                await child.describe()
+                return child
+            await asyncio.sleep(0.02)
+
+    @contextlib.asynccontextmanager
+    async def started_by(self, application: int) -> AsyncIterator[None]:
+        """While the block runs, an ``application`` starts all runs, in a worker of its own in this process."""
+        if not application:
+            yield
+            return
+        self.below_application = True
+        runner = UnsandboxedWorkflowRunner()
+        try:
+            async with Worker(
+                self.client, task_queue=APPLICATION_QUEUE, workflows=[Application], workflow_runner=runner
+            ):
+                yield
+        finally:
+            self.below_application = False
 
     def rows(self, run: str = "") -> list[Json]:
         """The journal's messages of one run, or of all runs; empty if there is no journal yet."""

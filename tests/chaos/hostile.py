@@ -1,10 +1,10 @@
 """Sends a worker input that is made to stop it, next to a run that has to continue.
 
-``python -m tests.chaos.hostile [--examples 40] [--seconds 60]``. Each case is a run of its own on a worker process;
-meanwhile another run asks a model four times. A row says how the hostile run has ended, how long the other one took,
-how much memory the worker has, and how long its event loop was held while it computed. Then Hypothesis makes
-conditions, schemas and answers of servers by a grammar, and atheris, where it is installed, texts that are guided by
-coverage.
+``python -m tests.chaos.hostile [--examples 40] [--seconds 60] [--application 1]``. Each case is a run of its own on a
+worker process; meanwhile another run asks a model four times. A row says how the hostile run has ended, how long the
+other one took, how much memory the worker has, and how long its event loop was held while it computed. Then Hypothesis
+makes conditions, schemas and answers of servers by a grammar, and atheris, where it is installed, texts that are guided
+by coverage. ``--application 1``: all runs are child workflows of an application.
 """
 
 import asyncio
@@ -125,10 +125,13 @@ async def by_grammar(report: Report, examples: int) -> None:
 
 async def main() -> None:
     """Runs all cases and writes the results; SIGTERM ends the worker while a hostile run is under way."""
-    options = arguments(__doc__, examples=40, seconds=60)
-    report = Report("hostile", options)
+    options = arguments(__doc__, examples=40, seconds=60, application=0)
+    report = Report("hostile-below-application" if options["application"] else "hostile", options)
     with ToolServer().serving() as server:
-        async with ProcessEnvironment.running(lambda _: Reply(text="…")) as env:
+        async with (
+            ProcessEnvironment.running(lambda _: Reply(text="…")) as env,
+            env.started_by(options["application"]),
+        ):
             for name, brought, call, tool_answer in cases(server.url):
                 env.model._answer = answer(call)
                 server.answers(tool_answer or Answer())
