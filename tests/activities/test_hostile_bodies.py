@@ -80,6 +80,7 @@ def request(url: str, method: str = "GET") -> HttpRequest:
     return HttpRequest(method=method, destination=own_server(url), headers=(), body=None)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("status", [200, 500])
 @pytest.mark.parametrize(("encoding", "form"), PACKED)
 async def test_a_tool_unpacks_no_more_than_it_reads(
@@ -123,6 +124,7 @@ async def test_any_client_is_bounded_also_in_redirects_and_errors(
             await client.get(tool_server.url)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("status", [200, 400])
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
 async def test_a_models_server_cant_exhaust_the_worker(

@@ -279,6 +279,7 @@ async def test_workers_that_start_at_once_make_the_tables_once(journal_url: str)
         await journal.close()
 
 
+@pytest.mark.full
 async def test_a_conversation_of_thousands_of_rows_is_read_in_a_moment(journal: Journal, journal_url: str) -> None:
     texts = [f"{number}" for number in range(2_000)]
     head = Head()

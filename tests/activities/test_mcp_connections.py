@@ -187,6 +187,7 @@ async def test_a_call_that_waits_for_another_with_questions_has_its_own_time_and
     assert begun == [*range(6)]
 
 
+@pytest.mark.full
 async def test_servers_that_are_processes_are_bounded_and_calls_wait_for_one_another(tmp_path: Path) -> None:
     """Each run has an environment of its own, and so a process of its own."""
     connections = McpConnections(most=3)

@@ -133,6 +133,7 @@ async def test_a_worker_of_the_version_before_goes_on_while_and_after_the_tables
     assert await execute(journal_url, "select * from baton_invented") == [("s", 1)]
 
 
+@pytest.mark.full
 async def test_workers_and_clients_refuse_a_journal_that_a_newer_worker_has_migrated(
     journal_url: str, tmp_path: Path, server: EmbeddedServer
 ) -> None:
@@ -175,6 +176,7 @@ async def test_a_client_makes_the_tables_where_there_are_none_and_leaves_older_o
         assert await database.get_blob(await database.put_blob(b"long", "family")) == b"long"
 
 
+@pytest.mark.full
 async def test_of_many_processes_that_start_at_once_one_migrates(journal_url: str, tmp_path: Path) -> None:
     await (await Journal.open(journal_url, "default")).close()
     await execute(journal_url, "insert into baton_holds values ('default', 'family', 'sha', 0)")

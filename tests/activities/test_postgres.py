@@ -165,6 +165,7 @@ async def test_a_server_that_is_ending_or_starting_counts_as_one_that_is_away(
                 pass
 
 
+@pytest.mark.full
 async def test_a_run_survives_the_death_of_its_journals_server(
     postgres: PostgresServer, client: Client, url: str, tmp_path: Path
 ) -> None:

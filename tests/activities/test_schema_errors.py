@@ -34,6 +34,7 @@ def tree(depth: int) -> JsonValue:
 TWICE: Json = {"properties": {"a": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}}}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("schema", "value"),
     [

@@ -90,6 +90,7 @@ async def test_a_token_that_has_expired_is_refreshed_before_it_is_sent(client: C
     assert given_out(tmp_path) == ["access-token-1 refresh-token-1"]
 
 
+@pytest.mark.full
 async def test_many_runs_of_two_workers_refresh_a_token_once(client: Client, tmp_path: Path) -> None:
     with serving(tmp_path, seconds=1) as mcp:
         own = load_files([write_own(tmp_path, mcp)])

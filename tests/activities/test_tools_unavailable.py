@@ -27,6 +27,7 @@ def away(tmp_path: Path) -> McpServerProcess:
     return McpServerProcess("2025", tmp_path)
 
 
+@pytest.mark.full
 async def test_an_agent_goes_on_without_the_tools_of_a_server_that_is_away(
     env: Environment, away: McpServerProcess
 ) -> None:
@@ -60,6 +61,7 @@ async def test_with_fail_the_run_fails_at_once_and_no_model_is_asked(env: Enviro
     assert env.model.requests == []
 
 
+@pytest.mark.full
 async def test_by_default_the_run_waits_for_the_server(env: Environment, away: McpServerProcess) -> None:
     env.script(line("a", "Here."))
     handle = await env.start_query([user(wanted=None), away.manifest()], "agent/a")

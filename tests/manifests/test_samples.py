@@ -213,6 +213,7 @@ def test_the_circuit_breaker_sample_leaves_a_failing_service_alone(
     assert len(tool_server.seen) == 2
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_the_sample_without_tools_goes_on_and_says_so(machine: UserMachine) -> None:
     machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "without-tools.yaml").answer

@@ -340,6 +340,7 @@ def test_a_server_and_worker_without_clients_and_runs_end_by_themselves(machine:
     assert "UI: http" in printed
 
 
+@pytest.mark.full
 def test_dev_in_the_foreground_stays_and_ends_with_ctrl_c(machine: UserMachine) -> None:
     dev = machine.start("dev")
     while not machine.state_dir.read_dev_server():

@@ -149,6 +149,7 @@ async def test_a_stall_is_detected_across_executions(env_with_short_histories: E
     assert len(await continued_runs(env_with_short_histories, handle)) == 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("where", ["the current run", "a run before it"])
 async def test_a_team_that_is_reset_goes_on_from_there_in_any_execution(
     env_with_short_histories: Environment, where: str

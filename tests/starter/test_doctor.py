@@ -94,6 +94,7 @@ async def test_each_failed_check_has_a_hint(server: EmbeddedServer, tmp_path: Pa
     assert all(wrong.values())
 
 
+@pytest.mark.full
 async def test_the_other_checks_run_without_a_server(tmp_path: Path) -> None:
     code, found, _ = await run_doctor(BATON_HOME=str(tmp_path / "none"))
     assert (code, found["server"]["ok"], found["journal"]["ok"]) == (1, False, True)

@@ -296,6 +296,7 @@ async def test_a_journal_is_readable_after_the_first_key_and_after_a_rotation(jo
     assert MARK not in repr([*rows, *names]) and catalog_id(CATALOG) not in repr(names)
 
 
+@pytest.mark.full
 async def test_after_the_journal_is_encrypted_again_only_the_new_key_is_needed(journal_url: str) -> None:
     """Also what was written without a key, while a worker with both keys writes, and after an interruption."""
     rows = [(("Agent", "default", name), json.dumps(agent(name, prompt=f"{MARK}prompt"))) for name in "abc"]
@@ -518,6 +519,7 @@ def test_a_key_is_printed_and_the_codec_server_requires_one(machine: UserMachine
     assert server.returncode == 130
 
 
+@pytest.mark.full
 async def test_doctor_decrypts_the_failure_of_a_stuck_run_and_without_the_key_names_it(
     encrypted_env: Environment, server: EmbeddedServer
 ) -> None:

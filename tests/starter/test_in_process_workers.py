@@ -130,6 +130,7 @@ async def test_a_worker_that_cannot_start_fails_the_start_and_the_next_one_is_tr
     assert (await temporal.run(asks(look_up), input="Why?")).message == "a"
 
 
+@pytest.mark.full
 async def test_a_run_whose_program_has_ended_goes_on_when_it_is_started_again_with_its_id(
     env: Environment, temporal: baton.Connection, server: EmbeddedServer
 ) -> None:

@@ -24,6 +24,7 @@ def query(name: str, kind: str, target: str) -> Json:
 TALK = [agent("one"), team("pair", "one", "one", strategy="sequential"), query("talk", "team", "pair")]
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_run_shows_partial_answers_on_a_terminal_and_ctrl_c_restores_the_terminal(machine: UserMachine) -> None:
     machine.script(line("one", LONG))
@@ -52,6 +53,7 @@ def test_there_is_no_live_view_without_a_terminal_even_with_colours_forced(machi
     assert "\x1b[?25l" not in done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_a_transcript_ends_with_the_partial_answer_of_an_open_call(machine: UserMachine) -> None:
     machine.script(line("one", "Well.", {**LONG, "pause": 3}))

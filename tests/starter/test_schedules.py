@@ -163,6 +163,7 @@ async def test_what_a_person_has_paused_stays_paused_unless_the_manifest_says_ot
     assert (state.paused, state.note) == (False, "for the desk")
 
 
+@pytest.mark.full
 async def test_a_pause_that_comes_while_a_manifest_is_applied_is_not_lost(scheduler: Scheduler) -> None:
     await scheduler.apply()
     handle = schedule_handle(scheduler.client, "default", scheduler.name)

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.harness.environment import agent
@@ -25,6 +26,7 @@ def test_the_tools_of_an_agent_are_those_that_its_servers_list(tmp_path: Path) -
     assert "  test-add-up(a: integer, b: integer)\n    Adds two numbers." in everyone.stdout
 
 
+@pytest.mark.full
 def test_a_server_that_can_not_be_asked_is_told_in_one_sentence(tmp_path: Path) -> None:
     server = stdio_manifest(tmp_path, args=["-c", "import sys; sys.exit('there is no such town')"], timeout="20s")
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all([agent("one", tools=[{"name": "test"}]), server]))

@@ -43,6 +43,7 @@ async def test_a_team_that_nothing_bounds_ends_after_a_hundred_turns_with_all_th
     assert len(env.transcript(result.head.id)) == 1 + DEFAULT_MAX_TURNS
 
 
+@pytest.mark.full
 async def test_a_nested_team_that_nothing_bounds_ends_by_itself(env: Environment) -> None:
     outer = team("team", "inner", strategy="sequential")
     inner = ENDLESS["round-robin"] | {"metadata": {"name": "inner"}}
@@ -51,6 +52,7 @@ async def test_a_nested_team_that_nothing_bounds_ends_by_itself(env: Environment
     assert len(env.model.requests) == DEFAULT_MAX_TURNS
 
 
+@pytest.mark.full
 async def test_the_timeout_of_a_query_is_its_only_bound_where_it_has_one(env: Environment) -> None:
     env.script(line("a", *["again"] * 110, {"calls": [{"name": "terminate", "arguments": {"response": "Done."}}]}))
     given = [*TALKERS, team("team", "a")]

@@ -61,6 +61,7 @@ async def test_after_so_many_failures_a_call_waits_and_then_goes_on(env: Environ
     assert len(waits) == 1, "only the second failure opens it"
 
 
+@pytest.mark.full
 async def test_waiting_costs_no_attempt_and_the_attempts_before_it_count(env: Environment) -> None:
     env.answer = answer = Failing(1_000)
     first, gpt = asks(env, open_for="20ms")

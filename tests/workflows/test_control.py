@@ -4,6 +4,8 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from baton.starter.scripted_model import ScriptLine
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, team
 
@@ -39,6 +41,7 @@ async def test_every_message_that_a_lone_agent_accepts_is_in_its_conversation(en
     assert [word for word in accepted if word not in contents] == []
 
 
+@pytest.mark.full
 async def test_every_message_that_a_query_to_a_nested_team_accepts_is_in_the_journal(env: Environment) -> None:
     env.script(line("one", *slow("a", "b")), line("two", *slow("c", "d")))
     bound: Json = {"onMaxTurns": "complete", "maxTurns": 1}
@@ -98,6 +101,7 @@ async def test_a_status_tells_who_has_paused_a_run_and_since_when(env: Environme
     await env.status(handle)
 
 
+@pytest.mark.full
 async def test_many_messages_at_once_are_all_read_by_the_next_model_call(env: Environment) -> None:
     env.script(line("one", {"text": "a", "delay": 8}, "b"))
     handle = await env.start_team([agent("one"), team("team", "one", maxTurns=2, onMaxTurns="complete")])

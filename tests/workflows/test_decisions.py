@@ -236,6 +236,7 @@ async def test_a_run_below_is_decided_through_the_root_which_waits_as_well_and_e
     assert told[1]["by"] == "ann"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("signal", "request_", "reason"),
     [

@@ -6,6 +6,7 @@ import sqlite3
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
@@ -43,6 +44,7 @@ async def turns_of_a_team(env: Environment) -> list[list[HistoryEvent]]:
     return per_turn(await handle.fetch_history())
 
 
+@pytest.mark.full
 async def test_a_turn_costs_no_more_history_later_than_at_the_beginning(env: Environment) -> None:
     turns = await turns_of_a_team(env)
     assert len(turns) == TURNS - 1
@@ -56,6 +58,7 @@ async def test_a_turn_costs_no_more_history_later_than_at_the_beginning(env: Env
     assert max(messages) <= 1_500
 
 
+@pytest.mark.full
 async def test_a_turns_request_holds_its_place_and_its_number_alone(env: Environment) -> None:
     scheduled, started, completed, *_ = (await turns_of_a_team(env))[-1]
     request = json.loads(scheduled.activity_task_scheduled_event_attributes.input.payloads[0].data)

@@ -35,6 +35,7 @@ async def test_an_input_of_any_depth_is_refused_in_words(env: Environment, text:
     await ended(await env.start("agent", raw(text)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("update", ["steer", "session", "pause", "resume", "decide"])
 @pytest.mark.parametrize("text", ["null", DEEP, '{"text": null}'], ids=["null", "deep", "field"])
 async def test_an_update_with_null_or_deep_json_is_refused_and_the_run_goes_on(

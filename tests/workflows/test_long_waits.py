@@ -196,6 +196,7 @@ async def test_a_tool_that_is_a_querys_target_waits_for_the_yes_in_a_run_that_co
     assert [each.path for each in tool_server.seen] == ["/buy?item=pen"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", ["sequential", "parallel", "round-robin"])
 async def test_a_person_is_waited_for_in_a_run_that_continues_as_new(
     env_with_short_histories: Environment, strategy: str

@@ -20,6 +20,7 @@ def own_name(request: Request) -> Reply:
     return Reply(text=request["messages"][0]["content"].removeprefix("You are ").removesuffix("."))
 
 
+@pytest.mark.full
 async def test_all_members_of_a_wide_parallel_team_speak_once(env: Environment) -> None:
     env.answer = own_name
     wide = [*map(agent, NAMES), team("team", *NAMES, strategy="parallel")]
@@ -29,6 +30,7 @@ async def test_all_members_of_a_wide_parallel_team_speak_once(env: Environment) 
     assert turn.usage.model_calls == len(env.model.requests) == len(NAMES)
 
 
+@pytest.mark.full
 async def test_all_targets_of_a_wide_query_answer_once(env: Environment) -> None:
     env.answer = own_name
     status = await env.status(await env.start_query([*map(agent, NAMES)], *(f"agent/{name}" for name in NAMES)))

@@ -127,6 +127,7 @@ def tools(server: ToolServer, on_error: str) -> list[Json]:
     return [manifest("Tool", "look", look), agent("one", **spec)]
 
 
+@pytest.mark.full
 async def test_a_tool_whose_failure_would_end_the_run_is_waited_for(env: Environment, tool_server: ToolServer) -> None:
     down = True
     tool_server.answer = lambda _: Answer("down", status=503) if down else Answer("It is 4.")

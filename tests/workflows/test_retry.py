@@ -80,6 +80,7 @@ TEAMS: dict[str, list[Json]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", TEAMS)
 async def test_whichever_call_has_failed_a_team_its_retry_ends_like_a_run_without_a_failure(
     env: Environment, shape: str
