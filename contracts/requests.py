@@ -78,6 +78,9 @@ class TaskQueues(JsonModel):
 DAY = 86_400.0
 """Seconds."""
 
+ROOT_RUN_FIELDS = ("question", "before", "journal", "notices", "ineffective")
+"""The fields of ``Pinned`` that only a run has that a client has started."""
+
 
 class Pinned(JsonModel):
     """The result of ``pin``.
@@ -121,15 +124,12 @@ class Pinned(JsonModel):
         return self.model_copy(update=root).without_defaults
 
     def for_member(self, plan: AgentPlan, thread: Thread) -> "Pinned":
-        """What is pinned for the run of a member that takes its turn at a place in the conversation."""
-        return Pinned(
-            thread=thread,
-            plan=plan,
-            searchable=self.searchable,
-            shows_cost=self.shows_cost,
-            route=self.route,
-            traced=self.traced,
-        )
+        """What is pinned for the run of a member that takes its turn at a place in the conversation.
+
+        It keeps everything but what belongs to a root run alone.
+        """
+        of_root_runs = {name: Pinned.model_fields[name].default for name in ROOT_RUN_FIELDS}
+        return self.model_copy(update={**of_root_runs, "thread": thread, "plan": plan}).without_defaults
 
 
 class AskModelRequest(CallRequest):

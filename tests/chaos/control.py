@@ -3,7 +3,7 @@
 ``--each 4`` runs of every shape get, by names and JSON alone, messages (``steer``), ``pause`` and ``resume``, and
 values of the session, as fast as they take them: with and without a kill of the worker, and with histories so short
 that runs continue as new in the storm. A message that was accepted is lost if no row of the journal has it. A run is
-stuck if it is open, and for 20 s neither it nor its worker has done anything. ``--application 1``: all runs are child
+stuck if it is open, and for 60 s neither it nor its worker has done anything. ``--application 1``: all runs are child
 workflows of an application.
 """
 
@@ -27,7 +27,7 @@ from tests.replay.scenarios import SHORT_HISTORIES
 
 WORD, LABEL = re.compile(r"word-[\w.-]+\d"), re.compile(r"run-[\w-]+")
 BOUND: Json = {"onMaxTurns": "complete"}
-STILL = 20.0
+STILL = 60.0
 """Seconds without a model call and an end after which a run counts as stuck."""
 
 _AGENTS = [*map(agent, "abcd")]

@@ -170,9 +170,12 @@ async def test_a_refused_key_is_waited_for_where_the_worker_is_told_to(impatient
     assert (await impatient.status(handle)).message == "Here."
 
 
-async def test_an_outage_that_is_longer_than_the_limit_fails_the_run(impatient: Environment) -> None:
+@pytest.mark.parametrize("target", ["agent/one", "team/at-once"])
+async def test_an_outage_that_is_longer_than_the_limit_fails_the_run(impatient: Environment, target: str) -> None:
+    """An agent of a parallel team has a run of its own."""
     impatient.answer = outage = Outage()
-    status = await impatient.status(await impatient.start_query(TEAMS, "agent/one"))
+    at_once = team("at-once", "one", strategy="parallel")
+    status = await impatient.status(await impatient.start_query([*TEAMS, at_once], target))
     assert status.failure
     assert (status.phase, status.failure.type, status.failure.wait) == ("Failed", "ModelUnavailable", None)
     assert outage.requests == 5 + 2
