@@ -16,7 +16,7 @@ print(asyncio.run(baton.run(panel, input="A paragraph on tides")).message)
 
 from typing import TYPE_CHECKING
 
-from . import installation  # noqa: F401  # raises ImportError if another distribution shares the package's folder
+from . import installation  # noqa: F401  # raises ImportError if another distribution shares the folder
 
 if TYPE_CHECKING:
     from .starter.api import *  # noqa: F403

@@ -2,4 +2,4 @@
 
 from ...installation import require
 
-require("worker", "this command")
+require("worker", "this operation")
