@@ -249,13 +249,15 @@ def test_the_other_distribution_of_the_same_import_name_is_an_error(
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv", cwd=tmp_path)
     [packages] = python.parent.parent.glob("lib/python*/site-packages")
     [of_core] = core.parent.parent.glob("lib/python*/site-packages")
+    distributions: dict[str, str | Path] = {"other": "baton==1.0.2", "wheel": wheel, "sdist": sdist}
     for each in order:
-        pip("--python", python, "install", "--no-deps", {"other": "baton==1.0.2", "wheel": wheel, "sdist": sdist}[each])
+        pip("--python", python, "install", "--no-deps", distributions[each])
     for package in of_core.iterdir():
         if not package.name.startswith("baton") and not (packages / package.name).exists():
             (packages / package.name).symlink_to(package)
     imports = ["baton.workflow", "baton.plugin", *(["baton"] if order[0] == "other" else [])]
-    for command in (*([python, "-c", f"import {name}"] for name in imports), [python.parent / "baton", "list"]):
+    programs: list[list[str | Path]] = [[python, "-c", f"import {name}"] for name in imports]
+    for command in (*programs, [python.parent / "baton", "list"]):
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 1
         assert "is shared by 'baton-teams' and another distribution" in done.stderr.splitlines()[-1]
