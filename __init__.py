@@ -16,6 +16,8 @@ print(asyncio.run(baton.run(panel, input="A paragraph on tides")).message)
 
 from typing import TYPE_CHECKING
 
+from . import installation  # noqa: F401  # raises ImportError if another distribution shares the folder
+
 if TYPE_CHECKING:
     from .starter.api import *  # noqa: F403
     from .starter.api import __all__ as __all__

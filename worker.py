@@ -60,12 +60,13 @@ from .contracts.errors import JournalUnavailable
 from .contracts.requests import TaskQueues
 from .contracts.settings import SettingsError
 from .contracts.trace import SpanData
+from .installation import MissingExtraError
 from .journal.database import JournalIdentity
 from .journal.external_storage import JournalStorageDriver, storage_drivers
 from .journal.journal import Journal
 from .journal.manifest_store import ManifestStore
 from .observability.log import log_to_stderr, shorten_sdk_log
-from .observability.metrics_export import MetricsText, exporting_metrics, watch_waiting_runs
+from .observability.runtime import MetricsText, exporting_metrics, watch_waiting_runs
 from .observability.tracing import TracedActivities, run_is_sampled, span_processor
 from .resources.functions import Function
 from .resources.loader import Loaded, load_files
@@ -331,7 +332,7 @@ async def main(paths: Sequence[Path], *, recursive: bool, address: str | None = 
         stopped = stopped_by_signals(settings.graceful_shutdown_seconds)
         async with exporting_metrics(bool(settings.http_addresses), os.environ) as metrics:
             await _work(settings, load_files(paths, recursive=recursive), address, stopped, metrics)
-    except (ManifestError, SettingsError, JournalUnavailable, OSError) as error:
+    except (ManifestError, SettingsError, MissingExtraError, JournalUnavailable, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     except ConnectionFailed as error:

@@ -22,6 +22,8 @@ from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHand
 with workflow.unsafe.imports_passed_through():
     from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 
+    from . import installation  # noqa: F401  # raises ImportError if another distribution shares the folder
+
 T = TypeVar("T")
 
 Input = str | Mapping[str, JsonValue] | BaseModel

@@ -159,7 +159,7 @@ def _manifest(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
 def versions(*names: str) -> dict[str, str]:
     """Versions of Python and of the packages that are measured."""
     found = {"python": platform.python_version()}
-    return found | {name: importlib.metadata.version(name) for name in ("baton", "temporalio", "openai", *names)}
+    return found | {name: importlib.metadata.version(name) for name in ("baton-teams", "temporalio", "openai", *names)}
 
 
 def write(name: str, results: dict[str, Any]) -> None:

@@ -9,6 +9,9 @@ from pydantic import Field
 from ..resources.base import JsonModel, JsonObject
 from .text import MAX_MESSAGE, Count, Text, byte_size, truncate
 
+SCRIPTED = "scripted:"
+"""The prefix of the model's name in answers of the scripted model: they can't be mistaken for a language model's."""
+
 
 class CallExtra(JsonModel):
     """The field ``extra_content`` of a tool call, such as Gemini's thought signature.

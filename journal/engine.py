@@ -17,6 +17,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, Operationa
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from ..contracts.errors import JournalUnavailable
+from ..installation import require
 from ..observability.metrics import JOURNAL_DURATION
 
 T = TypeVar("T")
@@ -295,6 +296,7 @@ class _PostgreSQL(Engine):
     dialect = "postgresql"
 
     def __init__(self, url: URL) -> None:
+        require("postgres", "a journal in PostgreSQL")
         address = url.set(drivername="postgresql").render_as_string(hide_password=False)
         self._address: dict[str, Any] = {"dsn": address, "timeout": CONNECT_TIMEOUT}
         self._engine = create_async_engine(

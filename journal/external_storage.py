@@ -1,7 +1,6 @@
 """The storage drivers for values that are too large for a history: the journal, and an S3 bucket if one is set."""
 
 import hashlib
-import importlib
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -19,6 +18,7 @@ from temporalio.converter import (
 )
 
 from ..contracts.settings import SettingsError
+from ..installation import require
 from ..temporal.client import EXTERNAL_STORAGE_URL
 from ..temporal.external_storage import missing_value
 
@@ -41,12 +41,7 @@ def _bucket(url: str) -> str:
         parts = urlsplit("")
     if parts.scheme != "s3" or not parts.netloc or "@" in parts.netloc or any((parts.path.strip("/"), *parts[3:])):
         raise SettingsError(f"{EXTERNAL_STORAGE_URL}: must be s3://BUCKET; region and keys come from boto3's settings")
-    try:
-        importlib.import_module("aioboto3")
-    except ImportError:
-        extra = "Baton's extra 's3' (in a checkout of Baton: pip install -e '.[s3]')"
-        hint = f"S3 needs packages that are not installed: install {extra}"
-        raise SettingsError(f"{EXTERNAL_STORAGE_URL}: {hint}") from None
+    require("s3", EXTERNAL_STORAGE_URL)
     return parts.netloc
 
 

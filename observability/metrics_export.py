@@ -1,16 +1,16 @@
-"""Exports a worker's metrics, Baton's and the SDK's: to Prometheus as text, and to an OpenTelemetry collector."""
+"""Exports a worker's metrics, Baton's and the SDK's: to Prometheus as text, and to an OpenTelemetry collector.
+
+It needs the extra `otel`, so only ``exporting_metrics`` imports it.
+"""
 
 import asyncio
 import contextlib
-import logging
 import threading
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from importlib.metadata import version
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from opentelemetry.metrics import set_meter_provider
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import (
@@ -22,41 +22,18 @@ from opentelemetry.sdk.resources import (
 )
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
-from temporalio.client import Client
 from temporalio.runtime import (
     BUFFERED_METRIC_KIND_COUNTER,
     BUFFERED_METRIC_KIND_HISTOGRAM,
     BufferedMetric,
-    LogForwardingConfig,
-    LoggingConfig,
     MetricBuffer,
     MetricBufferDurationFormat,
-    Runtime,
-    TelemetryConfig,
-    TelemetryFilter,
 )
-from temporalio.service import RPCError
 
 from ..contracts.settings import SettingsError
-from ..temporal.search_attributes import HEARTBEAT_INTERVAL, PHASE, registered, root_runs
+from ..installation import version
 from ..temporal.threads import COMPUTING
-from .metrics import RUNS_WAITING, SECONDS
-
-
-def set_worker_runtime(metrics: MetricBuffer | None = None) -> None:
-    """Sets the SDK's default runtime, for all clients and workers that this process creates from now on.
-
-    Its metrics go to the buffer ``metrics``, which must be drained.
-    """
-    forwarding = LogForwardingConfig(logger=logging.getLogger("temporalio.core"), prepend_target_on_message=False)
-    log = LoggingConfig(filter=TelemetryFilter(core_level="WARN", other_level="ERROR"), forwarding=forwarding)
-    telemetry = TelemetryConfig(logging=log, metrics=metrics)
-    runtime = Runtime(telemetry=telemetry, worker_heartbeat_interval=HEARTBEAT_INTERVAL)
-    Runtime.set_default(runtime, error_if_already_set=False)
-
-
-MetricsText = Callable[[str], Awaitable[tuple[bytes, str]]]
-"""Takes the header ``accept`` of a request; returns all metrics as text, and its media type."""
+from .metrics import SECONDS
 
 DRAIN_INTERVAL = 1.0
 """Seconds between two transfers of the SDK's metrics."""
@@ -71,25 +48,6 @@ PROTOCOL = "http/protobuf"
 
 _REPEATED = ("service_name",)
 """Labels of the SDK that duplicate resource attributes."""
-
-
-@contextlib.asynccontextmanager
-async def exporting_metrics(served: bool, environment: Mapping[str, str]) -> AsyncIterator[MetricsText | None]:
-    """A context manager that collects the metrics of this process, if they are ``served`` or exported with OTLP.
-
-    Enter it before any client is created, as it sets the SDK's default runtime. Raises SettingsError for an unsupported
-    OTLP protocol.
-    """
-    collectors = _collectors(environment)
-    if not (served or collectors):
-        set_worker_runtime()
-        yield None
-        return
-    export = MetricsExport(collectors)
-    set_meter_provider(export.provider)
-    set_worker_runtime(export.buffer)
-    async with export.running():
-        yield export.text
 
 
 class MetricsExport:
@@ -180,60 +138,23 @@ class _Bridge:
         return self._meter.create_gauge(metric.name, unit, description).set
 
 
-def _collectors(environment: Mapping[str, str]) -> list[MetricReader]:
-    """The OTLP exporter, if the environment configures one."""
+def configured_collector(environment: Mapping[str, str]) -> MetricReader:
+    """The OTLP exporter that the environment configures. Raises SettingsError for an unsupported protocol."""
     variables = {name: value for name, value in environment.items() if value}
-    endpoints = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-    default = "otlp" if any(name in variables for name in endpoints) else "none"
-    exporters = {name.strip() for name in variables.get("OTEL_METRICS_EXPORTER", default).split(",")}
-    if "otlp" not in exporters or variables.get("OTEL_SDK_DISABLED", "").lower() == "true":
-        return []
     for name in ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
         protocol = variables.get(name, PROTOCOL)
         if protocol != PROTOCOL:
             raise SettingsError(f"{name}: {protocol} is not supported, use {PROTOCOL} (port 4318 of a collector)")
         if name in variables:  # the more specific one has precedence
             break
-    return [PeriodicExportingMetricReader(OTLPMetricExporter())]
+    return PeriodicExportingMetricReader(OTLPMetricExporter())
 
 
 def _resource() -> Resource:
     """The resource of this process; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have precedence."""
     attributes = {
         SERVICE_NAME: "baton-worker",
-        SERVICE_VERSION: version("baton"),
+        SERVICE_VERSION: version(),
         SERVICE_INSTANCE_ID: str(uuid.uuid4()),
     }
     return Resource(attributes).merge(OTELResourceDetector().detect())
-
-
-INTERVAL = 30.0
-"""Seconds between two counts of the waiting runs."""
-
-PHASES = ("InputRequired", "Waiting", "Paused")
-
-
-@contextlib.asynccontextmanager
-async def watch_waiting_runs(client: Client, task_queue: str) -> AsyncIterator[None]:
-    """A context manager that records RUNS_WAITING, as soon as the server has Baton's search attributes."""
-    task = asyncio.create_task(_watch(client, task_queue))
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-
-async def _watch(client: Client, task_queue: str) -> None:
-    while True:
-        for phase in PHASES if await registered(client) else ():
-            with contextlib.suppress(RPCError):  # the last value stays until Temporal is reachable again
-                RUNS_WAITING.record(await _count(client, task_queue, phase), phase=phase)
-        await asyncio.sleep(INTERVAL)
-
-
-async def _count(client: Client, task_queue: str, phase: str) -> int:
-    """The number of root runs in a phase: a run whose child waits is in that phase, too."""
-    of_queue = f"TaskQueue = '{task_queue}' AND ExecutionStatus = 'Running' AND {await root_runs(client)}"
-    return (await client.count_workflows(f"{of_queue} AND {PHASE.name} = '{phase}'")).count

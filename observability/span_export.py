@@ -32,6 +32,7 @@ from pydantic import JsonValue
 
 from ..contracts.settings import SettingsError, check_private_names
 from ..contracts.trace import SpanData, TraceContext
+from ..installation import version
 from ..temporal.activity import in_thread_if_long
 from ..temporal.encryption import Keys
 from ..temporal.threads import COMPUTING
@@ -51,7 +52,7 @@ class SpanExporter:
         check_private_names("opentelemetry-api", otel_context, ["_SUPPRESS_INSTRUMENTATION_KEY"])
         self._sampler = TracerProvider(shutdown_on_exit=False).sampler  # the SDK has no other way to the configured one
         self._resource = Resource.create({} if _is_named(environment) else {SERVICE_NAME: "baton"})
-        self._scope = InstrumentationScope("baton", importlib.metadata.version("baton"))
+        self._scope = InstrumentationScope("baton", version())
         self._limits = SpanLimits()
         names = (environment.get("OTEL_TRACES_EXPORTER") or "otlp").split(",")
         self._exporters = [_exporter(name.strip(), environment) for name in names]

@@ -14,6 +14,7 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 from ..contracts.errors import BatonError
 from ..contracts.requests import PinRequest
 from ..contracts.trace import SpanData, TraceContext, derived_id, root_of
+from ..installation import require
 from ..temporal.activity import is_last_attempt, is_withdrawn
 from ..temporal.threads import COMPUTING
 from .spans import CallSpans, collecting
@@ -28,13 +29,15 @@ _ENABLING = ("OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORT
 def span_processor(
     environment: Mapping[str, str], folder: Path, redact: Callable[[str], str]
 ) -> "SpanProcessor | None":
-    """The span processor of a worker; None if OpenTelemetry's variables disable traces. Raises SettingsError.
+    """The span processor of a worker; None if OpenTelemetry's variables disable traces. Raises SettingsError,
+    and MissingExtraError without the extra `otel`.
 
     ``folder`` stores spans that are not exported yet. ``redact`` removes secrets from every text.
     """
     is_disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
     if is_disabled or environment.get("OTEL_TRACES_EXPORTER") == "none" or not any(map(environment.get, _ENABLING)):
         return None
+    require("otel", "the export of traces")
     from .span_export import SpanProcessor  # noqa: PLC0415  # slow to import, and most workers don't need it
 
     return SpanProcessor(environment, folder, redact)

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, JsonValue
 
+from ..installation import is_installed
+
 MAX_LENGTH = 1_000
 """The maximum number of characters of an expression."""
 
@@ -97,10 +99,13 @@ MAX_LOOPS = 2
 def check_condition(expression: str, sample: Facts = SAMPLE_FACTS) -> str:
     """The expression itself; raises ValueError if it is not a condition over facts like those of the sample.
 
-    It is evaluated with the sample only if that is fast: an inline manifest is not trusted.
+    It is evaluated with the sample only if that is fast: an inline manifest is not trusted. A client without the
+    library checks the length alone.
     """
     if len(expression) > MAX_LENGTH:
         raise ValueError(f"is longer than {MAX_LENGTH:,} characters")
+    if not is_installed("cel"):
+        return expression
     loops = loops_in(expression)
     if loops and sample is SAMPLE_FACTS:
         raise ValueError("is not a condition: it loops over a list, and only panels have lists")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, JsonValue
 
+from ..installation import is_installed
 from .base import JsonObject
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ MAX_PARTS = 10_000
 
 
 def _check_schema(schema: JsonObject) -> JsonObject:
+    if not is_installed("jsonschema"):  # in a client: the worker checks it
+        return schema
     from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415  # slow to load, and few manifests need it
     from referencing.exceptions import Unresolvable  # noqa: PLC0415
 
@@ -71,6 +74,8 @@ _SEVERAL = ("allOf", "anyOf", "oneOf")
 
 def broken_schema_rules(schema: JsonObject) -> Iterator[str]:
     """The problems of a schema that the standard permits, but that can't be used."""
+    if not is_installed("jsonschema"):
+        return
     schemas = _Schemas(schema)
     if cycle := schemas.cycle():
         yield f"applies itself to the same value endlessly, by {cycle}: no value can be checked"

@@ -1,11 +1,11 @@
 """``kind: Model``: a language model on a server (ARK: queries, recovery strategies)."""
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, JsonValue, model_validator
 
+from ..installation import EXTRAS, missing_extra
 from .base import (
     NOT_SUPPORTED_YET,
     SECRET,
@@ -31,9 +31,6 @@ MAX_TOKENS = ("max_completion_tokens", "max_tokens", "maxTokens")
 """The providers' names for the property that limits the length of an answer."""
 
 ProviderName = Literal["openai", "azure", "gemini", "anthropic", "bedrock"]
-
-PACKAGES = {"anthropic": "anthropic", "bedrock": "aiobotocore"}
-"""The library of a provider, where Baton's extra with the provider's name installs it."""
 
 OLDER = Deprecated(frozenset(get_args(ProviderName)), "type: completions, and provider: {}")
 
@@ -210,10 +207,6 @@ class Model(Manifest):
         return self._refer(("spec", "fallback", "name"), ("Model",), ref) if ref else None
 
 
-def missing_package(provider: str) -> str | None:
+def missing_library(provider: str) -> str | None:
     """The error text if the library of a provider is not installed here; None if it is."""
-    package = PACKAGES.get(provider)
-    if package is None or find_spec(package):
-        return None
-    extra = f"Baton's extra '{provider}' (in a checkout of Baton: pip install -e '.[{provider}]')"
-    return f"models of the provider '{provider}' need a library that is not installed: install {extra}"
+    return missing_extra(provider, f"a model of the provider '{provider}'") if provider in EXTRAS else None

@@ -11,6 +11,8 @@ from contextlib import suppress
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
+from ..installation import is_installed, missing_extra
+from .a2a_server import A2AServer
 from .agent import Agent
 from .approval import Approval
 from .base import Deprecated, Mark, NoEffect, NotSupportedYet, Path, Reference, walk
@@ -19,7 +21,8 @@ from .child_process import child_command, child_environment, limit
 from .config_map import ConfigMap
 from .json_schema import broken_schema_rules
 from .manifest import Manifest
-from .model import Model, missing_package
+from .mcp_server import MCPServer
+from .model import Model, missing_library
 from .problems import dotted_path
 from .query import Query
 from .secret import Secrets
@@ -489,7 +492,9 @@ _checked: dict[str, str | None] = {}
 
 
 def broken_filters(catalog: Catalog) -> Iterator[Violation]:
-    """The filters that jq can't compile."""
+    """The filters that jq can't compile. A client without jq leaves that to the worker."""
+    if not is_installed("jq"):
+        return
     filters = [
         (manifest, path, item.value)
         for manifest in catalog.manifests
@@ -558,8 +563,8 @@ def unsupported_fields(manifest: Manifest) -> Iterator[Violation]:
 
 def notices(manifest: Manifest) -> Iterator[Violation]:
     """Ignored fields, deprecated values of older releases of ARK, missing libraries and schemas."""
-    if isinstance(manifest, Model) and (text := missing_package(manifest.spec.server)):
-        yield Violation(manifest, ("spec", "provider" if manifest.spec.provider else "type"), text)
+    if missing := _missing_library(manifest):
+        yield missing
     if isinstance(manifest, Tool) and (names := manifest.arguments_without_schema):
         arguments = " and ".join(names)
         yield Violation(manifest, ("spec",), f"has no inputSchema: models see {arguments} as required texts")
@@ -568,6 +573,25 @@ def notices(manifest: Manifest) -> Iterator[Violation]:
             yield Violation(manifest, path, f"is {mark}")
         if isinstance(mark, Deprecated):
             yield Violation(manifest, path, f"{what} is deprecated: write {mark.instead.format(what)}")
+
+
+def _missing_library(manifest: Manifest) -> Violation | None:
+    """The extra that workers need for a manifest, if it is not installed here. A mere client doesn't need it."""
+    if not is_installed("openai"):  # this is no worker
+        return None
+    match manifest:
+        case Model():
+            text = missing_library(manifest.spec.server)
+            path: Path = ("spec", "provider" if manifest.spec.provider else "type")
+        case MCPServer():
+            text = missing_extra("mcp", "an MCPServer")
+            path = ("spec",)
+        case A2AServer():
+            text = missing_extra("a2a", "an A2AServer")
+            path = ("spec",)
+        case _:
+            return None
+    return Violation(manifest, path, text) if text else None
 
 
 def _marked(manifest: Manifest) -> Iterator[tuple[Path, Mark, str]]:

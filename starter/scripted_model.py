@@ -22,11 +22,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from ..contracts.message import SCRIPTED
+
 Request = dict[str, Any]
 """The JSON body of a request for a chat completion."""
-
-MODEL_PREFIX = "scripted:"
-"""The prefix of the model's name in every answer, so that it can't be mistaken for that of a language model."""
 
 
 class _ScriptPart(BaseModel):
@@ -198,7 +197,7 @@ def estimate_usage(request: Request, reply: Reply) -> dict[str, int]:
 
 
 def _head(request: Request, kind: str) -> Request:
-    model = f"{MODEL_PREFIX}{request['model']}"
+    model = f"{SCRIPTED}{request['model']}"
     return {"id": "scripted", "object": kind, "created": int(time.time()), "model": model}
 
 

@@ -16,6 +16,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
 from ..contracts.settings import SettingsError
+from ..installation import require
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -108,9 +109,14 @@ class Key:
 
 
 class Keys:
-    """The keys of a process, in order. Without keys nothing is encrypted."""
+    """The keys of a process, in order. Without keys nothing is encrypted.
+
+    Raises MissingExtraError for keys without the extra `encryption`.
+    """
 
     def __init__(self, *keys: Key) -> None:
+        if keys:
+            require("encryption", KEYS)
         self._keys = {key.id: key for key in keys}
 
     @classmethod

@@ -17,7 +17,7 @@ from temporalio.client import Client
 
 from baton.activities.runtime.bounded_process import close_idle
 from baton.journal.leases import without_lease
-from baton.observability.metrics_export import set_worker_runtime
+from baton.observability.runtime import set_worker_runtime
 from baton.starter.server.embedded import TUNING, EmbeddedServer
 from baton.starter.server.state_dir import StateDir
 from baton.temporal.client import connect

@@ -18,6 +18,7 @@ from baton.workflows import registry
 from tests.harness.processes import ROOT
 
 LAYERS = (
+    "installation",
     "resources",
     "contracts",
     "temporal",
@@ -55,6 +56,7 @@ FOLDERS = ("resources", "contracts", "temporal", "observability", "journal", "wo
 FILES = [
     *sorted(file for each in FOLDERS for file in (ROOT / each).rglob("*.py") if not file.name.startswith("_")),
     ROOT / "__init__.py",
+    ROOT / "installation.py",
     ROOT / "worker.py",
     ROOT / "plugin.py",
     ROOT / "workflow.py",
@@ -422,7 +424,9 @@ CONNECTED = {
     "http": {"activities/tool/http.py"},  # cookies
     "mcp": {f"activities/tool/mcp/{name}.py" for name in ("access_tokens", "connection", "input", "request")},
     "openai": {"activities/model/openai.py"},
-    "opentelemetry": {f"observability/{name}.py" for name in ("log", "metrics", "metrics_export", "span_export")},
+    "opentelemetry": {
+        f"observability/{name}.py" for name in ("log", "metrics", "metrics_export", "runtime", "span_export")
+    },
     "prometheus_client": {"observability/metrics_export.py"},
     "socket": {
         *{GATE, "activities/model/bedrock.py"},

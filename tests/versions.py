@@ -71,10 +71,9 @@ class Versions:
     def install(self) -> None:
         """Makes the virtual environment anew."""
         FOLDER.mkdir(parents=True, exist_ok=True)
-        extras = [argument for extra in ("anthropic", "bedrock", "s3") for argument in ("--extra", extra)]
         lock = FOLDER / f"{self.name}.txt"
         chosen = ["--group", "dev", "--resolution", self.resolution, "--python", self.python]
-        _uv("pip", "compile", "pyproject.toml", *extras, *chosen, "--upgrade", "--output-file", lock)
+        _uv("pip", "compile", "pyproject.toml", "--extra", "all", *chosen, "--upgrade", "--output-file", lock)
         _uv("venv", "--clear", "--python", self.python, self.folder)
         python = self.folder / "bin" / "python"
         _uv("pip", "install", "--python", python, "--requirement", lock, "--no-deps")

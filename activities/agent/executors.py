@@ -4,8 +4,9 @@ import asyncio
 import logging
 from dataclasses import replace
 
-from ...contracts.errors import BatonError
+from ...contracts.errors import BatonError, NotCarriedOut
 from ...contracts.text import truncate
+from ...installation import missing_extra
 from ...resources.agent import Agent
 from ...resources.catalog import Catalog
 from ...resources.run_catalog import RunCatalog
@@ -36,8 +37,13 @@ class Executors:
         self._loading: dict[str, asyncio.Task[AgentExecutor]] = {}
 
     async def of(self, executor: Executor) -> AgentExecutor:
-        """The executor for a manifest. Its library is loaded in a thread, so that other calls don't wait for it."""
+        """The executor for a manifest. Its library is loaded in a thread, so that other calls don't wait for it.
+
+        Raises NotCarriedOut if it is not installed.
+        """
         kind = executor.kind
+        if missing := missing_extra("a2a", "an A2AServer") if kind == "A2AServer" else None:
+            raise NotCarriedOut(f"{executor.id}: {missing}")
         if kind not in self._loading:
             self._loading[kind] = asyncio.create_task(COMPUTING.run(new_executor, kind))
         return await asyncio.shield(self._loading[kind])

@@ -10,7 +10,7 @@ from ...contracts.message import Message
 from ...journal.leases import Lease
 from ...observability.spans import call_span, note_call, note_content, recorded_call
 from ...resources.catalog import Catalog
-from ...resources.model import Model, missing_package
+from ...resources.model import Model, missing_library
 from ...temporal.threads import COMPUTING
 from ..context.calls import Calls
 from ..context.metering import ChainedModel, with_cost
@@ -60,7 +60,7 @@ class Providers:
         self._by_api: dict[str, Provider] = {}
         self._loading = asyncio.Lock()
         for type_ in types:
-            if type_ in API and not missing_package(type_):
+            if type_ in API and not missing_library(type_):
                 self._load(API[type_])
 
     async def ask(
@@ -109,7 +109,7 @@ class Providers:
     async def of(self, model: ChainedModel) -> Provider:
         """The provider of a model. Raises NotCarriedOut if its library is not installed."""
         type_ = model.manifest.spec.server if model.manifest else ENVIRONMENT
-        if missing := missing_package(type_):
+        if missing := missing_library(type_):
             raise NotCarriedOut(f"{model.manifest.id if model.manifest else model.name}: {missing}")
         api = API[type_]
         if api not in self._by_api:

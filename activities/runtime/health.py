@@ -19,7 +19,8 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ...observability.metrics_export import MetricsText
+from ...installation import missing_extra
+from ...observability.runtime import MetricsText
 from ...temporal.search_attributes import describe_namespace
 
 Check = Callable[[], Awaitable[object]]
@@ -132,7 +133,8 @@ async def serve_health(
 
     async def all_metrics(request: Request) -> Response:
         if metrics is None:
-            return PlainTextResponse("this process has no metrics\n", 404)
+            reason = missing_extra("otel", "/metrics") or "this process has no metrics"
+            return PlainTextResponse(f"{reason}\n", 404)
         text, media_type = await metrics(request.headers.get("accept", ""))
         return Response(text, media_type=media_type)
 

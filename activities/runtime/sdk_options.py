@@ -1,7 +1,7 @@
 """The configuration of the SDK's worker: its options, its deployment version, and its workflow runner."""
 
 from datetime import timedelta
-from importlib.metadata import version
+from importlib.metadata import version as version_of
 from inspect import signature
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -20,6 +20,7 @@ from temporalio.worker import (
 from temporalio.workflow import Info
 
 from ...contracts.settings import SettingsError
+from ...installation import version
 from ...temporal.activity import INTERVAL
 from ...temporal.client import EARLY_QUERY
 from .settings import Settings, WorkerQueue
@@ -53,7 +54,7 @@ def sdk_options(settings: Settings, queue: WorkerQueue) -> WorkerConfig:
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         graceful_shutdown_timeout=settings.graceful_shutdown_timeout,
         deployment_config=deployment_of(settings),
-        build_id=None if settings.deployment else version("baton"),  # short: it is in three events of every turn
+        build_id=None if settings.deployment else version(),  # short: it is in three events of every turn
     )
 
 
@@ -89,7 +90,7 @@ class WorkflowRunner(UnsandboxedWorkflowRunner):
         super().__init__()
         if unknown := sorted(_Instance.__abstractmethods__):
             raise SettingsError(
-                f"Baton can't be used with temporalio {version('temporalio')}, whose workflow instances have "
+                f"Baton can't be used with temporalio {version_of('temporalio')}, whose workflow instances have "
                 f"{' and '.join(unknown)}: install the version of temporalio that Baton's requirements.lock names"
             )
 

@@ -74,6 +74,7 @@ def _explain(error: Exception) -> tuple[int, str]:
 
     from ...contracts.errors import BatonError
     from ...contracts.settings import SettingsError
+    from ...installation import MissingExtraError
     from ...resources.problems import dotted_path, explain_errors
     from ...temporal.client import ConnectionFailed
     from ..errors import START_HINT, ConnectionLostError, UnreachableError, UsageError
@@ -82,11 +83,11 @@ def _explain(error: Exception) -> tuple[int, str]:
     from ..server.embedded import ServerError
 
     match error:
-        case UsageError() | NoSuchRunError() | NotRetriedError() | RunEndedError() | SettingsError():
+        case UsageError() | NoSuchRunError() | NotRetriedError() | RunEndedError():
             return REFUSED, str(error)
         case ValidationError():
             return REFUSED, "; ".join(f"{dotted_path(path)}: {text}" for path, text in explain_errors(error, BaseModel))
-        case yaml.YAMLError() | OSError() | UnicodeDecodeError():
+        case SettingsError() | MissingExtraError() | yaml.YAMLError() | OSError() | UnicodeDecodeError():
             return REFUSED, str(error)
         case BatonError():
             return REFUSED, error.message

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ...installation import require
 from ..errors import UsageError
 from .exit_codes import REFUSED, CommandEndError
 from .options import Output, OutputFormat, Recursive
@@ -119,9 +120,9 @@ MAX_SHOWN = 20
 @app.command()
 def version() -> None:
     """Print the version."""
-    from importlib.metadata import version as version_of
+    from ...installation import version as version_of
 
-    print(version_of("baton"))
+    print(version_of())
 
 
 UI_ORIGINS = "http://localhost:8233", "http://127.0.0.1:8233"
@@ -162,6 +163,7 @@ def codec_server(
     origin: Annotated[list[str] | None, typer.Option(help="The UI's address in the browser; repeatable.")] = None,
 ) -> None:
     """Decrypt payloads for Temporal's UI, with the keys in BATON_ENCRYPTION_KEYS."""
+    require("worker", "a codec server")
     from ...contracts.settings import SettingsError
     from ...temporal.encryption import KEYS, EncryptionCodec, Keys
     from ..scripted_model import serve_in_thread

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...installation import require
 from .exit_codes import REFUSED, CommandEndError
 from .options import Recursive
 from .terminal import print_message
@@ -85,6 +86,7 @@ def scripted_model(
     port: Annotated[int, typer.Option(help="The port to listen on; 0 selects a free port.")] = 8000,
 ) -> None:
     """Serve scripted replies over OpenAI's API, to try a team without a language model."""
+    require("worker", "the scripted model")
     from ..scripted_model import Script, ScriptedModel
 
     with ScriptedModel(Script.read(script).answer).serve(port) as url:

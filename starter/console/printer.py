@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ...contracts.errors import Failure
-from ...contracts.message import PersonDecision
+from ...contracts.message import SCRIPTED, PersonDecision
 from ...contracts.panel import Decision, PerformResult, RefereeOutput, SpeakerBrief, Verdict
 from ...contracts.requests import AskModelRequest, AskModelResult, SelectResult, UseToolResult
 from ...contracts.text import truncate
@@ -27,7 +27,6 @@ from ..history.run_events import (
     RunInfo,
     RunStarted,
 )
-from ..scripted_model import MODEL_PREFIX
 from ..text import escape_control_characters, format_duration
 
 
@@ -179,7 +178,7 @@ class EventPrinter:
     ) -> None:
         """Prints the answer of a model or a function: a line about it, its text, its tool calls."""
         message = result.message
-        if not self._scripted_note_printed and (message.model or "").startswith(MODEL_PREFIX):
+        if not self._scripted_note_printed and (message.model or "").startswith(SCRIPTED):
             self._scripted_note_printed = True
             self._console.print(Text(SCRIPTED_NOTE, style="bold magenta"))
         about = self._about(run, call, result, duration)

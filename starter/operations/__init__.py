@@ -1,1 +1,5 @@
 """"""
+
+from ...installation import require
+
+require("worker", "this operation")

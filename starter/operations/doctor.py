@@ -7,7 +7,7 @@ import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from importlib.metadata import version
+from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from ...contracts.errors import BatonError
 from ...contracts.settings import SettingsError
 from ...contracts.status import Status
 from ...contracts.text import truncate
+from ...installation import version
 from ...journal.engine import connect as connect_journal
 from ...journal.migrate import VERSION
 from ...journal.migrate import version as journal_version
@@ -353,7 +354,7 @@ def run_checks(loaded: Loaded, report: Callable[[str], None]) -> list[CheckResul
 
 
 def _versions() -> CheckResult:
-    packages = ", ".join(f"{name} {version(name)}" for name in ("baton", "temporalio"))
+    packages = f"baton {version()}, temporalio {version_of('temporalio')}"
     return CheckResult("versions", True, f"{packages}, Python {platform.python_version()}")
 
 

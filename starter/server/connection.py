@@ -16,6 +16,7 @@ from temporalio.client import Client
 from temporalio.converter import StorageDriver
 from temporalio.service import RPCError
 
+from ...installation import require
 from ...temporal.client import EXTERNAL_STORAGE_URL, connect, connect_config, for_baton, with_external_storage
 from ..account import client_identity
 from ..errors import START_HINT, UnreachableError
@@ -72,6 +73,7 @@ def _storage_drivers(state_dir: StateDir | None, namespace: str) -> Sequence[Sto
 
 
 def _open_journal(url: str, namespace: str) -> "AbstractAsyncContextManager[Database]":
+    require("worker", "a value in the journal")
     from ...journal.database import Database  # noqa: PLC0415  # takes 0.25 s, and large values are rare
 
     return Database.open(url, namespace)
@@ -184,6 +186,8 @@ def _find_or_start(state_dir: StateDir) -> DevServer:
 
 
 def _start(state_dir: StateDir) -> subprocess.Popen[bytes]:
+    require("worker", "a local worker")
+    require("cli", "a local worker")
     state_dir.rotate_log("dev.log", 0)
     with state_dir.open("dev.log", "ab") as log:
         return subprocess.Popen(

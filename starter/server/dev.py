@@ -22,7 +22,7 @@ from ...activities.runtime.settings import Settings
 from ...activities.runtime.worker_process import leave_out_loaded_objects
 from ...contracts.settings import SettingsError, on_signal
 from ...observability.log import log_to_stderr
-from ...observability.metrics_export import MetricsText, exporting_metrics
+from ...observability.runtime import MetricsText, exporting_metrics
 from ...resources.loader import Loaded
 from ...temporal.encryption import EncryptionCodec, Keys
 from ..errors import UnreachableError

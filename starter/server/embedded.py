@@ -17,6 +17,7 @@ from temporalio.api.workflowservice.v1 import UpdateNamespaceRequest
 from temporalio.client import Client
 
 from ...contracts.settings import private_file
+from ...installation import install_hint
 from ...temporal.client import connect
 from ...temporal.search_attributes import ALL, COST, register
 from ..errors import UsageError
@@ -133,7 +134,10 @@ class EmbeddedServer:
     def _command(self) -> list[str]:
         binary = shutil.which("temporal", path=str(Path(sys.executable).parent)) or shutil.which("temporal")
         if binary is None:
-            raise ServerError("there is no embedded server for this platform: set TEMPORAL_ADDRESS to a running server")
+            if sys.platform == "win32":
+                raise ServerError("there is no embedded server for Windows: set TEMPORAL_ADDRESS to a running server")
+            hint = install_hint("server", "a local server")
+            raise ServerError(f"{hint}, or set TEMPORAL_ADDRESS to a running server")
         tuning = (part for key, value in self.tuning for part in ("--dynamic-config-value", f"{key}={value}"))
         database = ("--db-filename", str(self.folder / DATABASE))
         pragmas = ("--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL")

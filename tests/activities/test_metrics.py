@@ -3,7 +3,7 @@
 import asyncio
 
 from baton.observability import metrics
-from baton.observability.metrics_export import watch_waiting_runs
+from baton.observability.runtime import watch_waiting_runs
 from baton.temporal.search_attributes import register
 from tests.activities.test_inline_manifests import model, working
 from tests.harness.environment import KEY, Environment, Json, agent, call, line, team

@@ -50,8 +50,8 @@ def python(code: str, *, without: str = "") -> "subprocess.CompletedProcess[str]
 
 
 def lacks(provider: str) -> str:
-    extra = f"Baton's extra '{provider}' (in a checkout of Baton: pip install -e '.[{provider}]')"
-    return f"models of the provider '{provider}' need a library that is not installed: install {extra}"
+    needs = f"a model of the provider '{provider}' needs packages that are not installed"
+    return f'{needs}: pip install "baton-teams[{provider}]"'
 
 
 def test_a_providers_library_is_loaded_if_a_model_of_its_own_manifests_needs_it(file: Path) -> None:

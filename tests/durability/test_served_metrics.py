@@ -30,7 +30,8 @@ from baton.contracts.settings import SettingsError
 from baton.observability import metrics
 from baton.observability.log import handler_of
 from baton.observability.metrics import Metric
-from baton.observability.metrics_export import MetricsExport, exporting_metrics
+from baton.observability.metrics_export import MetricsExport
+from baton.observability.runtime import exporting_metrics
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import KEY, Json
 from tests.harness.processes import ROOT

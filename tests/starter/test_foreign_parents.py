@@ -15,7 +15,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from baton import worker
 from baton.contracts.settings import SettingsError
 from baton.observability import metrics
-from baton.observability.metrics_export import watch_waiting_runs
+from baton.observability.runtime import watch_waiting_runs
 from baton.starter.runs.decisions import all_pending_decisions
 from baton.starter.runs.listing import open_runs, recent_runs
 from baton.temporal.search_attributes import RUN_TYPES

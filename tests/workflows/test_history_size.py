@@ -3,7 +3,6 @@
 import contextlib
 import json
 import sqlite3
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from temporalio.client import WorkflowHistory
 from baton.contracts.message import Head
 from baton.contracts.requests import AskModelRequest
 from baton.contracts.turn import Thread
+from baton.installation import version
 from baton.starter.scripted_model import Reply
 from baton.temporal.converter import DATA_CONVERTER
 from tests.harness.environment import Environment, agent, team
@@ -66,7 +66,7 @@ async def test_a_turns_request_holds_its_place_and_its_number_alone(env: Environ
     assert request["thread"].keys() == {"catalog", "question", "head"}
     assert json.loads(scheduled.user_metadata.summary.data) == f"turn {TURNS - 1} · {NAMES[0]} · default"
     ran = started.activity_task_started_event_attributes
-    assert (ran.identity.rpartition("/")[2], ran.worker_version.build_id) == ("-", version("baton"))
+    assert (ran.identity.rpartition("/")[2], ran.worker_version.build_id) == ("-", version())
     result = json.loads(completed.activity_task_completed_event_attributes.result.payloads[0].data)
     assert result["message"]["usage"].keys() == {"promptTokens", "completionTokens", "totalTokens"}
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ....contracts.errors import InvalidManifest, ToolFailed
+from ....contracts.errors import InvalidManifest, NotCarriedOut, ToolFailed
+from ....installation import missing_extra
 from ....journal.leases import Lease
 from ....journal.token_store import TokenStore
 from ....observability.spans import call_span
@@ -50,8 +51,10 @@ if TYPE_CHECKING:
 # Loading the MCP library takes half a second, and few workers have MCP servers: it is imported when it is used.
 
 
-async def _load() -> None:
-    """Loads the MCP library in a thread, as that takes half a second."""
+async def _load(server: MCPServer) -> None:
+    """Loads the MCP library in a thread, as that takes half a second. Raises NotCarriedOut if it is not installed."""
+    if missing := missing_extra("mcp", "an MCPServer"):
+        raise NotCarriedOut(f"{server.id}: {missing}")
     for module in ("connection", "access_tokens"):
         await COMPUTING.run(importlib.import_module, f"{__package__}.{module}")
 
@@ -80,7 +83,7 @@ class McpTools:
         is_idempotent = bool(hints and (hints.read_only_hint or hints.idempotent_hint))
 
         async def use(arguments: JsonObject, lease: Lease) -> str:
-            await _load()
+            await _load(server)
             from .input import Elicitation  # noqa: PLC0415
             from .request import McpRequest, result_text, use_tool  # noqa: PLC0415
 
@@ -130,7 +133,7 @@ class McpTools:
             raise ToolFailed(failed.message, retryable="fail" not in policies and not failed.non_retryable) from None
 
     async def _list(self, server: MCPServer, values: ValueResolver) -> list[ListedTool]:
-        await _load()
+        await _load(server)
         from .request import McpRequest, list_tools  # noqa: PLC0415
 
         request = McpRequest(self._connections(), self._endpoint(server, values))
