@@ -133,9 +133,10 @@ async def test_a_typescript_worker_pays_what_a_team_has_asked_for_and_a_client_h
     built: Path, client: Client, tmp_path: Path
 ) -> None:
     catalog = load_files([ROOT / "samples" / "application" / "teams"])
-    adjuster = ScriptLine.model_validate({"system": "insurance adjuster", "say": ["Some 300 euros."]})
+    adjuster = ScriptLine(system="insurance adjuster", agent="adjuster", say=[Reply(text="Some 300 euros.")])
     pays = call("pay-claim", amount=300, reason="a stolen bicycle")
-    cashier = ScriptLine.model_validate({"system": "cashier", "say": [pays, '{"settled": true, "amount": 300}']})
+    said = [pays, '{"settled": true, "amount": 300}']
+    cashier = ScriptLine.model_validate({"system": "cashier", "agent": "cashier", "say": said})
     async with Environment.running(client, tmp_path, catalog=catalog) as env:
         env.answer = Script(lines=[adjuster, cashier]).answer
         async with payments(built, client.service_client.config.target_host):
