@@ -148,4 +148,4 @@ async def test_a_typescript_worker_pays_what_a_team_has_asked_for_and_a_client_h
             for message in request.body["messages"]
             if message["role"] == "tool"
         ]
-    assert json.loads(results[-1])["paid"] == "300 EUR"
+    assert '"paid":"300 EUR"' in results[-1]
