@@ -91,9 +91,12 @@ lock: $(READY)
 clean:
 	rm -rf .venv .baton build *.egg-info
 
-# Writes schema.json, which editors use for manifests.
+# Writes schema.json, which editors use for manifests, and the schema of the protocol with the types of the TypeScript client.
 schema: $(INSTALLED)
 	$(BIN)/baton schema > schema.json
+	$(BIN)/baton schema --protocol > clients/protocol.schema.json
+	@if command -v npm > /dev/null; then cd clients/typescript && npm ci --no-audit --no-fund --silent && npm run --silent generate; \
+	  else echo "There is no npm: clients/typescript/src/protocol.ts is not written anew."; fi
 
 # Writes the tables of fields into docs/reference.md.
 reference: $(READY)

@@ -15,6 +15,18 @@ class TerminateRequest(JsonModel):
     now: bool = False
 
 
+class CancelRequest(JsonModel):
+    """The signal ``cancel``: the reason."""
+
+    reason: str = ""
+
+
+class PauseRequest(JsonModel):
+    """The signals ``pause`` and ``resume``: the name of the person who sends it."""
+
+    name: str | None = None
+
+
 class SteerRequest(JsonModel):
     """The update ``steer``: a message from a person to the next speaker, and the person's name.
 

@@ -17,7 +17,7 @@ def manifest_schema() -> JsonObject:
     Rules between fields, and between manifests, are only checked by the loader.
     """
     models = [(model, "validation") for model in MANIFEST_KINDS.values()]
-    refs, definitions = models_json_schema(models, schema_generator=_Generator)  # type: ignore[arg-type]
+    refs, definitions = models_json_schema(models, schema_generator=_ManifestSchemaGenerator)  # type: ignore[arg-type]
     kinds = {kind: refs[model, "validation"] for kind, model in MANIFEST_KINDS.items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -51,14 +51,14 @@ def _rule(required: str, properties: JsonObject, then: JsonObject) -> JsonObject
     return {"if": {"type": "object", "required": [required], "properties": properties}, "then": then}
 
 
-class _Generator(GenerateJsonSchema):
-    """Forbids unknown fields and adds field marks to descriptions; omits empty defaults and field titles."""
+class SchemaGenerator(GenerateJsonSchema):
+    """Adds field marks to descriptions, which name fields as JSON does; omits empty defaults and field titles."""
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonObject:
         result = super().model_schema(schema)
-        result["additionalProperties"] = False
         result["description"] = result["description"].replace("``", "`")
         for name, field in schema["cls"].model_fields.items():
+            result["description"] = result["description"].replace(f"`{name}`", f"`{field.alias or name}`")
             for mark in (mark for mark in field.metadata if isinstance(mark, Mark)):
                 property_schema = result["properties"][field.alias or name]
                 property_schema["description"] = (
@@ -74,3 +74,10 @@ class _Generator(GenerateJsonSchema):
 
     def field_title_should_be_set(self, schema: object) -> bool:
         return False
+
+
+class _ManifestSchemaGenerator(SchemaGenerator):
+    """Forbids unknown fields."""
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonObject:
+        return {**super().model_schema(schema), "additionalProperties": False}

@@ -1,5 +1,6 @@
 """The documents are true: the paths, links, settings, commands and names in them exist, and none is missing."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from baton.starter.cli.app import app
 from baton.workflows.registry import WORKFLOWS
 from tests.harness import field_tables
 from tests.harness.processes import ROOT
+from tests.replay.recorded import HISTORIES
 from tests.test_architecture import FOLDERS, LAYERS
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
@@ -193,3 +195,25 @@ def test_the_readme_can_be_read_at_once() -> None:
 def test_the_activities_that_an_application_can_not_have_are_listed() -> None:
     text = page("application.md")
     assert {name for name in OWN_ACTIVITIES if f"`{name}`" not in text} == set()
+
+
+ACTIONS = {
+    "WORKFLOW_EXECUTION_STARTED",
+    "START_CHILD_WORKFLOW_EXECUTION_INITIATED",
+    "UPSERT_WORKFLOW_SEARCH_ATTRIBUTES",
+    "ACTIVITY_TASK_SCHEDULED",
+    "MARKER_RECORDED",  # a local activity
+    "TIMER_STARTED",
+    "WORKFLOW_EXECUTION_SIGNALED",
+    "WORKFLOW_EXECUTION_UPDATE_ACCEPTED",
+}
+"""The events that Temporal Cloud bills, in histories without retries of activities."""
+
+
+def test_the_billed_actions_of_recorded_runs_are_counted_right() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| .* \| (\d+) \|$", page("temporal-cloud.md"), re.MULTILINE)
+    assert len(rows) >= 5
+    for scenario, actions in rows:
+        histories = [json.loads(file.read_text()) for file in HISTORIES.glob(f"{scenario}.*.json")]
+        types = [event["eventType"].removeprefix("EVENT_TYPE_") for history in histories for event in history["events"]]
+        assert sum(each in ACTIONS for each in types) == int(actions), scenario

@@ -13,7 +13,7 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailed
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
-from ...contracts.control_messages import TerminateRequest
+from ...contracts.control_messages import CancelRequest
 from ...contracts.decisions import ApproveRequest, PendingDecision, ReplyRequest
 from ...contracts.inputs import QueryInput
 from ...contracts.message import Message, PanelMessageKind, PersonDecision, TokenUsage
@@ -287,7 +287,7 @@ class Handle:
         """Cancels the run at once; its messages remain stored. Raises Refused if it has ended."""
         check_text(reason, "reason")
         with self._refused_after_its_end():
-            await self._run.signal("cancel", TerminateRequest(reason=reason))
+            await self._run.signal("cancel", CancelRequest(reason=reason))
 
     async def _update(self, name: str, payload: JsonObject) -> object:
         try:

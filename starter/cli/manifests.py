@@ -45,11 +45,22 @@ def validate(
 
 
 @app.command()
-def schema() -> None:
+def schema(
+    *,
+    protocol: Annotated[
+        bool,
+        typer.Option("--protocol", help="Print that of what clients send to runs and get from them instead."),
+    ] = False,
+) -> None:
     """Print a JSON Schema of all manifests, for completion and validation in an editor."""
-    from ...resources.schema import manifest_schema
+    if protocol:
+        from ...contracts.protocol import protocol_schema
 
-    print(json.dumps(manifest_schema(), indent=2))
+        print(json.dumps(protocol_schema(), indent=2))
+    else:
+        from ...resources.schema import manifest_schema
+
+        print(json.dumps(manifest_schema(), indent=2))
 
 
 @app.command()

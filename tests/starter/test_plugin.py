@@ -16,6 +16,7 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflowError
+from temporalio.service import TLSConfig
 from temporalio.worker import Replayer, Worker
 
 import baton
@@ -29,6 +30,7 @@ from tests.harness.claims import Claim, Control, Decision, Question, Untyped, pa
 from tests.harness.environment import KEY, Environment, Json, agent, call, line, team
 from tests.harness.manifests import Writer
 from tests.harness.processes import process_env
+from tests.harness.tls import Certificates, tls_proxy
 
 ROOT = Path(__file__).parents[2]
 
@@ -67,12 +69,13 @@ async def application(
     folder: Path,
     model: ScriptedModel,
     converter: DataConverter = DataConverter.default,
+    tls: TLSConfig | bool = False,
     **settings: str,
 ) -> AsyncIterator[Application]:
     """Runs an application's worker with the plugin, on a client of the application."""
     (folder / "teams").mkdir(exist_ok=True)
     file = Writer(folder / "teams").file(*CLAIMS)
-    client = await Client.connect(address, data_converter=converter)
+    client = await Client.connect(address, data_converter=converter, tls=tls)
     queue = f"claims-{uuid.uuid4().hex[:8]}"
     with model.serve() as url:
         given = {"BATON_HOME": str(folder), "OPENAI_BASE_URL": url, "OPENAI_API_KEY": KEY, **settings}
@@ -368,3 +371,21 @@ async def test_runs_with_an_applications_codec_do_not_hide_others(env: Environme
     while len([run async for run in env.client.list_workflows(f"TaskQueue = '{env.task_queue}'")]) < 2:
         await asyncio.sleep(0.05)
     assert (await find_run(env.client, env.task_queue, "default")).id == handle.id
+
+
+@pytest.mark.full
+async def test_an_application_that_connects_with_a_client_certificate_runs_a_team_as_a_child(
+    client: Client, tmp_path: Path
+) -> None:
+    certificates = Certificates.make(tmp_path)
+    async with tls_proxy(address_of(client), certificates) as address:
+        authority = certificates.file("authority.pem").read_bytes()
+        with pytest.raises(RuntimeError):  # the server asks for the certificate
+            await Client.connect(address, tls=TLSConfig(server_root_ca_cert=authority))
+        tls = TLSConfig(
+            server_root_ca_cert=authority,
+            client_cert=certificates.file("client.pem").read_bytes(),
+            client_private_key=certificates.file("client.key").read_bytes(),
+        )
+        async with application(address, tmp_path, answers(APPROVED), tls=tls) as app:
+            assert await app.run(Claim.run, "My bicycle was stolen.") == "paid 120"
