@@ -340,7 +340,9 @@ Check = Coroutine[Any, Any, list[CheckResult]]
 
 def run_checks(loaded: Loaded, report: Callable[[str], None]) -> list[CheckResult]:
     """The results of all checks, including those of the Models in ``loaded``; ``report`` receives warnings."""
-    providers = Providers(types_in(loaded.catalog))  # before the event loop, which imports would block
+    scripted = bool(os.environ.get(SCRIPTED_MODEL_URL))
+    # before the event loop, which imports would block
+    providers = Providers(types_in(loaded.catalog), scripted=scripted)
     try:
         settings = Settings.of(os.environ)
         with use_server(report, start=False) as server:
