@@ -91,6 +91,7 @@ clean:
 # Writes schema.json, which editors use for manifests.
 schema: $(INSTALLED)
 	$(BIN)/baton schema > schema.json
+	$(BIN)/baton schema --scripts > script.schema.json
 
 # Writes the tables of fields into docs/reference.md.
 reference: $(READY)

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 PASSED_THROUGH = ("baton", "pydantic", "pydantic_core")
 """Modules that the sandbox of the application's workflows does not import anew."""
 
+
 class BatonPlugin(SimplePlugin):
     """Adds Baton's workflows and activities to a worker, beside those of the application.
 

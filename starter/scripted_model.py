@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import uvicorn
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.applications import Starlette
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -128,6 +128,11 @@ class Reply(_ScriptPart):
         return self if self.delay else self.model_copy(update={"delay": delay})
 
 
+def _reply_of_text(value: object) -> object:
+    """A text is an answer with that text."""
+    return {"text": value} if isinstance(value, str) else value
+
+
 class ScriptLine(_ScriptPart):
     """The answers of one speaker in order; the last one is repeated.
 
@@ -140,15 +145,9 @@ class ScriptLine(_ScriptPart):
         None, description="the agent's name; it matches any request of a client that does not tell the agent"
     )
     model: str | None = Field(None, description="the name of the model")
-    say: list[Reply] = Field(min_length=1, description="the answers: texts, or mappings with the fields of a reply")
-
-    @field_validator("say", mode="before")
-    @classmethod
-    def _expand_texts(cls, value: object) -> object:
-        """A text in the list is an answer with that text."""
-        if not isinstance(value, list):
-            return value
-        return [{"text": reply} if isinstance(reply, str) else reply for reply in value]
+    say: list[Annotated[Reply, BeforeValidator(_reply_of_text, json_schema_input_type=Reply | str)]] = Field(
+        min_length=1, description="the answers: texts, or mappings with the fields of a reply"
+    )
 
     def matches(self, request: Request) -> bool:
         """Whether a request is this speaker's."""
@@ -440,7 +439,6 @@ class ScriptedModel:
             return StreamingResponse(_stream(received, reply), media_type="text/event-stream")
         received.answered = True
         return JSONResponse(completion(body, reply))
-
 
     def _reply(self, request: Request) -> Reply:
         """The reply to a request. A mistake in ``answer`` is an error that is not retried, and so fails the run."""

@@ -16,8 +16,8 @@ from ..starter.scripted_model import ScriptedModel as ScriptedModel
 from ..starter.scripted_model import ScriptedToolCall as ScriptedToolCall
 from ..starter.scripted_model import ScriptedUsage as ScriptedUsage
 from ..starter.scripted_model import ScriptLine as ScriptLine
-from .environment import Environment as Environment
-from .environment import ModelSource as ModelSource
-from .environment import environment as environment
-from .environment import server as server
-from .fake_runs import fake_runs as fake_runs
+from .environments import Environment as Environment
+from .environments import ModelSource as ModelSource
+from .environments import environment as environment
+from .environments import server as server
+from .fakes import fake_runs as fake_runs

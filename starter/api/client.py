@@ -17,8 +17,8 @@ from temporalio.client import Client
 
 from ...contracts.panel import Contribution
 from ...resources.base import JsonObject
-from ...resources.functions import Function
 from ...resources.catalog import Catalog
+from ...resources.functions import Function
 from ...resources.loader import Loaded, OfWorkers
 from ...resources.query import Query
 from ...resources.schedule import Schedule

@@ -45,11 +45,14 @@ def validate(
 
 
 @app.command()
-def schema() -> None:
+def schema(
+    scripts: Annotated[bool, typer.Option("--scripts", help="Print that of scripts for the scripted model.")] = False,
+) -> None:
     """Print a JSON Schema of all manifests, for completion and validation in an editor."""
     from ...resources.schema import manifest_schema
+    from ..scripted_model import Script
 
-    print(json.dumps(manifest_schema(), indent=2))
+    print(json.dumps(Script.model_json_schema() if scripts else manifest_schema(), indent=2))
 
 
 @app.command()

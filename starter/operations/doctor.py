@@ -33,7 +33,7 @@ from ...activities.runtime.outbound import BodyLimits, Destination, Outbound
 from ...activities.runtime.secrets import SecretStore
 from ...activities.runtime.settings import Settings
 from ...contracts.errors import BatonError
-from ...contracts.settings import SettingsError
+from ...contracts.settings import SCRIPTED_MODEL_URL, SettingsError
 from ...contracts.status import Status
 from ...contracts.text import truncate
 from ...journal.engine import connect as connect_journal

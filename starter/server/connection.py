@@ -39,8 +39,8 @@ START_TIMEOUT = 60.0
 class ServerLocation:
     """The location of a Temporal server; ``state_dir`` is set for the local one. No address: the configured one.
 
-    ``client`` is that of a program, which is used instead of a connection of one's own. ``environment`` are the settings
-    of clients and of workers in this process, by default its environment variables.
+    ``client`` is that of a program, which is used instead of a connection of one's own. ``environment`` are the
+    settings of clients and of workers in this process, by default its environment variables.
     """
 
     address: str | None

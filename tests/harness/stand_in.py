@@ -16,7 +16,7 @@ CHUNK = 40
 
 
 class StandInReply(Reply):
-    """An answer or a failure, with the words of the API. ``cached`` are tokens of the prompt that come from the cache."""
+    """An answer or a failure in the words of the API. ``cached`` are tokens of the prompt that come from the cache."""
 
     cached: int = 0
 

@@ -6,16 +6,17 @@ import os
 import tempfile
 import threading
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.testing import TimeSkipper
 
+from ..contracts.decisions import PendingDecision
 from ..resources.functions import Function
 from ..resources.loader import Loaded, OfWorkers
 from ..starter.api.client import Connection, RunInput, RunOptions, Target
@@ -137,7 +138,7 @@ class Environment:
         return self._client
 
     async def run(self, target: Target, input: RunInput | None = None, **options: Unpack[RunOptions]) -> Result:  # noqa: A002
-        """Runs ``"team/NAME"``, ``"agent/NAME"`` or a definition to its end, as ``baton.run`` does. Raises RunFailed."""
+        """Runs ``"team/NAME"``, ``"agent/NAME"`` or a definition to its end, like ``baton.run``; raises RunFailed."""
         return await (await self.start(target, input, **options)).result()
 
     async def start(self, target: Target, input: RunInput | None = None, **options: Unpack[RunOptions]) -> Handle:  # noqa: A002
@@ -149,12 +150,39 @@ class Environment:
         return await self._in_loop(self._connection.retry(name))
 
     async def skip_time(self, run: Handle, by: timedelta) -> None:
-        """Advances the clocks of a run and its child runs, while they only wait for people, timers or messages.
+        """Advances the clock of a run, or of its child runs that have no child runs, once they only wait.
 
-        Every timer that is due by then has fired when this returns. Needs a server with time skipping, such as that of
-        ``baton.testing.server()``.
+        They wait for people, messages and timers: those that are due by then fire, such as the timeout of an approval.
+        All other clocks stay. Needs a server with time skipping, such as that of ``baton.testing.server()``: with
+        others, it raises RPCError.
         """
-        raise NotImplementedError
+        skipper = TimeSkipper(self._client)
+        async with asyncio.TaskGroup() as skipping:
+            async for leaf in self._leaves(run.id):
+                skipping.create_task(skipper.fast_forward(leaf, by))
+
+    async def _leaves(self, run: str) -> AsyncIterator[WorkflowHandle[Any, Any]]:
+        """The open runs without child runs below a run, or itself: the server does not skip time for the others."""
+        handle = self._client.get_workflow_handle(run)
+        described = await handle.describe()
+        for child in described.raw_description.pending_children:
+            async for leaf in self._leaves(child.workflow_id):
+                yield leaf
+        if not described.raw_description.pending_children and described.status == WorkflowExecutionStatus.RUNNING:
+            yield handle
+
+    async def pending_decision(self, run: Handle) -> PendingDecision:
+        """Waits until a run or one of its child runs waits for a person, and returns the approval or the question.
+
+        Raises RuntimeError if the run ends before that.
+        """
+        while True:
+            for decision in (*await run.approvals(), *await run.inbox()):
+                return decision
+            described = await self._client.get_workflow_handle(run.id).describe()
+            if described.status != WorkflowExecutionStatus.RUNNING:
+                raise RuntimeError(f"the run {run.id} has ended, and waits for nobody")
+            await asyncio.sleep(0.02)
 
     def wait(self, awaitable: Coroutine[Any, Any, T]) -> T:
         """Waits for the result of ``env.run(…)``, ``handle.approve(…)`` etc., in a test that is not async."""
