@@ -109,7 +109,7 @@ class Reply(_ScriptPart):
         None, description="the token usage; by default estimated with four characters per token"
     )
     stop: str | None = Field(
-        None, description="the finish reason: 'length' and 'content_filter' are failures; 'stop' by default"
+        None, description="the finish reason, such as 'length' or 'content_filter'; by default 'stop' or 'tool_calls'"
     )
     delay: float = Field(0, description="seconds before the answer, or before the error")
     pause: float = Field(0, description="seconds between the chunks of a stream")

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import TimeSkipper
 
 from ..contracts.decisions import PendingDecision
@@ -25,7 +26,7 @@ from ..starter.api.resources import Source, load_sources, unique_functions
 from ..starter.scripted_model import Answer, Reply, Request, Script, ScriptedModel, ScriptLine, unexpected
 from ..starter.server.embedded import TUNING, EmbeddedServer, free_ports
 from ..starter.server.state_dir import StateDir
-from ..temporal.client import connect
+from ..temporal.client import connect, for_baton
 from ..worker import run_worker
 
 T = TypeVar("T")
@@ -117,7 +118,7 @@ class Environment:
 
     async def _serve(self, server: str | Client, variables: Mapping[str, str], opened: Callable[[], None]) -> None:
         """Runs the worker until it is canceled."""
-        client = server if isinstance(server, Client) else await connect(server, variables)
+        client = for_baton(server, variables) if isinstance(server, Client) else await connect(server, variables)
         environment = {**variables, "BATON_TASK_QUEUE": self.task_queue}
         connection = Connection(
             client=client,
@@ -157,9 +158,15 @@ class Environment:
         others, it raises RPCError.
         """
         skipper = TimeSkipper(self._client)
-        async with asyncio.TaskGroup() as skipping:
-            async for leaf in self._leaves(run.id):
-                skipping.create_task(skipper.fast_forward(leaf, by))
+
+        async def skip(leaf: WorkflowHandle[Any, Any]) -> None:
+            try:
+                await skipper.fast_forward(leaf, by)
+            except RPCError as error:
+                if error.status != RPCStatusCode.NOT_FOUND:  # otherwise it has just ended
+                    raise
+
+        await asyncio.gather(*[skip(leaf) async for leaf in self._leaves(run.id)])
 
     async def _leaves(self, run: str) -> AsyncIterator[WorkflowHandle[Any, Any]]:
         """The open runs without child runs below a run, or itself: the server does not skip time for the others."""

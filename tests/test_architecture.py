@@ -51,14 +51,16 @@ LAYERS = (
 )
 """The folders of the package: each imports its own modules, and modules of the folders above it in this list."""
 
-FOLDERS = ("resources", "contracts", "temporal", "observability", "journal", "workflows", "activities", "starter")
+FOLDERS = (
+    *("resources", "contracts", "temporal", "observability", "journal"),
+    *("workflows", "activities", "starter", "testing"),
+)
 FILES = [
     *sorted(file for each in FOLDERS for file in (ROOT / each).rglob("*.py") if not file.name.startswith("_")),
     ROOT / "__init__.py",
     ROOT / "worker.py",
     ROOT / "plugin.py",
     ROOT / "workflow.py",
-    ROOT / "testing.py",
 ]
 
 

@@ -31,6 +31,12 @@ EDITOR = baton.Agent("editor", prompt="You edit.")
 TEAM = baton.Team("review", strategy="sequential", members=[WRITER, EDITOR])
 
 
+def modelled(name: str, spec: dict[str, object]) -> list[baton.Manifest]:
+    """An agent and its Model."""
+    agent = {"prompt": f"You are {name}.", "modelRef": {"name": "remote"}}
+    return [baton.Manifest("Agent", name, agent), baton.Manifest("Model", "remote", spec)]
+
+
 def pytest_in(folder: Path) -> str:
     """Runs pytest in a folder outside of the repository, as a user does, and returns what it prints."""
     command = [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:asyncio", "-W", "error"]
@@ -134,16 +140,15 @@ async def test_models_of_all_providers_are_replaced_and_need_no_key(
     key = {"valueFrom": {"secretKeyRef": {"name": "absent", "key": "key"}}}
     connection = {"region": "eu-west-1"} if provider == "bedrock" else {"apiKey": key, "baseUrl": "http://127.0.0.1:9"}
     spec = {"type": "completions", "provider": provider, "model": {"value": "m-1"}, "config": {provider: connection}}
-    model = baton.Manifest("Model", "remote", spec)
-    env = baton_environment(baton.Agent("writer", prompt="You write.", model=model), model={"writer": ["Because."]})
+    env = baton_environment(*modelled("writer", spec), model={"writer": ["Because."]})
     result = await env.run("agent/writer", "Why?")
     assert result.message == "Because."
     assert env.model.requests[0].body.model == "m-1"
 
 
-async def failure_of(env: Environment, target: str = "agent/writer", **options: str) -> str:
+async def failure_of(env: Environment) -> str:
     with pytest.raises(baton.RunFailed) as failed:
-        await env.run(target, "Why?", timeout="20s")
+        await env.run("agent/writer", "Why?", timeout="60s")
     return str(failed.value)
 
 
@@ -178,7 +183,7 @@ async def test_a_target_that_the_environment_does_not_have_is_refused(baton_envi
     env = baton_environment(WRITER)
     with pytest.raises(baton.ManifestError, match="Agent default/editor is neither in the files nor on the workers"):
         await env.run("agent/editor", "Why?")
-    with pytest.raises(ValueError, match="the target 'writer' is no name such as 'team/NAME'"):
+    with pytest.raises(TypeError, match="target is 'writer', must be a name such as 'team/NAME'"):
         await env.run("writer", "Why?")
 
 
@@ -187,17 +192,15 @@ async def test_a_target_that_the_environment_does_not_have_is_refused(baton_envi
     [
         (Reply(status=400, text="too many pictures"), "too many pictures"),
         (Reply(status=429, code="insufficient_quota", text="nothing left"), "nothing left"),
-        (Reply(text="Half of", stop="length"), "limit"),
         (Reply(text="I", stop="content_filter"), "filter"),
         (Reply(hang=True), "time"),
     ],
-    ids=["status", "code", "length", "filtered", "hang"],
+    ids=["status", "code", "filtered", "hang"],
 )
 async def test_faults_fail_a_run(baton_environment: EnvironmentFactory, fault: Reply, told: str) -> None:
     spec = {"type": "completions", "provider": "openai", "model": {"value": "m"}, "timeout": "1s"}
     once = {"retryPolicy": {"maximumAttempts": 1}, "config": {"openai": {"baseUrl": "http://h"}}}
-    model = baton.Manifest("Model", "m", {**spec, **once})
-    env = baton_environment(baton.Agent("writer", prompt="You write.", model=model), model={"writer": [fault]})
+    env = baton_environment(*modelled("writer", {**spec, **once}), model={"writer": [fault]})
     with pytest.raises(baton.RunFailed, match=told):
         await env.run("agent/writer", "Why?", timeout="3s")
 

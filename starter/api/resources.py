@@ -461,7 +461,7 @@ def _target(target: ResourceDefinition | str) -> dict[str, str]:
         return {"type": TARGETS.get(target.kind, target.kind.lower()), "name": target.name}
     kind, slash, name = target.partition("/")
     if not (slash and name and kind in TARGETS.values()):
-        raise ValueError(f"the target '{target}' is no name such as 'team/NAME' or 'agent/NAME'")
+        raise TypeError(f"target is '{target}', must be a name such as 'team/NAME' or 'agent/NAME'")
     return {"type": kind, "name": name}
 
 
