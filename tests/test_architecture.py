@@ -426,6 +426,7 @@ CONNECTED = {
     "openai": {"activities/model/openai.py"},
     "opentelemetry": {f"observability/{name}.py" for name in ("log", "metrics", "metrics_export", "span_export")},
     "prometheus_client": {"observability/metrics_export.py"},
+    "pytest": {"testing/pytest.py"},  # which nothing imports but tests
     "socket": {
         *{GATE, "activities/model/bedrock.py"},
         *{"activities/runtime/health.py", "starter/scripted_model.py", "starter/server/embedded.py"},  # they listen

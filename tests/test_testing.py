@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -31,7 +31,7 @@ EDITOR = baton.Agent("editor", prompt="You edit.")
 TEAM = baton.Team("review", strategy="sequential", members=[WRITER, EDITOR])
 
 
-def modelled(name: str, spec: dict[str, object]) -> list[baton.Manifest]:
+def modelled(name: str, spec: Mapping[str, object]) -> list[baton.Manifest]:
     """An agent and its Model."""
     agent = {"prompt": f"You are {name}.", "modelRef": {"name": "remote"}}
     return [baton.Manifest("Agent", name, agent), baton.Manifest("Model", "remote", spec)]
@@ -175,7 +175,7 @@ async def test_a_mistake_in_a_function_that_answers_fails_the_run(baton_environm
 
 
 async def test_a_wrong_reply_of_a_function_fails_the_run(baton_environment: EnvironmentFactory) -> None:
-    told = await failure_of(baton_environment(WRITER, model=lambda _: 7))  # type: ignore[arg-type,return-value]
+    told = await failure_of(baton_environment(WRITER, model=lambda _: 7))  # type: ignore[arg-type]
     assert "returned 7, which is no reply" in told
 
 
@@ -248,7 +248,9 @@ TIMED = baton.Manifest(
 )
 BUYER = baton.Agent("buyer", prompt="You buy.", tools=[TIMED])
 DESK = baton.Team("desk", strategy="sequential", members=[BUYER])
-ORDERS = {"buyer": [Reply(calls=[ScriptedToolCall(name="order", arguments={"desks": 2})]), "Done."]}
+ORDERS: dict[str, list[str | Reply]] = {
+    "buyer": [Reply(calls=[ScriptedToolCall(name="order", arguments={"desks": 2})]), "Done."]
+}
 
 
 def order(desks: int) -> str:
