@@ -1,10 +1,12 @@
 """An environment for tests: a worker in this process, a scripted model and a temporary journal."""
 
 import asyncio
+import atexit
 import contextlib
 import os
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -18,6 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import TimeSkipper
 
 from ..contracts.decisions import PendingDecision
+from ..contracts.settings import SCRIPTED_MODEL_URL
 from ..resources.functions import Function
 from ..resources.loader import Loaded, OfWorkers
 from ..starter.api.client import Connection, RunInput, RunOptions, Target
@@ -28,6 +31,8 @@ from ..starter.server.embedded import TUNING, EmbeddedServer, free_ports
 from ..starter.server.state_dir import StateDir
 from ..temporal.client import connect, for_baton
 from ..worker import run_worker
+
+atexit.register(time.sleep, 0.05)  # the SDK's threads must release the interpreter before a test process ends
 
 T = TypeVar("T")
 
@@ -98,7 +103,9 @@ class Environment:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="baton-", ignore_cleanup_errors=True))
             url = stack.enter_context(self.model.serve())
             at = self._server or stack.enter_context(server())
-            variables = {**_variables(), **self._settings, "BATON_HOME": folder, "BATON_SCRIPTED_MODEL_URL": url}
+            quick = {"BATON_GRACEFUL_SHUTDOWN": "0.5"}  # a model may hang when the test ends
+            own = {"BATON_HOME": folder, SCRIPTED_MODEL_URL: url}
+            variables = {**_variables(), **quick, **self._settings, **own}
             stack.enter_context(_in_thread("baton environment", lambda opened: self._serve(at, variables, opened)))
             self._exit = stack.pop_all()
         return self

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -294,6 +295,15 @@ async def test_whoever_waits_for_a_decision_learns_that_the_run_has_ended(
     run = await env.start("agent/writer", "Why?")
     with pytest.raises(RuntimeError, match="has ended, and waits for nobody"):
         await asyncio.wait_for(env.pending_decision(run), 20)
+
+
+async def test_an_environment_ends_at_once_while_a_model_hangs(baton_server: str) -> None:
+    async with baton.testing.environment(WRITER, model={"writer": [Reply(hang=True)]}, server=baton_server) as env:
+        await env.start("agent/writer", "Why?")
+        while not env.model.requests:
+            await asyncio.sleep(0.02)
+        before = time.monotonic()
+    assert time.monotonic() - before < 8, "the grace period of a worker in production is 10 s"
 
 
 def test_the_schema_of_scripts_is_current_and_accepts_all_scripts_of_the_samples() -> None:
