@@ -97,6 +97,7 @@ schema: $(INSTALLED)
 	$(BIN)/baton schema --protocol > clients/protocol.schema.json
 	@if command -v npm > /dev/null; then cd clients/typescript && npm ci --no-audit --no-fund --silent && npm run --silent generate; \
 	  else echo "There is no npm: clients/typescript/src/protocol.ts is not written anew."; fi
+	$(BIN)/baton schema --scripts > script.schema.json
 
 # Writes the tables of fields into docs/reference.md.
 reference: $(READY)

@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from temporalio.client import ClientConfig
@@ -37,10 +36,8 @@ from .contracts.settings import SettingsError
 from .contracts.trace import SpanData
 from .journal.external_storage import JournalStorageDriver, storage_drivers
 from .journal.journal import Journal
-from .resources.documents import Document
 from .resources.functions import Function
-from .resources.loader import load_files
-from .starter.api.resources import ResourceDefinition, unique_functions
+from .starter.api.resources import Source, load_sources, unique_functions
 from .starter.server.in_process_worker import FLEET_SETTINGS
 from .temporal.client import for_baton, with_external_storage, with_own_interceptors
 from .temporal.converter import data_converter_beside
@@ -55,9 +52,6 @@ if TYPE_CHECKING:
 
 PASSED_THROUGH = ("baton", "pydantic", "pydantic_core")
 """Modules that the sandbox of the application's workflows does not import anew."""
-
-Source = str | Path | ResourceDefinition
-"""A file or a folder of manifests, or a definition in Python."""
 
 
 class BatonPlugin(SimplePlugin):
@@ -85,16 +79,7 @@ class BatonPlugin(SimplePlugin):
         and SettingsError.
         """
         super().__init__("baton.BatonPlugin")
-        definitions = [source for source in manifests if isinstance(source, ResourceDefinition)]
-        documents = [
-            Document("", dependency.manifest, {})
-            for definition in definitions
-            for dependency in definition.with_dependencies()
-        ]
-        unique = [document for index, document in enumerate(documents) if document not in documents[:index]]
-        paths = [Path(source) for source in manifests if not isinstance(source, ResourceDefinition)]
-        self._own = load_files(paths, others=unique, recursive=recursive)
-        of_definitions = (function for definition in definitions for function in definition.functions())
+        self._own, of_definitions = load_sources(manifests, recursive=recursive)
         self._functions = unique_functions([*of_definitions, *functions])
         self._environment = {**os.environ, **dict.fromkeys(FLEET_SETTINGS, ""), **(settings or {})}
         Settings.of(self._environment)

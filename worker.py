@@ -58,7 +58,7 @@ from .activities.runtime.worker_process import leave_out_loaded_objects, run_all
 from .activities.tool.tools import Tools
 from .contracts.errors import JournalUnavailable
 from .contracts.requests import TaskQueues
-from .contracts.settings import SettingsError
+from .contracts.settings import SCRIPTED_MODEL_URL, SettingsError
 from .contracts.trace import SpanData
 from .installation import MissingExtraError
 from .journal.database import JournalIdentity
@@ -224,7 +224,7 @@ async def open_parts(
         opened.push_async_callback(memory.close)
         executors = Executors()
         opened.push_async_callback(executors.close)
-        providers = Providers(types_in(own.catalog), calls)
+        providers = Providers(types_in(own.catalog), calls, scripted=bool(environment.get(SCRIPTED_MODEL_URL)))
         opened.push_async_callback(providers.close)
         single_flight = SingleFlight(secrets.redact_partial)
         opened.push_async_callback(single_flight.close)

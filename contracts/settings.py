@@ -34,6 +34,12 @@ TASK_QUEUE = "baton"
 STATE_DIR = Path(".baton")
 """The folder for files on this machine, unless BATON_HOME names another."""
 
+SCRIPTED_MODEL_URL = "BATON_SCRIPTED_MODEL_URL"
+"""The setting with the address of a scripted model, which answers in place of all models."""
+
+AGENT_HEADER = "baton-agent"
+"""The header of a request to a scripted model with the name of the agent that asks."""
+
 
 OWN = ("*.db", "*.db-*", "*.lock", "*.log", "*.log.1", "dev.json", "dev.json.new", "sources", "spans")
 """Name patterns of Baton's files in its folder."""

@@ -3,19 +3,20 @@
 import asyncio
 import contextlib
 import json
+import logging
 import re
 import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import uvicorn
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.applications import Starlette
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -23,9 +24,56 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from ..contracts.message import SCRIPTED
+from ..contracts.settings import AGENT_HEADER
+from ..contracts.text import truncate
 
-Request = dict[str, Any]
-"""The JSON body of a request for a chat completion."""
+Json = dict[str, Any]
+
+
+class Request(Json):
+    """A request for a chat completion: the JSON body as a mapping, and its parts as properties."""
+
+    def __init__(self, body: Mapping[str, Any], agent: str | None = None) -> None:
+        super().__init__(body)
+        self.agent = agent
+        """The name of the agent that asks, in tests and with BATON_SCRIPTED_MODEL_URL. None if a selector or a summary
+        needs the answer, or if the client does not tell."""
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return str(self["model"])
+
+    @property
+    def system(self) -> str:
+        """The system prompt."""
+        return _texts(message for message in self["messages"] if message["role"] == "system")
+
+    @property
+    def text(self) -> str:
+        """The text of the last message: the question, what the last speaker said, or a tool's result."""
+        return _texts(self["messages"][-1:])
+
+    @property
+    def tools(self) -> list[str]:
+        """The names of the tools that the model may call."""
+        return [tool["function"]["name"] for tool in self.get("tools", ())]
+
+    @property
+    def tool_results(self) -> list[str]:
+        """The results of tools at the end of the conversation, since the model's last answer; empty if it has none."""
+        results = list[str]()
+        for message in reversed(self["messages"]):
+            if message["role"] != "tool":
+                break
+            results.insert(0, _texts([message]))
+        return results
+
+
+def _texts(messages: Iterable[Json]) -> str:
+    """The texts of messages."""
+    return " ".join(message.get("content") or "" for message in messages)
+
 
 
 class _ScriptPart(BaseModel):
@@ -36,61 +84,74 @@ class ScriptedToolCall(_ScriptPart):
     """A tool call in an answer."""
 
     name: str
-    arguments: dict[str, Any] | str = {}
-    id: str | None = None
+    arguments: dict[str, Any] | str = Field(
+        {}, description="the arguments; a text is sent as is, so that it can be invalid JSON"
+    )
+    id: str | None = Field(None, description="the id of the call; call_INDEX_NAME by default")
+
+
+class ScriptedUsage(_ScriptPart):
+    """The token usage of an answer."""
+
+    prompt: int = Field(0, description="tokens of the prompt, those from the cache included")
+    completion: int = Field(0, description="tokens of the answer")
+    cached: int = Field(0, description="tokens of the prompt that come from the cache")
 
 
 class Reply(_ScriptPart):
-    """One answer or one failure.
+    """One answer or one failure."""
 
-    - ``text`` and ``calls``: the answer. ``delay``: seconds before it. ``pause``: seconds between its chunks.
-    - ``status``: this HTTP error instead of an answer, with the error ``code`` and the ``headers``.
-    - ``cut``: the stream ends early, after so many characters. ``raw``: the whole body. ``hang``: it never answers.
-    - ``before``: failures that are served first, once each.
-    """
-
-    text: str = ""
-    calls: list[ScriptedToolCall] = []
-    delay: float = 0
-    pause: float = 0
-    status: int | None = None
-    code: str | None = None
-    headers: dict[str, str] = {}
-    cut: int | None = None
-    raw: str | None = None
-    hang: bool = False
-    before: list["Reply"] = []
+    text: str = Field("", description="the text of the answer, or the message of an error")
+    calls: list[ScriptedToolCall] = Field([], description="the tool calls of the answer")
+    usage: ScriptedUsage | None = Field(
+        None, description="the token usage; by default estimated with four characters per token"
+    )
+    stop: str | None = Field(
+        None, description="the finish reason, such as 'length' or 'content_filter'; by default 'stop' or 'tool_calls'"
+    )
+    delay: float = Field(0, description="seconds before the answer, or before the error")
+    pause: float = Field(0, description="seconds between the chunks of a stream")
+    status: int | None = Field(None, description="the status code of an HTTP error instead of an answer")
+    code: str | None = Field(None, description="the error's code, such as 'insufficient_quota'")
+    headers: dict[str, str] = Field({}, description="headers of an error, such as {retry-after: '1'}")
+    cut: int | None = Field(
+        None, description="the stream ends after so many characters; with a code, with an error of that code"
+    )
+    raw: str | None = Field(None, description="the whole body of the response, such as invalid JSON")
+    hang: bool = Field(False, description="there is no answer, until the client gives up")
+    before: list["Reply"] = Field([], description="replies that are sent first, once each, such as failures")
 
     def with_default_delay(self, delay: float) -> "Reply":
         """The reply with a delay, unless it has its own."""
         return self if self.delay else self.model_copy(update={"delay": delay})
 
 
+def _reply_of_text(value: object) -> object:
+    """A text is an answer with that text."""
+    return {"text": value} if isinstance(value, str) else value
+
+
 class ScriptLine(_ScriptPart):
     """The answers of one speaker in order; the last one is repeated.
 
-    A request is the speaker's if its system prompt contains ``system``, ignoring case, and its model is ``model``;
-    either is optional. The speaker's earlier turns are the messages of ``agent`` in the conversation.
+    A request must match all that a line names. The speaker's earlier turns, which decide on the answer, are the
+    messages of ``agent`` in the conversation.
     """
 
-    system: str = ""
-    agent: str | None = None
-    model: str | None = None
-    say: list[Reply] = Field(min_length=1)
-
-    @field_validator("say", mode="before")
-    @classmethod
-    def _expand_texts(cls, value: object) -> object:
-        """A text in the list is an answer with that text."""
-        if not isinstance(value, list):
-            return value
-        return [{"text": reply} if isinstance(reply, str) else reply for reply in value]
+    system: str = Field("", description="a part of the system prompt, ignoring case")
+    agent: str | None = Field(
+        None, description="the agent's name; it matches any request of a client that does not tell the agent"
+    )
+    model: str | None = Field(None, description="the name of the model")
+    say: list[Annotated[Reply, BeforeValidator(_reply_of_text, json_schema_input_type=Reply | str)]] = Field(
+        min_length=1, description="the answers: texts, or mappings with the fields of a reply"
+    )
 
     def matches(self, request: Request) -> bool:
         """Whether a request is this speaker's."""
-        messages = request["messages"]
-        system = " ".join(message.get("content") or "" for message in messages if message["role"] == "system")
-        return self.system.lower() in system.lower() and self.model in (None, request["model"])
+        if request.agent is not None and self.agent not in (None, request.agent):
+            return False
+        return self.system.lower() in request.system.lower() and self.model in (None, request.model)
 
     def turns_taken(self, request: Request) -> int:
         """The number of the speaker's messages in the conversation; in a panel, where it has none, of past rounds."""
@@ -109,10 +170,10 @@ _ROUND = re.compile(
 
 
 class Script(_ScriptPart):
-    """A script. The first of its ``lines`` that matches a request answers it; ``delay`` is the default delay."""
+    """A script. The first of its ``lines`` that matches a request answers it."""
 
-    delay: float = 0
-    lines: list[ScriptLine] = Field(min_length=1)
+    delay: float = Field(0, description="seconds before each answer that has no delay of its own")
+    lines: list[ScriptLine] = Field(min_length=1, description="the speakers and their answers")
 
     def model_post_init(self, _context: object) -> None:
         """Resets the count of served failures."""
@@ -124,13 +185,13 @@ class Script(_ScriptPart):
         return cls.model_validate(yaml.safe_load(file.read_text()))
 
     def answer(self, request: Request) -> Reply:
-        """The answer to a request; an HTTP error 404 if no line matches it."""
+        """The answer to a request; an HTTP error 404, which fails the run, if no line matches it."""
         for number, line in enumerate(self.lines):
             if line.matches(request):
                 index = min(line.turns_taken(request), len(line.say) - 1)
                 reply = self._failure(number, index, line.say[index]) or line.say[index]
                 return reply.with_default_delay(self.delay)
-        return Reply(status=404, text="no line of the script matches this request")
+        return unexpected(request, "no line of the script matches it")
 
     def _failure(self, line: int, index: int, reply: Reply) -> Reply | None:
         """The next failure to serve before a reply; None if there is none left."""
@@ -141,6 +202,13 @@ class Script(_ScriptPart):
         return reply.before[served]
 
 
+def unexpected(request: Request, reason: str) -> Reply:
+    """The error for a request that nobody expected, which fails the run: its message says who has asked what."""
+    who = f"agent '{request.agent}'" if request.agent else f"the system prompt '{truncate(request.system, 80)}'"
+    text = truncate(request.text, 200)
+    return Reply(status=404, text=f"unexpected request of {who} to {request.model} ({reason}): '{text}'")
+
+
 CHUNK_SIZE = 40
 """Characters in a chunk of a stream, or more if there would be more than MAX_CHUNKS."""
 
@@ -149,22 +217,22 @@ MAX_CHUNKS = 2_000
 END_OF_STREAM = "data: [DONE]\n\n"
 
 
-def completion(request: Request, reply: Reply) -> Request:
+def completion(request: Json, reply: Reply) -> Json:
     """The reply as a chat completion."""
     calls = [{key: value for key, value in call.items() if key != "index"} for call in _tool_calls(reply)]
     message = {"role": "assistant", "content": reply.text, **({"tool_calls": calls} if calls else {})}
     return {
         **_head(request, "chat.completion"),
         "choices": [{"index": 0, "message": message, "finish_reason": _finish_reason(reply)}],
-        "usage": estimate_usage(request, reply),
+        "usage": usage(request, reply),
     }
 
 
-async def stream(request: Request, reply: Reply) -> AsyncIterator[str]:
+async def stream(request: Json, reply: Reply) -> AsyncIterator[str]:
     """The reply as server-sent events; it ends early if the reply is ``cut``."""
     head = _head(request, "chat.completion.chunk")
 
-    def chunk(delta: Request, finish_reason: str | None = None) -> str:
+    def chunk(delta: Json, finish_reason: str | None = None) -> str:
         return _event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]})
 
     yield chunk({"role": "assistant", "content": ""})
@@ -174,34 +242,46 @@ async def stream(request: Request, reply: Reply) -> AsyncIterator[str]:
         await asyncio.sleep(reply.pause)
         yield chunk({"content": text[start : start + size]})
     if reply.cut is not None:
+        if reply.code:
+            yield _event(error(reply))
         return
     for call in _tool_calls(reply):
         yield chunk({"tool_calls": [call]})
     yield chunk({}, _finish_reason(reply))
     if (request.get("stream_options") or {}).get("include_usage"):
-        yield _event({**head, "choices": [], "usage": estimate_usage(request, reply)})
+        yield _event({**head, "choices": [], "usage": usage(request, reply)})
     yield END_OF_STREAM
 
 
-def error(reply: Reply) -> Request:
+def error(reply: Reply) -> Json:
     """The body of an HTTP error."""
-    message = reply.text or f"scripted failure {reply.status}"
+    message = reply.text or f"scripted failure {reply.status or ''}".strip()
     return {"error": {"message": message, "code": reply.code, "type": "scripted"}}
 
 
-def estimate_usage(request: Request, reply: Reply) -> dict[str, int]:
+def usage(request: Json, reply: Reply) -> Json:
+    """The token usage of a reply, or an estimate."""
+    if reply.usage is None:
+        return estimate_usage(request, reply)
+    prompt, completion = reply.usage.prompt, reply.usage.completion
+    details = {"cached_tokens": reply.usage.cached}
+    counts = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    return {**counts, "prompt_tokens_details": details}
+
+
+def estimate_usage(request: Json, reply: Reply) -> dict[str, int]:
     """The token usage, estimated with four characters per token."""
     prompt = sum(len(message.get("content") or "") for message in request["messages"]) // 4 + 1
     answer = (len(reply.text) + sum(len(json.dumps(call)) for call in _tool_calls(reply))) // 4 + 1
     return {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer}
 
 
-def _head(request: Request, kind: str) -> Request:
+def _head(request: Json, kind: str) -> Json:
     model = f"{SCRIPTED}{request['model']}"
     return {"id": "scripted", "object": kind, "created": int(time.time()), "model": model}
 
 
-def _tool_calls(reply: Reply) -> list[Request]:
+def _tool_calls(reply: Reply) -> list[Json]:
     def text(arguments: object) -> str:
         return arguments if isinstance(arguments, str) else json.dumps(arguments)
 
@@ -217,10 +297,10 @@ def _tool_calls(reply: Reply) -> list[Request]:
 
 
 def _finish_reason(reply: Reply) -> str:
-    return "tool_calls" if reply.calls else "stop"
+    return reply.stop or ("tool_calls" if reply.calls else "stop")
 
 
-def _event(data: Request) -> str:
+def _event(data: Json) -> str:
     return f"data: {json.dumps(data)}\n\n"
 
 
@@ -307,13 +387,19 @@ class ReceivedRequest:
     disconnected_at: float | None = None
 
 
+Answer = Callable[[Request], Reply | str]
+"""A function that answers as a model. A text is a reply with that text. An exception fails the run."""
+
+_log = logging.getLogger("baton")
+
+
 class ScriptedModel:
     """The server. ``answer`` returns the reply to a request; ``requests`` are all requests in order.
 
     The headers of a request are passed to ``on_headers``, and are not stored, as they contain keys.
     """
 
-    def __init__(self, answer: Callable[[Request], Reply]) -> None:
+    def __init__(self, answer: Answer) -> None:
         self._answer = answer
         self.requests: list[ReceivedRequest] = []
         self.on_headers: Callable[[Mapping[str, str]], object] = lambda _: None
@@ -336,11 +422,11 @@ class ScriptedModel:
         return JSONResponse({"object": "list", "data": models})
 
     async def _complete(self, http: HttpRequest) -> Response:
-        body: Request = await http.json()
+        body = Request(await http.json(), http.headers.get(AGENT_HEADER))
         received = ReceivedRequest(body, f"{http.url.path}?{http.url.query}".removesuffix("?"))
         self.requests.append(received)
         self.on_headers(http.headers)
-        reply = self._answer(body)
+        reply = self._reply(body)
         await _wait(http, received, HANG_SECONDS if reply.hang else reply.delay)
         if reply.status:
             return JSONResponse(error(reply), reply.status, reply.headers)
@@ -351,6 +437,19 @@ class ScriptedModel:
             return StreamingResponse(_stream(received, reply), media_type="text/event-stream")
         received.answered = True
         return JSONResponse(completion(body, reply))
+
+    def _reply(self, request: Request) -> Reply:
+        """The reply to a request. A mistake in ``answer`` is an error that is not retried, and so fails the run."""
+        try:
+            reply = self._answer(request)
+        except Exception as error:
+            _log.exception("the function that answers as a model has failed")
+            return unexpected(request, f"the function that answers it raised {error!r}")
+        if isinstance(reply, str):
+            return Reply(text=reply)
+        if not isinstance(reply, Reply):
+            return unexpected(request, f"the function that answers it returned {reply!r}, which is no reply")
+        return reply
 
 
 async def _wait(http: HttpRequest, received: ReceivedRequest, seconds: float) -> None:

@@ -52,7 +52,10 @@ LAYERS = (
 )
 """The folders of the package: each imports its own modules, and modules of the folders above it in this list."""
 
-FOLDERS = ("resources", "contracts", "temporal", "observability", "journal", "workflows", "activities", "starter")
+FOLDERS = (
+    *("resources", "contracts", "temporal", "observability", "journal"),
+    *("workflows", "activities", "starter", "testing"),
+)
 FILES = [
     *sorted(file for each in FOLDERS for file in (ROOT / each).rglob("*.py") if not file.name.startswith("_")),
     ROOT / "__init__.py",
@@ -60,7 +63,6 @@ FILES = [
     ROOT / "worker.py",
     ROOT / "plugin.py",
     ROOT / "workflow.py",
-    ROOT / "testing.py",
 ]
 
 
@@ -428,6 +430,7 @@ CONNECTED = {
         f"observability/{name}.py" for name in ("log", "metrics", "metrics_export", "runtime", "span_export")
     },
     "prometheus_client": {"observability/metrics_export.py"},
+    "pytest": {"testing/pytest.py"},  # which nothing imports but tests
     "socket": {
         *{GATE, "activities/model/bedrock.py"},
         *{"activities/runtime/health.py", "starter/scripted_model.py", "starter/server/embedded.py"},  # they listen

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import JsonValue
 
 from ...contracts.errors import AnswerTooLong, InvalidManifest, KeyMissing, ModelRejected, ModelUnavailable
+from ...contracts.settings import SCRIPTED_MODEL_URL
 from ...resources.agent import DEFAULT_MODEL
 from ...resources.model import AzureConfig, BedrockConfig, HttpConnection, Model, OpenAIConfig
 from ...resources.provenance import Provenance
@@ -86,7 +87,7 @@ class Endpoint:
     """A model on a server. The worker's own headers and keys are sent only if the server's provenance is the worker.
 
     ``azure_version`` is the API version of an Azure resource, and None for other servers. ``gemini``: the Model has the
-    type ``gemini``.
+    type ``gemini``. ``scripted``: it is the scripted model of a test, which is told the agent's name.
     """
 
     model: str
@@ -96,6 +97,7 @@ class Endpoint:
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     properties: tuple[tuple[str, JsonValue], ...] = ()
     gemini: bool = False
+    scripted: bool = False
 
     @property
     def base_url(self) -> str:
@@ -117,8 +119,13 @@ class Endpoint:
 def endpoint_of(model: ChainedModel, values: ValueResolver) -> Endpoint:
     """The endpoint of a model; without a manifest, on the server in the environment variables.
 
+    If the worker has a scripted model, that is the endpoint of all models, without their keys, headers and properties.
     Raises KeyMissing, InvalidManifest, or an error of ``ValueResolver.resolve``.
     """
+    if url := values.secrets.environment(SCRIPTED_MODEL_URL):
+        name = model.manifest and values.resolve(model.manifest.spec.model, model.manifest)
+        server = Destination(url=url, provenance=Provenance.FILES, private_hosts=True)
+        return Endpoint(model=name or model.name, server=checked_server(server), api_key=NO_KEY, scripted=True)
     return _of_manifest(model.manifest, values) if model.manifest else _of_environment(model.name, values.secrets)
 
 

@@ -26,6 +26,7 @@ from ...contracts.errors import (
     QuotaSpent,
 )
 from ...contracts.message import Message, TokenUsage, ToolCall
+from ...contracts.settings import AGENT_HEADER
 from ...contracts.text import parse_json
 from ...observability.spans import note_call, trace_headers
 from ...resources.base import JsonObject
@@ -279,7 +280,7 @@ class OpenAIProvider:
                     "/chat/completions",
                     cast_to=object,
                     body=_body(endpoint, request, stream=model.streams),
-                    options={"headers": {**trace_headers(), **dict(endpoint.headers)}},
+                    options={"headers": {**trace_headers(), **dict(endpoint.headers), **_agent(endpoint, request)}},
                     stream=model.streams,
                     stream_cls=stream_class,
                 )
@@ -342,6 +343,11 @@ def _omitted_headers(endpoint: Endpoint) -> dict[str, Any]:
     """The headers that the library reads from environment variables, omitted for inline Models."""
     names = ["OpenAI-Organization", "OpenAI-Project", *environment_headers("OPENAI_CUSTOM_HEADERS")]
     return dict.fromkeys(() if endpoint.server.provenance.is_own else names, openai.Omit())
+
+
+def _agent(endpoint: Endpoint, request: ModelRequest) -> dict[str, str]:
+    """The header with the agent's name, for a scripted model alone."""
+    return {AGENT_HEADER: request.speaker} if endpoint.scripted and request.speaker else {}
 
 
 def _body(endpoint: Endpoint, request: ModelRequest, *, stream: bool) -> dict[str, object]:

@@ -52,11 +52,15 @@ class Providers:
     """The providers of a worker.
 
     The constructor loads the libraries for the Models of ``types``, so it is called before the event loop is busy.
-    Other providers are created in a thread at the first call of one of their models.
+    Other providers are created in a thread at the first call of one of their models. ``scripted``: all models are
+    replaced by a scripted model, which speaks OpenAI's API.
     """
 
-    def __init__(self, types: Iterable[str] = (ENVIRONMENT,), calls: Calls | None = None) -> None:
+    def __init__(
+        self, types: Iterable[str] = (ENVIRONMENT,), calls: Calls | None = None, *, scripted: bool = False
+    ) -> None:
         self._calls = calls or Calls()
+        self._scripted = scripted
         self._by_api: dict[str, Provider] = {}
         self._loading = asyncio.Lock()
         for type_ in types:
@@ -108,7 +112,7 @@ class Providers:
 
     async def of(self, model: ChainedModel) -> Provider:
         """The provider of a model. Raises NotCarriedOut if its library is not installed."""
-        type_ = model.manifest.spec.server if model.manifest else ENVIRONMENT
+        type_ = model.manifest.spec.server if model.manifest and not self._scripted else ENVIRONMENT
         if missing := missing_library(type_):
             raise NotCarriedOut(f"{model.manifest.id if model.manifest else model.name}: {missing}")
         api = API[type_]

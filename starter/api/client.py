@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
@@ -15,8 +17,9 @@ from temporalio.client import Client
 
 from ...contracts.panel import Contribution
 from ...resources.base import JsonObject
+from ...resources.catalog import Catalog
 from ...resources.functions import Function
-from ...resources.loader import Loaded
+from ...resources.loader import Loaded, OfWorkers
 from ...resources.query import Query
 from ...resources.schedule import Schedule
 from ...temporal.client import PROGRAM
@@ -72,9 +75,14 @@ def input_text(value: RunInput) -> str:
     return goal if isinstance(goal, str) and len(value) == 1 else json.dumps(dict(value), ensure_ascii=False)
 
 
-def query_for(target: ResourceDefinition, value: RunInput | None, options: RunOptions) -> ResourceDefinition:
+Target = ResourceDefinition | str
+"""What a run is started with: a definition, or the name of a resource that workers know, such as ``"team/NAME"``."""
+
+
+def query_for(target: Target, value: RunInput | None, options: RunOptions) -> ResourceDefinition:
     """The query that sends an input to a target; raises TypeError if the input is missing or not allowed."""
-    check(target, ResourceDefinition, "target", "an agent, a team, a model, a Query or a Manifest")
+    what = "an agent, a team, a model, a Query, a Manifest, or a name such as 'team/NAME'"
+    check(target, (ResourceDefinition, str), "target", what)
     unknown = sorted(options.keys() - RunOptions.__annotations__.keys())
     if unknown:
         raise TypeError(f"there is no option '{unknown[0]}'; known: {', '.join(sorted(RunOptions.__annotations__))}")
@@ -86,23 +94,23 @@ def query_for(target: ResourceDefinition, value: RunInput | None, options: RunOp
     check_mapping(options.get("session"), "session")
     check_list(options.get("functions", ()), "functions", Callable, "a list of functions")  # type: ignore[arg-type]  # ABC
     check_list(options.get("resources", ()), "resources", ResourceDefinition, "a list of Manifests")
-    if target.kind == "Query":
+    if isinstance(target, ResourceDefinition) and target.kind == "Query":
         if text is not None:
             raise TypeError("a Query has its own input")
         if conversation is not None:
             raise TypeError("pass the conversation to the Query itself: baton.Query(…, conversation=…)")
         return target
     if text is None:
-        raise TypeError(f"{target.name} needs an input")
+        raise TypeError(f"{target if isinstance(target, str) else target.name} needs an input")
     return QueryDefinition(
-        target.name,
+        target.rpartition("/")[2] if isinstance(target, str) else target.name,
         text,
         targets=[target],
         parameters=options.get("parameters"),
         timeout=options.get("timeout"),
         budget=options.get("budget"),
         conversation=conversation,
-        namespace=target.namespace,
+        namespace="default" if isinstance(target, str) else target.namespace,
     )
 
 
@@ -122,15 +130,27 @@ class Connection:
     """
 
     def __init__(
-        self, address: str | None = None, *, client: Client | None = None, task_queue: str | None = None
+        self,
+        address: str | None = None,
+        *,
+        client: Client | None = None,
+        task_queue: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        of_workers: OfWorkers | None = None,
     ) -> None:
+        """``environment`` are the settings, by default the environment variables of the process.
+
+        ``of_workers`` are the manifests that runs may name, if they are known.
+        """
         check(address, (str, type(None)), "address", "a string such as 'localhost:7233'")
         check(client, (Client, type(None)), "client", "a client of Temporal's SDK")
         check(task_queue, (str, type(None)), "task_queue", "a string")
         if address and client:
             raise TypeError("pass an address or a client, not both")
         self._task_queue = task_queue or default_task_queue()
-        self._server = ServerLocation(address, client=client)
+        settings = os.environ if environment is None else environment
+        self._server = ServerLocation(address, client=client, environment=settings)
+        self._of_workers = of_workers or OfWorkers(Catalog(), is_complete=False)
         self._server_locks = contextlib.ExitStack()
         self._connecting = asyncio.Lock()
         self._client: Client | None = None
@@ -159,7 +179,7 @@ class Connection:
 
     async def run(
         self,
-        target: ResourceDefinition,
+        target: Target,
         input: RunInput | None = None,  # noqa: A002
         **options: Unpack[RunOptions],
     ) -> Result:
@@ -171,16 +191,21 @@ class Connection:
 
     async def start(
         self,
-        target: ResourceDefinition,
+        target: Target,
         input: RunInput | None = None,  # noqa: A002
         **options: Unpack[RunOptions],
     ) -> Handle:
         """Starts a run that sends ``input`` to a team, an agent, a model or a tool, or a run of a ``Query``.
 
-        Raises ManifestError before the start if a resource that the run needs is missing.
+        ``target`` can also be the name of a resource that workers know, such as ``"team/NAME"``.
+
+        Raises ManifestError before the start if a resource that the run needs is missing. If workers don't know the
+        name, the run fails.
         """
         query = query_for(target, input, options)
         loaded = load_definitions([query, *options.get("resources", ())])
+        if query.names_targets or self._of_workers.is_complete:
+            loaded = replace(loaded, of_workers=self._of_workers)
         functions = unique_functions([*query.functions(), *options.get("functions", ())])
         client = await self.client()
         run_id = options.get("id")
@@ -306,12 +331,12 @@ def _default_connection() -> Connection:
     return _connections.setdefault(asyncio.get_running_loop(), Connection())
 
 
-async def run(target: ResourceDefinition, input: RunInput | None = None, **options: Unpack[RunOptions]) -> Result:  # noqa: A002
+async def run(target: Target, input: RunInput | None = None, **options: Unpack[RunOptions]) -> Result:  # noqa: A002
     """Runs a team, an agent or a query to its end, as ``Connection.run`` does."""
     return await _default_connection().run(target, input, **options)
 
 
-async def start(target: ResourceDefinition, input: RunInput | None = None, **options: Unpack[RunOptions]) -> Handle:  # noqa: A002
+async def start(target: Target, input: RunInput | None = None, **options: Unpack[RunOptions]) -> Handle:  # noqa: A002
     """Starts a run, as ``Connection.start`` does."""
     return await _default_connection().start(target, input, **options)
 

@@ -13,7 +13,7 @@ from ...resources.base import API_VERSION, JsonObject
 from ...resources.base import Path as JsonPath
 from ...resources.documents import Document
 from ...resources.functions import Function, description, input_schema, name_of
-from ...resources.loader import Loaded, load_documents
+from ...resources.loader import Loaded, load_documents, load_files
 from ...resources.model import ProviderName
 from ...resources.problems import OTHER_NAMES, dotted_path
 from ...resources.query import TARGETS
@@ -37,7 +37,9 @@ def check_mapping(value: object, argument: str) -> None:
     check(value, (Mapping, type(None)), argument, "a mapping, as in {'name': 'value'}")
 
 
-def check_list(value: object, argument: str, kind: type | None = None, expected: str = "a list") -> None:
+def check_list(
+    value: object, argument: str, kind: type | tuple[type, ...] | None = None, expected: str = "a list"
+) -> None:
     """Raises TypeError for a value that is not a list or tuple, or has an element that is not a ``kind``."""
     check(value, (list, tuple), argument, expected)
     if kind:
@@ -142,6 +144,8 @@ class ResourceDefinition:
         self.name = name
         self.namespace = namespace
         self.output_model = output_model
+        self.names_targets = False
+        """Whether it is a query whose targets include names of resources that workers know."""
         self.manifest = as_json({"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec})
         self.dependencies = dependencies or Dependencies()
         load_definitions([self])  # reports mistakes where they were made
@@ -245,6 +249,24 @@ def load_definitions(definitions: Iterable[ResourceDefinition]) -> Loaded:
             if dependency.manifest not in documents:
                 documents.append(dependency.manifest)
     return load_documents(Document("", data, {}) for data in documents)
+
+
+Source = str | Path | ResourceDefinition
+"""A file or a folder of manifests, or a definition in Python."""
+
+
+def load_sources(sources: Sequence[Source], *, recursive: bool = False) -> tuple[Loaded, tuple[Function, ...]]:
+    """Loads files, folders and definitions together, with the functions of the definitions; raises ManifestError."""
+    definitions = [source for source in sources if isinstance(source, ResourceDefinition)]
+    documents = [
+        Document("", dependency.manifest, {})
+        for definition in definitions
+        for dependency in definition.with_dependencies()
+    ]
+    unique = [document for index, document in enumerate(documents) if document not in documents[:index]]
+    paths = [Path(source) for source in sources if not isinstance(source, ResourceDefinition)]
+    functions = unique_functions(function for definition in definitions for function in definition.functions())
+    return load_files(paths, others=unique, recursive=recursive), functions
 
 
 def unique_functions(functions: Iterable[Function]) -> tuple[Function, ...]:
@@ -391,14 +413,17 @@ class AgentDefinition(ResourceDefinition):
 
 
 class QueryDefinition(ResourceDefinition):
-    """A question to agents, teams, models and tools, which become inline manifests of its run."""
+    """A question to agents, teams, models and tools, which become inline manifests of its run.
+
+    A target can also be the name of a resource that workers know: ``"team/NAME"``.
+    """
 
     def __init__(
         self,
         name: str,
         input: str,  # noqa: A002  # the manifest's name of the field
         *,
-        targets: Sequence[ResourceDefinition],
+        targets: Sequence[ResourceDefinition | str],
         parameters: Mapping[str, ValueInput] | None = None,
         timeout: str | None = None,
         budget: Mapping[str, Any] | None = None,
@@ -406,14 +431,14 @@ class QueryDefinition(ResourceDefinition):
         namespace: str = "default",
     ) -> None:
         check_mapping(budget, "budget")
-        check_list(targets, "targets", ResourceDefinition, "a list of agents, teams, models or Manifests")
+        what = "a list of agents, teams, models, Manifests, or names such as 'team/NAME'"
+        check_list(targets, "targets", (ResourceDefinition, str), what)
+        definitions = [target for target in targets if isinstance(target, ResourceDefinition)]
         dependencies = Dependencies()
-        dependencies.definitions.extend(targets)
+        dependencies.definitions.extend(definitions)
         spec = {
             "input": input,
-            "targets": [
-                {"type": TARGETS.get(target.kind, target.kind.lower()), "name": target.name} for target in targets
-            ],
+            "targets": [_target(target) for target in targets],
             "parameters": _parameters(parameters),
             "timeout": timeout,
             "conversation_id": conversation,
@@ -425,8 +450,19 @@ class QueryDefinition(ResourceDefinition):
             spec_fields(spec),
             namespace=namespace,
             dependencies=dependencies,
-            output_model=targets[0].output_model if len(targets) == 1 else None,
+            output_model=definitions[0].output_model if len(targets) == len(definitions) == 1 else None,
         )
+        self.names_targets = len(definitions) < len(targets)
+
+
+def _target(target: ResourceDefinition | str) -> dict[str, str]:
+    """The entry of ``targets`` in a manifest."""
+    if isinstance(target, ResourceDefinition):
+        return {"type": TARGETS.get(target.kind, target.kind.lower()), "name": target.name}
+    kind, slash, name = target.partition("/")
+    if not (slash and name and kind in TARGETS.values()):
+        raise TypeError(f"target is '{target}', must be a name such as 'team/NAME' or 'agent/NAME'")
+    return {"type": kind, "name": name}
 
 
 class ScheduleOptions(TypedDict, total=False):

@@ -51,16 +51,22 @@ def schema(
         bool,
         typer.Option("--protocol", help="Print that of what clients send to runs and get from them instead."),
     ] = False,
+    scripts: Annotated[bool, typer.Option("--scripts", help="Print that of scripts for the scripted model.")] = False,
 ) -> None:
     """Print a JSON Schema of all manifests, for completion and validation in an editor."""
     if protocol:
         from ...contracts.protocol import protocol_schema
 
-        print(json.dumps(protocol_schema(), indent=2))
+        printed = protocol_schema()
+    elif scripts:
+        from ..scripted_model import Script
+
+        printed = Script.model_json_schema()
     else:
         from ...resources.schema import manifest_schema
 
-        print(json.dumps(manifest_schema(), indent=2))
+        printed = manifest_schema()
+    print(json.dumps(printed, indent=2))
 
 
 @app.command()

@@ -33,7 +33,7 @@ from ...activities.runtime.outbound import BodyLimits, Destination, Outbound
 from ...activities.runtime.secrets import SecretStore
 from ...activities.runtime.settings import Settings
 from ...contracts.errors import BatonError
-from ...contracts.settings import SettingsError
+from ...contracts.settings import SCRIPTED_MODEL_URL, SettingsError
 from ...contracts.status import Status
 from ...contracts.text import truncate
 from ...installation import version
@@ -341,7 +341,9 @@ Check = Coroutine[Any, Any, list[CheckResult]]
 
 def run_checks(loaded: Loaded, report: Callable[[str], None]) -> list[CheckResult]:
     """The results of all checks, including those of the Models in ``loaded``; ``report`` receives warnings."""
-    providers = Providers(types_in(loaded.catalog))  # before the event loop, which imports would block
+    scripted = bool(os.environ.get(SCRIPTED_MODEL_URL))
+    # before the event loop, which imports would block
+    providers = Providers(types_in(loaded.catalog), scripted=scripted)
     try:
         settings = Settings.of(os.environ)
         with use_server(report, start=False) as server:

@@ -6,9 +6,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -40,36 +40,39 @@ START_TIMEOUT = 60.0
 class ServerLocation:
     """The location of a Temporal server; ``state_dir`` is set for the local one. No address: the configured one.
 
-    ``client`` is that of a program, which is used instead of a connection of one's own.
+    ``client`` is that of a program, which is used instead of a connection of one's own. ``environment`` are the
+    settings of clients and of workers in this process, by default its environment variables.
     """
 
     address: str | None
     ui: str | None = None
     state_dir: StateDir | None = None
     client: Client | None = None
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     async def connect(self) -> Client:
         """A client that also reads values in external storage; raises ConnectionFailed and SettingsError."""
         client = await self.connect_as(client_identity())
-        drivers = _storage_drivers(self.state_dir, client.namespace)
+        drivers = self._storage_drivers(client.namespace)
         return with_external_storage(client, *drivers) if drivers else client
 
     async def connect_as(self, identity: str | None = None) -> Client:
         """A client with that identity, by default that of the process; raises ConnectionFailed and SettingsError."""
         if self.client:
-            return for_baton(self.client)
-        return await connect(self.address, identity=identity, is_local=self.state_dir is not None)
+            return for_baton(self.client, self.environment)
+        is_local = self.state_dir is not None
+        return await connect(self.address, self.environment, identity=identity, is_local=is_local)
 
+    def _storage_drivers(self, namespace: str) -> Sequence[StorageDriver]:
+        """The drivers for the configured external storage, and for this machine's journal."""
+        local = self.state_dir and f"sqlite:///{self.state_dir.file('journal.db')}"
+        journal = self.environment.get("BATON_JOURNAL_URL") or local
+        if not (journal or self.environment.get(EXTERNAL_STORAGE_URL)):
+            return ()
+        from ...journal.external_storage import JournalStorageDriver, storage_drivers  # noqa: PLC0415  # few need them
 
-def _storage_drivers(state_dir: StateDir | None, namespace: str) -> Sequence[StorageDriver]:
-    """The drivers for the configured external storage, and for this machine's journal."""
-    journal = os.environ.get("BATON_JOURNAL_URL") or (state_dir and f"sqlite:///{state_dir.file('journal.db')}")
-    if not (journal or os.environ.get(EXTERNAL_STORAGE_URL)):
-        return ()
-    from ...journal.external_storage import JournalStorageDriver, storage_drivers  # noqa: PLC0415  # few need them
-
-    in_journal = [JournalStorageDriver(partial(_open_journal, journal, namespace))] if journal else []
-    return storage_drivers(os.environ, *in_journal)
+        in_journal = [JournalStorageDriver(partial(_open_journal, journal, namespace))] if journal else []
+        return storage_drivers(self.environment, *in_journal)
 
 
 def _open_journal(url: str, namespace: str) -> "AbstractAsyncContextManager[Database]":

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -223,4 +222,4 @@ def worker_environment(server: ServerLocation) -> dict[str, str]:
     With this machine's local server, it shares the journal of the local worker.
     """
     state = {"BATON_HOME": str(server.state_dir.folder)} if server.state_dir else {}
-    return {**os.environ, **dict.fromkeys(FLEET_SETTINGS, ""), **state}
+    return {**server.environment, **dict.fromkeys(FLEET_SETTINGS, ""), **state}

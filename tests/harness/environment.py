@@ -24,8 +24,8 @@ from baton.journal.database import Database
 from baton.journal.external_storage import JournalStorageDriver
 from baton.resources.functions import Function
 from baton.resources.loader import Loaded
-from baton.starter.scripted_model import Reply, Request, Script, ScriptedModel, ScriptLine
 from baton.temporal.client import WORKFLOW_TASK_TIMEOUT, with_external_storage
+from baton.testing import Reply, Request, Script, ScriptedModel, ScriptLine
 from tests.harness.replayer import replay
 
 Json = dict[str, Any]

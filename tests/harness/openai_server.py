@@ -48,7 +48,7 @@ async def _stream(body: Json, reply: StandInReply) -> AsyncIterator[str]:
 
 def _with_counts(chunk: Json, reply: StandInReply) -> Json:
     """An event of a stream, or a whole answer, with the stop reason and the token counts of the reply."""
-    for choice in chunk["choices"]:
+    for choice in chunk.get("choices", ()):
         if reply.stop and choice["finish_reason"]:
             choice["finish_reason"] = reply.stop
     if "usage" in chunk:

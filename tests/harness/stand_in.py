@@ -16,12 +16,8 @@ CHUNK = 40
 
 
 class StandInReply(Reply):
-    """An answer or a failure. ``code`` is the type of the error, also of one after a ``cut``.
+    """An answer or a failure in the words of the API. ``cached`` are tokens of the prompt that come from the cache."""
 
-    ``stop`` is the stop reason in the words of the API; ``cached`` are tokens of the prompt that come from the cache.
-    """
-
-    stop: str | None = None
     cached: int = 0
 
     @classmethod

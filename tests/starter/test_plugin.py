@@ -23,9 +23,8 @@ import baton
 from baton.contracts.settings import SettingsError
 from baton.plugin import BatonPlugin, ChainedCodec, EncryptionCodec
 from baton.starter.runs.runs import find_run
-from baton.starter.scripted_model import Reply, Request, Script, ScriptedModel, ScriptLine
 from baton.temporal.encryption import Key
-from baton.testing import fake_runs
+from baton.testing import Reply, Request, Script, ScriptedModel, ScriptLine, fake_runs
 from tests.harness.claims import Claim, Control, Decision, Question, Untyped, pay
 from tests.harness.environment import KEY, Environment, Json, agent, call, line, team
 from tests.harness.manifests import Writer

@@ -90,8 +90,8 @@ async def test_a_wrong_argument_of_a_run_is_refused_before_anything_is_started(c
 
 
 def test_a_sentence_names_the_argument_or_the_field_of_the_manifest() -> None:
-    with pytest.raises(TypeError, match=r"targets\[0\] is a string, must be one of agents, teams, models or Manifests"):
-        baton.Query("q", "x", targets=["team"])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match=r"targets\[0\] is a number, must be one of agents, teams, models, Manifests"):
+        baton.Query("q", "x", targets=[7])  # type: ignore[list-item]
     with pytest.raises(TypeError, match=r"spec.session.now is of the type Other, which a manifest can't contain"):
         baton.round_robin("p", ["a"], session={"now": Other()})  # type: ignore[dict-item]
 

@@ -10,6 +10,7 @@ import pytest
 
 from baton.contracts.status import Status
 from baton.starter.runs.decisions import pending_decisions
+from baton.testing import Reply, Request
 from tests.harness.continued_runs import continued_runs
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, team
 from tests.harness.panels import SYNTHESIS, debate, panel, panelist_line, prompt_line, role_member
@@ -137,12 +138,10 @@ async def test_a_run_that_is_paused_and_cut_before_each_of_its_steps_comes_to_th
     handle = await start(env)
     scripted = env.answer
 
-    def slowly(request: Json) -> object:
-        reply = scripted(request)
-        reply.delay = 0.3
-        return reply
+    def slowly(request: Request) -> Reply:
+        return scripted(request).with_default_delay(0.3)
 
-    env.answer = slowly  # type: ignore[assignment]
+    env.answer = slowly
     latest = env.client.get_workflow_handle(handle.id)
     cuts = 0
     while len(env.model.requests) < asked:

@@ -12,8 +12,8 @@ from pydantic import BaseModel, TypeAdapter
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from .contracts.message import TokenUsage
-from .contracts.status import Response, Status, StatusTarget
+from ..contracts.message import TokenUsage
+from ..contracts.status import Response, Status, StatusTarget
 
 Answer = str | BaseModel | Mapping[str, Any] | list[Any] | Exception
 """A text, a value that is answered as JSON, or an exception, with which the run fails."""

@@ -1,0 +1,23 @@
+"""For tests of teams, without language models: environments, the scripted model, and fake runs.
+
+    async with baton.testing.environment("teams/", model={"writer": ["A draft."], "editor": edit}) as env:
+        result = await env.run("team/review", "Why is the sea salty?")
+        assert result.message == "A draft, shortened."
+
+``baton.testing.pytest`` has fixtures for pytest. docs/testing.md describes all of it.
+"""
+
+from ..starter.scripted_model import Answer as Answer
+from ..starter.scripted_model import ReceivedRequest as ReceivedRequest
+from ..starter.scripted_model import Reply as Reply
+from ..starter.scripted_model import Request as Request
+from ..starter.scripted_model import Script as Script
+from ..starter.scripted_model import ScriptedModel as ScriptedModel
+from ..starter.scripted_model import ScriptedToolCall as ScriptedToolCall
+from ..starter.scripted_model import ScriptedUsage as ScriptedUsage
+from ..starter.scripted_model import ScriptLine as ScriptLine
+from .environments import Environment as Environment
+from .environments import ModelSource as ModelSource
+from .environments import environment as environment
+from .environments import server as server
+from .fakes import fake_runs as fake_runs
