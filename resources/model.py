@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, JsonValue, model_validator
+from pydantic.alias_generators import to_camel
 
 from .base import (
     NOT_SUPPORTED_YET,
@@ -21,16 +22,12 @@ from .base import (
 )
 from .budget import Pricing
 from .manifest import CircuitBreaker, Manifest
+from .model_settings import PROPERTIES, ModelSettings, ProviderName
 from .retry_policy import RetryPolicy
-from .values import Address, Headers, TextOrValue, ValueSource
+from .values import Address, Headers, Property, TextOrValue, ValueSource
 
 RESERVED = {"model", "messages", "system", "tools", "stream", "stream_options", "modelId", "toolConfig"}
 """Fields of a request that ``properties`` can't set."""
-
-MAX_TOKENS = ("max_completion_tokens", "max_tokens", "maxTokens")
-"""The providers' names for the property that limits the length of an answer."""
-
-ProviderName = Literal["openai", "azure", "gemini", "anthropic", "bedrock"]
 
 PACKAGES = {"anthropic": "anthropic", "bedrock": "aiobotocore"}
 """The library of a provider, where Baton's extra with the provider's name installs it."""
@@ -44,7 +41,7 @@ class HttpConnection(JsonModel):
     base_url: Address | None = Field(None, description="the server's address")
     api_key: Annotated[TextOrValue | None, SECRET] = Field(None, description="the API key, preferably from a Secret")
     headers: Headers = Field((), description="headers of each request")
-    properties: dict[str, TextOrValue] = Field({}, description="more fields of a request, such as temperature")
+    properties: dict[str, Property] = Field({}, description="more fields of a request, such as store")
 
 
 class OpenAIConfig(HttpConnection):
@@ -98,7 +95,7 @@ class BedrockConfig(JsonModel):
     temperature: Annotated[str, Pattern(r"0(\.[0-9]+)?|1(\.0+)?", "is not a number from 0 to 1")] | None = Field(
         None, description="the temperature, as text: '0.2'"
     )
-    properties: dict[str, TextOrValue] = Field({}, description="more fields of a request, such as topP")
+    properties: dict[str, Property] = Field({}, description="more fields of a request, such as guardrailConfig")
 
 
 class ModelConfig(JsonModel):
@@ -111,7 +108,7 @@ class ModelConfig(JsonModel):
     bedrock: BedrockConfig | None = Field(None, description="Amazon Bedrock")
 
 
-class ModelSpec(JsonModel):
+class ModelSpec(ModelSettings):
     """The ``spec`` of a Model. ``fallback`` is called when the retries of this model are exhausted."""
 
     type: Annotated[Literal[ProviderName, "completions"], OLDER] = Field(
@@ -161,6 +158,21 @@ class ModelSpec(JsonModel):
             raise FieldError(("config", "azure", "apiKey"), "can't be combined with auth: keep one of them")
         if self.server == "azure" and isinstance(connection, HttpConnection) and connection.base_url is None:
             raise FieldError(("config", "azure", "baseUrl"), "is missing: it is the address of the server")
+        for field, wrong in self.unsupported_by(self.server):
+            raise FieldError((field,), wrong)
+        for name in self.chosen:
+            if twice := self._property_names(connection).intersection(PROPERTIES[name]):
+                wrong = f"'{min(twice)}' can't be combined with spec.{to_camel(name)}: keep one of them"
+                raise FieldError(("config", self.server), wrong)
+
+    @staticmethod
+    def _property_names(connection: HttpConnection | BedrockConfig) -> set[str]:
+        """The names of a connection's properties, and of Bedrock's own fields for the same."""
+        names = {*connection.properties}
+        if isinstance(connection, BedrockConfig):
+            own = {"maxTokens": connection.max_tokens, "temperature": connection.temperature}
+            names |= {name for name, value in own.items() if value is not None}
+        return names
 
     @property
     def server(self) -> str:
@@ -198,10 +210,12 @@ class Model(Manifest):
     @property
     def max_output_tokens(self) -> int | None:
         """The maximum tokens of an answer, if the manifest has it as a number."""
+        if self.spec.max_tokens:
+            return self.spec.max_tokens
         connection = self.spec.connection
         if isinstance(connection, BedrockConfig) and connection.max_tokens:
             return connection.max_tokens
-        limits = (connection.properties.get(name) for name in MAX_TOKENS) if connection else ()
+        limits = (connection.properties.get(name) for name in PROPERTIES["max_tokens"]) if connection else ()
         return next((int(limit.value) for limit in limits if limit and limit.value and limit.value.isdecimal()), None)
 
     def fallback_reference(self) -> Reference | None:

@@ -22,6 +22,7 @@ from ...contracts.message import Message, TokenUsage
 from ...observability.spans import note_call, trace_headers
 from ...resources.base import JsonObject
 from ...resources.model import AnthropicConfig
+from ...resources.model_settings import ModelSettings, without_settings
 from ..context.metering import ChainedModel
 from ..context.value_resolver import ValueResolver, headers_of
 from ..runtime.outbound import Destination
@@ -49,6 +50,11 @@ class AnthropicEndpoint:
     def base_url(self) -> str:
         """The address of the server, to which the library adds paths."""
         return self.server.url
+
+    @property
+    def where(self) -> str:
+        """The model and its server, for errors."""
+        return f"{self.model} at {urlsplit(self.base_url).hostname}"
 
 
 def anthropic_endpoint(chained: ChainedModel, values: ValueResolver) -> AnthropicEndpoint:
@@ -98,10 +104,9 @@ _BY_PHRASE = {
 
 def anthropic_error(error: Exception, endpoint: AnthropicEndpoint) -> BatonError:
     """The error of a run for an exception of the library. The server's message is shortened."""
-    where = f"{endpoint.model} at {urlsplit(endpoint.base_url).hostname}"
     if isinstance(error, anthropic.APIStatusError):
-        return _of_status(error, where)
-    return connection_error(error, where, anthropic)
+        return _of_status(error, endpoint.where)
+    return connection_error(error, endpoint.where, anthropic)
 
 
 def _of_status(error: anthropic.APIStatusError, where: str) -> BatonError:
@@ -120,23 +125,38 @@ MAX_TOKENS = 8_192
 Body = dict[str, Any]
 
 
-def request_body(endpoint: AnthropicEndpoint, request: ModelRequest, *, stream: bool) -> Body:
-    """The body of a request. The Model's properties override its fields, except for the conversation."""
+def request_body(endpoint: AnthropicEndpoint, request: ModelRequest, settings: ModelSettings, *, stream: bool) -> Body:
+    """The body of a request. The Model's properties override its fields, except for the conversation and settings."""
     messages = [{"role": role, "content": [*map(_block, blocks)]} for role, blocks in alternating(request)]
-    properties: Body = dict(endpoint.properties)
+    properties: Body = without_settings(endpoint.properties, settings)
     body: Body = {
         **{"model": endpoint.model, "max_tokens": MAX_TOKENS},
         **_tools(request),
         **properties,
+        **_settings(settings),
         **{"messages": messages, "stream": stream},
     }
+    if settings.reasoning_effort:
+        body["output_config"] = {**_mapping(body.get("output_config")), "effort": settings.reasoning_effort}
     if system := system_prompt(request.messages):
         body["system"] = system
     if request.schema is not None and (schema := enforced_schema(request.schema)):
-        configured = properties.get("output_config")
         format_ = {"type": "json_schema", "schema": schema}
-        body["output_config"] = {**(configured if isinstance(configured, dict) else {}), "format": format_}
+        body["output_config"] = {**_mapping(body.get("output_config")), "format": format_}
     return body
+
+
+def _settings(settings: ModelSettings) -> Body:
+    """The fields of a request for settings, which have the same names except for these two."""
+    fields: Body = settings.chosen
+    fields.pop("reasoning_effort", None)  # a part of output_config
+    if "stop" in fields:
+        fields["stop_sequences"] = fields.pop("stop")
+    return fields
+
+
+def _mapping(value: object) -> Body:
+    return value if isinstance(value, dict) else {}
 
 
 def enforced_schema(schema: JsonObject) -> JsonObject | None:
@@ -295,13 +315,13 @@ class AnthropicProvider:
         endpoint = anthropic_endpoint(model, values)
         answer = StreamedAnswer(on_text)
         stream_class = anthropic.AsyncStream[object]
-        note_call(lambda: parameter_attributes(dict(endpoint.properties)))
+        note_call(lambda: parameter_attributes(dict(endpoint.properties), model.settings))
         try:
             async with asyncio.timeout(model.timeout), self._clients.client(_server_of(endpoint)) as client:
                 response = await client.post(  # not `client.messages`: it is slow for every event
                     "/v1/messages",
                     cast_to=object,
-                    body=request_body(endpoint, request, stream=model.streams),
+                    body=request_body(endpoint, request, model.settings, stream=model.streams),
                     options={"headers": {**trace_headers(), **dict(endpoint.headers)}},
                     stream=model.streams,
                     stream_cls=stream_class,

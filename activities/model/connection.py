@@ -108,6 +108,11 @@ class Endpoint:
         return f"{self.model} at {urlsplit(self.base_url).hostname}"
 
     @property
+    def is_openai(self) -> bool:
+        """Whether OpenAI itself serves the model, or Azure."""
+        return self.azure_version is not None or urlsplit(self.base_url).hostname == urlsplit(OPENAI).hostname
+
+    @property
     def wants_signatures(self) -> bool:
         """Whether the server rejects tool calls without a thought signature, as Gemini does since version 3."""
         google = self.gemini or f".{urlsplit(self.base_url).hostname}".endswith(".googleapis.com")

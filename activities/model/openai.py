@@ -29,6 +29,7 @@ from ...contracts.message import Message, TokenUsage, ToolCall
 from ...contracts.text import parse_json
 from ...observability.spans import note_call, trace_headers
 from ...resources.base import JsonObject
+from ...resources.model_settings import ModelSettings, without_settings
 from ..context.metering import ChainedModel
 from ..context.value_resolver import ValueResolver
 from ..runtime.http import is_retryable
@@ -272,13 +273,13 @@ class OpenAIProvider:
         endpoint = endpoint_of(model, values)
         answer = StreamedAnswer(on_text, endpoint.where)
         stream_class = openai.AsyncStream[object]
-        note_call(lambda: parameter_attributes(dict(endpoint.properties)))
+        note_call(lambda: parameter_attributes(dict(endpoint.properties), model.settings))
         try:
             async with asyncio.timeout(model.timeout), self._clients.client(_server_of(endpoint)) as client:
                 response = await client.post(  # not `client.chat.completions`: it is slow for every chunk
                     "/chat/completions",
                     cast_to=object,
-                    body=_body(endpoint, request, stream=model.streams),
+                    body=_body(endpoint, request, model.settings, stream=model.streams),
                     options={"headers": {**trace_headers(), **dict(endpoint.headers)}},
                     stream=model.streams,
                     stream_cls=stream_class,
@@ -344,14 +345,26 @@ def _omitted_headers(endpoint: Endpoint) -> dict[str, Any]:
     return dict.fromkeys(() if endpoint.server.provenance.is_own else names, openai.Omit())
 
 
-def _body(endpoint: Endpoint, request: ModelRequest, *, stream: bool) -> dict[str, object]:
+def _body(endpoint: Endpoint, request: ModelRequest, settings: ModelSettings, *, stream: bool) -> dict[str, object]:
     return {
         **{"model": endpoint.model},
         **({"stream_options": {"include_usage": True}} if stream else {}),
         **_options(request),
-        **dict(endpoint.properties),
+        **without_settings(endpoint.properties, settings),
+        **_settings(endpoint, settings),
         **{"messages": [message_param(message, endpoint) for message in request.messages], "stream": stream},
     }
+
+
+def _settings(endpoint: Endpoint, settings: ModelSettings) -> JsonObject:
+    """The fields of a request for settings.
+
+    OpenAI's reasoning models reject ``max_tokens``, and other servers may not know its successor.
+    """
+    fields = settings.chosen
+    if "max_tokens" in fields and endpoint.is_openai:
+        fields["max_completion_tokens"] = fields.pop("max_tokens")
+    return fields
 
 
 class _Options(TypedDict, total=False):

@@ -10,6 +10,7 @@ from baton.activities.tool.tool import ToolDefinition
 from baton.contracts import errors
 from baton.contracts.errors import BatonError
 from baton.contracts.message import Message, ToolCall
+from baton.resources.model_settings import ModelSettings
 from baton.starter.scripted_model import Reply, ScriptedToolCall
 from tests.harness.environment import KEY, Json
 from tests.harness.model_providers import ASKED, PROVIDERS, ProviderServer, serving
@@ -82,6 +83,45 @@ async def test_a_tool_that_must_be_used_is_named_and_of_several_one_must_be_used
 def tool_choice(body: Json) -> object:
     """Which tool a request makes the model use."""
     return body["toolConfig"]["toolChoice"] if "toolConfig" in body else body["tool_choice"]
+
+
+SETTINGS: Json = {"temperature": 0.5, "topP": 0.9, "maxTokens": 100, "stop": ["END"]}
+SENT: dict[str, Json] = {
+    "openai": {"temperature": 0.2, "top_p": 0.9, "max_tokens": 100, "stop": ["END"]},
+    "azure": {"temperature": 0.2, "top_p": 0.9, "max_completion_tokens": 100, "stop": ["END"]},
+    "anthropic": {"temperature": 0.2, "top_p": 0.9, "max_tokens": 100, "stop_sequences": ["END"]},
+    "bedrock": {"temperature": 0.2, "topP": 0.9, "maxTokens": 100, "stopSequences": ["END"]},
+}
+
+
+async def test_settings_are_sent_as_numbers_and_those_of_the_agent_come_first(provider: ProviderServer) -> None:
+    await provider.ask(agent=ModelSettings(temperature=0.2), **SETTINGS)
+    (body,) = provider.server.requests
+    assert {**body, **body.get("inferenceConfig", {})}.items() >= SENT[provider.provider].items()
+
+
+async def test_a_setting_of_the_agent_replaces_a_property_of_the_model(provider: ProviderServer) -> None:
+    properties = {"temperature": 0.5, "max_tokens": "7", "top_p": 0.3}
+    await provider.ask(agent=ModelSettings(max_tokens=100), connection={"properties": properties})
+    (body,) = provider.server.requests
+    sent = {**body, **body.get("inferenceConfig", {})}
+    assert [sent.get(name) for name in ("max_tokens", "max_completion_tokens", "maxTokens")].count(100) == 1
+    assert 7 not in sent.values()
+    assert 0.5 in sent.values()
+
+
+EFFORTS: dict[str, Json] = {
+    "openai": {"reasoning_effort": "low"},
+    "azure": {"reasoning_effort": "low"},
+    "anthropic": {"output_config": {"effort": "low", "verbosity": 1}},
+}
+
+
+@pytest.mark.parametrize("provider", EFFORTS, indirect=True)
+async def test_the_reasoning_effort_is_sent_beside_what_properties_say(provider: ProviderServer) -> None:
+    properties = {"output_config": '{"verbosity": 1}'} if provider.provider == "anthropic" else {}
+    await provider.ask(agent=ModelSettings(reasoning_effort="low"), connection={"properties": properties})
+    assert provider.server.requests[0].items() >= EFFORTS[provider.provider].items()
 
 
 ODD: list[tuple[Message, ...]] = [
