@@ -16,6 +16,7 @@ from ..context.calls import Calls
 from ..context.metering import ChainedModel, with_cost
 from ..context.value_resolver import ValueResolver
 from .call_attributes import answer_attributes, model_name, request_attributes, request_content
+from .connection import ENVIRONMENT
 from .provider import ModelRequest, Provider
 
 API = {"openai": "openai", "azure": "openai", "gemini": "openai", "anthropic": "anthropic", "bedrock": "bedrock"}
@@ -37,10 +38,6 @@ def new_provider(api: str) -> Provider:
             from .openai import OpenAIProvider  # noqa: PLC0415
 
             return OpenAIProvider()
-
-
-ENVIRONMENT = "openai"
-"""The type of models without a manifest, on the server in the environment variables."""
 
 
 def types_in(catalog: Catalog) -> set[str]:
