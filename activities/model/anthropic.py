@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,7 +26,7 @@ from ...resources.model_settings import ModelSettings, without_settings
 from ..context.metering import ChainedModel
 from ..context.value_resolver import ValueResolver, headers_of
 from ..runtime.outbound import Destination
-from .alternation import Block, CallBlock, ResultBlock, alternating, system_prompt
+from .alternation import Block, CallBlock, Entry, ReasoningBlock, ResultBlock, alternating, system_prompt
 from .answer import End, StreamedAnswer, has_open_objects
 from .call_attributes import parameter_attributes
 from .connection import NO_KEY, checked_server, environment_headers, outbound_to, properties_of
@@ -127,15 +127,22 @@ Body = dict[str, Any]
 
 def request_body(endpoint: AnthropicEndpoint, request: ModelRequest, settings: ModelSettings, *, stream: bool) -> Body:
     """The body of a request. The Model's properties override its fields, except for the conversation and settings."""
-    messages = [{"role": role, "content": [*map(_block, blocks)]} for role, blocks in alternating(request)]
+    entries = alternating(request, endpoint.where)
     properties: Body = without_settings(endpoint.properties, settings)
     body: Body = {
         **{"model": endpoint.model, "max_tokens": MAX_TOKENS},
         **_tools(request),
         **properties,
         **_settings(settings),
-        **{"messages": messages, "stream": stream},
+        **{"stream": stream},
     }
+    if _mapping(body.get("thinking")).get("type") == "enabled" and (request.must_use or not _may_think(entries)):
+        del body["thinking"]
+        entries = [
+            entry._replace(blocks=[block for block in entry.blocks if not isinstance(block, ReasoningBlock)])
+            for entry in entries
+        ]
+    body["messages"] = [{"role": role, "content": [*map(_block, blocks)]} for role, blocks in entries]
     if settings.reasoning_effort:
         body["output_config"] = {**_mapping(body.get("output_config")), "effort": settings.reasoning_effort}
     if system := system_prompt(request.messages):
@@ -153,6 +160,17 @@ def _settings(settings: ModelSettings) -> Body:
     if "stop" in fields:
         fields["stop_sequences"] = fields.pop("stop")
     return fields
+
+
+def _may_think(entries: Sequence[Entry]) -> bool:
+    """Whether the model may think in this call.
+
+    While it uses tools, the API requires that it has thought before them. It has not if another model, such as the one
+    whose fallback this is, made the calls, or if a secret in its thoughts was redacted.
+    """
+    if not any(isinstance(block, ResultBlock) for block in entries[-1].blocks):
+        return True
+    return isinstance(entries[-2].blocks[0], ReasoningBlock)
 
 
 def _mapping(value: object) -> Body:
@@ -183,10 +201,12 @@ def _tools(request: ModelRequest) -> Body:
 
 def _block(block: Block) -> Body:
     match block:
-        case CallBlock(id_, name, arguments):
+        case CallBlock(id_, name, arguments, _):
             return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
         case ResultBlock(id_, text):
             return {"type": "tool_result", "tool_use_id": id_, "content": text}
+        case ReasoningBlock(content):
+            return content
         case text:
             return {"type": "text", "text": text}
 
@@ -225,10 +245,15 @@ class _ContentBlock(_Piece):
     id: str | None = None
     name: str = ""
     input: Any = None
+    thinking: str = ""
+    signature: str = ""
+    data: str = ""
 
 
 class _BlockDelta(_Piece):
     text: str = ""
+    thinking: str = ""
+    signature: str = ""
     partial_json: str = ""
     stop_reason: str | None = None
 
@@ -269,6 +294,8 @@ class AnthropicStream:
             self._begin(event.index, event.content_block)
         elif event.type == "content_block_delta":
             answer.add_text(event.delta.text)
+            if event.delta.thinking or event.delta.signature:
+                answer.add_reasoning(event.index, thinking=event.delta.thinking, signature=event.delta.signature)
             if event.delta.partial_json:
                 answer.add_call(event.index, arguments=event.delta.partial_json)
         elif event.type == "message_delta":
@@ -285,6 +312,10 @@ class AnthropicStream:
 
     def _begin(self, index: int, block: _ContentBlock) -> None:
         self._answer.add_text(block.text)
+        if block.type == "thinking":
+            self._answer.add_reasoning(index, type=block.type, thinking=block.thinking, signature=block.signature)
+        if block.type == "redacted_thinking":
+            self._answer.add_reasoning(index, type=block.type, data=block.data)
         if block.type == "tool_use":
             self._answer.add_call(index, block.id, block.name, json.dumps(block.input) if block.input else "")
 
@@ -313,7 +344,7 @@ class AnthropicProvider:
     ) -> Message:
         """One answer, streamed if the model streams."""
         endpoint = anthropic_endpoint(model, values)
-        answer = StreamedAnswer(on_text)
+        answer = StreamedAnswer(on_text, endpoint.where)
         stream_class = anthropic.AsyncStream[object]
         note_call(lambda: parameter_attributes(dict(endpoint.properties), model.settings))
         try:

@@ -43,7 +43,7 @@ from ...resources.model_settings import ModelSettings, without_settings
 from ..context.metering import ChainedModel
 from ..context.value_resolver import ValueResolver
 from ..runtime.outbound import PORTS, SAFE_METHODS, Destination
-from .alternation import Block, CallBlock, ResultBlock, alternating, system_prompt
+from .alternation import Block, CallBlock, ReasoningBlock, ResultBlock, alternating, system_prompt
 from .answer import End, StreamedAnswer, has_open_objects
 from .connection import MAX_EVENT, checked_server, outbound_to, properties_of
 from .provider import CONNECT_TIMEOUT, MAX_SERVER_TEXT, ClientPool, ModelRequest, error_of_status
@@ -237,7 +237,9 @@ def _tools(request: ModelRequest) -> Fields:
 
 def _block(block: Block) -> Fields:
     match block:
-        case CallBlock(id_, name, arguments):
+        case ReasoningBlock(content):
+            return content
+        case CallBlock(id_, name, arguments, _):
             return {"toolUse": {"toolUseId": id_, "name": name, "input": arguments}}
         case ResultBlock(id_, text):
             return {"toolResult": {"toolUseId": id_, "content": [{"text": text}]}}
