@@ -26,6 +26,9 @@ from .model_settings import PROPERTIES, ModelSettings, ProviderName
 from .retry_policy import RetryPolicy
 from .values import Address, Headers, Property, TextOrValue, ValueSource
 
+STATELESS = {"input", "instructions", "store", "include", "previous_response_id", "conversation", "background"}
+"""The same for the Responses API: the server keeps no state."""
+
 RESERVED = {"model", "messages", "system", "tools", "stream", "stream_options", "modelId", "toolConfig"}
 """Fields of a request that ``properties`` can't set."""
 
@@ -102,6 +105,9 @@ class ModelConfig(JsonModel):
     """The connection, under the name of the model's type."""
 
     openai: OpenAIConfig | None = Field(None, description="an OpenAI-compatible server")
+    openai_responses: OpenAIConfig | None = Field(
+        None, alias="openai-responses", description="a server with OpenAI's Responses API"
+    )
     azure: AzureConfig | None = Field(None, description="Azure OpenAI")
     gemini: OpenAIConfig | None = Field(None, description="Gemini, through its OpenAI-compatible endpoint")
     anthropic: AnthropicConfig | None = Field(None, description="Anthropic, or a server with its Messages API")
@@ -113,7 +119,7 @@ class ModelSpec(ModelSettings):
 
     type: Annotated[Literal[ProviderName, "completions"], OLDER] = Field(
         "completions",
-        description="'completions', or the provider: 'openai', 'azure', 'gemini', 'anthropic' or 'bedrock'",
+        description="'completions', or the provider",
     )
     provider: ProviderName | None = Field(None, description="the provider, with type 'completions'")
     model: TextOrValue = Field(description="the id of the model on its server, as {value: ID}")
@@ -146,13 +152,15 @@ class ModelSpec(ModelSettings):
         connection = self.connection
         if connection is None:
             raise FieldError(("config", self.server), f"is missing: a model of type '{self.server}' needs it")
-        if foreign := next((name for name in sorted(self.config.model_fields_set) if name != self.server), None):
+        named = sorted(name.replace("_", "-") for name in self.config.model_fields_set)
+        if foreign := next((name for name in named if name != self.server), None):
             raise FieldError(("config", foreign), f"can't be used for a model of type '{self.server}': remove it")
         self._check(connection)
         return self
 
     def _check(self, connection: HttpConnection | BedrockConfig) -> None:
-        if reserved := RESERVED & connection.properties.keys():
+        names = RESERVED | (STATELESS if self.server == "openai-responses" else set())
+        if reserved := names & connection.properties.keys():
             raise FieldError(("config", self.server, "properties"), f"'{min(reserved)}' is set by Baton itself")
         if isinstance(connection, AzureConfig) and connection.auth and connection.api_key:
             raise FieldError(("config", "azure", "apiKey"), "can't be combined with auth: keep one of them")
@@ -182,7 +190,7 @@ class ModelSpec(ModelSettings):
     @property
     def connection(self) -> HttpConnection | BedrockConfig | None:
         """The connection settings of the provider."""
-        connection: HttpConnection | BedrockConfig | None = getattr(self.config, self.server)
+        connection: HttpConnection | BedrockConfig | None = getattr(self.config, self.server.replace("-", "_"))
         return connection
 
 

@@ -7,7 +7,7 @@ from pydantic import Field, JsonValue
 
 from .base import JsonModel, JsonObject, Text
 
-ProviderName = Literal["openai", "azure", "gemini", "anthropic", "bedrock"]
+ProviderName = Literal["openai", "openai-responses", "azure", "gemini", "anthropic", "bedrock"]
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
@@ -77,6 +77,7 @@ def _field(name: str) -> str:
 
 
 UNSUPPORTED: dict[str, frozenset[str]] = {
+    "openai-responses": frozenset({"stop", "seed", "frequency_penalty", "presence_penalty"}),
     "anthropic": frozenset({"seed", "frequency_penalty", "presence_penalty"}),
     "bedrock": frozenset({"seed", "frequency_penalty", "presence_penalty", "reasoning_effort"}),
 }

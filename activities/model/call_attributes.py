@@ -15,6 +15,7 @@ from .provider import ModelRequest
 
 PROVIDER_NAMES = {
     "openai": "openai",
+    "openai-responses": "openai",
     "azure": "azure.ai.openai",
     "gemini": "gcp.gemini",
     "anthropic": "anthropic",

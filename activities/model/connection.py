@@ -74,12 +74,18 @@ def _json(text: str) -> JsonValue:
 
 
 OPENAI = "https://api.openai.com/v1"
-DEFAULT_URLS = {"openai": OPENAI, "gemini": "https://generativelanguage.googleapis.com/v1beta/openai/"}
+DEFAULT_URLS = {
+    "openai": OPENAI,
+    "openai-responses": OPENAI,
+    "gemini": "https://generativelanguage.googleapis.com/v1beta/openai/",
+}
 """The default servers by type. An Azure resource has its own address."""
 
 ENVIRONMENT = "openai"
-"""The type of Models that use the server in the environment variables if they name none, and of models without a
-manifest."""
+"""The type of models without a manifest, on the server in the environment variables."""
+
+ON_ENVIRONMENT = frozenset({ENVIRONMENT, "openai-responses"})
+"""The types of Models that use that server if they name none."""
 
 AZURE_VERSION = "2024-10-21"
 FALLBACK_MODEL = "gpt-4.1-mini"
@@ -141,7 +147,7 @@ def _of_manifest(model: Model, values: ValueResolver) -> Endpoint:
     key = values.resolve(auth.api_key if auth else config.api_key, model)
     headers = headers_of(model, config.headers, values)
     at = values.server_of(model, default_url)
-    if server == ENVIRONMENT:
+    if server in ON_ENVIRONMENT:
         of_worker = _environment_server(values.secrets)
         # An inline Model that sends headers does not reach the worker's server, which may trust them.
         if config.base_url is None and (values.catalog.provenance_of(model).is_own or not headers):

@@ -297,6 +297,10 @@ class OpenAIApi(Protocol):
         """The reader of the response to a request."""
         ...
 
+    def adapts_to(self, rejection: openai.BadRequestError, endpoint: Endpoint) -> bool:
+        """Whether the next body will lack what the server has rejected, so that the request is sent again."""
+        ...
+
 
 class ChatCompletions:
     """The chat completions API, an ``OpenAIApi``."""
@@ -319,6 +323,10 @@ class ChatCompletions:
     def reader(self, answer: StreamedAnswer, endpoint: Endpoint) -> AnswerReader:
         """The reader of the response to a request."""
         return _ChunkReader(answer, endpoint)
+
+    def adapts_to(self, rejection: openai.BadRequestError, endpoint: Endpoint) -> bool:
+        """Never: nothing in a body is optional."""
+        return False
 
 
 class _ChunkReader:
@@ -354,24 +362,35 @@ class OpenAIProvider:
         """One answer, streamed if the model streams."""
         endpoint = endpoint_of(model, values)
         answer = StreamedAnswer(on_text, endpoint.where)
-        stream_class = openai.AsyncStream[object]
         note_call(lambda: parameter_attributes(dict(endpoint.properties), model.settings))
         try:
             async with asyncio.timeout(model.timeout), self._clients.client(_server_of(endpoint)) as client:
-                response = await client.post(  # not `client.chat.completions`: it is slow for every chunk
-                    self._api.path,
-                    cast_to=object,
-                    body=self._api.body(endpoint, request, model.settings, stream=model.streams),
-                    options={"headers": {**trace_headers(), **dict(endpoint.headers)}},
-                    stream=model.streams,
-                    stream_cls=stream_class,
-                )
+                try:
+                    response = await self._post(client, endpoint, request, model)
+                except openai.BadRequestError as rejection:
+                    if not self._api.adapts_to(rejection, endpoint):
+                        raise
+                    response = await self._post(client, endpoint, request, model)
                 await _read(response, self._api.reader(answer, endpoint))
             return answer.message()
         except BatonError as error:
             raise answer.failed(error) from None
         except Exception as error:  # a server can fail in any way: all are errors of the model
             raise answer.failed(error_of(error, endpoint)) from None
+
+    async def _post(
+        self, client: openai.AsyncOpenAI, endpoint: Endpoint, request: ModelRequest, model: ChainedModel
+    ) -> object:
+        """The library's stream, or the whole response."""
+        stream_class = openai.AsyncStream[object]
+        return await client.post(  # not `client.chat.completions`: it is slow for every chunk
+            self._api.path,
+            cast_to=object,
+            body=self._api.body(endpoint, request, model.settings, stream=model.streams),
+            options={"headers": {**trace_headers(), **dict(endpoint.headers)}},
+            stream=model.streams,
+            stream_cls=stream_class,
+        )
 
     async def check(self, model: ChainedModel, values: ValueResolver) -> str:
         """Lists the server's models, which costs nothing. A server without such a list is reachable, too."""

@@ -91,7 +91,7 @@ def endpoint(manifest: Json, provenance: Provenance = Provenance.FILES, **enviro
     return endpoint_of(ChainedModel(given, "m"), ValueResolver(catalog, SecretStore(Secrets(), environment)))
 
 
-OF_WORKER = {"OPENAI_API_KEY": "sk-worker", "OPENAI_BASE_URL": "http://gateway.local/v1"}
+OF_WORKER: dict[str, Any] = {"OPENAI_API_KEY": "sk-worker", "OPENAI_BASE_URL": "http://gateway.local/v1"}
 
 
 @pytest.mark.parametrize("provenance", [Provenance.FILES, Provenance.INLINE])

@@ -78,6 +78,18 @@ def _openai(key: object) -> ProviderServer:
     )
 
 
+def _responses(key: object) -> ProviderServer:
+    return ProviderServer(
+        provider="openai-responses",
+        server=OpenAIServer(),
+        connection={"apiKey": key},
+        answers_as="scripted:claude-x",
+        where="claude-x at 127.0.0.1",
+        cut_off="max_output_tokens",
+        path="/v1",
+    )
+
+
 def _azure(key: object) -> ProviderServer:
     return ProviderServer(
         provider="azure",
@@ -111,6 +123,7 @@ def _bedrock(key: object) -> ProviderServer:
 
 PROVIDERS: dict[str, Callable[[object], ProviderServer]] = {
     "openai": _openai,
+    "openai-responses": _responses,
     "azure": _azure,
     "anthropic": _anthropic,
     "bedrock": _bedrock,
