@@ -119,7 +119,8 @@ class ModelSpec(ModelSettings):
 
     type: Annotated[Literal[ProviderName, "completions"], OLDER] = Field(
         "completions",
-        description="'completions', or the provider",
+        description="'completions', or the provider: "
+        "'openai', 'openai-responses', 'azure', 'gemini', 'anthropic' or 'bedrock'",
     )
     provider: ProviderName | None = Field(None, description="the provider, with type 'completions'")
     model: TextOrValue = Field(description="the id of the model on its server, as {value: ID}")

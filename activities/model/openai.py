@@ -297,8 +297,8 @@ class OpenAIApi(Protocol):
         """The reader of the response to a request."""
         ...
 
-    def adapts_to(self, rejection: openai.BadRequestError, endpoint: Endpoint) -> bool:
-        """Whether the next body will lack what the server has rejected, so that the request is sent again."""
+    def adapts_to(self, rejection: str, endpoint: Endpoint) -> bool:
+        """Whether the next body lacks what the server has rejected with HTTP 400, so that it is sent again."""
         ...
 
 
@@ -324,7 +324,7 @@ class ChatCompletions:
         """The reader of the response to a request."""
         return _ChunkReader(answer, endpoint)
 
-    def adapts_to(self, rejection: openai.BadRequestError, endpoint: Endpoint) -> bool:
+    def adapts_to(self, rejection: str, endpoint: Endpoint) -> bool:
         """Never: nothing in a body is optional."""
         return False
 
@@ -368,7 +368,7 @@ class OpenAIProvider:
                 try:
                     response = await self._post(client, endpoint, request, model)
                 except openai.BadRequestError as rejection:
-                    if not self._api.adapts_to(rejection, endpoint):
+                    if not self._api.adapts_to(str(rejection), endpoint):
                         raise
                     response = await self._post(client, endpoint, request, model)
                 await _read(response, self._api.reader(answer, endpoint))

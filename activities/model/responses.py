@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-import openai
+from cachetools import LRUCache
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from ...contracts.message import TokenUsage
@@ -27,14 +27,14 @@ class Responses:
     path = "/responses"
 
     def __init__(self) -> None:
-        self._without_reasoning = set[str]()
+        self._without_reasoning: LRUCache[str, bool] = LRUCache(1_000)
 
-    def adapts_to(self, rejection: openai.BadRequestError, endpoint: Endpoint) -> bool:
+    def adapts_to(self, rejection: str, endpoint: Endpoint) -> bool:
         """Models that don't reason have no encrypted reasoning, and reject a request for it."""
-        is_about_reasoning = "encrypted content" in str(rejection).lower().replace("_", " ")
+        is_about_reasoning = "encrypted content" in rejection.lower().replace("_", " ")
         adapts = is_about_reasoning and endpoint.where not in self._without_reasoning
         if adapts:
-            self._without_reasoning.add(endpoint.where)
+            self._without_reasoning[endpoint.where] = True
         return adapts
 
     def body(
@@ -129,12 +129,14 @@ class _Content(_Part):
     refusal: str | None = None
 
 
-class _OutputItem(_Part):
-    type: str = ""
+class _MessageItem(_Part):
+    content: tuple[_Content, ...] = ()
+
+
+class _CallItem(_Part):
     call_id: str | None = None
     name: str = ""
     arguments: str | None = None
-    content: tuple[_Content, ...] | None = None
 
 
 class _InputDetails(_Part):
@@ -209,7 +211,7 @@ class _ResponseReader:
                 self._streamed.add(index)
                 self._answer.add_call(index, arguments=parsed.delta if isinstance(parsed.delta, str) else "")
             case "response.output_item.added" if parsed.item and parsed.item.get("type") == "function_call":
-                call = _OutputItem.model_validate(parsed.item)
+                call = _CallItem.model_validate(parsed.item)
                 self._answer.add_call(index, call.call_id, call.name)
             case "response.output_item.done" if parsed.item:
                 self._add_item(index, parsed.item)
@@ -225,19 +227,18 @@ class _ResponseReader:
 
     def _add_item(self, index: int, item: dict[str, Any]) -> None:
         """Adds a complete item of the output, except for what was streamed."""
-        parsed = _OutputItem.model_validate({"content": None, **item} if item.get("type") == "message" else _bare(item))
-        if parsed.type == "reasoning":
-            # Without state, an id would refer to what the server has not stored.
-            kept = {name: value for name, value in item.items() if name not in ("id", "status") and value is not None}
-            self._answer.add_reasoning_item(kept)
-        elif index in self._streamed:
-            return
-        elif parsed.type == "message":
-            for content in parsed.content or ():
-                self._answer.add_text(content.text or content.refusal or "")
-        elif parsed.type == "function_call":
-            known = self._answer.has_call(index)
-            self._answer.add_call(index, parsed.call_id, "" if known else parsed.name, parsed.arguments or "")
+        match item.get("type"):
+            case "reasoning" if item.get("encrypted_content") or item.get("content"):
+                # Without state, an id would refer to what the server has not stored.
+                kept = {key: value for key, value in item.items() if key not in ("id", "status") and value is not None}
+                self._answer.add_reasoning_item(kept)
+            case "message" if index not in self._streamed:
+                for content in _MessageItem.model_validate(item).content:
+                    self._answer.add_text(content.text or content.refusal or "")
+            case "function_call" if index not in self._streamed:
+                call = _CallItem.model_validate(item)
+                known = self._answer.has_call(index)
+                self._answer.add_call(index, call.call_id, "" if known else call.name, call.arguments or "")
 
     def _add_state(self, response: _Response) -> None:
         answer = self._answer
@@ -253,8 +254,3 @@ class _ResponseReader:
         elif response.status == "incomplete":
             reason = response.incomplete_details.reason if response.incomplete_details else None
             answer.end = ENDS.get(reason or "", "length")
-
-
-def _bare(item: dict[str, Any]) -> dict[str, Any]:
-    """An item without its content, whose form depends on its type."""
-    return {name: value for name, value in item.items() if name != "content"}

@@ -15,6 +15,7 @@ from temporalio.service import RetryConfig
 import baton
 from baton import Agent, Connection, Member, Model, Query, Team, round_robin
 from baton.contracts.message import TokenUsage
+from baton.resources.model import Model as ModelManifest
 from baton.starter.api.client import query_for
 from baton.starter.api.handle import stream_messages
 from baton.starter.api.resources import load_definitions
@@ -156,6 +157,14 @@ async def test_settings_of_a_model_and_of_an_agent_are_numbers_that_its_server_r
     assert env.model.requests[-1].body.items() >= expected.items()
     with pytest.raises(TypeError, match=r"Model\(\) got an unexpected keyword argument 'temprature'"):
         Model("m", model="gpt", temprature=1)  # type: ignore[call-arg]
+
+
+def test_the_retries_of_a_model_can_be_given_in_python() -> None:
+    model = Model("m", model="gpt", retry_policy={"maximum_attempts": 3, "initial_interval": "2s"})
+    (given,) = load_definitions([model]).catalog.manifests
+    assert isinstance(given, ModelManifest)
+    assert given.spec.retry_policy
+    assert (given.spec.retry_policy.maximum_attempts, given.spec.retry_policy.initial_seconds) == (3, 2)
 
 
 def test_budgets_and_prices_can_be_given_in_python() -> None:
