@@ -9,18 +9,20 @@ import pytest_asyncio
 import yaml
 from temporalio.client import Client
 
-from baton.activities.context.metering import ChainedModel
+from baton.activities.context.metering import ChainedModel, model_chain, selector_model_chain
 from baton.activities.context.value_resolver import ValueResolver
 from baton.activities.model.connection import endpoint_of
 from baton.activities.runtime.secrets import SecretStore
 from baton.contracts.errors import KeyMissing
+from baton.resources.agent import Agent
 from baton.resources.catalog import Catalog
 from baton.resources.loader import load_files
 from baton.resources.model import Model
 from baton.resources.provenance import Provenance
 from baton.resources.run_catalog import RunCatalog
 from baton.resources.secret import Secrets
-from tests.harness.environment import Environment, Json, agent, manifest
+from baton.resources.team import Team
+from tests.harness.environment import Environment, Json, agent, manifest, team
 from tests.harness.manifests import Writer, model
 
 HELD = "sk-azure-00112233445566"
@@ -152,3 +154,24 @@ def test_a_literal_in_a_secret_header_never_enters_the_catalog(tmp_path: Path) -
 def test_a_property_cannot_replace_a_field_that_baton_sets(tmp_path: Path) -> None:
     said = Writer(tmp_path).refusal(model(properties={"messages": "[]"}))
     assert said[0].endswith("spec.config.openai.properties: 'messages' is set by Baton itself")
+
+
+def test_the_settings_of_an_agent_apply_with_fallbacks_and_when_it_selects_but_to_no_other_call(write: Writer) -> None:
+    chooser = agent("chooser", modelRef={"name": "m"}, temperature=0.1, maxTokens=9)
+    first = asked_by("openai", apiKey="k" * 20)
+    first["spec"] |= {"fallback": {"name": "other"}, "temperature": 0.7, "seed": 7}
+    other = manifest("Model", "other", {"type": "gemini", "model": "g", "config": {"gemini": {}}, "maxTokens": 5})
+    panel = team("t", "chooser", strategy="selector", maxTurns=2, selector={"agent": "chooser"})
+    catalog = write.load(chooser, first, other, panel).catalog
+    speaker = catalog.by_id("Agent/default/chooser")
+    selecting = catalog.by_id("Team/default/t")
+    assert isinstance(speaker, Agent)
+    assert isinstance(selecting, Team)
+    expected = [{"temperature": 0.1, "max_tokens": 9, "seed": 7}, {"temperature": 0.1, "max_tokens": 9}]
+    for chain in (model_chain(speaker, catalog), selector_model_chain(selecting, catalog)):
+        assert [model.settings.chosen for model in chain] == expected
+        assert [model.max_output_tokens for model in chain] == [9, 9]
+        assert [model.without_agent.settings.chosen for model in chain] == [
+            {"temperature": 0.7, "seed": 7},
+            {"max_tokens": 5},
+        ]
