@@ -209,7 +209,7 @@ class Summaries:
         window = request.window
         if window is None or window.summarize is None or request.brief:
             return head
-        model = _summary_model(window, values) or agent_model
+        model = _summary_model(window, values) or agent_model.without_agent
         number = 0
         while rows := await self._rows_to_summarize(request, head, window):
             row_id = f"{_summary_key(request)}/{number}"

@@ -13,11 +13,11 @@ SCRIPTED = "scripted:"
 """The prefix of the model's name in answers of the scripted model: they can't be mistaken for a language model's."""
 
 
-class CallExtra(JsonModel):
-    """The field ``extra_content`` of a tool call, such as Gemini's thought signature.
+class ServerContent(JsonModel):
+    """Content that a server expects back: ``extra_content`` of a tool call, or the reasoning before an answer.
 
-    ``model`` is the model that added it, with its server: it is sent to no other model. ``content`` is a JSON object as
-    text, exactly as the server sent it.
+    ``model`` is the model that added it, with its server: it is sent to no other model. ``content`` is JSON as text: of
+    a tool call an object, of a reasoning a list of objects, exactly as the server sent them.
     """
 
     model: Text
@@ -117,7 +117,7 @@ class ToolCall(JsonModel):
     id: Text
     name: Text
     arguments: Text = "{}"
-    extra: CallExtra | None = None
+    extra: ServerContent | None = None
 
     def with_arguments(self, arguments: str) -> "ToolCall":
         """The call with other arguments, such as those changed by a person."""
@@ -172,7 +172,8 @@ class Message(JsonModel):
     ``fence`` marks an untrusted tool result: a model reads it between two lines with this mark; people read ``content``
     unchanged. ``decision`` is the decision about the tool call that it answers. ``summarizes`` marks a summary of the
     conversation from its beginning up to that depth: only agents whose context window uses summaries read it, in place
-    of those messages.
+    of those messages. ``reasoning`` is what the model has thought before its tool calls: it is never shown, and sent
+    back to the same model.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -189,6 +190,7 @@ class Message(JsonModel):
     fence: Text | None = None
     decision: PersonDecision | None = None
     summarizes: int | None = None
+    reasoning: ServerContent | None = None
 
     @property
     def length(self) -> int:
@@ -202,7 +204,8 @@ class Message(JsonModel):
 
     @property
     def _texts(self) -> tuple[str, ...]:
-        extras = (call.extra.content for call in self.tool_calls if call.extra)
+        extras = [call.extra.content for call in self.tool_calls if call.extra]
+        extras += [self.reasoning.content] if self.reasoning else []
         return (self.content, *(call.arguments for call in self.tool_calls), *extras)
 
     @property
@@ -240,13 +243,14 @@ class Message(JsonModel):
             return self.truncated()
         share = min(MAX_PREVIEW, MAX_STEP // len(self.tool_calls))
         calls = tuple(call.preview(share) for call in self.tool_calls)
-        return self.model_copy(update={"content": truncate(self.content, MAX_STEP), "tool_calls": calls})
+        changed = {"content": truncate(self.content, MAX_STEP), "tool_calls": calls, "reasoning": None}
+        return self.model_copy(update=changed)
 
     def truncated(self, limit: int = MAX_MESSAGE) -> "Message":
-        """The message without extras of calls, its texts truncated to equal shares of ``limit`` bytes if larger."""
-        if any(call.extra for call in self.tool_calls):
+        """The message without what only its server reads, its texts truncated to equal shares of ``limit`` bytes."""
+        if self.reasoning or any(call.extra for call in self.tool_calls):
             bare = tuple(call.model_copy(update={"extra": None}) for call in self.tool_calls)
-            return self.model_copy(update={"tool_calls": bare}).truncated(limit)
+            return self.model_copy(update={"tool_calls": bare, "reasoning": None}).truncated(limit)
         if self.length <= limit and self.byte_size <= limit:
             return self
         share = limit // (1 + len(self.tool_calls))

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
+from pydantic.alias_generators import to_camel
 
 from .approval import Approval
 from .base import FieldError, JsonModel, Name, NameOrRef, Path, Ref, Reference
@@ -11,6 +12,7 @@ from .budget import Budget
 from .execution_engine import A2A
 from .json_schema import JsonSchema
 from .manifest import ContextWindow, Manifest
+from .model_settings import ModelSettings
 from .problems import did_you_mean
 from .query import Override
 from .skill import LOAD_SKILL
@@ -79,7 +81,7 @@ class InlineModel(JsonModel):
     type: Literal["openai"] = Field("openai", description="the API of the server in the worker's environment")
 
 
-class AgentSpec(JsonModel):
+class AgentSpec(ModelSettings):
     """An agent's ``spec``."""
 
     prompt: str | None = Field(
@@ -138,6 +140,9 @@ class Agent(Manifest):
             raise FieldError(("spec", "prompt"), "is missing: an agent needs a system prompt")
         if self.spec.skills and self.is_remote:
             raise FieldError(("spec", "skills"), "can't be used by an agent that is executed elsewhere: remove it")
+        if self.is_remote and (settings := [*self.spec.chosen]):
+            wrong = "can't be used by an agent that is executed elsewhere: remove it"
+            raise FieldError(("spec", to_camel(settings[0])), wrong)
         if self.is_a2a:
             self._check_annotations()
         return self

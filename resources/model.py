@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, JsonValue, model_validator
+from pydantic.alias_generators import to_camel
 
 from ..installation import EXTRAS, missing_extra
 from .base import (
@@ -21,16 +22,16 @@ from .base import (
 )
 from .budget import Pricing
 from .manifest import CircuitBreaker, Manifest
+from .model_settings import PROPERTIES, ModelSettings, ProviderName
 from .retry_policy import RetryPolicy
-from .values import Address, Headers, TextOrValue, ValueSource
+from .values import Address, Headers, Property, TextOrValue, ValueSource
+
+STATELESS = {"input", "instructions", "store", "include", "previous_response_id", "conversation", "background"}
+"""The same for the Responses API: the server keeps no state."""
 
 RESERVED = {"model", "messages", "system", "tools", "stream", "stream_options", "modelId", "toolConfig"}
 """Fields of a request that ``properties`` can't set."""
 
-MAX_TOKENS = ("max_completion_tokens", "max_tokens", "maxTokens")
-"""The providers' names for the property that limits the length of an answer."""
-
-ProviderName = Literal["openai", "azure", "gemini", "anthropic", "bedrock"]
 
 OLDER = Deprecated(frozenset(get_args(ProviderName)), "type: completions, and provider: {}")
 
@@ -41,7 +42,7 @@ class HttpConnection(JsonModel):
     base_url: Address | None = Field(None, description="the server's address")
     api_key: Annotated[TextOrValue | None, SECRET] = Field(None, description="the API key, preferably from a Secret")
     headers: Headers = Field((), description="headers of each request")
-    properties: dict[str, TextOrValue] = Field({}, description="more fields of a request, such as temperature")
+    properties: dict[str, Property] = Field({}, description="more fields of a request, such as store")
 
 
 class OpenAIConfig(HttpConnection):
@@ -95,25 +96,29 @@ class BedrockConfig(JsonModel):
     temperature: Annotated[str, Pattern(r"0(\.[0-9]+)?|1(\.0+)?", "is not a number from 0 to 1")] | None = Field(
         None, description="the temperature, as text: '0.2'"
     )
-    properties: dict[str, TextOrValue] = Field({}, description="more fields of a request, such as topP")
+    properties: dict[str, Property] = Field({}, description="more fields of a request, such as guardrailConfig")
 
 
 class ModelConfig(JsonModel):
     """The connection, under the name of the model's type."""
 
     openai: OpenAIConfig | None = Field(None, description="an OpenAI-compatible server")
+    openai_responses: OpenAIConfig | None = Field(
+        None, alias="openai-responses", description="a server with OpenAI's Responses API"
+    )
     azure: AzureConfig | None = Field(None, description="Azure OpenAI")
     gemini: OpenAIConfig | None = Field(None, description="Gemini, through its OpenAI-compatible endpoint")
     anthropic: AnthropicConfig | None = Field(None, description="Anthropic, or a server with its Messages API")
     bedrock: BedrockConfig | None = Field(None, description="Amazon Bedrock")
 
 
-class ModelSpec(JsonModel):
+class ModelSpec(ModelSettings):
     """The ``spec`` of a Model. ``fallback`` is called when the retries of this model are exhausted."""
 
     type: Annotated[Literal[ProviderName, "completions"], OLDER] = Field(
         "completions",
-        description="'completions', or the provider: 'openai', 'azure', 'gemini', 'anthropic' or 'bedrock'",
+        description="'completions', or the provider: "
+        "'openai', 'openai-responses', 'azure', 'gemini', 'anthropic' or 'bedrock'",
     )
     provider: ProviderName | None = Field(None, description="the provider, with type 'completions'")
     model: TextOrValue = Field(description="the id of the model on its server, as {value: ID}")
@@ -146,18 +151,35 @@ class ModelSpec(JsonModel):
         connection = self.connection
         if connection is None:
             raise FieldError(("config", self.server), f"is missing: a model of type '{self.server}' needs it")
-        if foreign := next((name for name in sorted(self.config.model_fields_set) if name != self.server), None):
+        named = sorted(name.replace("_", "-") for name in self.config.model_fields_set)
+        if foreign := next((name for name in named if name != self.server), None):
             raise FieldError(("config", foreign), f"can't be used for a model of type '{self.server}': remove it")
         self._check(connection)
         return self
 
     def _check(self, connection: HttpConnection | BedrockConfig) -> None:
-        if reserved := RESERVED & connection.properties.keys():
+        names = RESERVED | (STATELESS if self.server == "openai-responses" else set())
+        if reserved := names & connection.properties.keys():
             raise FieldError(("config", self.server, "properties"), f"'{min(reserved)}' is set by Baton itself")
         if isinstance(connection, AzureConfig) and connection.auth and connection.api_key:
             raise FieldError(("config", "azure", "apiKey"), "can't be combined with auth: keep one of them")
         if self.server == "azure" and isinstance(connection, HttpConnection) and connection.base_url is None:
             raise FieldError(("config", "azure", "baseUrl"), "is missing: it is the address of the server")
+        for field, wrong in self.unsupported_by(self.server):
+            raise FieldError((field,), wrong)
+        for name in self.chosen:
+            if twice := self._property_names(connection).intersection(PROPERTIES[name]):
+                wrong = f"'{min(twice)}' can't be combined with spec.{to_camel(name)}: keep one of them"
+                raise FieldError(("config", self.server), wrong)
+
+    @staticmethod
+    def _property_names(connection: HttpConnection | BedrockConfig) -> set[str]:
+        """The names of a connection's properties, and of Bedrock's own fields for the same."""
+        names = {*connection.properties}
+        if isinstance(connection, BedrockConfig):
+            own = {"maxTokens": connection.max_tokens, "temperature": connection.temperature}
+            names |= {name for name, value in own.items() if value is not None}
+        return names
 
     @property
     def server(self) -> str:
@@ -167,7 +189,7 @@ class ModelSpec(JsonModel):
     @property
     def connection(self) -> HttpConnection | BedrockConfig | None:
         """The connection settings of the provider."""
-        connection: HttpConnection | BedrockConfig | None = getattr(self.config, self.server)
+        connection: HttpConnection | BedrockConfig | None = getattr(self.config, self.server.replace("-", "_"))
         return connection
 
 
@@ -195,10 +217,12 @@ class Model(Manifest):
     @property
     def max_output_tokens(self) -> int | None:
         """The maximum tokens of an answer, if the manifest has it as a number."""
+        if self.spec.max_tokens:
+            return self.spec.max_tokens
         connection = self.spec.connection
         if isinstance(connection, BedrockConfig) and connection.max_tokens:
             return connection.max_tokens
-        limits = (connection.properties.get(name) for name in MAX_TOKENS) if connection else ()
+        limits = (connection.properties.get(name) for name in PROPERTIES["max_tokens"]) if connection else ()
         return next((int(limit.value) for limit in limits if limit and limit.value and limit.value.isdecimal()), None)
 
     def fallback_reference(self) -> Reference | None:

@@ -17,6 +17,7 @@ MAX_PROBLEM_TEXT = 1_000
 _EXPECTED = {
     "string": "text (put it in quotes)",
     "int": "a whole number",
+    "float": "a number",
     "bool": "true or false",
     "tuple": "a list",
     "model": "a mapping",
@@ -141,7 +142,8 @@ def _sentence(detail: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
         return str(detail["ctx"]["error"])
     if kind in _LIMITS:
         limit, text = _LIMITS[kind]
-        return text.format(detail["ctx"][limit], detail["input"])
+        bound = detail["ctx"][limit]
+        return text.format(f"{bound:g}" if isinstance(bound, float) else bound, detail["input"])
     if kind == "union_tag_invalid":
         shapes = re.findall(f"{SHAPE}([a-z]+)", detail["ctx"]["expected_tags"])
         return f"is {_kind_of(detail['input'])}, must be {' or '.join(_SHAPES[shape] for shape in shapes)}"

@@ -59,6 +59,7 @@ def violations(catalog: Catalog) -> Iterator[Violation]:
         unmatched_patterns,
         secret_activity_arguments,
         unknown_costs,
+        unsupported_settings,
         too_deep_tools,
         ambiguous_texts,
     ):
@@ -286,6 +287,22 @@ def _without_price(owner: Resource, catalog: Catalog) -> set[str]:
             models = (reference for reference in manifest.references if reference.kinds == ("Model",))
             unpriced.update(str(model) for model in models if not catalog.find(model))
     return unpriced
+
+
+def unsupported_settings(catalog: Catalog) -> Iterator[Violation]:
+    """Settings of an agent that the provider of its model, or of a fallback, can't take."""
+    for agent in catalog.manifests:
+        if not isinstance(agent, Agent) or not agent.spec.chosen:
+            continue
+        models = list[Model]()
+        model = catalog.find(agent.model_reference())
+        while isinstance(model, Model) and model not in models:
+            models.append(model)
+            fallback = model.fallback_reference()
+            model = catalog.find(fallback) if fallback else None
+        for model in models:
+            for field, text in agent.spec.unsupported_by(model.spec.server):
+                yield Violation(agent, ("spec", field), f"{text} ({model.id})")
 
 
 # Parameters, presets and approvals

@@ -1,5 +1,6 @@
 """Values and their sources: literals, Secrets, ConfigMaps, services and parameters."""
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
@@ -135,8 +136,17 @@ def _as_value(value: object) -> object:
     return {"value": value} if isinstance(value, str) else value
 
 
+def _as_property(value: object) -> object:
+    return {"value": json.dumps(value)} if isinstance(value, bool | int | float) else _as_value(value)
+
+
 TextOrValue = Annotated[ValueSource, BeforeValidator(_as_value, json_schema_input_type=Text | ValueSource)]
 """A value source; in a manifest also a plain text."""
+
+Property = Annotated[
+    ValueSource, BeforeValidator(_as_property, json_schema_input_type=Text | float | bool | ValueSource)
+]
+"""A value source; in a manifest also a plain text, a number, true or false."""
 
 
 def _check_address(source: ValueSource) -> ValueSource:

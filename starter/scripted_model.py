@@ -1,4 +1,4 @@
-"""The scripted model: an OpenAI-compatible server that answers from a script, without a language model."""
+"""The scripted model: a server with OpenAI's two APIs that answers from a script, without a language model."""
 
 import asyncio
 import contextlib
@@ -73,7 +73,6 @@ class Request(Json):
 def _texts(messages: Iterable[Json]) -> str:
     """The texts of messages."""
     return " ".join(message.get("content") or "" for message in messages)
-
 
 
 class _ScriptPart(BaseModel):
@@ -157,7 +156,8 @@ class ScriptLine(_ScriptPart):
         """The number of the speaker's messages in the conversation; in a panel, where it has none, of past rounds."""
         messages = request["messages"]
         turns: int = sum(
-            message["role"] == "assistant" and self.agent in (None, message.get("name")) for message in messages
+            message["role"] == "assistant" and (self.agent is None or message.get("name") in (self.agent, OWN))
+            for message in messages
         )
         panel_round = _ROUND.search(" ".join(str(message.get("content")) for message in messages[:2]))
         return turns + (int(panel_round[1] or panel_round[2]) - 1 if panel_round else 0)
@@ -251,6 +251,122 @@ async def stream(request: Json, reply: Reply) -> AsyncIterator[str]:
     if (request.get("stream_options") or {}).get("include_usage"):
         yield _event({**head, "choices": [], "usage": usage(request, reply)})
     yield END_OF_STREAM
+
+
+OWN = "*"
+"""The name of the model's own messages in a request of the Responses API, which has no names."""
+
+
+def chat_request(request: Request) -> Request:
+    """A request of the Responses API as that for a chat completion, by which a script answers.
+
+    The items of one turn of the model become one message.
+    """
+    messages: list[Json] = []
+    if instructions := request.get("instructions"):
+        messages.append({"role": "system", "content": instructions})
+    given = request["input"]
+
+    def turn() -> Json:
+        if not messages or messages[-1]["role"] != "assistant":
+            messages.append({"role": "assistant", "content": "", "name": OWN, "tool_calls": []})
+        return messages[-1]
+
+    for item in [{"role": "user", "content": given}] if isinstance(given, str) else given:
+        match item.get("type", "message"):
+            case "message":
+                content = item["content"]
+                text = content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+                if item["role"] == "assistant":
+                    turn()["content"] += text
+                else:
+                    messages.append({"role": item["role"], "content": text})
+            case "function_call":
+                function = {"name": item["name"], "arguments": item["arguments"]}
+                turn()["tool_calls"].append({"id": item["call_id"], "type": "function", "function": function})
+            case "function_call_output":
+                messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": item["output"]})
+    tools = [{"type": "function", "function": tool} for tool in request.get("tools", ()) if tool["type"] == "function"]
+    stream = request.get("stream", False)
+    chat = {"model": request["model"], "messages": messages, "stream": stream, **({"tools": tools} if tools else {})}
+    return Request(chat, request.agent)
+
+
+def response(request: Json, reply: Reply) -> Json:
+    """The reply as a response of the Responses API; ``request`` is that for a chat completion."""
+    used = usage(request, reply)
+    return {
+        **_response_head(request),
+        "status": "completed",
+        "output": [*_output_items(reply)],
+        "usage": {
+            "input_tokens": used["prompt_tokens"],
+            "input_tokens_details": used.get("prompt_tokens_details", {"cached_tokens": 0}),
+            "output_tokens": used["completion_tokens"],
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": used["total_tokens"],
+        },
+    }
+
+
+async def response_stream(request: Json, reply: Reply) -> AsyncIterator[str]:
+    """The reply as server-sent events of the Responses API; it ends early if the reply is ``cut``."""
+    number = 0
+
+    def event(kind: str, **data: object) -> str:
+        nonlocal number
+        number += 1
+        return f"event: {kind}\n{_event({'type': kind, 'sequence_number': number - 1, **data})}"
+
+    begun = {**_response_head(request), "status": "in_progress", "output": []}
+    yield event("response.created", response=begun)
+    yield event("response.in_progress", response=begun)
+    for index, item in enumerate(_output_items(reply)):
+        is_message = item["type"] == "message"
+        empty: Json = {"content": []} if is_message else {"arguments": ""}
+        yield event("response.output_item.added", output_index=index, item={**item, **empty, "status": "in_progress"})
+        place = {"output_index": index, "item_id": item["id"]}
+        if is_message:
+            text = reply.text[: reply.cut]
+            size = max(CHUNK_SIZE, len(text) // MAX_CHUNKS)
+            for start in range(0, len(text), size):
+                await asyncio.sleep(reply.pause)
+                delta = text[start : start + size]
+                yield event("response.output_text.delta", **place, content_index=0, delta=delta)
+            if reply.cut is not None:
+                return
+            yield event("response.output_text.done", **place, content_index=0, text=text)
+        else:
+            yield event("response.function_call_arguments.delta", **place, delta=item["arguments"])
+            yield event("response.function_call_arguments.done", **place, arguments=item["arguments"])
+        yield event("response.output_item.done", output_index=index, item=item)
+    yield event(RESPONSE_COMPLETED, response=response(request, reply))
+
+
+RESPONSE_COMPLETED = "response.completed"
+"""The type of the last event of a stream of the Responses API."""
+
+
+def _response_head(request: Json) -> Json:
+    model = f"{SCRIPTED}{request['model']}"
+    head = {"id": "resp_scripted", "object": "response", "created_at": int(time.time()), "model": model}
+    return {**head, "error": None, "incomplete_details": None}
+
+
+def _output_items(reply: Reply) -> Iterator[Json]:
+    if reply.text or not reply.calls:
+        content = {"type": "output_text", "text": reply.text, "annotations": []}
+        item = {"type": "message", "id": "msg_0", "role": "assistant", "status": "completed", "content": [content]}
+        yield item
+    for call in _tool_calls(reply):
+        yield {
+            "type": "function_call",
+            "id": f"fc_{call['index']}",
+            "call_id": call["id"],
+            "name": call["function"]["name"],
+            "arguments": call["function"]["arguments"],
+            "status": "completed",
+        }
 
 
 def error(reply: Reply) -> Json:
@@ -407,6 +523,7 @@ class ScriptedModel:
             routes=[
                 Route("/v1/chat/completions", self._complete, methods=["POST"]),
                 Route("/openai/deployments/{name}/chat/completions", self._complete, methods=["POST"]),  # Azure's path
+                Route("/v1/responses", self._complete, methods=["POST"]),
                 Route("/v1/models", self._models),
             ]
         )
@@ -426,7 +543,9 @@ class ScriptedModel:
         received = ReceivedRequest(body, f"{http.url.path}?{http.url.query}".removesuffix("?"))
         self.requests.append(received)
         self.on_headers(http.headers)
-        reply = self._reply(body)
+        is_response = http.url.path.endswith("/responses")
+        request = chat_request(body) if is_response else body
+        reply = self._reply(request)
         await _wait(http, received, HANG_SECONDS if reply.hang else reply.delay)
         if reply.status:
             return JSONResponse(error(reply), reply.status, reply.headers)
@@ -434,9 +553,10 @@ class ScriptedModel:
             kind = "text/event-stream" if body.get("stream") else "application/json"
             return Response(reply.raw, 200, reply.headers, media_type=kind)
         if body.get("stream"):
-            return StreamingResponse(_stream(received, reply), media_type="text/event-stream")
+            events = response_stream(request, reply) if is_response else stream(request, reply)
+            return StreamingResponse(_stream(received, events), media_type="text/event-stream")
         received.answered = True
-        return JSONResponse(completion(body, reply))
+        return JSONResponse(response(request, reply) if is_response else completion(request, reply))
 
     def _reply(self, request: Request) -> Reply:
         """The reply to a request. A mistake in ``answer`` is an error that is not retried, and so fails the run."""
@@ -462,8 +582,8 @@ async def _wait(http: HttpRequest, received: ReceivedRequest, seconds: float) ->
             return
 
 
-async def _stream(received: ReceivedRequest, reply: Reply) -> AsyncIterator[str]:
+async def _stream(received: ReceivedRequest, events: AsyncIterator[str]) -> AsyncIterator[str]:
     """The stream of a reply; the request counts as answered before the last event, unless the reply is cut."""
-    async for event in stream(received.body, reply):
-        received.answered = event == END_OF_STREAM
+    async for event in events:
+        received.answered = event == END_OF_STREAM or event.startswith(f"event: {RESPONSE_COMPLETED}\n")
         yield event

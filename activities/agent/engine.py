@@ -1,6 +1,7 @@
 """Agents of an ExecutionEngine, executed by one request ``POST /execute`` (ARK: agent execution, external)."""
 
 import asyncio
+import json
 from collections.abc import Callable
 
 import httpx
@@ -185,6 +186,10 @@ def _model(agent: Agent, values: ValueResolver, *, keys: bool) -> EngineModel | 
     model = chained.manifest
     connection = model.spec.connection
     config = {} if connection is None else _resolved(connection, model, values, keys=keys)
+    settings = {key: item if isinstance(item, str) else json.dumps(item) for key, item in model.spec.chosen.items()}
+    if settings:
+        properties = config.get("properties")
+        config["properties"] = {**(properties if isinstance(properties, dict) else {}), **settings}
     name = values.resolve(model.spec.model, model) or chained.name
     return EngineModel(name=name, type=model.spec.server, config={model.spec.server: config})
 

@@ -16,6 +16,7 @@ from ...resources.agent import Agent
 from ...resources.budget import NANO, Budget
 from ...resources.catalog import Catalog, Resource
 from ...resources.model import Model
+from ...resources.model_settings import ModelSettings
 from ...resources.team import Team
 from ...temporal.threads import COMPUTING
 from .lookup import find, find_optional
@@ -25,10 +26,30 @@ TIMEOUT = 290.0
 
 
 class ChainedModel(NamedTuple):
-    """One model of a chain. Without a manifest, ``name`` is a model of the server in the environment variables."""
+    """One model of a chain. Without a manifest, ``name`` is a model of the server in the environment variables.
+
+    ``settings_of_agent`` take precedence over those of the Model.
+    """
 
     manifest: Model | None
     name: str
+    settings_of_agent: ModelSettings = ModelSettings()
+
+    @property
+    def settings(self) -> ModelSettings:
+        """The settings of its calls."""
+        return self.settings_of_agent.or_those_of(self.manifest.spec) if self.manifest else self.settings_of_agent
+
+    @property
+    def without_agent(self) -> "ChainedModel":
+        """The model with its own settings only, for calls that are not a turn of the agent."""
+        return self._replace(settings_of_agent=ModelSettings())
+
+    @property
+    def max_output_tokens(self) -> int:
+        """The maximum tokens of an answer; 0 if neither the agent nor the Model limits it."""
+        own = self.manifest.max_output_tokens if self.manifest else None
+        return self.settings_of_agent.max_tokens or own or 0
 
     @property
     def timeout(self) -> float:
@@ -46,7 +67,8 @@ def model_chain(speaker: Agent | Model, catalog: Catalog) -> list[ChainedModel]:
     if isinstance(speaker, Model):
         return _with_fallbacks(speaker, catalog)
     reference = speaker.model_reference()
-    return _with_fallbacks(find_optional(catalog, reference), catalog) or [ChainedModel(None, reference.name)]
+    chain = _with_fallbacks(find_optional(catalog, reference), catalog) or [ChainedModel(None, reference.name)]
+    return [model._replace(settings_of_agent=speaker.spec) for model in chain]
 
 
 def selector_model_chain(team: Team, catalog: Catalog) -> list[ChainedModel]:
@@ -138,11 +160,11 @@ class Meter:
 def estimate(messages: Iterable[Message], tools: int, model: ChainedModel | None) -> Amount:
     """The estimated amount of a model call with these messages, and tool definitions of so many characters.
 
-    The tokens of the answer are the Model's maximum, or 0 if its manifest sets none.
+    The tokens of the answer are its maximum, or 0 if neither the agent nor the Model sets one.
     """
     prompt = (sum(message.byte_size for message in messages) + tools) // BYTES_PER_TOKEN
     manifest = model.manifest if model else None
-    answer = (manifest and manifest.max_output_tokens) or 0
+    answer = model.max_output_tokens if model else 0
     price = manifest.spec.pricing if manifest else None
     return Amount(prompt + answer, price.cost(prompt, answer) if price else 0, model_calls=1)
 

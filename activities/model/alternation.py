@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 from ...contracts.message import Message, ToolCall
 from ...contracts.text import parse_json
 from ...resources.base import JsonObject
+from .answer import reasoning_of
 from .provider import ModelRequest
 
 OPENING = "(The conversation so far:)"
@@ -30,6 +31,8 @@ class CallBlock:
     id: str
     name: str
     arguments: JsonObject
+    text: str = "{}"
+    """The arguments as the model has written them."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,14 @@ class ResultBlock:
     text: str
 
 
-Block = str | CallBlock | ResultBlock
+@dataclass(frozen=True)
+class ReasoningBlock:
+    """What the model has thought before its tool calls, in the API's own form."""
+
+    content: JsonObject
+
+
+Block = str | CallBlock | ResultBlock | ReasoningBlock
 
 
 class Entry(NamedTuple):
@@ -55,9 +65,12 @@ def system_prompt(messages: Sequence[Message]) -> str:
     return "\n\n".join(message.content for message in messages if message.role == "system" and message.content.strip())
 
 
-def alternating(request: ModelRequest) -> list[Entry]:
-    """The conversation without its system prompt, as alternating messages of user and assistant."""
-    turns = _Turns(request)
+def alternating(request: ModelRequest, source: str = "") -> list[Entry]:
+    """The conversation without its system prompt, as alternating messages of user and assistant.
+
+    It contains the reasoning before tool calls if the model ``source`` has sent it.
+    """
+    turns = _Turns(request, source)
     for message in request.messages:
         turns.add(message)
     return turns.complete()
@@ -66,8 +79,9 @@ def alternating(request: ModelRequest) -> list[Entry]:
 class _Turns:
     """Collects entries, and the tool calls of the last one that have no result yet, with their original ids."""
 
-    def __init__(self, request: ModelRequest) -> None:
+    def __init__(self, request: ModelRequest, source: str) -> None:
         self._request = request
+        self._source = source
         self._entries: list[Entry] = []
         self._open: list[tuple[str, CallBlock]] = []
         self._calls = 0
@@ -81,6 +95,9 @@ class _Turns:
         elif message.role == "assistant":
             self._close_calls()
             is_own = message.name in (None, self._request.speaker)
+            if is_own and self._request.tools and message.tool_calls:
+                for reasoning in reasoning_of(message, self._source):
+                    self._put("assistant", ReasoningBlock(reasoning))
             text = message.content if is_own else f"# {message.name}:\n{message.content}"
             self._say("assistant" if is_own else "user", text if message.content.strip() else "")
             caller = None if is_own and self._request.tools else message.name or "assistant"
@@ -102,7 +119,7 @@ class _Turns:
             self._say("user", f"# {caller} calls {call.name}: {call.arguments}")
             return
         self._calls += 1
-        use = CallBlock(f"call_{self._calls}", call.name, _arguments(call))
+        use = CallBlock(f"call_{self._calls}", call.name, _arguments(call), call.arguments or "{}")
         self._open.append((call.id, use))
         self._put("assistant", use)
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Literal
 
 from ...contracts.errors import AnswerTooLong, BatonError, BrokenReply, ContentFiltered, ContextTooLong, EmptyReply
-from ...contracts.message import CallExtra, Message, TokenUsage, ToolCall
+from ...contracts.message import Message, ServerContent, TokenUsage, ToolCall
 from ...contracts.text import parse_json
 from ...observability.spans import note_call, note_content
 from ...resources.base import JsonObject
@@ -21,6 +21,9 @@ MAX_TOOL_CALLS = 128
 
 LONGEST_EXTRA = 100_000
 """Characters of a server's extra content in a tool call; longer content is dropped."""
+
+LONGEST_REASONING = 1_000_000
+"""Characters of the reasoning before an answer that are kept; longer reasoning is dropped."""
 
 MAX_ANSWER = 16_000_000
 """Characters of one answer, including its tool calls. A longer one raises AnswerTooLong."""
@@ -40,7 +43,7 @@ class _PartialCall:
 class StreamedAnswer:
     """An answer that is built from chunks; ``on_text`` is called with every chunk of text.
 
-    ``source`` is the answering model and its server, if the server may add extra content to tool calls.
+    ``source`` is the answering model and its server, if the server may add content that it expects back.
     ``end`` is None until the server reports how the answer ended.
     """
 
@@ -51,6 +54,8 @@ class StreamedAnswer:
         self._size = 0
         self._calls: list[_PartialCall] = []
         self._latest: dict[int, _PartialCall] = {}
+        self._reasoning: dict[int, dict[str, list[str]]] = {}
+        self._reasoning_items: list[JsonObject] = []
         self.begun = False
         self.end: End | None = None
         self.model: str | None = None
@@ -75,12 +80,28 @@ class StreamedAnswer:
             call.name = (call.name + name)[:LONGEST_NAME]
             call.arguments += arguments
 
+    def has_call(self, index: int) -> bool:
+        """Whether a tool call with this index has begun."""
+        return index in self._latest
+
     def add_extra(self, index: int, extra: JsonObject) -> None:
         """Adds content that the server expects back with the latest tool call with this index."""
         text = json.dumps(extra, ensure_ascii=False)
         self._grow(text)
         if (call := self._latest.get(index)) and len(text) <= LONGEST_EXTRA:
             call.extra = text
+
+    def add_reasoning(self, index: int, **pieces: str) -> None:
+        """Adds pieces of text to the fields of the reasoning with this index, such as ``thinking``."""
+        self._grow("".join(pieces.values()))
+        fields = self._reasoning.setdefault(index, {})
+        for name, piece in pieces.items():
+            fields.setdefault(name, []).append(piece)
+
+    def add_reasoning_item(self, item: JsonObject) -> None:
+        """Adds a whole reasoning."""
+        self._grow(json.dumps(item))
+        self._reasoning_items.append(item)
 
     def _call_at(self, index: int, call_id: str, name: str) -> _PartialCall | None:
         """The call that a chunk belongs to; None if the call is dropped."""
@@ -121,6 +142,7 @@ class StreamedAnswer:
             tool_calls=calls,
             model=self.model,
             usage=self.usage.without_defaults,
+            reasoning=self._kept_reasoning() if calls else None,
         )
         self._note(message)
         return message.without_defaults
@@ -131,8 +153,17 @@ class StreamedAnswer:
         error.usage = self.usage if self.end and self.usage.total_tokens else None
         return error
 
+    def _kept_reasoning(self) -> ServerContent | None:
+        """The reasoning, which servers expect back with the tool calls that follow it."""
+        streamed = [{name: "".join(parts) for name, parts in fields.items()} for fields in self._reasoning.values()]
+        items = [*streamed, *self._reasoning_items]
+        text = json.dumps(items, ensure_ascii=False)
+        if not items or len(text) > LONGEST_REASONING:
+            return None
+        return ServerContent(model=self._source, content=text)
+
     def _tool_call(self, call: _PartialCall, number: int) -> ToolCall:
-        extra = CallExtra(model=self._source, content=call.extra) if call.extra else None
+        extra = ServerContent(model=self._source, content=call.extra) if call.extra else None
         return ToolCall(id=call.id or f"call_{number}", name=call.name, arguments=call.arguments, extra=extra)
 
     def _note(self, message: Message) -> None:
@@ -148,6 +179,17 @@ class StreamedAnswer:
         self._size += len(piece)
         if self._size > MAX_ANSWER:
             raise AnswerTooLong(f"the model's answer is longer than {MAX_ANSWER:,} characters")
+
+
+def reasoning_of(message: Message, source: str) -> list[JsonObject]:
+    """The reasoning of a message that this model has sent; empty if another one has, or if it is invalid."""
+    if message.reasoning is None or message.reasoning.model != source:
+        return []
+    try:
+        items = parse_json(message.reasoning.content)
+    except ValueError:
+        return []
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
 def _is_complete(call: ToolCall) -> bool:

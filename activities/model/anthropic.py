@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,10 +22,11 @@ from ...contracts.message import Message, TokenUsage
 from ...observability.spans import note_call, trace_headers
 from ...resources.base import JsonObject
 from ...resources.model import AnthropicConfig
+from ...resources.model_settings import ModelSettings, without_settings
 from ..context.metering import ChainedModel
 from ..context.value_resolver import ValueResolver, headers_of
 from ..runtime.outbound import Destination
-from .alternation import Block, CallBlock, ResultBlock, alternating, system_prompt
+from .alternation import Block, CallBlock, Entry, ReasoningBlock, ResultBlock, alternating, system_prompt
 from .answer import End, StreamedAnswer, has_open_objects
 from .call_attributes import parameter_attributes
 from .connection import NO_KEY, checked_server, environment_headers, outbound_to, properties_of
@@ -49,6 +50,11 @@ class AnthropicEndpoint:
     def base_url(self) -> str:
         """The address of the server, to which the library adds paths."""
         return self.server.url
+
+    @property
+    def where(self) -> str:
+        """The model and its server, for errors."""
+        return f"{self.model} at {urlsplit(self.base_url).hostname}"
 
 
 def anthropic_endpoint(chained: ChainedModel, values: ValueResolver) -> AnthropicEndpoint:
@@ -98,10 +104,9 @@ _BY_PHRASE = {
 
 def anthropic_error(error: Exception, endpoint: AnthropicEndpoint) -> BatonError:
     """The error of a run for an exception of the library. The server's message is shortened."""
-    where = f"{endpoint.model} at {urlsplit(endpoint.base_url).hostname}"
     if isinstance(error, anthropic.APIStatusError):
-        return _of_status(error, where)
-    return connection_error(error, where, anthropic)
+        return _of_status(error, endpoint.where)
+    return connection_error(error, endpoint.where, anthropic)
 
 
 def _of_status(error: anthropic.APIStatusError, where: str) -> BatonError:
@@ -120,23 +125,56 @@ MAX_TOKENS = 8_192
 Body = dict[str, Any]
 
 
-def request_body(endpoint: AnthropicEndpoint, request: ModelRequest, *, stream: bool) -> Body:
-    """The body of a request. The Model's properties override its fields, except for the conversation."""
-    messages = [{"role": role, "content": [*map(_block, blocks)]} for role, blocks in alternating(request)]
-    properties: Body = dict(endpoint.properties)
+def request_body(endpoint: AnthropicEndpoint, request: ModelRequest, settings: ModelSettings, *, stream: bool) -> Body:
+    """The body of a request. The Model's properties override its fields, except for the conversation and settings."""
+    entries = alternating(request, endpoint.where)
+    properties: Body = without_settings(endpoint.properties, settings)
     body: Body = {
         **{"model": endpoint.model, "max_tokens": MAX_TOKENS},
         **_tools(request),
         **properties,
-        **{"messages": messages, "stream": stream},
+        **_settings(settings),
+        **{"stream": stream},
     }
+    if _mapping(body.get("thinking")).get("type") == "enabled" and (request.must_use or not _may_think(entries)):
+        del body["thinking"]
+        entries = [
+            entry._replace(blocks=[block for block in entry.blocks if not isinstance(block, ReasoningBlock)])
+            for entry in entries
+        ]
+    body["messages"] = [{"role": role, "content": [*map(_block, blocks)]} for role, blocks in entries]
+    if settings.reasoning_effort:
+        body["output_config"] = {**_mapping(body.get("output_config")), "effort": settings.reasoning_effort}
     if system := system_prompt(request.messages):
         body["system"] = system
     if request.schema is not None and (schema := enforced_schema(request.schema)):
-        configured = properties.get("output_config")
         format_ = {"type": "json_schema", "schema": schema}
-        body["output_config"] = {**(configured if isinstance(configured, dict) else {}), "format": format_}
+        body["output_config"] = {**_mapping(body.get("output_config")), "format": format_}
     return body
+
+
+def _settings(settings: ModelSettings) -> Body:
+    """The fields of a request for settings, which have the same names except for these two."""
+    fields: Body = settings.chosen
+    fields.pop("reasoning_effort", None)  # a part of output_config
+    if "stop" in fields:
+        fields["stop_sequences"] = fields.pop("stop")
+    return fields
+
+
+def _may_think(entries: Sequence[Entry]) -> bool:
+    """Whether the model may think in this call.
+
+    While it uses tools, the API requires that it has thought before them. It has not if another model, such as the one
+    whose fallback this is, made the calls, or if a secret in its thoughts was redacted.
+    """
+    if not any(isinstance(block, ResultBlock) for block in entries[-1].blocks):
+        return True
+    return isinstance(entries[-2].blocks[0], ReasoningBlock)
+
+
+def _mapping(value: object) -> Body:
+    return value if isinstance(value, dict) else {}
 
 
 def enforced_schema(schema: JsonObject) -> JsonObject | None:
@@ -163,10 +201,12 @@ def _tools(request: ModelRequest) -> Body:
 
 def _block(block: Block) -> Body:
     match block:
-        case CallBlock(id_, name, arguments):
+        case CallBlock(id_, name, arguments, _):
             return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
         case ResultBlock(id_, text):
             return {"type": "tool_result", "tool_use_id": id_, "content": text}
+        case ReasoningBlock(content):
+            return content
         case text:
             return {"type": "text", "text": text}
 
@@ -205,10 +245,15 @@ class _ContentBlock(_Piece):
     id: str | None = None
     name: str = ""
     input: Any = None
+    thinking: str = ""
+    signature: str = ""
+    data: str = ""
 
 
 class _BlockDelta(_Piece):
     text: str = ""
+    thinking: str = ""
+    signature: str = ""
     partial_json: str = ""
     stop_reason: str | None = None
 
@@ -249,6 +294,8 @@ class AnthropicStream:
             self._begin(event.index, event.content_block)
         elif event.type == "content_block_delta":
             answer.add_text(event.delta.text)
+            if event.delta.thinking or event.delta.signature:
+                answer.add_reasoning(event.index, thinking=event.delta.thinking, signature=event.delta.signature)
             if event.delta.partial_json:
                 answer.add_call(event.index, arguments=event.delta.partial_json)
         elif event.type == "message_delta":
@@ -265,6 +312,10 @@ class AnthropicStream:
 
     def _begin(self, index: int, block: _ContentBlock) -> None:
         self._answer.add_text(block.text)
+        if block.type == "thinking":
+            self._answer.add_reasoning(index, type=block.type, thinking=block.thinking, signature=block.signature)
+        if block.type == "redacted_thinking":
+            self._answer.add_reasoning(index, type=block.type, data=block.data)
         if block.type == "tool_use":
             self._answer.add_call(index, block.id, block.name, json.dumps(block.input) if block.input else "")
 
@@ -293,15 +344,15 @@ class AnthropicProvider:
     ) -> Message:
         """One answer, streamed if the model streams."""
         endpoint = anthropic_endpoint(model, values)
-        answer = StreamedAnswer(on_text)
+        answer = StreamedAnswer(on_text, endpoint.where)
         stream_class = anthropic.AsyncStream[object]
-        note_call(lambda: parameter_attributes(dict(endpoint.properties)))
+        note_call(lambda: parameter_attributes(dict(endpoint.properties), model.settings))
         try:
             async with asyncio.timeout(model.timeout), self._clients.client(_server_of(endpoint)) as client:
                 response = await client.post(  # not `client.messages`: it is slow for every event
                     "/v1/messages",
                     cast_to=object,
-                    body=request_body(endpoint, request, stream=model.streams),
+                    body=request_body(endpoint, request, model.settings, stream=model.streams),
                     options={"headers": {**trace_headers(), **dict(endpoint.headers)}},
                     stream=model.streams,
                     stream_cls=stream_class,

@@ -39,10 +39,11 @@ from ...contracts.settings import check_private_names
 from ...journal.leases import check_lease, without_lease
 from ...resources.base import JsonObject
 from ...resources.model import BedrockConfig, Model
+from ...resources.model_settings import ModelSettings, without_settings
 from ..context.metering import ChainedModel
 from ..context.value_resolver import ValueResolver
 from ..runtime.outbound import PORTS, SAFE_METHODS, Destination
-from .alternation import Block, CallBlock, ResultBlock, alternating, system_prompt
+from .alternation import Block, CallBlock, ReasoningBlock, ResultBlock, alternating, system_prompt
 from .answer import End, StreamedAnswer, has_open_objects
 from .connection import MAX_EVENT, checked_server, outbound_to, properties_of
 from .provider import CONNECT_TIMEOUT, MAX_SERVER_TEXT, ClientPool, ModelRequest, error_of_status
@@ -182,11 +183,17 @@ INFERENCE = frozenset({"maxTokens", "temperature", "topP", "stopSequences"})
 """Properties that Converse supports for all models. They may also be written in snake_case."""
 
 
-def converse_fields(endpoint: BedrockEndpoint, request: ModelRequest, known: Collection[str]) -> Fields:
+INFERENCE_NAMES = {"max_tokens": "maxTokens", "top_p": "topP", "stop": "stopSequences"}
+"""The names of settings in ``inferenceConfig``, where they differ."""
+
+
+def converse_fields(
+    endpoint: BedrockEndpoint, request: ModelRequest, settings: ModelSettings, known: Collection[str]
+) -> Fields:
     """The arguments of ``converse`` and ``converse_stream``; ``known`` are those of the installed library."""
     messages = [{"role": role, "content": [*map(_block, blocks)]} for role, blocks in alternating(request)]
     fields: Fields = {"inferenceConfig": {}, "additionalModelRequestFields": {}}
-    for name, value in endpoint.properties:
+    for name, value in without_settings(endpoint.properties, settings).items():
         if (camel := to_camel(name)) in INFERENCE:
             fields["inferenceConfig"][camel] = value
         elif name in known:
@@ -195,6 +202,7 @@ def converse_fields(endpoint: BedrockEndpoint, request: ModelRequest, known: Col
             fields["additionalModelRequestFields"][name] = value
     own = {"maxTokens": endpoint.max_tokens, "temperature": endpoint.temperature}
     fields["inferenceConfig"] |= {name: value for name, value in own.items() if value is not None}
+    fields["inferenceConfig"] |= {INFERENCE_NAMES.get(name, name): value for name, value in settings.chosen.items()}
     # The extra `s3` may install an aiobotocore without this field; the prompt also has the schema.
     if request.schema is not None and "outputConfig" in known and not has_open_objects(request.schema):
         fields["outputConfig"] = {**fields.get("outputConfig", {}), "textFormat": _text_format(request.schema)}
@@ -229,7 +237,9 @@ def _tools(request: ModelRequest) -> Fields:
 
 def _block(block: Block) -> Fields:
     match block:
-        case CallBlock(id_, name, arguments):
+        case ReasoningBlock(content):
+            return content
+        case CallBlock(id_, name, arguments, _):
             return {"toolUse": {"toolUseId": id_, "name": name, "input": arguments}}
         case ResultBlock(id_, text):
             return {"toolResult": {"toolUseId": id_, "content": [{"text": text}]}}
@@ -403,7 +413,7 @@ class BedrockProvider:
         try:
             async with asyncio.timeout(model.timeout):
                 async with self._client(endpoint) as client:
-                    fields = converse_fields(endpoint, request, client.known)
+                    fields = converse_fields(endpoint, request, model.settings, client.known)
                     await (_stream(client, fields, answer) if model.streams else _converse(client, fields, answer))
             return answer.message()
         except BatonError as error:

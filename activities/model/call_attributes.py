@@ -7,6 +7,7 @@ from pydantic import JsonValue
 
 from ...contracts.message import Message
 from ...resources.base import JsonObject
+from ...resources.model_settings import ModelSettings, without_settings
 from ..context.metering import ChainedModel
 from ..context.value_resolver import ValueResolver
 from .connection import environment_model
@@ -14,6 +15,7 @@ from .provider import ModelRequest
 
 PROVIDER_NAMES = {
     "openai": "openai",
+    "openai-responses": "openai",
     "azure": "azure.ai.openai",
     "gemini": "gcp.gemini",
     "anthropic": "anthropic",
@@ -31,6 +33,7 @@ _PARAMETERS = {
     "frequency_penalty": "frequency_penalty",
     "presence_penalty": "presence_penalty",
     "seed": "seed",
+    "stop": "stop_sequences",
 }
 
 
@@ -47,9 +50,10 @@ def request_attributes(model: ChainedModel, name: str) -> JsonObject:
     return {"gen_ai.provider.name": provider, "gen_ai.request.model": name, "gen_ai.request.stream": model.streams}
 
 
-def parameter_attributes(properties: Mapping[str, JsonValue]) -> JsonObject:
-    """The parameters of a request that are in the conventions."""
-    known = {name: value for name, value in properties.items() if isinstance(value, int | float)}
+def parameter_attributes(properties: Mapping[str, JsonValue], settings: ModelSettings) -> JsonObject:
+    """The parameters of a request that are in the conventions: properties of the Model, and settings."""
+    values = {**without_settings(properties.items(), settings), **settings.chosen}
+    known = {name: value for name, value in values.items() if isinstance(value, int | float | list)}
     return {f"gen_ai.request.{_PARAMETERS[name]}": value for name, value in known.items() if name in _PARAMETERS}
 
 

@@ -75,8 +75,18 @@ def _json(text: str) -> JsonValue:
 
 
 OPENAI = "https://api.openai.com/v1"
-DEFAULT_URLS = {"openai": OPENAI, "gemini": "https://generativelanguage.googleapis.com/v1beta/openai/"}
+DEFAULT_URLS = {
+    "openai": OPENAI,
+    "openai-responses": OPENAI,
+    "gemini": "https://generativelanguage.googleapis.com/v1beta/openai/",
+}
 """The default servers by type. An Azure resource has its own address."""
+
+ENVIRONMENT = "openai"
+"""The type of models without a manifest, on the server in the environment variables."""
+
+ON_ENVIRONMENT = frozenset({ENVIRONMENT, "openai-responses"})
+"""The types of Models that use that server if they name none."""
 
 AZURE_VERSION = "2024-10-21"
 FALLBACK_MODEL = "gpt-4.1-mini"
@@ -110,6 +120,11 @@ class Endpoint:
         return f"{self.model} at {urlsplit(self.base_url).hostname}"
 
     @property
+    def is_openai(self) -> bool:
+        """Whether OpenAI itself serves the model, or Azure."""
+        return self.azure_version is not None or urlsplit(self.base_url).hostname == urlsplit(OPENAI).hostname
+
+    @property
     def wants_signatures(self) -> bool:
         """Whether the server rejects tool calls without a thought signature, as Gemini does since version 3."""
         google = self.gemini or f".{urlsplit(self.base_url).hostname}".endswith(".googleapis.com")
@@ -135,9 +150,18 @@ def _of_manifest(model: Model, values: ValueResolver) -> Endpoint:
     if not isinstance(config, OpenAIConfig):
         raise InvalidManifest(f"{model.id}: a model of type '{server}' has no OpenAI connection")
     default_url = DEFAULT_URLS.get(server)
-    at = values.server_of(model, default_url)
     auth = config.auth if isinstance(config, AzureConfig) else None
     key = values.resolve(auth.api_key if auth else config.api_key, model)
+    headers = headers_of(model, config.headers, values)
+    at = values.server_of(model, default_url)
+    if server in ON_ENVIRONMENT:
+        of_worker = _environment_server(values.secrets)
+        # An inline Model that sends headers does not reach the worker's server, which may trust them.
+        if config.base_url is None and (values.catalog.provenance_of(model).is_own or not headers):
+            at = of_worker
+        # The key goes only to its own server, and never to an address that an inline Model names.
+        if at and not key and at.provenance.is_own and at.url.rstrip("/") == of_worker.url.rstrip("/"):
+            key = values.secrets.environment_secret("OPENAI_API_KEY")
     if at is None or (not key and at.url == default_url):
         missing = "baseUrl" if at is None else "apiKey"
         raise KeyMissing(f"{model.id} has no config.{server}.{missing}")
@@ -147,24 +171,27 @@ def _of_manifest(model: Model, values: ValueResolver) -> Endpoint:
         server=checked_server(at),
         api_key=key or NO_KEY,
         azure_version=version,
-        headers=headers_of(model, config.headers, values),
+        headers=headers,
         properties=properties_of(config, values, model),
         gemini=server == "gemini",
     )
 
 
+def _environment_server(secrets: SecretStore) -> Destination:
+    """The server in the worker's environment variables, OpenAI's by default."""
+    url = secrets.environment("OPENAI_BASE_URL") or OPENAI
+    return Destination(url=url, provenance=Provenance.FILES, private_hosts=secrets.allows_private_hosts)
+
+
 def _of_environment(name: str, secrets: SecretStore) -> Endpoint:
     """The model ``name`` on the server in the worker's environment variables. Raises KeyMissing if they name none."""
-    base_url = secrets.environment("OPENAI_BASE_URL")
     key = secrets.environment_secret("OPENAI_API_KEY")
-    if not key and not base_url:
+    if not key and not secrets.environment("OPENAI_BASE_URL"):
         raise KeyMissing(
             f"there is no Model '{name}', and the worker has no OPENAI_API_KEY to call a model with that name"
         )
-    server = Destination(
-        url=base_url or OPENAI, provenance=Provenance.FILES, private_hosts=secrets.allows_private_hosts
-    )
-    return Endpoint(model=environment_model(name, secrets), server=checked_server(server), api_key=key or NO_KEY)
+    server = checked_server(_environment_server(secrets))
+    return Endpoint(model=environment_model(name, secrets), server=server, api_key=key or NO_KEY)
 
 
 def environment_model(name: str, secrets: SecretStore) -> str:

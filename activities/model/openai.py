@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypedDict, cast
+from typing import Any, Protocol, TypedDict, cast
 
 import httpx2
 import openai
@@ -30,11 +30,12 @@ from ...contracts.settings import AGENT_HEADER
 from ...contracts.text import parse_json
 from ...observability.spans import note_call, trace_headers
 from ...resources.base import JsonObject
+from ...resources.model_settings import ModelSettings, without_settings
 from ..context.metering import ChainedModel
 from ..context.value_resolver import ValueResolver
 from ..runtime.http import is_retryable
 from ..tool.tool import ToolDefinition
-from .answer import LONGEST_NAME, End, StreamedAnswer
+from .answer import LONGEST_NAME, End, StreamedAnswer, reasoning_of
 from .call_attributes import parameter_attributes
 from .connection import Endpoint, endpoint_of, environment_headers, outbound_to
 from .provider import CONNECT_TIMEOUT, MAX_SERVER_TEXT, ClientPool, ModelRequest, connection_error, error_of_status
@@ -49,6 +50,7 @@ _BY_CODE: dict[str, type[BatonError]] = {
     "string_above_max_length": ContextTooLong,
     "content_filter": ContentFiltered,
     "invalid_request_error": ModelRejected,
+    "invalid_prompt": ModelRejected,
 }
 
 
@@ -103,6 +105,8 @@ def message_param(message: Message, endpoint: Endpoint) -> ChatCompletionMessage
     if message.role == "tool":
         data["tool_call_id"] = message.tool_call_id
     if message.tool_calls:
+        for reasoning in reasoning_of(message, endpoint.where):
+            data |= reasoning
         data["tool_calls"] = [
             _call_param(call, endpoint, first=number == 0) for number, call in enumerate(message.tool_calls)
         ]
@@ -193,6 +197,8 @@ class _Call(_Part):
 class _Delta(_Part):
     content: str | None = None
     refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: object = None
     tool_calls: tuple[_Call, ...] | None = None
 
 
@@ -252,6 +258,10 @@ class Chunk(_Part):
                 answer.end = ENDS.get(choice.finish_reason, "complete")
             for text in (choice.content.content, choice.content.refusal):
                 answer.add_text(text or "")
+            if choice.content.reasoning_content:
+                answer.add_reasoning(0, reasoning_content=choice.content.reasoning_content)
+            elif isinstance(choice.content.reasoning, str) and choice.content.reasoning:
+                answer.add_reasoning(0, reasoning=choice.content.reasoning)
             for number, call in enumerate(choice.content.tool_calls or ()):
                 function = call.function or _Function()
                 index = number if call.index is None else call.index
@@ -260,10 +270,91 @@ class Chunk(_Part):
                     answer.add_extra(index, call.extra_content)
 
 
+class AnswerReader(Protocol):
+    """Adds what a server sends to an answer. Raises openai.APIError for an error with HTTP 200."""
+
+    def add_event(self, event: object) -> None:
+        """Adds an event of a stream."""
+        ...
+
+    def add_whole(self, response: object) -> None:
+        """Adds the whole answer without a stream."""
+        ...
+
+
+class OpenAIApi(Protocol):
+    """One of OpenAI's two APIs for models, which have the same servers, keys and errors."""
+
+    path: str
+    """The path of requests, after that of the server."""
+
+    def body(
+        self, endpoint: Endpoint, request: ModelRequest, settings: ModelSettings, *, stream: bool
+    ) -> dict[str, object]:
+        """The body of a request."""
+        ...
+
+    def reader(self, answer: StreamedAnswer, endpoint: Endpoint) -> AnswerReader:
+        """The reader of the response to a request."""
+        ...
+
+    def adapts_to(self, rejection: str, endpoint: Endpoint) -> bool:
+        """Whether the next body lacks what the server has rejected with HTTP 400, so that it is sent again."""
+        ...
+
+
+class ChatCompletions:
+    """The chat completions API, an ``OpenAIApi``."""
+
+    path = "/chat/completions"
+
+    def body(
+        self, endpoint: Endpoint, request: ModelRequest, settings: ModelSettings, *, stream: bool
+    ) -> dict[str, object]:
+        """The body of a request. The Model's properties override its fields, except for messages and settings."""
+        return {
+            **{"model": endpoint.model},
+            **({"stream_options": {"include_usage": True}} if stream else {}),
+            **_options(request),
+            **without_settings(endpoint.properties, settings),
+            **_settings(endpoint, settings),
+            **{"messages": [message_param(message, endpoint) for message in request.messages], "stream": stream},
+        }
+
+    def reader(self, answer: StreamedAnswer, endpoint: Endpoint) -> AnswerReader:
+        """The reader of the response to a request."""
+        return _ChunkReader(answer, endpoint)
+
+    def adapts_to(self, rejection: str, endpoint: Endpoint) -> bool:
+        """Never: nothing in a body is optional."""
+        return False
+
+
+class _ChunkReader:
+    def __init__(self, answer: StreamedAnswer, endpoint: Endpoint) -> None:
+        self._answer = answer
+        self._endpoint = endpoint
+
+    def add_event(self, event: object) -> None:
+        Chunk.model_validate(event).add_to(self._answer)
+
+    def add_whole(self, response: object) -> None:
+        if error := isinstance(response, dict) and response.get("error"):
+            raise reported_error(error, self._endpoint)
+        Chunk.model_validate(response).add_to(self._answer)
+
+
+def reported_error(error: object, endpoint: Endpoint) -> openai.APIError:
+    """The exception of the library for an error that a server reports with HTTP 200."""
+    message = str(error.get("message") if isinstance(error, dict) else error)
+    return openai.APIError(message, httpx2.Request("POST", endpoint.base_url), body=error)
+
+
 class OpenAIProvider:
     """A ``Provider``. The library's own retries are disabled: Temporal retries, where retries are visible."""
 
-    def __init__(self) -> None:
+    def __init__(self, api: OpenAIApi | None = None) -> None:
+        self._api: OpenAIApi = api or ChatCompletions()
         self._clients = ClientPool(_new_client)
 
     async def ask(
@@ -272,24 +363,35 @@ class OpenAIProvider:
         """One answer, streamed if the model streams."""
         endpoint = endpoint_of(model, values)
         answer = StreamedAnswer(on_text, endpoint.where)
-        stream_class = openai.AsyncStream[object]
-        note_call(lambda: parameter_attributes(dict(endpoint.properties)))
+        note_call(lambda: parameter_attributes(dict(endpoint.properties), model.settings))
         try:
             async with asyncio.timeout(model.timeout), self._clients.client(_server_of(endpoint)) as client:
-                response = await client.post(  # not `client.chat.completions`: it is slow for every chunk
-                    "/chat/completions",
-                    cast_to=object,
-                    body=_body(endpoint, request, stream=model.streams),
-                    options={"headers": {**trace_headers(), **dict(endpoint.headers), **_agent(endpoint, request)}},
-                    stream=model.streams,
-                    stream_cls=stream_class,
-                )
-                await _read(response, answer, endpoint)
+                try:
+                    response = await self._post(client, endpoint, request, model)
+                except openai.BadRequestError as rejection:
+                    if not self._api.adapts_to(str(rejection), endpoint):
+                        raise
+                    response = await self._post(client, endpoint, request, model)
+                await _read(response, self._api.reader(answer, endpoint))
             return answer.message()
         except BatonError as error:
             raise answer.failed(error) from None
         except Exception as error:  # a server can fail in any way: all are errors of the model
             raise answer.failed(error_of(error, endpoint)) from None
+
+    async def _post(
+        self, client: openai.AsyncOpenAI, endpoint: Endpoint, request: ModelRequest, model: ChainedModel
+    ) -> object:
+        """The library's stream, or the whole response."""
+        stream_class = openai.AsyncStream[object]
+        return await client.post(  # not `client.chat.completions`: it is slow for every chunk
+            self._api.path,
+            cast_to=object,
+            body=self._api.body(endpoint, request, model.settings, stream=model.streams),
+            options={"headers": {**trace_headers(), **dict(endpoint.headers), **_agent(endpoint, request)}},
+            stream=model.streams,
+            stream_cls=stream_class,
+        )
 
     async def check(self, model: ChainedModel, values: ValueResolver) -> str:
         """Lists the server's models, which costs nothing. A server without such a list is reachable, too."""
@@ -308,17 +410,14 @@ class OpenAIProvider:
         await self._clients.close()
 
 
-async def _read(response: object, answer: StreamedAnswer, endpoint: Endpoint) -> None:
+async def _read(response: object, reader: AnswerReader) -> None:
     """Reads a stream, or the whole answer. Raises openai.APIError, as streams do, for an error with HTTP 200."""
     if isinstance(response, openai.AsyncStream):
         async with response:
-            async for chunk in response:
-                Chunk.model_validate(chunk).add_to(answer)
-        return
-    if error := isinstance(response, dict) and response.get("error"):
-        message = str(error.get("message") if isinstance(error, dict) else error)
-        raise openai.APIError(message, httpx2.Request("POST", endpoint.base_url), body=error)
-    Chunk.model_validate(response).add_to(answer)
+            async for event in response:
+                reader.add_event(event)
+    else:
+        reader.add_whole(response)
 
 
 def _server_of(endpoint: Endpoint) -> Endpoint:
@@ -350,14 +449,15 @@ def _agent(endpoint: Endpoint, request: ModelRequest) -> dict[str, str]:
     return {AGENT_HEADER: request.speaker} if endpoint.scripted and request.speaker else {}
 
 
-def _body(endpoint: Endpoint, request: ModelRequest, *, stream: bool) -> dict[str, object]:
-    return {
-        **{"model": endpoint.model},
-        **({"stream_options": {"include_usage": True}} if stream else {}),
-        **_options(request),
-        **dict(endpoint.properties),
-        **{"messages": [message_param(message, endpoint) for message in request.messages], "stream": stream},
-    }
+def _settings(endpoint: Endpoint, settings: ModelSettings) -> JsonObject:
+    """The fields of a request for settings.
+
+    OpenAI's reasoning models reject ``max_tokens``, and other servers may not know its successor.
+    """
+    fields = settings.chosen
+    if "max_tokens" in fields and endpoint.is_openai:
+        fields["max_completion_tokens"] = fields.pop("max_tokens")
+    return fields
 
 
 class _Options(TypedDict, total=False):

@@ -16,9 +16,17 @@ from ..context.calls import Calls
 from ..context.metering import ChainedModel, with_cost
 from ..context.value_resolver import ValueResolver
 from .call_attributes import answer_attributes, model_name, request_attributes, request_content
+from .connection import ENVIRONMENT
 from .provider import ModelRequest, Provider
 
-API = {"openai": "openai", "azure": "openai", "gemini": "openai", "anthropic": "anthropic", "bedrock": "bedrock"}
+API = {
+    "openai": "openai",
+    "azure": "openai",
+    "gemini": "openai",
+    "openai-responses": "openai-responses",
+    "anthropic": "anthropic",
+    "bedrock": "bedrock",
+}
 """The API by the type of a Model. Types with the same API share a provider and its connections."""
 
 
@@ -33,14 +41,15 @@ def new_provider(api: str) -> Provider:
             from .bedrock import BedrockProvider  # noqa: PLC0415  # of the extra `bedrock`
 
             return BedrockProvider()
+        case "openai-responses":
+            from .openai import OpenAIProvider  # noqa: PLC0415
+            from .responses import Responses  # noqa: PLC0415
+
+            return OpenAIProvider(Responses())
         case _:
             from .openai import OpenAIProvider  # noqa: PLC0415
 
             return OpenAIProvider()
-
-
-ENVIRONMENT = "openai"
-"""The type of models without a manifest, on the server in the environment variables."""
 
 
 def types_in(catalog: Catalog) -> set[str]:

@@ -279,6 +279,8 @@ def redacted(message: Message, redact: Redact) -> Message:
         changed["remote"] = message.remote.model_copy(update=remote)
     if message.decision:
         changed["decision"] = _redacted_decision(message.decision, redact)
+    if message.reasoning and redact(message.reasoning.content) != message.reasoning.content:
+        changed["reasoning"] = None  # servers check the signature of what they have sent
     if message.tool_calls:
         changed["tool_calls"] = tuple(_redacted_call(call, redact) for call in message.tool_calls)
     return message.model_copy(update=changed)

@@ -25,6 +25,7 @@ from ..runs.start import NotRetriedError
 from .client import Connection, apply_schedule, attach, connect, contributions, find_schedule, retry, run, start
 from .handle import Handle, MessageEvent, Refused, Result, RunFailed, ScheduleHandle
 from .resources import AgentDefinition as Agent
+from .resources import EnvironmentSecret as Secret
 from .resources import ModelDefinition as Model
 from .resources import QueryDefinition as Query
 from .resources import ResourceDefinition as Manifest
@@ -64,6 +65,7 @@ __all__ = [
     "Schedule",
     "ScheduleError",
     "ScheduleHandle",
+    "Secret",
     "Skill",
     "Status",
     "Team",

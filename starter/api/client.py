@@ -277,7 +277,7 @@ class Connection:
         check(schedule, ScheduleDefinition, "schedule", "a Schedule")
         loaded = load_definitions([schedule])
         if schedule.functions() or loaded.secrets:
-            what = "functions" if schedule.functions() else "a literal API key"
+            what = "functions" if schedule.functions() else "a secret of this process"
             raise ValueError(f"a scheduled query can't use {what}: it runs on workers, without this process")
         manifest = loaded.catalog.get("Schedule", schedule.namespace, schedule.name)
         assert isinstance(manifest, Schedule)

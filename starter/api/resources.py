@@ -1,24 +1,29 @@
 """Resources defined in Python: ``baton.Manifest``, ``Model``, ``Agent``, ``Skill``, ``Query`` and ``Schedule``."""
 
 import inspect
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, cast
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, SecretStr
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from ...resources.base import API_VERSION, JsonObject
 from ...resources.base import Path as JsonPath
+from ...resources.catalog import Catalog
 from ...resources.documents import Document
 from ...resources.functions import Function, description, input_schema, name_of
 from ...resources.loader import Loaded, load_documents, load_files
-from ...resources.model import ProviderName
+from ...resources.manifest import Metadata
+from ...resources.model_settings import ProviderName, ReasoningEffort
 from ...resources.problems import OTHER_NAMES, dotted_path
 from ...resources.query import TARGETS
 from ...resources.schedule import OverlapPolicy
+from ...resources.secret import Secret
 from ...resources.skill_folder import read_skill
+from ...resources.values import sources
 
 
 def check(value: object, kind: type | tuple[type, ...], argument: str, expected: str) -> None:
@@ -248,7 +253,51 @@ def load_definitions(definitions: Iterable[ResourceDefinition]) -> Loaded:
         for dependency in definition.with_dependencies():
             if dependency.manifest not in documents:
                 documents.append(dependency.manifest)
-    return load_documents(Document("", data, {}) for data in documents)
+    loaded = load_documents(Document("", data, {}) for data in documents)
+    for secret in _environment_secrets(loaded.catalog):
+        loaded.secrets.add(secret)
+    return loaded
+
+
+ENVIRONMENT_SECRET = "inline.environment"
+"""The name of the Secret with the environment variables that a program's manifests use as secrets."""
+
+
+class EnvironmentSecret:
+    """Secrets that only this process reads: ``Secret.env("KEY")`` is a value source, such as a model's ``api_key``.
+
+    A run that needs one is executed in this process, on every connection. The value is never part of a history.
+    """
+
+    @staticmethod
+    def env(variable: str) -> Mapping[str, Any]:
+        """The value of an environment variable of this process, as a value source of a manifest.
+
+        Raises ValueError if the variable is not set, or empty.
+        """
+        check_text(variable, "variable")
+        _variable(variable)
+        return {"valueFrom": {"secretKeyRef": {"name": ENVIRONMENT_SECRET, "key": variable}}}
+
+
+def _variable(name: str) -> SecretStr:
+    value = os.environ.get(name)
+    if not value:
+        raise ValueError(f"the environment of this process has no variable '{name}'")
+    return SecretStr(value)
+
+
+def _environment_secrets(catalog: Catalog) -> Iterator[Secret]:
+    """A Secret for each namespace whose manifests use environment variables, with their current values."""
+    variables: dict[str, dict[str, SecretStr]] = {}
+    for manifest in catalog.manifests:
+        for _, source in sources(manifest):
+            ref = source.value_from.secret_key_ref if source.value_from else None
+            if ref and ref.name == ENVIRONMENT_SECRET:
+                variables.setdefault(manifest.namespace, {})[ref.key] = _variable(ref.key)
+    for namespace, values in variables.items():
+        metadata = Metadata(name=ENVIRONMENT_SECRET, namespace=namespace)
+        yield Secret(api_version="v1", metadata=metadata, string_data=values)
 
 
 Source = str | Path | ResourceDefinition
@@ -280,7 +329,7 @@ def unique_functions(functions: Iterable[Function]) -> tuple[Function, ...]:
 
 
 ValueInput = str | Mapping[str, Any]
-"""A text, or a value source, as in ``{"value_from": {"secret_key_ref": {"name": …, "key": …}}}``."""
+"""A text or a value source: ``Secret.env("KEY")``, ``{"value_from": {"secret_key_ref": {"name": …, "key": …}}}``."""
 
 ToolInput = str | Mapping[str, Any] | ResourceDefinition | Function
 """The name of a built-in tool, an entry of ``tools`` as in a manifest, a ``Manifest`` of kind Tool, a function, or an
@@ -290,8 +339,8 @@ SchemaInput = Mapping[str, Any] | type[BaseModel]
 """A JSON Schema, or a pydantic model into which the answer is parsed."""
 
 
-def _value(value: ValueInput | None) -> Any:
-    """A value as in a manifest: ``{value: TEXT}`` or ``{valueFrom: …}``."""
+def _value(value: ValueInput | float | None) -> Any:
+    """A value as in a manifest: ``{value: TEXT}``, ``{valueFrom: …}``, or a number."""
     return {"value": value} if isinstance(value, str) else camel_case(value)
 
 
@@ -302,6 +351,19 @@ def _parameters(parameters: Mapping[str, ValueInput] | None) -> list[dict[str, A
     for name, value in parameters.items():
         check(value, (str, Mapping), f"parameters['{name}']", "a string or {'value_from': …}")
     return [{"name": name, **_value(value)} for name, value in parameters.items()]
+
+
+class SettingsOptions(TypedDict, total=False):
+    """Settings of model calls, for an agent and for a model: those of the agent take precedence."""
+
+    temperature: float
+    top_p: float
+    max_tokens: int
+    stop: Sequence[str]
+    seed: int
+    frequency_penalty: float
+    presence_penalty: float
+    reasoning_effort: ReasoningEffort
 
 
 class ModelDefinition(ResourceDefinition):
@@ -321,15 +383,17 @@ class ModelDefinition(ResourceDefinition):
         provider: ProviderName = "openai",
         base_url: ValueInput | None = None,
         api_key: ValueInput | None = None,
-        properties: Mapping[str, ValueInput] | None = None,
+        properties: Mapping[str, ValueInput | float | bool] | None = None,
         connection: Mapping[str, ValueInput | int] | None = None,
         timeout: str | None = None,
         pricing: Mapping[str, float] | None = None,
         retry_policy: Mapping[str, Any] | None = None,
         fallback: "str | ModelDefinition | None" = None,
         namespace: str = "default",
+        **settings: Unpack[SettingsOptions],
     ) -> None:
-        check(provider, str, "provider", "'openai', 'azure' or 'gemini'")
+        reject_unknown(SettingsOptions, settings, "Model")
+        check(provider, str, "provider", "the name of a provider")
         check_mapping(properties, "properties")
         check_mapping(pricing, "pricing")
         check_mapping(retry_policy, "retry_policy")
@@ -346,6 +410,7 @@ class ModelDefinition(ResourceDefinition):
                 "pricing": pricing,
                 "retryPolicy": retry_policy,
                 "fallback": {"name": fallback} if isinstance(fallback, str) else dependencies.reference(fallback),
+                **settings,
             }
         )
         spec["config"] = {provider: config}
@@ -361,7 +426,7 @@ class SkillDefinition(ResourceDefinition):
         super().__init__("Skill", name, spec.model_dump(exclude_unset=True), namespace=namespace)
 
 
-class AgentOptions(TypedDict, total=False):
+class AgentOptions(SettingsOptions, total=False):
     """Further fields of an agent, like the manifest's fields with the same names in camelCase."""
 
     description: str

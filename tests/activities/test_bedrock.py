@@ -15,6 +15,7 @@ from baton.activities.tool.tool import ToolDefinition
 from baton.contracts import errors
 from baton.contracts.message import Message, ToolCall
 from baton.resources.model import Model
+from baton.resources.model_settings import ModelSettings
 from baton.resources.secret import Secrets
 from tests.harness.bedrock_server import BedrockServer, event
 from tests.harness.environment import KEY, Json, manifest
@@ -125,13 +126,15 @@ async def test_keys_and_region_of_the_environment_are_used_and_redacted(
 
 def test_a_schema_is_enforced_if_the_library_knows_how_and_the_schema_is_closed() -> None:
     endpoint = BedrockEndpoint("m", properties=(("outputConfig", {"effort": "low"}),))
-    fields = converse_fields(endpoint, ModelRequest(ASKED, schema=CLOSED), {"outputConfig"})
+    fields = converse_fields(endpoint, ModelRequest(ASKED, schema=CLOSED), ModelSettings(), {"outputConfig"})
     format_ = fields["outputConfig"]["textFormat"]
     assert (format_["type"], json.loads(format_["structure"]["jsonSchema"]["schema"])) == ("json_schema", CLOSED)
     assert fields["outputConfig"]["effort"] == "low"
-    assert "outputConfig" not in converse_fields(BedrockEndpoint("m"), ModelRequest(ASKED, schema=CLOSED), ())
+    assert "outputConfig" not in converse_fields(
+        BedrockEndpoint("m"), ModelRequest(ASKED, schema=CLOSED), ModelSettings(), ()
+    )
     opened = ModelRequest(ASKED, schema={"type": "object"})
-    assert "outputConfig" not in converse_fields(BedrockEndpoint("m"), opened, {"outputConfig"})
+    assert "outputConfig" not in converse_fields(BedrockEndpoint("m"), opened, ModelSettings(), {"outputConfig"})
 
 
 async def test_a_check_costs_nothing_and_finds_wrong_keys_and_models(aws: BedrockServer) -> None:

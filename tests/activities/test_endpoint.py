@@ -9,16 +9,21 @@ import pytest_asyncio
 import yaml
 from temporalio.client import Client
 
-from baton.activities.context.metering import ChainedModel
+from baton.activities.context.metering import ChainedModel, model_chain, selector_model_chain
 from baton.activities.context.value_resolver import ValueResolver
 from baton.activities.model.connection import endpoint_of
 from baton.activities.runtime.secrets import SecretStore
 from baton.contracts.errors import KeyMissing
+from baton.resources.agent import Agent
+from baton.resources.catalog import Catalog
 from baton.resources.loader import load_files
 from baton.resources.model import Model
+from baton.resources.provenance import Provenance
+from baton.resources.run_catalog import RunCatalog
 from baton.resources.secret import Secrets
-from tests.harness.environment import Environment, Json, agent, manifest
-from tests.harness.manifests import Writer, model, own_catalog
+from baton.resources.team import Team
+from tests.harness.environment import Environment, Json, agent, manifest, team
+from tests.harness.manifests import Writer, model
 
 HELD = "sk-azure-00112233445566"
 SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "safe"}, "stringData": {"key": HELD}}
@@ -82,9 +87,48 @@ async def test_properties_are_sent_as_json_and_headers_as_they_are(env: Environm
         assert HELD not in str(await run.fetch_history())
 
 
-def endpoint(manifest: Json) -> Any:
+def endpoint(manifest: Json, provenance: Provenance = Provenance.FILES, **environment: str) -> Any:
     given = Model.model_validate(manifest)
-    return endpoint_of(ChainedModel(given, "m"), ValueResolver(own_catalog(given), SecretStore(Secrets(), {})))
+    catalog = RunCatalog.of(Catalog(manifests=(given,)), lambda _: provenance)
+    return endpoint_of(ChainedModel(given, "m"), ValueResolver(catalog, SecretStore(Secrets(), environment)))
+
+
+OF_WORKER: dict[str, Any] = {"OPENAI_API_KEY": "sk-worker", "OPENAI_BASE_URL": "http://gateway.local/v1"}
+
+
+@pytest.mark.parametrize("provenance", [Provenance.FILES, Provenance.INLINE])
+def test_a_model_that_names_no_server_uses_that_of_the_workers_environment(provenance: Provenance) -> None:
+    used = endpoint(asked_by("openai"), provenance, **OF_WORKER)
+    assert (used.base_url, used.api_key) == ("http://gateway.local/v1", "sk-worker")
+    used = endpoint(asked_by("openai"), provenance, OPENAI_API_KEY="sk-worker")
+    assert (used.base_url, used.api_key) == ("https://api.openai.com/v1", "sk-worker")
+    used = endpoint(asked_by("openai", apiKey="own"), provenance, **OF_WORKER)
+    assert (used.base_url, used.api_key) == ("http://gateway.local/v1", "own")
+    with pytest.raises(KeyMissing, match=r"Model/default/m has no config\.openai\.apiKey"):
+        endpoint(asked_by("openai"), provenance)
+
+
+@pytest.mark.parametrize("url", ["http://gateway.local/v1", "https://other.example/v1", "https://api.openai.com/v1/"])
+def test_the_workers_key_never_goes_to_an_address_that_an_inline_model_names(url: str) -> None:
+    assert endpoint(asked_by("openai", baseUrl=url), Provenance.INLINE, **OF_WORKER).api_key == "none"
+    assert endpoint(asked_by("openai", baseUrl=url), Provenance.RUN, **OF_WORKER).api_key == "none"
+
+
+def test_the_workers_key_goes_only_to_its_server_also_for_its_own_models() -> None:
+    assert endpoint(asked_by("openai", baseUrl="http://gateway.local/v1/"), **OF_WORKER).api_key == "sk-worker"
+    assert endpoint(asked_by("openai", baseUrl="https://other.example/v1"), **OF_WORKER).api_key == "none"
+
+
+def test_an_inline_model_with_headers_does_not_use_the_workers_server() -> None:
+    headers = {"X-User": "root"}
+    with pytest.raises(KeyMissing, match=r"Model/default/m has no config\.openai\.apiKey"):
+        endpoint(asked_by("openai", headers=headers), Provenance.INLINE, **OF_WORKER)
+    assert endpoint(asked_by("openai", headers=headers), **OF_WORKER).api_key == "sk-worker"
+
+
+@pytest.mark.parametrize("kind", ["gemini", "azure"])
+def test_other_providers_do_not_use_the_workers_openai_key(kind: str) -> None:
+    assert endpoint(asked_by(kind, baseUrl="http://gateway.local/v1"), **OF_WORKER).api_key == "none"
 
 
 def test_each_type_has_a_default_server() -> None:
@@ -110,3 +154,24 @@ def test_a_literal_in_a_secret_header_never_enters_the_catalog(tmp_path: Path) -
 def test_a_property_cannot_replace_a_field_that_baton_sets(tmp_path: Path) -> None:
     said = Writer(tmp_path).refusal(model(properties={"messages": "[]"}))
     assert said[0].endswith("spec.config.openai.properties: 'messages' is set by Baton itself")
+
+
+def test_the_settings_of_an_agent_apply_with_fallbacks_and_when_it_selects_but_to_no_other_call(write: Writer) -> None:
+    chooser = agent("chooser", modelRef={"name": "m"}, temperature=0.1, maxTokens=9)
+    first = asked_by("openai", apiKey="k" * 20)
+    first["spec"] |= {"fallback": {"name": "other"}, "temperature": 0.7, "seed": 7}
+    other = manifest("Model", "other", {"type": "gemini", "model": "g", "config": {"gemini": {}}, "maxTokens": 5})
+    panel = team("t", "chooser", strategy="selector", maxTurns=2, selector={"agent": "chooser"})
+    catalog = write.load(chooser, first, other, panel).catalog
+    speaker = catalog.by_id("Agent/default/chooser")
+    selecting = catalog.by_id("Team/default/t")
+    assert isinstance(speaker, Agent)
+    assert isinstance(selecting, Team)
+    expected = [{"temperature": 0.1, "max_tokens": 9, "seed": 7}, {"temperature": 0.1, "max_tokens": 9}]
+    for chain in (model_chain(speaker, catalog), selector_model_chain(selecting, catalog)):
+        assert [model.settings.chosen for model in chain] == expected
+        assert [model.max_output_tokens for model in chain] == [9, 9]
+        assert [model.without_agent.settings.chosen for model in chain] == [
+            {"temperature": 0.7, "seed": 7},
+            {"max_tokens": 5},
+        ]

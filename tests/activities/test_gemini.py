@@ -10,7 +10,7 @@ from baton.activities.model.answer import LONGEST_EXTRA
 from baton.activities.model.openai import OpenAIProvider
 from baton.activities.model.provider import ModelRequest
 from baton.activities.runtime.secrets import SecretStore
-from baton.contracts.message import CallExtra, Message, ToolCall
+from baton.contracts.message import Message, ServerContent, ToolCall
 from baton.resources.model import Model
 from baton.resources.secret import Secrets
 from baton.starter.scripted_model import Reply
@@ -64,22 +64,22 @@ async def test_a_call_goes_back_to_gemini_with_its_signature_which_no_history_ho
 
 
 HERE = "gemini-3-pro at 127.0.0.1"
-EXTRAS: list[tuple[Json, CallExtra | None, list[Json | None]]] = [
+EXTRAS: list[tuple[Json, ServerContent | None, list[Json | None]]] = [
     ({}, None, [SKIPPED, None]),
-    ({}, CallExtra(model="gemini-3-flash at 127.0.0.1", content=GIVEN), [SKIPPED, None]),
-    ({}, CallExtra(model=HERE, content=GIVEN), [SIGNED, None]),
-    ({}, CallExtra(model=HERE, content="[]"), [SKIPPED, None]),
-    ({}, CallExtra(model=HERE, content="[secret]"), [SKIPPED, None]),
+    ({}, ServerContent(model="gemini-3-flash at 127.0.0.1", content=GIVEN), [SKIPPED, None]),
+    ({}, ServerContent(model=HERE, content=GIVEN), [SIGNED, None]),
+    ({}, ServerContent(model=HERE, content="[]"), [SKIPPED, None]),
+    ({}, ServerContent(model=HERE, content="[secret]"), [SKIPPED, None]),
     ({"name": "gemini-2.5-flash"}, None, [None, None]),
     ({"name": "gpt-5", "provider": "openai"}, None, [None, None]),
-    ({"name": "gpt-5", "provider": "openai"}, CallExtra(model=HERE, content=GIVEN), [None, None]),
-    ({"provider": "openai"}, CallExtra(model=HERE, content=GIVEN), [SIGNED, None]),
+    ({"name": "gpt-5", "provider": "openai"}, ServerContent(model=HERE, content=GIVEN), [None, None]),
+    ({"provider": "openai"}, ServerContent(model=HERE, content=GIVEN), [SIGNED, None]),
 ]
 
 
 @pytest.mark.parametrize(("asked", "extra", "sent"), EXTRAS)
 async def test_only_the_model_that_signed_a_call_gets_its_signature(
-    env: Environment, asked: Json, extra: CallExtra | None, sent: list[Json | None]
+    env: Environment, asked: Json, extra: ServerContent | None, sent: list[Json | None]
 ) -> None:
     """Gemini refuses the first call of an answer without one, and takes a text in place of one that is not its own."""
     calls = (ToolCall(id="a", name="calculator", extra=extra), ToolCall(id="b", name="calculator"))

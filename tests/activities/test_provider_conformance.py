@@ -10,6 +10,7 @@ from baton.activities.tool.tool import ToolDefinition
 from baton.contracts import errors
 from baton.contracts.errors import BatonError
 from baton.contracts.message import Message, ToolCall
+from baton.resources.model_settings import ModelSettings
 from baton.starter.scripted_model import Reply, ScriptedToolCall
 from tests.harness.environment import KEY, Json
 from tests.harness.model_providers import ASKED, PROVIDERS, ProviderServer, serving
@@ -67,6 +68,7 @@ async def test_an_answer_that_is_cut_at_its_limit_is_kept_if_it_has_a_text(
 FUNCTION = {"type": "function", "function": {"name": "noop"}}
 TOOL_CHOICES: dict[str, tuple[object, object]] = {
     "openai": (FUNCTION, "required"),
+    "openai-responses": ({"type": "function", "name": "noop"}, "required"),
     "azure": (FUNCTION, "required"),
     "anthropic": ({"type": "tool", "name": "noop"}, {"type": "any"}),
     "bedrock": ({"tool": {"name": "noop"}}, {"any": {}}),
@@ -82,6 +84,53 @@ async def test_a_tool_that_must_be_used_is_named_and_of_several_one_must_be_used
 def tool_choice(body: Json) -> object:
     """Which tool a request makes the model use."""
     return body["toolConfig"]["toolChoice"] if "toolConfig" in body else body["tool_choice"]
+
+
+SETTINGS: Json = {"temperature": 0.5, "topP": 0.9, "maxTokens": 100}
+SENT: dict[str, Json] = {
+    "openai": {"temperature": 0.2, "top_p": 0.9, "max_tokens": 100, "stop": ["END"]},
+    "openai-responses": {"temperature": 0.2, "top_p": 0.9, "max_output_tokens": 100},
+    "azure": {"temperature": 0.2, "top_p": 0.9, "max_completion_tokens": 100, "stop": ["END"]},
+    "anthropic": {"temperature": 0.2, "top_p": 0.9, "max_tokens": 100, "stop_sequences": ["END"]},
+    "bedrock": {"temperature": 0.2, "topP": 0.9, "maxTokens": 100, "stopSequences": ["END"]},
+}
+
+
+async def test_settings_are_sent_as_numbers_and_those_of_the_agent_come_first(provider: ProviderServer) -> None:
+    stop: Json = {} if provider.provider == "openai-responses" else {"stop": ["END"]}
+    await provider.ask(agent=ModelSettings(temperature=0.2), **SETTINGS, **stop)
+    (body,) = provider.server.requests
+    assert {**body, **body.get("inferenceConfig", {})}.items() >= SENT[provider.provider].items()
+
+
+async def test_a_setting_of_the_agent_replaces_a_property_of_the_model(provider: ProviderServer) -> None:
+    properties = {"temperature": 0.5, "max_tokens": "7", "top_p": 0.3}
+    await provider.ask(agent=ModelSettings(max_tokens=100), connection={"properties": properties})
+    (body,) = provider.server.requests
+    sent = {**body, **body.get("inferenceConfig", {})}
+    names = ("max_tokens", "max_completion_tokens", "max_output_tokens", "maxTokens")
+    assert [sent.get(name) for name in names].count(100) == 1
+    assert 7 not in sent.values()
+    assert 0.5 in sent.values()
+
+
+EFFORTS: dict[str, Json] = {
+    "openai": {"reasoning_effort": "low"},
+    "openai-responses": {"reasoning": {"effort": "low", "summary": "auto"}},
+    "azure": {"reasoning_effort": "low"},
+    "anthropic": {"output_config": {"effort": "low", "verbosity": 1}},
+}
+
+
+@pytest.mark.parametrize("provider", EFFORTS, indirect=True)
+async def test_the_reasoning_effort_is_sent_beside_what_properties_say(provider: ProviderServer) -> None:
+    beside = {
+        "anthropic": {"output_config": '{"verbosity": 1}'},
+        "openai-responses": {"reasoning": '{"summary": "auto"}'},
+    }
+    properties = beside.get(provider.provider, {})
+    await provider.ask(agent=ModelSettings(reasoning_effort="low"), connection={"properties": properties})
+    assert provider.server.requests[0].items() >= EFFORTS[provider.provider].items()
 
 
 ODD: list[tuple[Message, ...]] = [
@@ -149,6 +198,18 @@ def unfinished(text: object) -> Reply:
     return whole(choices=[{"message": {"content": text}}])
 
 
+def event_of(kind: str, **data: object) -> Reply:
+    """A stream of OpenAI's Responses API with one event."""
+    return Reply(raw=f"event: {kind}\ndata: {json.dumps({'type': kind, **data})}\n\n")
+
+
+def failed_response(code: str) -> Reply:
+    """A stream of that API that ends with a failure."""
+    return event_of("response.failed", response={"status": "failed", "error": {"code": code, "message": "no"}})
+
+
+MESSAGE = {"type": "message", "content": [{"type": "output_text", "text": "And"}]}
+
 Failure = tuple[Reply, type[BatonError], bool]
 """A failure of a server, the error of the run, and whether the call is retried."""
 
@@ -168,6 +229,16 @@ REFUSED: dict[str, list[Failure]] = {
         (refusal(500), errors.ModelUnavailable, True),
         (refusal(500, headers={"x-should-retry": "false"}), errors.ModelRejected, False),
         (refusal(503), errors.ModelUnavailable, True),
+        (StandInReply(text="I", stop="content_filter"), errors.ContentFiltered, False),
+    ],
+    "openai-responses": [
+        (refusal(400, text="bad"), errors.ModelRejected, False),
+        (refusal(400, "context_length_exceeded"), errors.ContextTooLong, False),
+        (refusal(401, text=f"Incorrect API key provided: {KEY}"), errors.KeyRefused, False),
+        (refusal(404), errors.ModelRejected, False),
+        (refusal(429), errors.ModelUnavailable, True),
+        (refusal(429, "insufficient_quota"), errors.QuotaSpent, False),
+        (refusal(500), errors.ModelUnavailable, True),
         (StandInReply(text="I", stop="content_filter"), errors.ContentFiltered, False),
     ],
     "azure": [
@@ -229,6 +300,17 @@ STREAMED: dict[str, list[Failure]] = {
         (reported(code=502), errors.BrokenReply, True),
         (reported(type="server_error"), errors.BrokenReply, True),
     ],
+    "openai-responses": [
+        (broken_off(), errors.BrokenReply, True),
+        (Reply(raw='data: {"type": "response.outp\n\n'), errors.BrokenReply, True),
+        (Reply(raw=""), errors.EmptyReply, True),
+        (event_of("error", code="server_error", message="no"), errors.BrokenReply, True),
+        (event_of("error", code="invalid_api_key", message=f"Incorrect key: {KEY}"), errors.KeyRefused, False),
+        (failed_response("server_error"), errors.BrokenReply, True),
+        (failed_response("insufficient_quota"), errors.QuotaSpent, False),
+        (failed_response("invalid_prompt"), errors.ModelRejected, False),
+        (reported(code="context_length_exceeded"), errors.ContextTooLong, False),
+    ],
     "anthropic": [
         (broken_off(), errors.BrokenReply, True),
         (broken_off("overloaded_error"), errors.ModelUnavailable, True),
@@ -259,6 +341,16 @@ WHOLE: dict[str, list[Failure]] = {
         (whole(error={"code": "insufficient_quota", "message": "no"}), errors.QuotaSpent, False),
         (whole(error={"code": 401, "message": f"Incorrect API key provided: {KEY}"}), errors.KeyRefused, False),
         (whole(error="out of order"), errors.BrokenReply, True),
+    ],
+    "openai-responses": [
+        (whole(), errors.EmptyReply, True),
+        (Reply(raw="<html>oops</html>"), errors.BrokenReply, True),
+        (Reply(raw="[1]"), errors.BrokenReply, True),
+        (whole(status="in_progress", output=[MESSAGE]), errors.BrokenReply, True),
+        (whole(output=[MESSAGE]), errors.BrokenReply, True),
+        (whole(status="failed", error={"code": "insufficient_quota", "message": "no"}), errors.QuotaSpent, False),
+        (whole(status="cancelled"), errors.BrokenReply, True),
+        (whole(error={"code": 401, "message": f"Incorrect API key provided: {KEY}"}), errors.KeyRefused, False),
     ],
     "anthropic": [
         (Reply(raw=""), errors.BrokenReply, True),

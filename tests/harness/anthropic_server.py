@@ -61,6 +61,8 @@ def _part(block: Json) -> Part:
             return Part("call", block["id"])
         case "tool_result":
             return Part("result", block["tool_use_id"])
+        case "thinking" | "redacted_thinking":
+            return Part("thinking", block.get("signature") or block["data"])
         case _:
             return Part("text", block["text"])
 

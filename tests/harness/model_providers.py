@@ -13,6 +13,7 @@ from baton.activities.runtime.secrets import SecretStore
 from baton.contracts.message import Message
 from baton.resources.catalog import Catalog
 from baton.resources.model import Model
+from baton.resources.model_settings import ModelSettings
 from baton.resources.run_catalog import RunCatalog
 from baton.resources.secret import Secrets
 from tests.harness.anthropic_server import AnthropicServer
@@ -51,14 +52,16 @@ class ProviderServer:
         request: ModelRequest | None = None,
         on_text: Callable[[str], None] = lambda _: None,
         connection: Json | None = None,
+        agent: ModelSettings | None = None,
         **spec: Any,
     ) -> Message:
-        """Asks a Model of the server by its provider, as a worker without a workflow would."""
+        """Asks a Model of the server by its provider, with an agent's settings, without a workflow."""
         model = Model.model_validate(self.model(connection=connection, **spec))
         values = ValueResolver(RunCatalog.of_files(Catalog(manifests=(model,))), SecretStore(Secrets(), {}))
         provider = new_provider(API[self.provider])
         try:
-            return await provider.ask(ChainedModel(model, "m"), values, request or ModelRequest(ASKED), on_text)
+            chained = ChainedModel(model, "m", agent or ModelSettings())
+            return await provider.ask(chained, values, request or ModelRequest(ASKED), on_text)
         finally:
             await provider.close()
 
@@ -71,6 +74,18 @@ def _openai(key: object) -> ProviderServer:
         answers_as="scripted:claude-x",
         where="claude-x at 127.0.0.1",
         cut_off="length",
+        path="/v1",
+    )
+
+
+def _responses(key: object) -> ProviderServer:
+    return ProviderServer(
+        provider="openai-responses",
+        server=OpenAIServer(),
+        connection={"apiKey": key},
+        answers_as="scripted:claude-x",
+        where="claude-x at 127.0.0.1",
+        cut_off="max_output_tokens",
         path="/v1",
     )
 
@@ -108,6 +123,7 @@ def _bedrock(key: object) -> ProviderServer:
 
 PROVIDERS: dict[str, Callable[[object], ProviderServer]] = {
     "openai": _openai,
+    "openai-responses": _responses,
     "azure": _azure,
     "anthropic": _anthropic,
     "bedrock": _bedrock,

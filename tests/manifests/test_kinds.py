@@ -28,6 +28,10 @@ def azure(**config: object) -> Json:
     return manifest("Model", "m", {"type": "azure", "model": "gpt", "config": {"azure": config}})
 
 
+def set_model(provider: str, config: Json | None = None, **settings: object) -> Json:
+    return manifest("Model", "m", {"type": provider, "model": "m", "config": {provider: config or {}}, **settings})
+
+
 def spec(kind: str, **given: object) -> Json:
     return manifest(kind, kind.lower(), given)
 
@@ -134,6 +138,31 @@ WRONG: list[tuple[Json, str]] = [
     (
         spec("Model", type="bedrock", model="m", config={"bedrock": {"temperature": "1.5"}}),
         "spec.config.bedrock.temperature: is not a number from 0 to 1",
+    ),
+    (
+        set_model("anthropic", seed=7),
+        "Model/default/m: spec.seed: can't be sent to a model of the provider 'anthropic'",
+    ),
+    (set_model("bedrock", reasoningEffort="low"), "Model/default/m: spec.reasoningEffort: can't be sent to a model of"),
+    (set_model("bedrock", temperature=1.5), "Model/default/m: spec.temperature: is 1.5; for the provider 'bedrock'"),
+    (
+        set_model("anthropic", reasoningEffort="none"),
+        "spec.reasoningEffort: is 'none'; the provider 'anthropic' has: l",
+    ),
+    (set_model("openai", temperature="warm"), "Model/default/m: spec.temperature: is text, must be a number"),
+    (
+        set_model("openai", {"properties": {"max_completion_tokens": 9}}, maxTokens=7),
+        "Model/default/m: spec.config.openai: 'max_completion_tokens' can't be combined with spec.maxTokens",
+    ),
+    (
+        set_model("bedrock", {"temperature": "0.1"}, temperature=0),
+        "Model/default/m: spec.config.bedrock: 'temperature' can't be combined with spec.temperature",
+    ),
+    (agent("a", temperature=3), "Agent/default/a: spec.temperature: is 3, must be 2 or less"),
+    (agent("a", stop=[]), "Agent/default/a: spec.stop: "),
+    (
+        agent("a", executionEngine={"name": "e"}, topP=0.5),
+        "Agent/default/a: spec.topP: can't be used by an agent that is executed elsewhere",
     ),
     (tool("grpc"), "Tool/default/t: spec.type: 'grpc' is not known here"),
     (tool("http"), "Tool/default/t: spec.http: is missing: a tool of type 'http' needs {url}"),
@@ -243,3 +272,12 @@ def test_a_filter_that_jq_does_not_understand_is_refused(write: Writer) -> None:
         f"{place}[4].{unknown} module not found: /etc/passwd",
         f"{place}[5].value: can't be compiled by jq within 5 s and 512 MB",
     ]
+
+
+def test_a_setting_of_an_agent_that_its_model_or_a_fallback_cannot_take_is_refused(write: Writer) -> None:
+    first = set_model("openai", fallback={"name": "claude"})
+    claude = manifest("Model", "claude", {"type": "anthropic", "model": "m", "config": {"anthropic": {}}})
+    [problem] = write.refusal(agent("a", modelRef={"name": "m"}, seed=7, temperature=0.2), first, claude)
+    expected = "Agent/default/a: spec.seed: can't be sent to a model of the provider 'anthropic': remove it (Model/defa"
+    assert problem.startswith("m.yaml:")
+    assert expected in problem

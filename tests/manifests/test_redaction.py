@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from baton.activities.runtime import redaction
 from baton.activities.runtime.redaction import PIECE, Redactor, forms_of
 from baton.activities.runtime.secrets import SecretStore
-from baton.contracts.message import CallExtra, Message, PersonDecision, ToolCall
+from baton.contracts.message import Message, PersonDecision, ServerContent, ToolCall
 from baton.observability.log import EscapingFormatter
 from baton.resources.secret import Secret, Secrets
 from tests.harness.event_loop import watched_loop
@@ -138,7 +138,7 @@ def test_escapes_of_any_length_are_not_kept() -> None:
 
 
 async def test_what_a_model_chooses_of_a_message_holds_no_secret() -> None:
-    extra = CallExtra(model=f"gpt-{SECRET} at example.com", content=json.dumps({"google": SECRET}))
+    extra = ServerContent(model=f"gpt-{SECRET} at example.com", content=json.dumps({"google": SECRET}))
     call = ToolCall(id=f"call-{SECRET}", name=f"n{SECRET}", arguments=json.dumps({"x": SECRET}), extra=extra)
     message = Message(role="assistant", content=SECRET, model=f"gpt-{SECRET}", tool_calls=(call,))
     clean = await store(token=SECRET).redact_message(message)
@@ -149,7 +149,7 @@ async def test_what_a_model_chooses_of_a_message_holds_no_secret() -> None:
     decided = (await store(token=SECRET).redact_message(Message(role="user", content="x", decision=reply))).decision
     assert decided
     assert (decided.by, decided.text, decided.reason) == ("Eve [secret]", "[secret]", "[secret]")
-    assert cleaned.extra == CallExtra(model="gpt-[secret] at example.com", content='{"google": "[secret]"}')
+    assert cleaned.extra == ServerContent(model="gpt-[secret] at example.com", content='{"google": "[secret]"}')
 
 
 async def test_a_long_answer_full_of_escapes_does_not_hold_the_event_loop() -> None:

@@ -101,7 +101,7 @@ def test_the_schema_is_valid_and_has_no_references_to_other_documents() -> None:
     text = json.dumps(SCHEMA)
     known = {"#", *(f"#/$defs/{name}" for name in SCHEMA["$defs"])}
     assert set(re.findall(r'"\$ref": "(.*?)"', text)) <= known
-    assert "seed" not in text
+    assert "seeds" not in text
 
 
 def test_the_schema_has_descriptions_values_and_defaults_of_fields() -> None:
@@ -173,7 +173,7 @@ WRONG: list[Json] = [
     model(apiKey={"valueFrom": {"secretKeyRef": {"name": "s"}}}),
     model(headers={"a": 5}),
     model(headers=[{"name": "a"}]),
-    model(properties={"temperature": 1}),
+    model(properties={"temperature": [1]}),
     manifest("Tool", "t", {"type": "grpc"}),
     manifest("Tool", "t", {"type": "http", "http": {"url": "https://host", "timeout": "0s"}}),
     manifest("Tool", "t", {"type": "http", "http": {"url": "https://host", "timeout": "9" * 400}}),

@@ -15,6 +15,7 @@ from temporalio.service import RetryConfig
 import baton
 from baton import Agent, Connection, Member, Model, Query, Team, round_robin
 from baton.contracts.message import TokenUsage
+from baton.resources.model import Model as ModelManifest
 from baton.starter.api.client import query_for
 from baton.starter.api.handle import stream_messages
 from baton.starter.api.resources import load_definitions
@@ -141,6 +142,29 @@ def test_an_unknown_option_is_a_type_error() -> None:
         round_robin("panel", ["a"], rounds=2)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"Agent\(\) got an unexpected keyword argument 'promt'"):
         Agent("a", prompt="p", promt="p")  # type: ignore[call-arg]
+
+
+async def test_settings_of_a_model_and_of_an_agent_are_numbers_that_its_server_receives(
+    env: Environment, temporal: Connection
+) -> None:
+    env.script(line("one", "I am one."))
+    model = Model(
+        "m", model="gpt", base_url=env.model_url, temperature=0.9, seed=7, properties={"store": False, "user": "me"}
+    )
+    one = Agent("one", prompt="You are one.", model=model, temperature=0.2, reasoning_effort="low", stop=["END"])
+    await temporal.run(one, "Who are you?")
+    expected = {"temperature": 0.2, "seed": 7, "reasoning_effort": "low", "stop": ["END"], "store": False, "user": "me"}
+    assert env.model.requests[-1].body.items() >= expected.items()
+    with pytest.raises(TypeError, match=r"Model\(\) got an unexpected keyword argument 'temprature'"):
+        Model("m", model="gpt", temprature=1)  # type: ignore[call-arg]
+
+
+def test_the_retries_of_a_model_can_be_given_in_python() -> None:
+    model = Model("m", model="gpt", retry_policy={"maximum_attempts": 3, "initial_interval": "2s"})
+    (given,) = load_definitions([model]).catalog.manifests
+    assert isinstance(given, ModelManifest)
+    assert given.spec.retry_policy
+    assert (given.spec.retry_policy.maximum_attempts, given.spec.retry_policy.initial_seconds) == (3, 2)
 
 
 def test_budgets_and_prices_can_be_given_in_python() -> None:
@@ -577,6 +601,25 @@ async def test_a_failed_run_with_functions_goes_on_in_the_program_that_retries_i
     assert (again.id, calls) == (handle.id, ["reporter", "checker", "checker"])
     with pytest.raises(baton.NotRetriedError, match="has not failed: it is completed"):
         await temporal.retry(handle.id)
+
+
+async def test_a_secret_of_the_environment_is_sent_but_in_no_history(
+    env: Environment, temporal: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env.script(line("a", "A."))
+    keys: list[str] = []
+    env.model.on_headers = lambda headers: keys.append(headers["authorization"])
+    monkeypatch.setenv("MY_KEY", f"{KEY}-of-environment")
+    model = Model("mine", model="gpt-4o", base_url=env.model_url, api_key=baton.Secret.env("MY_KEY"))
+    one = Agent("a", prompt="You are a.", model=model, parameters={"unused": baton.Secret.env("MY_KEY")})
+    handle = await temporal.start(one, input="Why?")
+    assert (await handle.result()).value == "A."
+    assert keys == [f"Bearer {KEY}-of-environment"]
+    async for event in env.client.get_workflow_handle(handle.id).fetch_history_events():
+        assert KEY.encode() not in event.SerializeToString()
+    assert KEY not in f"{model!r} {model.manifest}"
+    with pytest.raises(ValueError, match="the environment of this process has no variable 'MY_OTHER_KEY'"):
+        baton.Secret.env("MY_OTHER_KEY")
 
 
 async def test_a_literal_api_key_stays_in_the_process(env: Environment, temporal: Connection) -> None:

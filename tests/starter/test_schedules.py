@@ -374,7 +374,7 @@ async def test_a_program_can_not_schedule_what_only_it_can_execute(env: Environm
     keyed = baton.Model("m", model="gpt", api_key="sk-literal")
     for agent_of_program, what in (
         (baton.Agent("one", prompt="One.", tools=[double]), "functions"),
-        (baton.Agent("one", prompt="One.", model=keyed), "a literal API key"),
+        (baton.Agent("one", prompt="One.", model=keyed), "a secret of this process"),
     ):
         query = baton.Query("q", "Why?", targets=[agent_of_program])
         async with baton.connect(env.client.service_client.config.target_host) as connection:
