@@ -21,8 +21,8 @@ from temporalio.client import (
 
 from baton import worker
 from baton.resources.loader import Loaded
+from baton.starter.history.ark_events import ArkEvent, EventRecorder
 from baton.starter.history.decoder import HistoryDecoder
-from baton.starter.history.events import Event, EventRecorder
 from baton.starter.history.follow import follow
 from baton.starter.history.run_events import RunEvent, RunInfo
 from baton.starter.server.embedded import EmbeddedServer
@@ -41,9 +41,9 @@ async def recorded(name: str) -> list[Json]:
     return [event.value for each in occurred for event in recorder.record(each)]
 
 
-async def events(client: Client, handle: Handle, *, wait: bool = False) -> list[Event]:
+async def events(client: Client, handle: Handle, *, wait: bool = False) -> list[ArkEvent]:
     """The events of a run and its child runs."""
-    recorder, found = EventRecorder(), list[Event]()
+    recorder, found = EventRecorder(), list[ArkEvent]()
 
     def on_event(run_event: RunEvent) -> None:
         found.extend(recorder.record(run_event))
@@ -57,7 +57,7 @@ def named(found: list[Json], *names: str) -> list[Json]:
     return [each for each in found if each["event"] in names]
 
 
-def short(found: list[Event]) -> list[str]:
+def short(found: list[ArkEvent]) -> list[str]:
     """The names of the events, with the type of a TeamTurn and the team."""
     return [
         " ".join(filter(None, (each.name, str(each.data.get("type", "")), str(each.data.get("team", "")))))
