@@ -71,7 +71,8 @@ class Place:
         """The place that is next in a sequence of numbers. Raises StopIteration if the sequence is too short."""
         place = cls(next(numbers), next(numbers), next(numbers))
         for _ in range(next(numbers)):
-            place.calls[next(numbers)] = next(numbers), next(numbers)
+            event, attempt, characters = next(numbers), next(numbers), next(numbers)
+            place.calls[event] = attempt, characters
         for _ in range(next(numbers)):
             event = next(numbers)
             place.children[event] = cls.read(numbers)
