@@ -1,12 +1,16 @@
 """Teams of each strategy whose events are read, and what holds for every stream of events."""
 
+import asyncio
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from baton.starter.api.handle import Handle as RunHandle
 from baton.starter.history.events import EVENTS, Event
+from baton.temporal.client import connect
 from tests.harness.environment import Handle, Json, agent, call, line, manifest, team
 from tests.harness.panels import SYNTHESIS, panelist_line, prompt_line, role_member
+from tests.harness.processes import FORKS
 
 LIVE = ("text.delta", "text.retracted", "attempt.failed")
 """The types of the events that only a reader receives that is there during a call."""
@@ -97,3 +101,44 @@ def check_text(events: Sequence[Event]) -> None:
             case "model.failed":
                 assert (event.run, event.call) not in texts
     assert not texts
+
+
+class EventReader:
+    """A process that appends the events of a run to a file, from the last one there, until it is killed."""
+
+    def __init__(self, address: str, run_id: str, file: Path) -> None:
+        self.file = file
+        file.touch()
+        self._process = FORKS.Process(target=_append_events, args=[address, run_id, file], daemon=True)
+        self._process.start()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not reached the end of the run."""
+        return self._process.is_alive()
+
+    def kill(self) -> None:
+        """Kills it as ``kill -9`` does."""
+        self._process.kill()
+        self._process.join()
+
+    def line_count(self) -> int:
+        """How many lines were written, by it and by the readers before."""
+        return self.file.read_bytes().count(b"\n")
+
+
+def _append_events(address: str, run_id: str, file: Path) -> None:
+    written = file.read_bytes()
+    written = written[: written.rfind(b"\n") + 1]  # a kill may have cut the last line
+    after = EVENTS.validate_json(written.splitlines()[-1]).cursor if written else None
+    with file.open("r+b") as lines:
+        lines.truncate(len(written))
+        lines.seek(len(written))
+        asyncio.run(_append(address, run_id, after, lines))
+
+
+async def _append(address: str, run_id: str, after: str | None, lines: BinaryIO) -> None:
+    client = await connect(address)
+    async for event in RunHandle(client, client.get_workflow_handle(run_id)).events(after):
+        lines.write(event.model_dump_json().encode() + b"\n")
+        lines.flush()
