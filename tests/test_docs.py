@@ -163,6 +163,7 @@ def test_every_field_of_a_manifest_is_in_the_reference(kind: str) -> None:
 
 def test_the_tables_of_fields_are_generated_from_the_models() -> None:
     assert field_tables.generated(page("reference.md")) == page("reference.md"), "write them anew with: make reference"
+    assert field_tables.with_events(page("events.md")) == page("events.md"), "write them anew with: make reference"
 
 
 def test_every_kind_of_manifest_has_its_table_of_fields() -> None:

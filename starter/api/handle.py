@@ -1,7 +1,7 @@
 """Handles on a run (its result, messages, status and controls) and on a schedule."""
 
 import json
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -160,7 +160,7 @@ class Handle:
     def __aiter__(self) -> AsyncIterator[MessageEvent]:
         return stream_messages(self._client, self._run)
 
-    def events(self, after: str | None = None, *, wait: bool = True) -> AsyncIterator[Event]:
+    def events(self, after: str | None = None, *, wait: bool = True) -> AsyncGenerator[Event, None]:
         """The events of the run and its child runs after a cursor, or from the beginning, to the end of the run.
 
         ``after`` is the ``cursor`` of an event: its reader, or any other one, goes on from there. With ``wait`` false

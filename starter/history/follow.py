@@ -283,7 +283,8 @@ class RunTree(Generic[T]):
         if self._handle.run_id:
             return
         newest = (await self._handle.describe()).run_id
-        if newest != run_id and await self._fork(newest, run_id):
+        chain = [new_id for new_id, _ in await execution_chain(self.client, self._handle.id, newest)]
+        if run_id not in chain and any([await self._fork(new_id, run_id) for new_id in chain]):
             raise _WasResetError
 
     async def _next(self) -> "RunReader[T] | None":
@@ -469,17 +470,17 @@ class RunReader(Generic[T]):
     async def _add(self, event: HistoryEvent) -> None:
         """Decodes the next history event, and adds its step unless it was read before."""
         name, attributes = event_attributes(event)
+        run_id = self.decoder.run.run_id
+        if name == "workflow_execution_terminated" and self._tree.wait and not self.path:
+            await self._tree.check_reset(run_id)
         self._last_event = event.event_id
         self._last_at = max(self._last_at, event.event_time.ToDatetime(UTC))
-        run_id = self.decoder.run.run_id
         if name == "workflow_execution_continued_as_new":
             later = self._later.pop(0) if self._later else attributes.new_execution_run_id
             self.decoder.continue_as_new(later)
             self._execution += 1
             self._last_event = 0
             return
-        if name == "workflow_execution_terminated" and self._tree.wait and not self.path:
-            await self._tree.check_reset(run_id)
         run_events = await self.decoder.decode(event)
         items = [item for run_event in run_events for item in self.build(run_event)]
         step = _Step(run_id, self._execution, event.event_id, self._last_at, items)

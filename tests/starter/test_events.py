@@ -1,6 +1,7 @@
 """The stream of a run's events: each once, in the order of the histories, from any cursor, for any reader."""
 
 import asyncio
+import contextlib
 
 import pytest
 from temporalio.client import WorkflowFailureError
@@ -35,19 +36,12 @@ async def read_in_pieces(env: Environment, handle: Handle, size: int = 1) -> lis
     events: list[Event] = []
     while True:
         stream = RunHandle(env.client, handle).events(events[-1].cursor if events else None)
-        piece = [event async for _, event in _first(size, stream)]
-        events += piece
-        if len(piece) < size:
-            return events
-
-
-async def _first(count: int, stream):  # type: ignore[no-untyped-def]
-    for number in range(count):
-        try:
-            yield number, await anext(stream)
-        except StopAsyncIteration:
-            return
-    await stream.aclose()
+        async with contextlib.aclosing(stream):
+            for _ in range(size):
+                try:
+                    events.append(await anext(stream))
+                except StopAsyncIteration:
+                    return events
 
 
 async def test_a_query_of_a_nested_team_with_a_tool_has_its_events_in_order(env: Environment) -> None:
@@ -176,9 +170,10 @@ async def test_a_reader_that_is_there_during_a_reset_goes_on_with_the_new_execut
 
 
 async def test_waits_requests_and_their_ends_are_events(env: Environment) -> None:
-    approval = {"functions": [], "tools": [{"name": "noop", "approval": {"required": True}}]}
     env.script(line("one", call("noop", message="x"), {"text": "Done.", "delay": 0.3}))
-    careful = manifest("Agent", "one", {"prompt": "You are one.", "tools": approval["tools"]})
+    careful = manifest(
+        "Agent", "one", {"prompt": "You are one.", "tools": [{"name": "noop", "approval": {"required": True}}]}
+    )
     handle = await env.start_team([careful, team("team", "one", strategy="sequential")])
     run = RunHandle(env.client, handle)
     events: list[Event] = []
@@ -201,7 +196,7 @@ async def test_the_pieces_of_an_answer_add_up_to_it_also_for_a_second_reader(env
     events: list[Event] = []
     while not events or events[-1].type != "text.delta":
         events.append(await anext(stream))
-    await stream.aclose()  # type: ignore[attr-defined]
+    await stream.aclose()
     assert not any(asked.answered for asked in env.model.requests)
     events += await read_events(handle, env.client, events[-1].cursor)
     assert [event.type for event in events].count("text.delta") > 1
