@@ -123,7 +123,7 @@ def test_every_make_target_that_is_named_exists() -> None:
 
 
 def test_every_name_of_the_python_interface_is_explained() -> None:
-    text = page("python.md")
+    text = page("python.md") + page("events.md")
     assert [name for name in baton.__all__ if not re.search(rf"\b{name}\b", text)] == []
     assert {*re.findall(r"\bbaton\.(\w+)", text)} <= {*baton.__all__}
 
