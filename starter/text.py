@@ -1,10 +1,13 @@
 """Text for people: escaped control characters, numbers with units, and fields one below the other."""
 
+import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from ..contracts.message import TokenUsage
 
 _CONTROL_CHARACTERS = [*range(0x20), 0x7F, *range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
@@ -55,3 +58,22 @@ def field_lines(fields: Mapping[str, str]) -> Iterator[str]:
             yield from (f"  {line}" for line in value.splitlines())
         else:
             yield f"{name + ':':<{width}}  {value}"
+
+
+MAX_VALUE_BYTES = 160
+"""The length to which a value is truncated in a line of text."""
+
+
+def assignments(data: "Mapping[str, JsonValue]") -> str:
+    """Values with their names in one line, as in ``agent=one  text="two words"``."""
+    return "  ".join(f"{name}={_one_line(value)}" for name, value in data.items())
+
+
+def _one_line(value: "JsonValue") -> str:
+    from ..contracts.text import truncate  # noqa: PLC0415  # commands that print no events need not load it
+
+    if isinstance(value, list):
+        return ",".join(map(_one_line, value))
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = truncate(text, MAX_VALUE_BYTES)
+    return text if text and not set(text) & set(' "\n\t') else json.dumps(text, ensure_ascii=False)

@@ -125,7 +125,7 @@ def test_every_make_target_that_is_named_exists() -> None:
 
 
 def test_every_name_of_the_python_interface_is_explained() -> None:
-    text = page("python.md")
+    text = page("python.md") + page("events.md")
     assert [name for name in baton.__all__ if not re.search(rf"\b{name}\b", text)] == []
     assert {*re.findall(r"\bbaton\.(\w+)", text)} <= {*baton.__all__}
 
@@ -165,6 +165,7 @@ def test_every_field_of_a_manifest_is_in_the_reference(kind: str) -> None:
 
 def test_the_tables_of_fields_are_generated_from_the_models() -> None:
     assert field_tables.generated(page("reference.md")) == page("reference.md"), "write them anew with: make reference"
+    assert field_tables.with_events(page("events.md")) == page("events.md"), "write them anew with: make reference"
 
 
 def test_every_kind_of_manifest_has_its_table_of_fields() -> None:

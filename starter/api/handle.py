@@ -1,9 +1,8 @@
 """Handles on a run (its result, messages, status and controls) and on a schedule."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,7 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from ...contracts.control_messages import CancelRequest
 from ...contracts.decisions import ApproveRequest, PendingDecision, ReplyRequest
 from ...contracts.inputs import QueryInput
-from ...contracts.message import Message, PanelMessageKind, PersonDecision, TokenUsage
+from ...contracts.message import Message, PersonDecision, TokenUsage
 from ...contracts.panel import Contribution, DebateShape, PanelShape, contributions_in
 from ...contracts.status import Status, turn_status
 from ...contracts.turn import TurnResult
@@ -26,8 +25,8 @@ from ...resources.catalog import Catalog, Resource
 from ...resources.query import Query
 from ...resources.team import Team
 from ..account import account_name, client_identity
-from ..history.follow import follow
-from ..history.run_events import CallEnded, RunEvent
+from ..history.events import Event, MessageEvent
+from ..history.stream import stream_events
 from ..runs.decisions import NotDecided, decide, pending_decisions, reply
 from ..runs.runs import NotServedError, RunHandle, closed_status, live_status, request_termination
 from ..runs.schedules import find_schedule, schedule_handle, trigger_schedule
@@ -38,18 +37,6 @@ RECONNECT_TIMEOUT = 60.0
 """Seconds for which a lost connection is retried."""
 
 
-@dataclass(frozen=True)
-class MessageEvent:
-    """A message in a run: its author's name, text, team and time; in a panel also its round and part."""
-
-    name: str
-    text: str
-    round: int | None
-    part: PanelMessageKind | None
-    team: str | None
-    at: datetime
-
-
 async def stream_messages(
     client: Client, run: RunHandle, reconnect_timeout: float = RECONNECT_TIMEOUT
 ) -> AsyncIterator[MessageEvent]:
@@ -57,30 +44,11 @@ async def stream_messages(
 
     Raises Temporal's RPCError if the connection is lost for longer than ``reconnect_timeout`` seconds.
     """
-    queue: asyncio.Queue[MessageEvent | None] = asyncio.Queue()
-
-    def enqueue(event: RunEvent) -> None:
-        for message in _messages_in(event):
-            queue.put_nowait(message)
-
-    following = asyncio.create_task(follow(client, run, enqueue, reconnect_timeout=reconnect_timeout))
-    following.add_done_callback(lambda _: queue.put_nowait(None))
-    try:
-        while (message := await queue.get()) is not None:
-            yield message
-        await following
-    finally:
-        following.cancel()
-
-
-def _messages_in(event: RunEvent) -> list[MessageEvent]:
-    if not isinstance(event, CallEnded):
-        return []
-    team = event.run.team.name if event.run.team else None
-    return [
-        MessageEvent(message.name or message.role, message.content, message.round, message.part, team, event.at)
-        for message in event.messages
-    ]
+    events = stream_events(client, run, live=False, reconnect_timeout=reconnect_timeout)
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, MessageEvent):
+                yield event
 
 
 @dataclass(frozen=True)
@@ -191,6 +159,15 @@ class Handle:
 
     def __aiter__(self) -> AsyncIterator[MessageEvent]:
         return stream_messages(self._client, self._run)
+
+    def events(self, after: str | None = None, *, wait: bool = True) -> AsyncGenerator[Event, None]:
+        """The events of the run and its child runs after a cursor, or from the beginning, to the end of the run.
+
+        ``after`` is the ``cursor`` of an event: its reader, or any other one, goes on from there. With ``wait`` false
+        only the events that exist already, without live text. Raises CursorError if the cursor belongs to another run,
+        and Temporal's RPCError if the connection is lost for longer than a minute.
+        """
+        return stream_events(self._client, self._run, after, wait=wait, reconnect_timeout=RECONNECT_TIMEOUT)
 
     async def result(self) -> Result:
         """Waits for the end of the run. Raises RunFailed if it failed or was canceled."""

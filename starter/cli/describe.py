@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from temporalio.client import Client
 
     from ..history.events import Event
-    from ..history.run_events import RunEvent
     from ..runs.runs import RunHandle
 
 app = typer.Typer()
@@ -77,8 +76,7 @@ async def _describe_run(client: "Client", handle: "RunHandle") -> None:
     from ...temporal.executions import memo_of
     from ..console.status import print_decisions, print_status
     from ..console.watch import print_open_calls
-    from ..history.events import EventRecorder
-    from ..history.follow import follow
+    from ..history.stream import stream_events
     from ..runs.decisions import pending_decisions
     from ..runs.runs import live_status
     from .terminal import print_result
@@ -107,11 +105,7 @@ async def _describe_run(client: "Client", handle: "RunHandle") -> None:
         print_decisions(console, [(handle.id, decision) for decision in pending])
     if status.is_open:
         await print_open_calls(client, handle, console)
-    recorder = EventRecorder()
     recent: deque[Event] = deque(maxlen=RECENT_EVENTS)
-
-    def record(run_event: "RunEvent") -> None:
-        recent.extend(recorder.record(run_event))
-
-    await follow(client, handle, record, wait=False)
+    async for event in stream_events(client, handle, wait=False):
+        recent.append(event)
     print_result("\n".join(("Events:", *(f"  {event.line}" for event in recent))))

@@ -1,6 +1,7 @@
 """Commands that show runs: list, status, watch, transcript, events, tasks, contributions."""
 
 import json
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -137,34 +138,70 @@ def transcript(name: RunName, namespace: Namespace = "default") -> None:
     with_run(name, namespace, show)
 
 
+class EventFormat(StrEnum):
+    """The output formats of events."""
+
+    text = "text"
+    json = "json"
+    yaml = "yaml"
+    ark = "ark"
+    ark_json = "ark-json"
+
+
 @app.command()
 @app.command("logs", help="The same as 'baton events'.")
 def events(
     name: RunName,
     namespace: Namespace = "default",
-    output: Output = OutputFormat.text,
+    output: Annotated[
+        EventFormat, typer.Option("-o", "--output", help="The output format; ark has the names of ARK's events.")
+    ] = EventFormat.text,
     wait: Annotated[bool, typer.Option("-f", "-F", "--follow", help="Print new events until the run ends.")] = False,
+    after: Annotated[str | None, typer.Option("--after", help="Only events after the one with this cursor.")] = None,
 ) -> None:
     """Print the events of a run with their times."""
-    from ..history.events import Event, EventRecorder
-    from ..history.follow import follow
     from .client import with_run
+
+    if output in (EventFormat.ark, EventFormat.ark_json):
+        if after:
+            raise UsageError(f"--after can't be combined with -o {output}")
+        with_run(name, namespace, lambda client, handle: _print_ark_events(client, handle, output, wait=wait))
+    else:
+        with_run(name, namespace, lambda client, handle: _print_events(client, handle, output, after, wait=wait))
+
+
+async def _print_events(
+    client: "Client", handle: "RunHandle", output: EventFormat, after: str | None, *, wait: bool
+) -> None:
+    from ..history.follow import CursorError
+    from ..history.stream import stream_events
+
+    try:
+        async for event in stream_events(client, handle, after, wait=wait):
+            value = event.model_dump(mode="json")
+            match output:
+                case EventFormat.text:
+                    print_result(event.line)
+                case EventFormat.yaml:
+                    print_result(f"---\n{dump(value, output)}")
+                case _:
+                    print_result(json.dumps(value, ensure_ascii=False))
+    except CursorError as error:
+        raise UsageError(str(error)) from None
+
+
+async def _print_ark_events(client: "Client", handle: "RunHandle", output: EventFormat, *, wait: bool) -> None:
+    from ..history.ark_events import EventRecorder
+    from ..history.follow import follow
 
     recorder = EventRecorder()
 
-    def write(event: Event) -> str:
-        match output:
-            case OutputFormat.text:
-                return event.line
-            case OutputFormat.yaml:
-                return f"---\n{dump(event.value, output)}"
-        return json.dumps(event.value, ensure_ascii=False)
-
     def show(run_event: "RunEvent") -> None:
         for event in recorder.record(run_event):
-            print_result(write(event))
+            is_text = output is EventFormat.ark
+            print_result(event.line if is_text else json.dumps(event.value, ensure_ascii=False))
 
-    with_run(name, namespace, lambda client, handle: follow(client, handle, show, wait=wait))
+    await follow(client, handle, show, wait=wait)
 
 
 @app.command()

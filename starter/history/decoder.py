@@ -1,7 +1,7 @@
 """Decodes Temporal's history events of one run into run events."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast, get_args
@@ -18,10 +18,18 @@ from ...contracts.control_messages import read_person, read_steer_request, read_
 from ...contracts.decisions import DECISION, ApproveRequest, AskPersonRequest, RememberedDecision
 from ...contracts.errors import BatonError, BudgetExceeded, BudgetReached, Failure, RunClosed, ToolFailed
 from ...contracts.inputs import Continuation, FailedRun
-from ...contracts.message import Message, Quote
+from ...contracts.message import Message, Quote, RowRange
 from ...contracts.panel import BriefRequest, PerformRequest, PerformResult, SpeakerBrief
 from ...contracts.plan import AgentPlan, MemberPlan, QueryPlan, TargetPlan, TeamPlan
-from ...contracts.requests import AppendRequest, AskModelRequest, AskModelResult, Pinned, SelectRequest, UseToolRequest
+from ...contracts.requests import (
+    AppendRequest,
+    AskModelRequest,
+    AskModelResult,
+    ConversationItem,
+    Pinned,
+    SelectRequest,
+    UseToolRequest,
+)
 from ...contracts.status import Status, phase_of
 from ...contracts.turn import TurnResult
 from ...resources.base import JsonObject
@@ -34,6 +42,8 @@ from .run_events import (
     CallEnded,
     CallResult,
     CallScheduled,
+    ChildEnded,
+    ChildStarted,
     RequestKind,
     RequestReceived,
     RunEnded,
@@ -46,6 +56,18 @@ from .run_events import (
 def _is_from_person(message: Message) -> bool:
     """Whether a person wrote it; Baton's own requests to correct an answer have no name."""
     return message.role == "user" and message.name is not None
+
+
+def _row_count(item: ConversationItem) -> int:
+    """How many rows of a conversation an item becomes."""
+    return item.to.depth - item.after.depth if isinstance(item, RowRange) else 1
+
+
+def _numbered(first: int, items: Sequence[ConversationItem]) -> Iterator[tuple[int, ConversationItem]]:
+    """Items with their places in the conversation, where the first of their rows has the place ``first``."""
+    for item in items:
+        yield first, item
+        first += _row_count(item)
 
 
 @dataclass
@@ -99,32 +121,37 @@ class CallTracker:
             ):
                 self._agents = {agent.speaker: agent}
 
-    def messages(self, call: ActivityCall, result: CallResult) -> tuple[Message, ...]:
-        """The visible messages that a completed call has added to the conversation."""
+    def messages(self, call: ActivityCall, result: CallResult) -> list[tuple[int, Message]]:
+        """The visible messages that a completed call has added to the conversation, with their places in it."""
         if call.hidden:
-            return ()
+            return []
         panel = self.team.panel if self.team else None
-        messages = self._added_messages(call, result)
-        if panel and not panel.visibility.client:
-            return tuple(message for message in messages if message.part != "deliverable")
-        return tuple(messages)
+        hides_deliverable = panel is not None and not panel.visibility.client
+        return [
+            (number, message)
+            for number, message in self._added_messages(call, result)
+            if not (hides_deliverable and message.part == "deliverable")
+        ]
 
-    def _added_messages(self, call: ActivityCall, result: CallResult) -> Iterator[Message]:
+    def _added_messages(self, call: ActivityCall, result: CallResult) -> Iterator[tuple[int, Message]]:
         """The messages of agents, of people and of a panel's conversation; a panel quotes earlier replies."""
         match call.request, result:
             case AskModelRequest(brief=None, pending=pending), AskModelResult(message=message, wrong=wrong) as answer:
-                yield from (item for item in pending if isinstance(item, Message) and _is_from_person(item))
-                yield from answer.earlier
+                first = answer.head.depth - len(answer.earlier) - sum(map(_row_count, pending))
+                for number, item in _numbered(first, pending):
+                    if isinstance(item, Message) and _is_from_person(item):
+                        yield number, item
+                yield from enumerate(answer.earlier, answer.head.depth - len(answer.earlier))
                 if message.content and not wrong:
-                    yield message
-            case AppendRequest(items=items), _:
-                for item in items:
+                    yield answer.head.depth, message
+            case AppendRequest(head=head, items=items), _:
+                for number, item in _numbered(head.depth + 1, items):
                     if isinstance(item, Quote) and item.row in self._replies:
-                        yield item.quoted(self._replies[item.row])
+                        yield number, item.quoted(self._replies[item.row])
                     elif isinstance(item, Message):
                         is_persons_turn = item.role == "assistant" and item.decision is not None
                         if item.part or is_persons_turn or _is_from_person(item):
-                            yield item
+                            yield number, item
 
     def _with_name(self, call: ActivityCall) -> ActivityCall:
         """The call with the name of its model, tool or function."""
@@ -288,6 +315,13 @@ END_EVENTS = {
 """The history events that end a run, with their descriptions."""
 
 
+CHILD_ENDS = {f"child_{event}": end for event, end in END_EVENTS.items()}
+"""The history events of a parent that end a child run, with their descriptions."""
+
+EXPIRE = "expire"
+"""The workflow type of a child that is not followed: it outlives the run, to delete its data."""
+
+
 async def decode_run_end(converter: DataConverter, run: RunInfo, at: datetime, event: str, attributes: Any) -> RunEnded:
     """The end of a run, from its result, or otherwise from Temporal's event."""
     result = await _result(converter, attributes)
@@ -301,6 +335,7 @@ async def decode_run_end(converter: DataConverter, run: RunInfo, at: datetime, e
                 result.note,
                 result.failure,
                 turns=result.turns,
+                usage=result.usage,
                 member_failures=result.member_failures,
             )
         case Status():
@@ -312,6 +347,7 @@ async def decode_run_end(converter: DataConverter, run: RunInfo, at: datetime, e
                 result.note,
                 result.failure,
                 turns=result.turns,
+                usage=result.token_usage,
                 member_failures=result.all_member_failures,
                 notices=tuple(result.notices or ()),
             )
@@ -360,6 +396,8 @@ class HistoryDecoder:
         self._converter = converter
         self.calls = CallTracker()
         self.decisions = DecisionTracker()
+        self.children: dict[int, RunInfo] = {}
+        """The open child runs, by the id of the event in which they started."""
         self._started = False
         self._open: dict[int, ActivityCall] = {}
         self._attempts: dict[int, int] = {}
@@ -369,7 +407,7 @@ class HistoryDecoder:
         """Continues with the history of another execution of the same run."""
         self.run = replace(self.run, run_id=run_id, continued_from=self.run.first_run_id)
 
-    async def decode(self, event: HistoryEvent) -> list[RunEvent]:
+    async def decode(self, event: HistoryEvent) -> list[RunEvent]:  # noqa: C901  # one case for each kind of event
         """The run events of a history event, mostly none."""
         at = event.event_time.ToDatetime(UTC)
         match event_attributes(event):
@@ -389,9 +427,27 @@ class HistoryDecoder:
                 return await self._timer(at, event, timer.timer_id)
             case name, request if name in REQUEST_EVENTS:
                 return await self._request(at, name, request)
+            case "child_workflow_execution_started", started if started.workflow_type.name != EXPIRE:
+                execution = started.workflow_execution
+                child = self.calls.child_run(self.run, execution.workflow_id, execution.run_id)
+                child = self.children[event.event_id] = replace(child, type=started.workflow_type.name)
+                return [ChildStarted(self.run, at, child)]
+            case name, ended if name in CHILD_ENDS and ended.started_event_id in self.children:
+                return [await self._child_ended(at, name, ended)]
             case name, ended if name in END_EVENTS:
                 return [await decode_run_end(self._converter, self.run, at, name, ended)]
         return []
+
+    async def _child_ended(self, at: datetime, name: str, ended: Any) -> ChildEnded:
+        """The end of a child run; its failure only if it has no result, as it was closed in Temporal."""
+        child = self.children.pop(ended.started_event_id)
+        result = await _result(self._converter, ended)
+        if isinstance(result, TurnResult) or name == "child_workflow_execution_canceled":
+            return ChildEnded(self.run, at, child, result if isinstance(result, TurnResult) else None)
+        failure = RunClosed(f"the run was closed in Temporal: {CHILD_ENDS[name]}").as_failure()
+        if name == "child_workflow_execution_failed":
+            failure = await decode_failure(self._converter, ended.failure)
+        return ChildEnded(self.run, at, child, failure=failure)
 
     async def _run_started(self, at: datetime, started: Any) -> RunStarted:
         run_input = await self._input(started)
@@ -468,8 +524,17 @@ class HistoryDecoder:
         attempts = self._attempts.pop(number, 1)
         if hasattr(ended, "result") and call.activity_type in RESULT_TYPES:
             result = await self._result(call, ended.result)
-            messages = self.calls.messages(call, result)
-            return [*self.decisions.ended(CallEnded(self.run, at, call, attempts, result, messages=messages))]
+            added = self.calls.messages(call, result)
+            completed = CallEnded(
+                self.run,
+                at,
+                call,
+                attempts,
+                result,
+                messages=tuple(message for _, message in added),
+                numbers=tuple(number for number, _ in added),
+            )
+            return [*self.decisions.ended(completed)]
         failure = None
         if hasattr(ended, "failure"):
             failure = await decode_failure(self._converter, ended.failure, call.activity_type)

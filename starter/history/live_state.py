@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client
 from temporalio.service import RPCError
 
@@ -26,6 +27,7 @@ from .run_events import (
     RunEnded,
     RunEvent,
     RunInfo,
+    RunReset,
     RunStarted,
     token_usage,
 )
@@ -105,6 +107,8 @@ class LiveState:
                 self.runs[run.root.id].waits[id_] = event
             case DecisionMade(pending=pending) if run.root.id in self.runs:
                 self.runs[run.root.id].waits.pop(pending.id, None)
+            case RunReset():
+                self.open_calls = {key: call for key, call in self.open_calls.items() if call.run.root.id != run.id}
             case RunEnded():
                 self._end(event)
         if run.root.id in self.runs:
@@ -160,5 +164,14 @@ async def _read_heartbeats(client: Client, calls: list[OpenCall]) -> None:
             call.next_at = activity.next_attempt_schedule_time.ToDatetime(UTC) if is_planned else None
             if activity.HasField("last_failure"):
                 call.failure = (await decode_failure(client.data_converter, activity.last_failure)).message
-            if activity.heartbeat_details.payloads:
+            if _is_of_earlier_attempt(activity):
+                call.progress = LiveText()
+            elif activity.heartbeat_details.payloads:
                 call.progress = await decode_payload(client.data_converter, activity.heartbeat_details, LiveText)
+
+
+def _is_of_earlier_attempt(activity: PendingActivityInfo) -> bool:
+    """Whether the last heartbeat is from before the start of the current attempt."""
+    if not (activity.HasField("last_started_time") and activity.HasField("last_heartbeat_time")):
+        return False
+    return activity.last_heartbeat_time.ToNanoseconds() < activity.last_started_time.ToNanoseconds()

@@ -14,6 +14,8 @@ from ...contracts.requests import (
     AppendRequest,
     AskModelRequest,
     AskModelResult,
+    EvaluateRequest,
+    EvaluateResult,
     Pinned,
     RecallRequest,
     RecallResult,
@@ -26,7 +28,7 @@ from ...contracts.requests import (
     UseToolResult,
 )
 from ...contracts.status import Phase
-from ...contracts.turn import StopReason
+from ...contracts.turn import StopReason, TurnResult
 from ...resources.base import JsonObject
 
 CallRequest = (
@@ -40,6 +42,7 @@ CallRequest = (
     | RecallRequest
     | RememberRequest
     | GrantRequest
+    | EvaluateRequest
 )
 CallResult = (
     Pinned
@@ -53,6 +56,7 @@ CallResult = (
     | AskPersonResult
     | RecallResult
     | RememberResult
+    | EvaluateResult
 )
 
 PINNING = ("pin", "read_failed_run")
@@ -73,6 +77,7 @@ REQUEST_TYPES: dict[str, type[CallRequest]] = {
     "recall": RecallRequest,
     "remember": RememberRequest,
     "grant": GrantRequest,
+    "evaluate": EvaluateRequest,
 }
 """The type of the request, by activity type; the requests of other activities are not decoded."""
 
@@ -89,6 +94,7 @@ RESULT_TYPES: dict[str, type[CallResult]] = {
     "ask_person": AskPersonResult,
     "recall": RecallResult,
     "remember": RememberResult,
+    "evaluate": EvaluateResult,
 }
 """The type of the result, by activity type; the results of other activities are not decoded."""
 
@@ -218,7 +224,7 @@ class CallScheduled:
 class CallEnded:
     """An activity completed (``result``), finally failed (``failure``) or was canceled (neither).
 
-    ``messages`` are the visible messages that it has added to the conversation.
+    ``messages`` are the visible messages that it has added to the conversation, ``numbers`` their places in it, from 1.
     """
 
     run: RunInfo
@@ -228,11 +234,41 @@ class CallEnded:
     result: CallResult | None = None
     failure: Failure | None = None
     messages: tuple[Message, ...] = ()
+    numbers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ChildStarted:
+    """The run has started a child run."""
+
+    run: RunInfo
+    at: datetime
+    child: RunInfo
+
+
+@dataclass(frozen=True)
+class ChildEnded:
+    """A child run has ended, with its result; without one it was canceled, or has failed in Temporal (``failure``)."""
+
+    run: RunInfo
+    at: datetime
+    child: RunInfo
+    result: TurnResult | None = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True)
+class RunReset:
+    """The run was reset in Temporal: what happened in it after ``since`` is taken back."""
+
+    run: RunInfo
+    at: datetime
+    since: datetime
 
 
 @dataclass(frozen=True)
 class RunEnded:
-    """A run has ended. ``turns`` is the number of turns of a team, if its result contains it.
+    """A run has ended. ``turns`` is the number of turns of a team, if its result contains it, like ``usage``.
 
     ``member_failures`` did not fail their team; ``notices`` are those of the status.
     """
@@ -244,6 +280,7 @@ class RunEnded:
     note: str | None = None
     failure: Failure | None = None
     turns: int | None = None
+    usage: TokenUsage | None = None
     member_failures: tuple[Failure, ...] = ()
     notices: tuple[str, ...] = ()
 
@@ -292,7 +329,18 @@ class DecisionMade:
     decision: PersonDecision
 
 
-RunEvent = RunStarted | RequestReceived | CallScheduled | CallEnded | RunEnded | DecisionRequested | DecisionMade
+RunEvent = (
+    RunStarted
+    | RequestReceived
+    | CallScheduled
+    | CallEnded
+    | ChildStarted
+    | ChildEnded
+    | DecisionRequested
+    | DecisionMade
+    | RunReset
+    | RunEnded
+)
 
 
 def token_usage(event: RunEvent) -> TokenUsage:

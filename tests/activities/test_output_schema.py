@@ -13,7 +13,7 @@ from baton.starter.console.printer import EventPrinter
 from baton.starter.history.follow import follow
 from baton.starter.scripted_model import Reply, Request
 from tests.harness.environment import Environment, Json, agent, call, line, team, texts
-from tests.starter.test_events import events
+from tests.starter.test_ark_events import events
 
 SCORE = {
     "type": "object",

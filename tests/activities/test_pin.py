@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from baton import worker
-from baton.starter.history.events import EventRecorder
+from baton.starter.history.ark_events import EventRecorder
 from baton.starter.history.follow import follow
 from tests.harness.environment import Environment, Handle, agent, line, team
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.mcp_process import McpServerProcess
-from tests.starter.test_events import events
+from tests.starter.test_ark_events import events
 
 
 def user(name: str = "a", wanted: str | None = "continue", tool: str = "test", **spec: Any) -> Json:

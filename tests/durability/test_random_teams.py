@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from temporalio.client import WorkflowFailureError
 
 from baton.contracts.status import Status
-from baton.starter.history.events import Event, EventRecorder
+from baton.starter.history.ark_events import ArkEvent, EventRecorder
 from baton.starter.history.follow import follow
 from baton.starter.history.run_events import RunEvent
 from tests.harness.environment import Environment, Json
@@ -60,7 +60,7 @@ async def run_team(
         with contextlib.suppress(WorkflowFailureError):
             await ending
         status = Status.model_validate_json(json.dumps(await handle.query("status")))  # a cancel has no other details
-        recorder, events = EventRecorder(), list[Event]()
+        recorder, events = EventRecorder(), list[ArkEvent]()
 
         def record(event: RunEvent) -> None:
             events.extend(recorder.record(event))

@@ -5,10 +5,12 @@ out the inherited fields of a base class. A field that is an object gets a row f
 page has a table of that class: then its type is a link to that table.
 """
 
+import inspect
 import json
 import re
 import types
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
@@ -17,6 +19,7 @@ from baton.resources.base import Deprecated, JsonModel, NoEffect, NotSupportedYe
 from baton.resources.parse import MANIFEST_KINDS
 from baton.resources.strategies import AppliesTo
 from baton.resources.values import Header, ValueSource
+from baton.starter.history.events import BaseEvent, Event
 from tests.harness.processes import ROOT
 
 PAGE = ROOT / "docs" / "reference.md"
@@ -169,5 +172,33 @@ def generated(page: str) -> str:
     return MARKER.sub(replace, page)
 
 
+EVENT_PAGE = ROOT / "docs" / "events.md"
+
+EVENT_MARKER = re.compile(r"<!-- events -->\n.*<!-- end -->", re.DOTALL)
+
+
+def with_events(page: str) -> str:
+    """The page with up-to-date descriptions of all types of events, from their classes."""
+    union = get_args(get_args(Event)[0])
+    sections = "\n\n".join(map(event_section, union))
+    return EVENT_MARKER.sub(lambda _: f"<!-- events -->\n\n{sections}\n\n<!-- end -->", page)
+
+
+def event_section(event: type[BaseEvent]) -> str:
+    """The description of a type of events, with its fields as they are named in JSON and in Python."""
+    tables = Tables("")
+    description = inspect.cleandoc(event.__doc__ or "").replace("``", "`")
+    lines = [f"## {event.model_fields['type'].default}", "", f"`baton.{event.__name__}`. {description}"]
+    fields = {key: field for key, field in event.model_fields.items() if key not in {"type", *BaseEvent.model_fields}}
+    if fields:
+        lines += ["", "| field | in Python | type |", "|---|---|---|"]
+    for key, field in fields.items():
+        optional = "" if field.is_required() else ", optional"
+        kind = "time" if datetime in {field.annotation, *get_args(field.annotation)} else tables._type(field)
+        lines.append(f"| `{field.alias or key}` | `{key}` | {kind}{optional} |")
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
     PAGE.write_text(generated(PAGE.read_text()))
+    EVENT_PAGE.write_text(with_events(EVENT_PAGE.read_text()))

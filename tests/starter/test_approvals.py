@@ -12,7 +12,7 @@ import yaml
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
 
 import baton
-from baton.starter.history.events import EventRecorder
+from baton.starter.history.ark_events import EventRecorder
 from baton.starter.history.follow import follow
 from baton.starter.scripted_model import Script
 from baton.starter.server.embedded import EmbeddedServer
@@ -106,7 +106,7 @@ def test_a_purchase_is_approved_from_another_terminal(machine: UserMachine) -> N
     changed = '{"goods": "desk", "pieces": 10, "price": 4000}'
     assert shown in machine.run("status", "buy-desks").stderr
     events = machine.run("events", "buy-desks").stdout
-    assert f"call={asked['id']}" in events, "the id that 'approve' takes"
+    assert f"wait={asked['id']}" in events, "the id that 'approve' takes"
     done = machine.run("approve", "buy-desks", "--arguments", changed)
     assert (done.returncode, done.stderr) == (0, f"{asked['id']} approved.\n")
     out, err = buyer.communicate(timeout=60)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from baton.contracts.decisions import ApproveRequest
-from baton.starter.history.events import EventRecorder
+from baton.starter.history.ark_events import EventRecorder
 from baton.starter.history.follow import follow
 from baton.starter.history.live_state import LiveState
 from baton.starter.runs.decisions import decide, pending_decisions

@@ -607,4 +607,4 @@ def test_several_runs_are_controlled_at_once_and_one_that_has_ended_stops_none(m
         "error: there is no run 'nobody': no run has this id, and no Query in default this name",
         "right: cancellation requested",
     ]
-    assert "QueryReceived" in machine.run("logs", "right", "-f").stdout
+    assert "run.ended" in machine.run("logs", "right", "-f").stdout

@@ -20,7 +20,7 @@ from baton.starter.scripted_model import Reply
 from tests.harness.continued_runs import check_continued, continued_runs, count_replies, numbers
 from tests.harness.environment import Environment, agent, team, texts
 from tests.harness.resets import reset, reset_points
-from tests.starter.test_events import events
+from tests.starter.test_ark_events import events
 
 PAIR = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=15)]
 

@@ -176,17 +176,30 @@ def test_events_are_lines_json_lines_and_yaml_documents(machine: UserMachine) ->
     machine.script(line("one", call("noop", message="x"), "hello \x1b[2J"))
     machine.run("run", "-f", machine.write(agent("one", "noop"), query("talk", "agent", "one")))
     shown = [json.loads(each) for each in machine.run("events", "talk", "-o", "json").stdout.splitlines()]
-    assert [each["event"] for each in shown][:4] == [
-        "QueryReceived",
-        "QueryStarted",
-        "ContextLoaded",
-        "AgentExecutionStarted",
+    assert [each["type"] for each in shown] == [
+        "run.started",
+        "turn.started",
+        "model.called",
+        "model.answered",
+        "tool.called",
+        "tool.returned",
+        "model.called",
+        "model.answered",
+        "message",
+        "turn.ended",
+        "run.ended",
     ]
-    assert shown[-1]["event"] == "QueryCompleted"
     assert [*yaml.safe_load_all(machine.run("events", "talk", "-o", "yaml").stdout)] == shown
     lines = machine.run("events", "talk").stdout.splitlines()
-    assert [each.split()[:2] for each in lines] == [[each["time"], each["event"]] for each in shown]
+    assert [each.split()[1] for each in lines] == [each["type"] for each in shown]
     assert "\x1b" not in "".join(lines)
+    rest = machine.run("events", "talk", "-o", "json", "--after", shown[4]["cursor"]).stdout.splitlines()
+    assert [json.loads(each) for each in rest] == shown[5:]
+    wrong = machine.run("events", "talk", "--after", "nonsense")
+    assert (wrong.returncode, "not a cursor of an event" in wrong.stderr) == (1, True)
+    with_arks_names = machine.run("events", "talk", "-o", "ark-json").stdout.splitlines()
+    assert json.loads(with_arks_names[-1])["event"] == "QueryCompleted"
+    assert "QueryCompleted" in machine.run("events", "talk", "-o", "ark").stdout
 
 
 @pytest.mark.shared_server
@@ -195,12 +208,12 @@ def test_events_can_be_followed_while_the_run_goes_on(machine: UserMachine) -> N
     machine.run("run", "-f", machine.write(*TALK), "--detach")
     following = machine.start("events", "talk", "--follow", "-o", "json")
     assert following.stdout
-    while json.loads(following.stdout.readline())["event"] != "LLMCallStarted":
+    while json.loads(following.stdout.readline())["type"] != "model.called":
         pass
     assert not any(each.answered for each in machine.model.requests)
     machine.released.set()
     rest, _ = following.communicate(timeout=PATIENCE)
-    assert json.loads(rest.splitlines()[-1])["event"] == "QueryCompleted"
+    assert json.loads(rest.splitlines()[-1])["type"] == "run.ended"
     assert following.returncode == 0
 
 
@@ -220,7 +233,7 @@ def test_a_run_is_watched_from_a_machine_without_a_worker_and_after_its_worker_h
     assert watched.stderr.count("  hello\n") == 2
     assert re.search(r"Completed \(completed\) mine · 2 model calls, .* · \d+ s\n", watched.stderr)
     assert machine.run("transcript", "mine", **elsewhere).stdout.count("  hello\n") == 2
-    assert "QueryCompleted" in machine.run("events", "mine", **elsewhere).stdout
+    assert "run.ended" in machine.run("events", "mine", **elsewhere).stdout
     assert "mine" in machine.run("list", **elsewhere).stdout
 
 

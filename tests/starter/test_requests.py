@@ -8,7 +8,7 @@ from temporalio.client import Client
 
 from baton.starter.console.status import print_status
 from baton.starter.console.watch import Watch
-from baton.starter.history.events import EventRecorder
+from baton.starter.history.ark_events import EventRecorder
 from baton.starter.history.follow import follow
 from baton.starter.history.run_events import RunEvent
 from baton.starter.runs.listing import recent_runs

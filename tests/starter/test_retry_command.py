@@ -32,7 +32,7 @@ def test_a_failed_run_is_retried_followed_and_listed_under_its_id(machine: UserM
     assert len(machine.model.requests) == 3
     status = json.loads(machine.run("status", "talk-1", "-o", "json").stdout)
     assert (status["metadata"]["name"], status["status"]["phase"]) == ("talk", "Completed")
-    events = machine.run("events", "talk-1").stdout
+    events = machine.run("events", "talk-1", "-o", "ark").stdout
     assert [word in events for word in ("ModelCallStarted", "LLMCallStarted")] == [False, True]
     assert "TeamMemberStarted" in events or "AgentExecutionStarted" in events
     refused = machine.run("retry", "talk-1")

@@ -19,7 +19,7 @@ from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
 from tests.harness.panels import SYNTHESIS, debate, panel, panelist_line, prompt_line, role_member
 from tests.harness.processes import baton, process_env
-from tests.starter.test_events import events, named
+from tests.starter.test_ark_events import events, named
 
 
 async def tasks(env: Environment, handle: Handle) -> list[TurnTask]:

@@ -19,7 +19,7 @@ from tests.harness.ports import own_port
 from tests.harness.processes import baton, process_env
 from tests.harness.remote_agents import a2a_agent, a2a_server, engine, engine_agent, said
 from tests.harness.tool_server import Answer, ToolServer
-from tests.starter.test_events import events
+from tests.starter.test_ark_events import events
 
 SOON = {"retry-after-ms": "1"}
 

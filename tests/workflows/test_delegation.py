@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import WorkflowHandle
 
-from baton.starter.history.events import EventRecorder
+from baton.starter.history.ark_events import EventRecorder
 from baton.starter.history.follow import follow
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
 from tests.harness.manifests import Writer

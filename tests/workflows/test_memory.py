@@ -16,7 +16,7 @@ from tests.harness.environment import Environment, Handle, Json, agent, line, ma
 from tests.harness.memory_server import MemoryServer
 from tests.harness.processes import PATIENCE
 from tests.harness.tcp_proxy import TcpProxy
-from tests.starter.test_events import events
+from tests.starter.test_ark_events import events
 
 TOKEN = "token-0123456789-abcdef"
 HELD = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "safe"}, "stringData": {"token": TOKEN}}

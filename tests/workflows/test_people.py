@@ -12,7 +12,7 @@ from baton.contracts.decisions import PendingDecision
 from baton.contracts.status import Status
 from baton.starter.diagram.build import build_diagram
 from baton.starter.diagram.mermaid import mermaid
-from baton.starter.history.events import EventRecorder
+from baton.starter.history.ark_events import EventRecorder
 from baton.starter.history.follow import follow
 from baton.starter.history.live_state import LiveState
 from baton.starter.history.run_events import RunEvent
