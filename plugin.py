@@ -39,7 +39,7 @@ from .journal.journal import Journal
 from .resources.functions import Function
 from .starter.api.resources import Source, load_sources, unique_functions
 from .starter.server.in_process_worker import FLEET_SETTINGS
-from .temporal.client import for_baton, with_external_storage, with_own_interceptors
+from .temporal.client import for_baton, with_baton_interceptors, with_external_storage
 from .temporal.converter import data_converter_beside
 from .temporal.encryption import ChainedCodec as ChainedCodec
 from .temporal.encryption import EncryptionCodec as EncryptionCodec
@@ -88,7 +88,7 @@ class BatonPlugin(SimplePlugin):
         """Lets a client read results of Baton as Baton's types, and retry early queries."""
         own = config.get("data_converter") or DataConverter.default
         config["data_converter"] = data_converter_beside(own, self._environment)
-        config["interceptors"] = with_own_interceptors(config.get("interceptors", ()))
+        config["interceptors"] = with_baton_interceptors(config.get("interceptors", ()))
         return config
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:

@@ -173,7 +173,7 @@ def find_start(request: PinRequest, catalog: Catalog) -> Startable:
         return manifest
     known = ", ".join(manifest.name for manifest in catalog.manifests if manifest.kind == kind) or "none"
     raise UnknownResource(
-        f"{kind} {request.namespace}/{name} is known neither to the run nor to its worker; known: {known}"
+        f"{kind} {request.namespace}/{name} is neither in the run's manifests nor in its worker's; known: {known}"
     )
 
 
@@ -329,7 +329,7 @@ class Pin:
             raise NotCarriedOut("; ".join(texts))
         if missing := [need for need in unknown if need.reference.kinds != ("Secret",)]:  # in the SecretStore
             needs = "; ".join(f"{owner.id} needs {reference}" for owner, reference in missing)
-            raise UnknownResource(f"known neither to the run nor to its worker: {needs}")
+            raise UnknownResource(f"neither in the run's manifests nor in its worker's: {needs}")
         for manifest in catalog.manifests:
             if isinstance(manifest, MCPServer) and self._has_foreign_command(manifest, catalog):
                 raise InvalidInput(

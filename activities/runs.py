@@ -177,7 +177,7 @@ async def _last_execution(client: Client, workflow_id: str, run_id: str) -> Work
     except RPCError as error:
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
-        raise InvalidInput(f"Temporal has deleted the run {run_id} of {workflow_id}, which was to be retried") from None
+        raise InvalidInput(f"Temporal has deleted the run {run_id} of {workflow_id}, so it can't be retried") from None
 
 
 async def _last_failure(client: Client, run: str, depth: int) -> Cause | None:

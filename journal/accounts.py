@@ -48,7 +48,7 @@ class Account:
 class ReachedLimit:
     """Why a call is refused: the account, the limit that the call would exceed, and the amount used so far.
 
-    ``grants`` is the number of grants, and ``most`` the limit including them.
+    ``grants`` is the number of grants, and ``most`` the limit with the granted amounts added.
     """
 
     account: Account

@@ -23,7 +23,7 @@ RETRY_INTERVAL = 1.0
 """Seconds between the first two attempts to reach the database; each is up to half shorter or longer."""
 
 MAX_RETRY_INTERVAL = 8.0
-"""Seconds up to which the interval doubles: many calls that wait do not all return to the database at once."""
+"""Seconds up to which the interval doubles, so that many waiting calls do not all retry at once."""
 
 T = TypeVar("T")
 
@@ -137,7 +137,7 @@ class Database:
     async def put_blob(self, blob: bytes, family: str) -> str:
         """Stores bytes under their SHA-256 for a family of workflows, and returns the SHA-256."""
         sha = hashlib.sha256(blob).hexdigest()
-        # First, so that no prune deletes the value meanwhile.
+        # Written first, so that a concurrent prune does not delete the value.
         await self.run(upsert_hold(self.engine.dialect, self.namespace, family, sha))
         await self.insert((schema.blobs, [{"sha": sha, "blob": blob}]))
         return sha
@@ -186,7 +186,7 @@ class JournalIdentity:
 
     @classmethod
     async def read(cls, engine: Engine) -> "JournalIdentity":
-        """Reads it from a journal; raises JournalUnavailable."""
+        """Reads the identity of a journal; raises JournalUnavailable."""
         statement = select(schema.identity.c.name, schema.identity.c.value)
         rows = await engine.run(lambda connection: connection.execute(statement).all())
         return cls(
@@ -199,7 +199,9 @@ class JournalIdentity:
         """Raises JournalUnavailable if the database has become another journal."""
         now = await JournalIdentity.read(engine)
         if now.name.id != self.name.id:
-            raise JournalUnavailable(f"the journal at {engine.place} was replaced by {now.name.id} under this worker")
+            raise JournalUnavailable(
+                f"the journal at {engine.place} was replaced by {now.name.id} while this worker runs"
+            )
 
 
 async def note_namespace(engine: Engine, namespace_id: str, name: str) -> None:

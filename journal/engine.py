@@ -60,7 +60,7 @@ Work = Callable[[Connection], T]
 """A function that uses a connection."""
 
 MAX_GROUP = 200
-"""Writes that are committed together at most."""
+"""The maximum number of writes that are committed together."""
 
 
 class GroupCommit:
@@ -117,13 +117,13 @@ def _attempt(connection: Connection, work: Work[T], *, alone: bool) -> tuple[T |
 
 
 def _is_rolled_back(connection: Connection) -> bool:
-    """Whether SQLite has rolled back the whole transaction by itself, as on a full disk or after an I/O error."""
+    """Whether SQLite itself has rolled back the whole transaction, as on a full disk or after an I/O error."""
     raw: Any = connection.connection.dbapi_connection
     return not raw.in_transaction
 
 
 REFUSED_STATES = frozenset({"0A", "21", "22", "23", "42", "54"})
-"""Classes of PostgreSQL's SQLSTATE for wrong statements, wrong values, missing tables and missing privileges."""
+"""Classes of PostgreSQL's SQLSTATE for invalid statements, invalid values, missing tables and missing privileges."""
 
 REFUSED_CODES = frozenset(
     {
@@ -148,7 +148,7 @@ async def translated(result: Awaitable[T]) -> T:
 
 
 def _is_refused(error: Exception) -> bool:
-    """Whether the statement or a value is invalid. Others, such as a lost connection, may be transient."""
+    """Whether the statement or a value is invalid. Other errors, such as a lost connection, may be transient."""
     if not isinstance(error, StatementError) or (isinstance(error, DBAPIError) and error.connection_invalidated):
         return False
     reason = error.orig

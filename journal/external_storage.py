@@ -80,7 +80,8 @@ class _BucketDriver(S3StorageDriver):
 def _is_missing(error: BaseException | None, *, of_another: bool) -> bool:
     """Whether S3 reports that there is no such object, or will never return it.
 
-    A reference is untrusted input of a client: its names may be invalid, and the bucket ``of_another`` inaccessible.
+    A reference is untrusted input from a client: its names may be invalid. ``of_another``: it names a bucket other than
+    the configured one, which may be inaccessible.
     """
     code = getattr(error, "response", {}).get("Error", {}).get("Code")
     closed = of_another and code in ("AccessDenied", "403", "AllAccessDisabled", "PermanentRedirect")

@@ -200,24 +200,24 @@ class Journal:
         """
         rows: list[Row] = []
         page: dict[str, Row] = {}
-        wanted = head.id
+        row_id = head.id
         depth = head.depth
-        while wanted:
-            row = self._rows.get(wanted) or page.get(wanted)
+        while row_id:
+            row = self._rows.get(row_id) or page.get(row_id)
             if row is None:
-                page = {row.id: row for row in await self._page(wanted, depth - PAGE_SIZE)}
-                row = page.get(wanted)
+                page = {row.id: row for row in await self._page(row_id, depth - PAGE_SIZE)}
+                row = page.get(row_id)
             if row is None or row.depth != depth:
                 raise journal_lost(f"the conversation up to {head.id}")
             rows.append(row)
             if is_first and is_first(row):
                 break
-            wanted = row.parent
+            row_id = row.parent
             depth -= 1
         return rows[::-1]
 
     async def _between(self, rows_range: RowRange) -> list[Row]:
-        """The rows of a range, without summaries of rows in it, whose depths would no longer be right."""
+        """The rows of a range, without summaries of rows in it: the depths that they refer to would be wrong."""
         after = rows_range.after
         rows = [] if rows_range.to == after else await self.read(rows_range.to, lambda row: row.parent == after.id)
         return [row for row in rows if (row.message.summarizes or 0) <= after.depth]
@@ -244,7 +244,7 @@ class Journal:
         return [self._cache(row) for row in await self.encryption.decrypt_rows(rows)]
 
     def _cache(self, row: Row) -> Row:
-        if row.size <= CACHE_SIZE:  # the cache refuses larger ones
+        if row.size <= CACHE_SIZE:  # the cache rejects larger ones
             self._rows[row.id] = row
         return row
 
@@ -351,8 +351,8 @@ class Conversations:
 class Copies:
     """The copies in a ``journal`` of conversations that Memories' services store.
 
-    Messages that an earlier query has copied are not copied again. Others may have changed or deleted messages at the
-    service: a copy is continued from its last row up to which it is equal.
+    Messages that an earlier query has copied are not copied again. Other clients may have changed or deleted messages
+    at the service: a copy is continued after its rows that are still equal.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -364,8 +364,9 @@ class Copies:
     ) -> Row:
         """Returns the row of a question after the messages that a service has now.
 
-        ``key`` is the idempotency key. Rows are written before the copy is moved to its new head, also if that is the
-        same: so whoever deletes rows and forgets their copy first has either seen these, or they are written again.
+        ``key`` is the idempotency key. The rows are written before the copy's head is moved, even if it stays the same.
+        A prune forgets the copy before it deletes rows: either it has seen these rows, or the move fails and they are
+        written again.
         """
         while True:
             copied = await self._heads.read(conversation)
@@ -381,7 +382,7 @@ class Copies:
     async def _equal_part(self, copied: Head, messages: Sequence[Message]) -> Head:
         """The last head of a copy at which it has the first of these messages, and no others."""
         equal = Head()
-        with contextlib.suppress(JournalLost):  # its rows were lost: the copy begins anew
+        with contextlib.suppress(JournalLost):  # its rows were lost: a new copy begins
             rows = await self._journal.read(copied)
             for row, message in zip(rows, messages, strict=False):
                 if row.message != message:

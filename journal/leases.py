@@ -56,7 +56,7 @@ _workers = schema.workers
 
 @dataclass(frozen=True)
 class _Record:
-    """The record of a call; ``renewed`` is that of its owner's worker, None if the worker has no row."""
+    """The record of a call; ``renewed`` is when its owner's worker last renewed, None if the worker has no row."""
 
     owner: str
     epoch: int
@@ -94,7 +94,7 @@ class Lease:
         return self._charge is not None and self._charge.per_sending and (self._sent or not self.was_sent)
 
     async def send_once(self, what: str) -> None:
-        """Records the sending of a call that must not be repeated. Raises OutcomeUnknown, and as ``send``.
+        """Records the sending of a call that must not be repeated. Raises OutcomeUnknown, and the errors of ``send``.
 
         Await it right before the call.
         """
@@ -178,9 +178,10 @@ class Leases:
     async def hold(self, call: str, charge: Charge | None = None, *, sent: bool = False) -> AsyncIterator[Lease]:
         """A context manager that holds the lease of a call, or yields one that ``is_answered``.
 
-        It waits while another attempt makes the call. ``sent``: the block sends the call at once, and may repeat it;
-        otherwise the block reports it (``Lease.send_once``). ``Journal.answer`` writes the answer; a block that ends
-        without one has made a call that has none. Raises the charge's ``refusal`` if it would exceed a budget.
+        It waits while another attempt makes the call. ``sent``: the block sends the call immediately, and may repeat
+        it; otherwise the block records the sending (``Lease.send_once``). ``Journal.answer`` writes the answer; a block
+        that ends without writing one has made a call without an answer. Raises the charge's ``refusal`` if the call
+        would exceed a budget.
         """
         self._held += 1
         try:
@@ -216,7 +217,7 @@ class Leases:
     async def _acquired(self, call: str, charge: Charge | None, *, sent: bool) -> Lease:
         owner = f"{self._worker}/{next(self._numbers)}"
         silence = _Silence(self._seconds)
-        wait, longest = POLL_SECONDS
+        interval, max_interval = POLL_SECONDS
         ended: _Record | None = None
         while True:
             taking = asyncio.create_task(self._take(_Taken(call, owner, charge, ended, sent=sent)))
@@ -240,8 +241,8 @@ class Leases:
                 if not other.owner or self._processes.is_dead(other.owner[:ID_LENGTH]) or silence.is_over(other):
                     ended = other
                 else:
-                    await asyncio.sleep(wait)
-                    wait = min(2 * wait, longest)
+                    await asyncio.sleep(interval)
+                    interval = min(2 * interval, max_interval)
 
     def _lease(self, call: str, record: _Record, charge: Charge | None, ended: _Record | None, *, sent: bool) -> Lease:
         was_sent = ended is not None and ended.state == "sent"
@@ -266,7 +267,7 @@ class Leases:
         return _Record.of(rows[0]) if rows else None
 
     async def renew(self) -> None:
-        """Renews the worker's row, also if it holds no lease. Raises JournalUnavailable if it can't be written."""
+        """Renews the worker's row, even if it holds no lease. Raises JournalUnavailable if it can't be written."""
         await self._database.write(self._renewal(), atomic=False)
 
     def _begin_to_renew(self) -> Callable[[Connection], object] | None:
@@ -349,7 +350,7 @@ def _has_renewed(ended: _Record) -> Any:
 class _Silence:
     """Measures the time without a renewal by a call's worker, with this worker's monotonic clock.
 
-    Only observed time counts: while the journal was unavailable, no worker could renew its leases.
+    Only the time in which this worker could poll counts: while the journal is unavailable, no worker can renew.
     """
 
     def __init__(self, seconds: float) -> None:

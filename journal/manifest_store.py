@@ -1,8 +1,8 @@
 """The manifests in the journal's database, encrypted with its keys: those of the store, and those of workers' files.
 
-Every change of the store increments its revision and has a random id: a backup of an earlier revision may be restored
-while workers run. The versions of a resource are counted from 1, and continue after it
-was deleted and created again; the last ``MAX_VERSIONS`` are retained.
+Every change of the store increments its revision and has a random id, which distinguishes changes with the same
+revision after a backup was restored. The versions of a resource are counted from 1, and continue after it was deleted
+and created again; the last ``MAX_VERSIONS`` are retained.
 """
 
 import contextlib
@@ -128,7 +128,7 @@ class ManifestStore:
 
 
 PUBLISHED_SECONDS = 86_400
-"""Seconds after which the manifests of workers that have ended are deleted; one may be listed only after its start."""
+"""Seconds after which unused manifests are deleted; Temporal may list a worker only some time after its start."""
 
 
 class WorkerManifests:
@@ -143,7 +143,7 @@ class WorkerManifests:
         self._place = {"namespace": namespace, "task_queue": task_queue}
 
     async def publish(self, digest: str, own: Catalog, live: Collection[str]) -> None:
-        """Writes a worker's manifests. Deletes those that no worker has, except the digests of ``live`` workers."""
+        """Writes a worker's manifests. Deletes old ones, except those with the digests of ``live`` workers."""
         now = int(time.time())
         text = self._encryption.encrypt_manifest(own.canonical, self._name(digest))
         row = {**self._place, "digest": digest, "published": now, "catalog": text}
@@ -157,7 +157,7 @@ class WorkerManifests:
         await self._database.transact(execute)
 
     async def read(self, digests: Collection[str]) -> dict[str, Catalog]:
-        """The manifests with these digests that are published, can be decrypted, and are of this release's kinds."""
+        """The published manifests with these digests, except those that this release or its keys can't read."""
         statement = select(_published.c.digest, _published.c.catalog)
         rows = await self._database.run(statement.where(*self._here, _published.c.digest.in_(digests)))
         catalogs: dict[str, Catalog] = {}

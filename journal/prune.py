@@ -26,7 +26,7 @@ BATCH_SIZE = 500
 """Ids in one statement."""
 
 MAX_DELETED = 500
-"""Rows that one statement deletes."""
+"""The maximum number of rows that one statement deletes."""
 
 RUNS_AT_ONCE = 20
 """Runs whose many rows are deleted together: PostgreSQL's index still has those that earlier statements deleted."""
@@ -37,40 +37,40 @@ Conversation = frozenset[str]
 
 def find_conversations(connection: Connection, namespace: str) -> list[Conversation]:
     """All conversations of a namespace."""
-    own = schema.messages.c.temporal_namespace == namespace
+    in_namespace = schema.messages.c.temporal_namespace == namespace
     row = run_of(schema.messages.c.id)
     below = run_of(schema.messages.c.parent)
     written = connection.execute(select_runs(namespace)).scalars().all()
-    links_only = own, below != row, below > ""  # as in the index of the first messages, which is then used
+    links_only = in_namespace, below != row, below > ""  # as in the index of the first messages, which is then used
     links = connection.execute(select(row, below).where(*links_only).distinct()).all()
     return [*_connected(written, ((first, second) for first, second in links))]
 
 
 def select_runs(namespace: str) -> Select[Any]:
     """Selects the runs that have messages, from one to the next in the index: a DISTINCT would read all messages."""
-    own = schema.messages.c.temporal_namespace == namespace
+    in_namespace = schema.messages.c.temporal_namespace == namespace
     row = run_of(schema.messages.c.id)
-    first = select(select(row).where(own).order_by(row).limit(1).scalar_subquery().label("run"))
+    first = select(select(row).where(in_namespace).order_by(row).limit(1).scalar_subquery().label("run"))
     runs = first.cte("runs", recursive=True)
-    following = select(row).where(own, row > runs.c.run).order_by(row).limit(1).scalar_subquery()
+    following = select(row).where(in_namespace, row > runs.c.run).order_by(row).limit(1).scalar_subquery()
     runs = runs.union_all(select(following).where(runs.c.run.is_not(None)))
     return select(runs.c.run).where(runs.c.run.is_not(None))
 
 
 def live_runs(connection: Connection, namespace: str) -> set[str]:
     """The runs that wrote the last messages of conversations that later queries continue."""
-    own = schema.conversations.c.temporal_namespace == namespace
-    return {*connection.execute(select(run_of(schema.conversations.c.head)).where(own).distinct()).scalars()}
+    in_namespace = schema.conversations.c.temporal_namespace == namespace
+    return {*connection.execute(select(run_of(schema.conversations.c.head)).where(in_namespace).distinct()).scalars()}
 
 
 def runs_after(connection: Connection, namespace: str, runs: Collection[str]) -> set[str]:
     """Other runs whose messages continue those of these runs."""
-    own = schema.messages.c.temporal_namespace == namespace
+    in_namespace = schema.messages.c.temporal_namespace == namespace
     row = run_of(schema.messages.c.id)
     below = run_of(schema.messages.c.parent)
     following = set[str]()
     for some in _batches(runs):
-        next_runs = select(row).where(own, below.in_(some), below != row).distinct()
+        next_runs = select(row).where(in_namespace, below.in_(some), below != row).distinct()
         following.update(connection.execute(next_runs).scalars())
     return following - {*runs}
 
@@ -78,7 +78,7 @@ def runs_after(connection: Connection, namespace: str, runs: Collection[str]) ->
 def forget_copies(connection: Connection, runs: Collection[str]) -> None:
     """Forgets the copies of Memories' conversations that end with rows of these runs, before the rows are deleted.
 
-    A query that is adding to such a copy then begins a new one. If it has added to it before, ``runs_after`` has it.
+    A query that is adding to such a copy then begins a new one. ``runs_after`` has one that has added rows.
     """
     for some in _batches(runs):
         connection.execute(delete(schema.copies).where(run_of(schema.copies.c.head).in_(some)))
@@ -110,9 +110,9 @@ def count_messages(connection: Connection, runs: Collection[str]) -> int:
 async def delete_runs(engine: Engine, runs: Collection[str]) -> None:
     """Deletes the rows of runs, and the catalogs that no other run uses.
 
-    A statement deletes at most MAX_DELETED rows, and a pause as long as the statement follows: a writer that waits for
-    SQLite's lock only tries again from time to time. Messages come last: as long as there are some, the conversation is
-    found again if this is interrupted.
+    A statement deletes at most MAX_DELETED rows, and is followed by a pause of its own duration: a writer that waits
+    for SQLite's lock only retries from time to time. Messages are deleted last: as long as there are some, the next
+    prune finds the conversation again if this one is interrupted.
 
     A catalog that a run begins to use meanwhile stays: a run records its use first, and the statements check the uses.
     """
@@ -149,10 +149,10 @@ def _catalogs_of(connection: Connection, runs: Collection[str]) -> set[str]:
 def _delete_some(connection: Connection, column: Column[Any], runs: Collection[str]) -> int:
     """Deletes at most MAX_DELETED rows of runs, and returns their number."""
     keys = [*column.table.primary_key]
-    found = connection.execute(select(*keys).where(run_of(column).in_(runs)).limit(MAX_DELETED)).all()
-    if found:
-        connection.execute(delete(column.table).where(tuple_(*keys).in_([tuple(row) for row in found])))
-    return len(found)
+    rows = connection.execute(select(*keys).where(run_of(column).in_(runs)).limit(MAX_DELETED)).all()
+    if rows:
+        connection.execute(delete(column.table).where(tuple_(*keys).in_([tuple(row) for row in rows])))
+    return len(rows)
 
 
 def _delete_unused(connection: Connection, catalogs: Collection[str]) -> None:
@@ -166,8 +166,8 @@ def find_idle_families(connection: Connection, namespace: str, before: datetime)
     """The families of workflows that have stored no value since ``before``."""
     holds = schema.holds.c
     last = func.max(holds.at)
-    own = select(holds.family).where(holds.temporal_namespace == namespace)
-    idle = own.group_by(holds.family).having(last < int(before.timestamp()))
+    families = select(holds.family).where(holds.temporal_namespace == namespace)
+    idle = families.group_by(holds.family).having(last < int(before.timestamp()))
     return {*connection.execute(idle).scalars()}
 
 
@@ -179,8 +179,8 @@ def delete_values(connection: Connection, namespace: str, families: Collection[s
     holds = schema.holds.c
     blobs = schema.blobs.c
     for some in _batches(families):
-        own = holds.temporal_namespace == namespace
-        of_families = own, holds.family.in_(some), holds.at < int(before.timestamp())
+        in_namespace = holds.temporal_namespace == namespace
+        of_families = in_namespace, holds.family.in_(some), holds.at < int(before.timestamp())
         released = connection.execute(select(holds.sha).where(*of_families)).scalars().all()
         connection.execute(delete(schema.holds).where(*of_families))
         for some_released in _batches({*released}):

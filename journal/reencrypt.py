@@ -1,7 +1,7 @@
-"""Encrypts everything in the journal again with the first key, also while workers use the journal.
+"""Encrypts everything in the journal again with the first key, even while workers use the journal.
 
-A batch of rows is one transaction. What an interrupted command has left is done by the next one, which looks for texts
-that the first key has not encrypted.
+A batch of rows is one transaction. The command encrypts only texts that the first key has not encrypted, so running it
+again completes one that was interrupted.
 """
 
 from collections.abc import Callable, Sequence
@@ -128,14 +128,16 @@ def _key_of(row: Record[Any], encrypted: EncryptedColumn) -> tuple[object, ...]:
 
 
 def _forget_keys(connection: Connection, first: str) -> list[str]:
-    """Removes the keys that have encrypted no text, and returns their ids."""
+    """Removes the keys with which no text is encrypted any more, and returns their ids."""
     unneeded = [
         key
         for key in key_ids(connection)
         if key != first
         and not any(
-            connection.execute(select(1).select_from(each.column.table).where(each.encrypted_with(key)).limit(1)).all()
-            for each in ENCRYPTED
+            connection.execute(
+                select(1).select_from(texts.column.table).where(texts.encrypted_with(key)).limit(1)
+            ).all()
+            for texts in ENCRYPTED
         )
     ]
     if unneeded:

@@ -89,8 +89,8 @@ copies = Table(
     Column("created", BigInteger, nullable=False),
     Column("changed", BigInteger, nullable=False),
 )
-"""The latest copies of conversations that Memories' services store. Unlike those of the journal, they are deleted with
-the run that wrote their head."""
+"""The latest copies of conversations that Memories' services store. Unlike ``conversations``, they are deleted with the
+run that wrote their head."""
 
 blobs = Table(
     "baton_blobs",
@@ -122,9 +122,7 @@ accounts = Table(
 )
 """The amounts used under a budget in a run, including reservations for calls in progress.
 
-``cost`` is in billionths of a US dollar.
-
-``began`` is the time of its first call, in seconds since 1970.
+``cost`` is in billionths of a US dollar. ``began`` is the time of the first call, in seconds since 1970.
 """
 
 calls = Table(
@@ -160,7 +158,7 @@ charges = Table(
     Column("tool_calls", BigInteger, nullable=False),
 )
 """The charge of a call to an account: an estimate until it is ``settled``. ``call`` is its id, with the epoch of its
-lease if the call may be sent several times, as every request costs."""
+lease if the call may be sent several times, because every request costs money."""
 
 grants = Table(
     "baton_grants",
@@ -173,8 +171,8 @@ grants = Table(
     Column("model_calls", BigInteger, nullable=False),
     Column("tool_calls", BigInteger, nullable=False),
 )
-"""People's grants to an account, numbered from 0; calls may begin ``until`` that time, if it is later than the budget's
-duration allows."""
+"""People's grants to an account, numbered from 0. Calls may begin before ``until``, even if the budget's duration is
+over."""
 
 manifests = Table(
     "baton_manifests",

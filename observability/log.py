@@ -17,7 +17,7 @@ _speaker = ContextVar[Mapping[str, object]]("speaker", default={})  # noqa: B039
 
 
 def note_request(arguments: Sequence[object]) -> None:
-    """Sets the member and the turn of the running activity, if its first argument has them, for the log."""
+    """Records the member and the turn of the running activity for the log, if its first argument has them."""
     request = arguments[0] if arguments else None
     speaker = getattr(request, "speaker", None)
     fields = {
@@ -81,7 +81,7 @@ _FAILED_ATTEMPTS = FailedAttempts()
 
 
 def shorten_sdk_log() -> None:
-    """Keeps the SDK from logging tracebacks of failed activities, also if the worker is embedded in a program."""
+    """Keeps the SDK from logging tracebacks of failed activities, even if the worker is embedded in a program."""
     # One filter for all workers of a process: a logger adds the same filter only once.
     logging.getLogger("temporalio.activity").addFilter(_FAILED_ATTEMPTS)
 
@@ -107,19 +107,19 @@ class EscapingFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the name of the base class
         """The line of a record."""
-        return _escaped(super().formatMessage(record), _UNSHOWN)
+        return _escaped(super().formatMessage(record), _CONTROLS)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  # the name of the base class
         """The escaped traceback, on separate lines."""
-        return _escaped(super().formatException(ei), _UNSHOWN_IN_LINES)
+        return _escaped(super().formatException(ei), _CONTROLS_IN_LINES)
 
 
-_UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-_UNSHOWN_IN_LINES = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROLS_IN_LINES = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
-def _escaped(text: str, unshown: re.Pattern[str]) -> str:
-    return unshown.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+def _escaped(text: str, controls: re.Pattern[str]) -> str:
+    return controls.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def _text() -> logging.Formatter:

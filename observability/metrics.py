@@ -1,6 +1,7 @@
 """All metrics of Baton: names, units, labels and descriptions. They are recorded with OpenTelemetry.
 
-Labels have few values: never the id of a run, or a text of a manifest, client or server unknown to the worker at start.
+Labels have few values: never the id of a run, nor text from a manifest, client or server that the worker did not know
+at startup.
 """
 
 import asyncio

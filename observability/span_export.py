@@ -50,7 +50,7 @@ class SpanExporter:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         check_private_names("opentelemetry-api", otel_context, ["_SUPPRESS_INSTRUMENTATION_KEY"])
-        self._sampler = TracerProvider(shutdown_on_exit=False).sampler  # the SDK has no other way to the configured one
+        self._sampler = TracerProvider(shutdown_on_exit=False).sampler  # only it knows the configured one
         self._resource = Resource.create({} if _is_named(environment) else {SERVICE_NAME: "baton"})
         self._scope = InstrumentationScope("baton", version())
         self._limits = SpanLimits()
@@ -169,7 +169,7 @@ CLOSE_SECONDS = 5.0
 """Seconds for which a worker that shuts down exports remaining spans; another worker takes over the rest."""
 
 LONGEST_PAUSE = 30.0
-"""Maximum seconds between two export attempts while the collector rejects everything."""
+"""The maximum seconds between two export attempts while the collector rejects everything."""
 
 DEFAULTS = {"OTEL_BSP_SCHEDULE_DELAY": 1_000, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": 512, "OTEL_BSP_MAX_QUEUE_SIZE": 2_048}
 """Milliseconds between two exports; maximum spans per export, and maximum queued spans."""
@@ -185,14 +185,14 @@ class SpanProcessor:
     """
 
     def __init__(self, environment: Mapping[str, str], folder: Path, redact: Callable[[str], str]) -> None:
-        most = _number(environment, "OTEL_BSP_MAX_QUEUE_SIZE")
-        self._batch = min(_number(environment, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"), most)
+        max_spans = _number(environment, "OTEL_BSP_MAX_QUEUE_SIZE")
+        self._batch = min(_number(environment, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"), max_spans)
         self._size = self._batch  # smaller while the collector rejects spans
         self._interval = _number(environment, "OTEL_BSP_SCHEDULE_DELAY") / 1_000
         self._pause = self._interval  # longer while the collector rejects everything
         self.exporter = SpanExporter(environment)
         self.captures_content = environment.get(_CAPTURE, "").lower() in ("true", "1", "span_only", "span_and_event")
-        self._queue = SpanQueue(folder, Keys.from_environment(environment), most)
+        self._queue = SpanQueue(folder, Keys.from_environment(environment), max_spans)
         self._redact = redact
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="export-spans")
         self._loop = asyncio.get_running_loop()
@@ -231,13 +231,13 @@ class SpanProcessor:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self) -> None:
-        ends = False
-        while not ends:
+        is_last = False
+        while not is_last:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pause):
                     await self._is_due.wait()
             self._is_due.clear()
-            ends = self._is_closing
+            is_last = self._is_closing
             try:
                 await self._loop.run_in_executor(self._thread, self._export_waiting)
             except Exception:  # the next spans are exported regardless
@@ -252,21 +252,21 @@ class SpanProcessor:
         self._queue.take_over()
         if self._size == self._batch:
             self._queue.begin_file()
-        remaining, taken, rejected = len(self._queue), False, list[SpanData]()
+        remaining, accepted, rejected = len(self._queue), False, list[SpanData]()
         while remaining > 0 and (spans := self._queue.first(min(self._size, remaining))):
             remaining -= len(spans)
-            if self._is_taken(spans):
+            if self._is_accepted(spans):
                 self._queue.remove(spans)
-                taken, self._size, self._pause = True, min(self._size * 2, self._batch), self._interval
+                accepted, self._size, self._pause = True, min(self._size * 2, self._batch), self._interval
                 continue
             self._queue.put_last(spans)
             if len(spans) > 1:
                 self._size = len(spans) // 2
                 break
             rejected += spans
-            if len(rejected) > 1 and not taken:
+            if len(rejected) > 1 and not accepted:
                 break
-        if taken:
+        if accepted:
             self._drop(rejected)
         elif rejected:
             self._pause = min(max(self._pause, 0.5) * 2, LONGEST_PAUSE)
@@ -276,7 +276,7 @@ class SpanProcessor:
             log.warning("a span was dropped because the trace collector rejects it: %s", span.name)
         self._queue.remove(rejected)
 
-    def _is_taken(self, spans: Sequence[SpanData]) -> bool:
+    def _is_accepted(self, spans: Sequence[SpanData]) -> bool:
         try:
             return self.exporter.export(spans)
         except Exception:  # the next spans are exported regardless

@@ -18,7 +18,7 @@ from ..temporal.encryption import Keys, UnknownKeyError, WrongKeyError
 # A process writes only files that it has locked. The lock is released when the process ends or crashes.
 
 MAX_FILE = 1_000_000
-"""Bytes after which a new file is begun. A file is deleted once all its spans are exported."""
+"""Bytes after which a new file is started. A file is deleted once all its spans are exported."""
 
 
 class SpanFile:
@@ -75,8 +75,8 @@ class SpanFile:
         with os.fdopen(os.dup(self._descriptor), "rb") as file:
             return file.read().splitlines()
 
-    def is_done(self) -> bool:
-        """Releases one of its spans; clears the file after the last one, and returns whether it was the last."""
+    def release(self) -> bool:
+        """Releases one span; clears the file after the last one, and returns whether it was the last."""
         self._needed -= 1
         if self._needed == 0:
             self.clear()
@@ -97,7 +97,7 @@ class SpanFile:
 
 
 def _lock(descriptor: int) -> None:
-    """Raises OSError if another process has the file, or the system has no such locks."""
+    """Locks a file. Raises OSError if another process has locked it, or the system has no such locks."""
     try:
         import fcntl  # noqa: PLC0415  # not on Windows
     except ImportError:
@@ -106,7 +106,7 @@ def _lock(descriptor: int) -> None:
 
 
 MAX_WAITING = 64_000_000
-"""Bytes of queued spans."""
+"""The maximum size of the queued spans, in bytes."""
 
 _PLACE = b"baton span"
 """The associated data of an encrypted span."""
@@ -117,14 +117,14 @@ log = logging.getLogger("baton")
 class SpanQueue:
     """A thread-safe queue of spans.
 
-    It holds ``most`` spans and MAX_WAITING bytes; beyond that the oldest spans are dropped. With ``keys`` the files are
-    encrypted.
+    It holds at most ``max_spans`` spans and MAX_WAITING bytes; beyond that the oldest spans are dropped. With ``keys``
+    the files are encrypted.
     """
 
-    def __init__(self, folder: Path, keys: Keys, most: int) -> None:
+    def __init__(self, folder: Path, keys: Keys, max_spans: int) -> None:
         self._folder = folder
         self._keys = keys
-        self._most = most
+        self._max_spans = max_spans
         self._waiting = dict[str, tuple[SpanData, bytes, SpanFile | None]]()
         self._size = 0
         self._file: SpanFile | None = None
@@ -142,7 +142,7 @@ class SpanQueue:
         with self._changing:
             for span, line in zip(spans, lines, strict=True):
                 self._put(span, line)
-            while len(self._waiting) > self._most or self._size > MAX_WAITING:
+            while len(self._waiting) > self._max_spans or self._size > MAX_WAITING:
                 if not self._drops:
                     log.warning("spans are dropped because the trace collector is too slow or unreachable")
                 self._drops = True
@@ -157,9 +157,9 @@ class SpanQueue:
         """Removes spans that were exported."""
         with self._changing:
             for span in spans:
-                if self._waiting.get(span.id, (None,))[0] is span:  # not the same call's span of a later attempt
+                if self._waiting.get(span.id, (None,))[0] is span:  # not the span of a later attempt of the same call
                     self._remove(span.id)
-            self._drops = self._drops and len(self._waiting) > self._most // 2
+            self._drops = self._drops and len(self._waiting) > self._max_spans // 2
 
     def put_last(self, spans: Iterable[SpanData]) -> None:
         """Moves spans to the end of the queue, and into the newest file, so that old files can be deleted."""
@@ -178,7 +178,7 @@ class SpanQueue:
     def take_over(self) -> None:
         """Adds the spans of processes that have ended, as far as there is room."""
         for path in sorted({*self._folder.glob("*.spans")} - self._unreadable):
-            if len(self._waiting) > self._most // 2:
+            if len(self._waiting) > self._max_spans // 2:
                 break
             file = SpanFile.abandoned(path)
             if file is None:
@@ -210,7 +210,7 @@ class SpanQueue:
     def _remove(self, span_id: str) -> None:
         _, line, file = self._waiting.pop(span_id, (None, b"", None))
         self._size -= len(line)
-        if file and file.is_done() and file is not self._file:
+        if file and file.release() and file is not self._file:
             file.close()
 
     def _written(self, line: bytes) -> "SpanFile | None":

@@ -557,7 +557,7 @@ def _compile(programs: list[str]) -> list[str | None]:
         printed = timeout.stdout or b""
         words = []
     if not printed:
-        raise ChildProcessError(f"{sys.executable} with jq does not start: {(words or ['it took too long'])[-1]}")
+        raise ChildProcessError(f"{sys.executable} with jq did not start: {(words or ['it took too long'])[-1]}")
     return [json.loads(line) for line in printed.splitlines()[1:]]
 
 

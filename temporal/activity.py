@@ -209,7 +209,7 @@ async def _keep_for_next_attempt(flight: _Flight) -> None:
 
 
 async def _is_awaited() -> bool:
-    """Whether Temporal ended only this attempt and still waits for the activity; True if it is unreachable.
+    """Whether Temporal ended only this attempt and still waits for the activity; True if Temporal is unreachable.
 
     An attempt that missed its heartbeats, timed out, or was paused or reset does not cancel the call.
     """

@@ -88,14 +88,14 @@ class _Queries(OutboundInterceptor):
 
 
 WORKFLOW_TASK_TIMEOUT = timedelta(seconds=4)
-"""The timeout of a workflow task, after which another worker gets the task of a crashed one.
+"""The timeout of a workflow task, after which another worker gets the task of a crashed worker.
 
 A replay must fit into it.
 """
 
 
 PROGRAM = "/program-"
-"""What follows the name of the workers' task queue in that of a program that executes runs with its own functions."""
+"""Marks the task queue of a program that executes runs with its own functions: it follows the workers' task queue."""
 
 
 def task_queue() -> str:
@@ -118,14 +118,14 @@ EXTERNAL_STORAGE_URL = "BATON_EXTERNAL_STORAGE_URL"
 def with_external_storage(client: Client, *drivers: StorageDriver) -> Client:
     """The same client with external storage: it stores with the first driver, and reads with all of them.
 
-    A client of an application that has external storage keeps storing there.
+    An application's client that has external storage continues to store its values there.
     """
     config = client.config(active_config=True)
     storage = client.data_converter.external_storage
     config["data_converter"] = dataclasses.replace(
         client.data_converter, external_storage=_extended(storage, drivers) if storage else _storage(drivers)
     )
-    config["plugins"] = []  # they have made the client's configuration, which is the active one
+    config["plugins"] = []  # already applied: the active configuration is their result
     return Client(**config)
 
 
@@ -156,15 +156,19 @@ def for_baton(client: Client, environment: Mapping[str, str] = os.environ) -> Cl
     """
     config = client.config(active_config=True)
     config["data_converter"] = data_converter_beside(config["data_converter"], environment)
-    config["interceptors"] = with_own_interceptors(config["interceptors"])
-    config["plugins"] = []  # they have made the client's configuration, which is the active one
+    config["interceptors"] = with_baton_interceptors(config["interceptors"])
+    config["plugins"] = []  # already applied: the active configuration is their result
     return Client(**config)
 
 
-def with_own_interceptors(interceptors: Sequence[Interceptor]) -> list[Interceptor]:
-    """The interceptors of a client, with those of Baton once."""
-    own = [kind() for kind in (RetryQueries, PropagateTrace) if not any(isinstance(one, kind) for one in interceptors)]
-    return [*interceptors, *own]
+def with_baton_interceptors(interceptors: Sequence[Interceptor]) -> list[Interceptor]:
+    """The interceptors of a client, and those of Baton that it does not have yet."""
+    missing = [
+        kind()
+        for kind in (RetryQueries, PropagateTrace)
+        if not any(isinstance(interceptor, kind) for interceptor in interceptors)
+    ]
+    return [*interceptors, *missing]
 
 
 class ConnectionFailed(RuntimeError):
@@ -218,7 +222,7 @@ async def connect(
         interceptors = [RetryQueries(), PropagateTrace()]
         return await Client.connect(**config, data_converter=converter, identity=identity, interceptors=interceptors)
     except (RuntimeError, ValueError) as error:
-        own = re.search(r'(?:message|error): "([^"]+)"', str(error))  # the system's, in the SDK's chain of errors
-        other = own[1].lower() if own else str(error)
-        reason = next((reason for word, reason in _REASONS.items() if word in str(error)), other)
+        cause = re.search(r'(?:message|error): "([^"]+)"', str(error))  # the system's, in the SDK's chain of errors
+        message = cause[1].lower() if cause else str(error)
+        reason = next((reason for word, reason in _REASONS.items() if word in str(error)), message)
         raise ConnectionFailed(f"Temporal can't be reached at {config['target_host']}: {reason}") from None

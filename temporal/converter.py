@@ -67,16 +67,16 @@ def data_converter(environment: Mapping[str, str]) -> DataConverter:
 class _Beside(PayloadConverter, WithSerializationContext):
     """Converts values of Baton's types as Baton does, and all other values with the converter of an application."""
 
-    def __init__(self, others: PayloadConverter) -> None:
-        self._own = BatonPayloads()
-        self._others = others
+    def __init__(self, application: PayloadConverter) -> None:
+        self._baton = BatonPayloads()
+        self._application = application
 
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
         """Converts each value with the converter that its type belongs to."""
         return [
             payload
             for value in values
-            for payload in (self._own if _is_own(value) else self._others).to_payloads([value])
+            for payload in (self._baton if _is_baton_value(value) else self._application).to_payloads([value])
         ]
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
@@ -84,39 +84,39 @@ class _Beside(PayloadConverter, WithSerializationContext):
         check_not_missing(payloads)
         values = []
         for payload, hint in zip_longest(payloads, type_hints or ()):
-            converter = self._own if isinstance(hint, Hashable) and _is_own_type(hint) else self._others
+            converter = self._baton if isinstance(hint, Hashable) and _is_baton_type(hint) else self._application
             values += converter.from_payloads([payload], None if hint is None else [hint])
         return values
 
     def with_context(self, context: SerializationContext) -> Self:
         """The same with the application's converter in that context."""
-        if not isinstance(self._others, WithSerializationContext):
+        if not isinstance(self._application, WithSerializationContext):
             return self
-        others = self._others.with_context(context)
+        application = self._application.with_context(context)
         copied = self.__class__.__new__(self.__class__)
-        _Beside.__init__(copied, others)
+        _Beside.__init__(copied, application)
         return copied
 
 
-def _is_own(value: object) -> bool:
-    """Whether a value is of a type of Baton, or a sequence of such values."""
+def _is_baton_value(value: object) -> bool:
+    """Whether a value is of one of Baton's types, or a sequence of such values."""
     first = value[0] if isinstance(value, tuple | list) and value else value
     return isinstance(first, JsonModel)
 
 
 @functools.lru_cache(maxsize=1_000)
-def _is_own_type(hint: Any) -> bool:
-    """Whether a type is one of Baton, is made of them, or is what workflows take from any client: JSON, or raw."""
+def _is_baton_type(hint: Any) -> bool:
+    """Whether a type is one of Baton's, contains one, or is what workflows accept from any client: JSON, or raw."""
     if hint is JsonValue or hint is RawValue:
         return True
     if isinstance(hint, type) and not get_args(hint):
         return issubclass(hint, JsonModel)
-    return any(_is_own_type(part) for part in get_args(hint) if isinstance(part, Hashable))
+    return any(_is_baton_type(part) for part in get_args(hint) if isinstance(part, Hashable))
 
 
 @functools.cache
 def payloads_beside(others: type[PayloadConverter]) -> type[PayloadConverter]:
-    """The class of a converter for Baton's values, and for all other values as ``others`` converts them."""
+    """The class of a converter for Baton's values, which converts all other values as ``others`` does."""
     if issubclass(others, BatonPayloads | _Beside):
         return others
 
@@ -127,26 +127,26 @@ def payloads_beside(others: type[PayloadConverter]) -> type[PayloadConverter]:
     return Beside
 
 
-def data_converter_beside(own: DataConverter, environment: Mapping[str, str]) -> DataConverter:
+def data_converter_beside(converter: DataConverter, environment: Mapping[str, str]) -> DataConverter:
     """An application's data converter, which converts Baton's values as well.
 
     With encryption keys in the environment it encrypts what the application's codec has encoded, unless that codec
     encrypts with Baton's already. Raises SettingsError.
     """
-    payloads = payloads_beside(own.payload_converter_class)
-    codec = _with_encryption(own.payload_codec, Keys.from_environment(environment))
-    failures = own.failure_converter_class
-    if codec is not own.payload_codec and failures is DefaultFailureConverter:
+    payloads = payloads_beside(converter.payload_converter_class)
+    codec = _with_encryption(converter.payload_codec, Keys.from_environment(environment))
+    failures = converter.failure_converter_class
+    if codec is not converter.payload_codec and failures is DefaultFailureConverter:
         failures = DefaultFailureConverterWithEncodedAttributes
-    if type(own) is not DataConverter:  # a class of its own, with its own ways
+    if type(converter) is not DataConverter:  # a subclass, whose other methods stay
         return dataclasses.replace(
-            own, payload_converter_class=payloads, payload_codec=codec, failure_converter_class=failures
+            converter, payload_converter_class=payloads, payload_codec=codec, failure_converter_class=failures
         )
     return CheckedConverter(
         payload_converter_class=payloads,
         payload_codec=codec,
         failure_converter_class=failures,
-        external_storage=own.external_storage,
+        external_storage=converter.external_storage,
     )
 
 

@@ -43,7 +43,7 @@ async def execution_chain(client: Client, name: str, run_id: str) -> list[tuple[
 
 
 async def memo_of(run: HasMemo) -> Mapping[str, object]:
-    """The memo of a run or a schedule; empty for one that Baton can't decode, such as that of an application's codec.
+    """The memo of a run or a schedule; empty if Baton can't decode it, as after encoding by an application's codec.
 
     Raises SettingsError if a key of Baton's encryption is missing.
     """
@@ -85,7 +85,7 @@ class RunExecution(NamedTuple):
 
 
 async def run_tree(client: Client, workflow_id: str, run_id: str) -> list[RunExecution]:
-    """All executions of the run whose last one is ``run_id``, from that one back, every one before its descendants.
+    """All executions of the run whose last one is ``run_id``, from that one back, and each before its descendants.
 
     Deleting them from the end of the list can be interrupted at any time: the remaining ones are found again.
     Executions that Temporal has deleted are omitted. Raises RPCError.

@@ -27,7 +27,7 @@ PHASE = SearchAttributeKey.for_keyword("BatonPhase")
 STOP_REASON = SearchAttributeKey.for_keyword("BatonStopReason")
 
 PARENT = SearchAttributeKey.for_keyword("BatonParent")
-"""The workflow id of the run that started a child run. A root run has none, also below foreign workflows."""
+"""The workflow id of the run that started a child run. A root run has none, even if another application started it."""
 
 COST = SearchAttributeKey.for_float("BatonCost")
 
@@ -91,14 +91,14 @@ async def register(client: Client) -> None:
         await client.operator_service.add_search_attributes(request, retry=True)
 
 
-LOOK_INTERVAL = 30.0
+CHECK_INTERVAL = 30.0
 """Seconds between two requests for the attributes, as long as one is missing."""
 
 
 class KnownAttributes:
     """The registered attributes of a server, cached. They may be registered after the worker has started."""
 
-    def __init__(self, client: Client, interval: float = LOOK_INTERVAL) -> None:
+    def __init__(self, client: Client, interval: float = CHECK_INTERVAL) -> None:
         self._client = client
         self._interval = interval
         self._known = {"searchable": False, "shows_cost": False}
@@ -122,7 +122,7 @@ HEARTBEAT_INTERVAL = timedelta(seconds=2)
 """The interval of worker heartbeats."""
 
 OVERDUE_AFTER = timedelta(seconds=10)
-"""A worker without a heartbeat for longer has ended, or can't reach Temporal."""
+"""A worker whose last heartbeat is older has ended, or can't reach Temporal."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Thread pools for work that would block the event loop.
 
-The loop's own pool is left to look-ups of host names, which all libraries start there, and which may take seconds.
+The loop's own pool is left to lookups of host names, which all libraries start there, and which may take seconds.
 """
 
 import asyncio

@@ -33,7 +33,7 @@ def fake_runs(answers: Answers) -> type:
     async def run(self: object, query: dict[str, Any]) -> dict[str, Any]:
         spec = query["spec"]
         (target,) = spec["targets"]
-        answer = answers.get(target["name"], ApplicationError(f"there is no answer of {target['name']}"))
+        answer = answers.get(target["name"], ApplicationError(f"there is no answer for {target['name']}"))
         if callable(answer):
             answer = answer(spec["input"])
         if isinstance(answer, Exception):

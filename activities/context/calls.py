@@ -109,7 +109,7 @@ class Circuit:
             self._open_until = None
             self._failed_at.clear()
             metrics.CIRCUITS_OPEN.record(-1, **self._labels)
-            log.warning("the circuit breaker of %s is closed", self.name)
+            log.warning("the circuit breaker of %s is closed again", self.name)
         self._release(probe)
 
     def _record_outage(self, outage: BatonError, *, again: bool) -> None:

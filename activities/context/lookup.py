@@ -25,7 +25,7 @@ def find(catalog: Catalog, reference: Reference) -> Resource:
     """The resource of a reference."""
     if resource := catalog.find(reference):
         return resource
-    raise UnknownResource(f"{reference} is known neither to the run nor to its worker")
+    raise UnknownResource(f"{reference} is neither in the run's manifests nor in its worker's")
 
 
 def find_optional(catalog: Catalog, reference: Reference) -> Resource | None:
@@ -151,7 +151,7 @@ def _parsed(manifests: Iterable[StoredManifest]) -> tuple[dict[Key, Resource], d
             if resource := manifest.resource():
                 parsed[manifest.key] = resource
         except ValueError as error:
-            _log.warning("runs that need the stored manifest %s do not begin: %s", manifest.place, error)
+            _log.warning("runs that need the stored manifest %s can't start: %s", manifest.place, error)
             unreadable[manifest.key] = manifest._replace(problem=str(error))
     return parsed, unreadable
 

@@ -122,7 +122,7 @@ class BoundedFunction:
             raise EvaluationFailed(f"{sys.executable} did not start within {START_SECONDS:g} s") from None
         except asyncio.IncompleteReadError:
             ending, _ = await _end_of(process)
-            raise EvaluationFailed(f"{sys.executable} ended at its start: {ending}") from None
+            raise EvaluationFailed(f"{sys.executable} exited at startup: {ending}") from None
         except BaseException:
             await _kill(process)
             raise
@@ -148,7 +148,7 @@ class BoundedFunction:
         ending, written = await _end_of(process)
         if any(text in written.lower() for text in OUT_OF_MEMORY):
             return LimitExceeded(f"it needs more than {self._memory // 1_000_000:,} MB of memory")
-        ended = f"its process has ended: {ending}"
+        ended = f"its process exited: {ending}"
         return LimitExceeded(ended) if (process.returncode or 0) < 0 else EvaluationFailed(ended)
 
 

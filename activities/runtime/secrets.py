@@ -170,7 +170,7 @@ class SecretStore:
         if of_run.unreadable:
             files = ", ".join(of_run.unreadable)
             raise KeyMissing(f"no {key} is in the readable part of {files}: fix the file", retryable=True)
-        raise KeyMissing(f"the worker has no {key}: start it with the folder that holds it")
+        raise KeyMissing(f"the worker has no {key}: start it with the folder that contains it")
 
     def redact(self, text: str) -> str:
         """The text with ``[secret]`` in place of every secret of this worker and of the runs that it has read."""

@@ -143,7 +143,7 @@ class OpenApiDocument:
 
     def _spec(self, path: str, method: str, operation: JsonObject, shared: JsonValue) -> ToolSpec:
         if "{{" in path:
-            raise ValueError("its path has two braces")
+            raise ValueError("its path contains '{{'")
         if not path.startswith("/"):
             raise ValueError("its path does not begin with '/'")
         arguments = _Arguments()

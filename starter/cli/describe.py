@@ -8,7 +8,7 @@ import typer
 from ..errors import UsageError
 from ..text import field_lines
 from . import completion
-from .options import Namespace
+
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -39,7 +39,9 @@ def describe(
         typer.Argument(metavar="[NAME]...", help="The names, after a KIND.", autocompletion=completion.complete_names),
     ] = None,
     *,
-    namespace: Namespace = "default",
+    namespace: Annotated[
+        str, typer.Option("-n", "--namespace", help="The namespace of the manifest, or of the run's Query.")
+    ] = "default",
 ) -> None:
     """Show a manifest with what refers to it and its versions, or a run with what it waits for and its events."""
     from .stored_rows import Selection, describe_manifests

@@ -101,7 +101,7 @@ def status(name: RunName, namespace: Namespace = "default", output: QueryOutput 
 
 @app.command()
 def watch(name: RunName, namespace: Namespace = "default") -> None:
-    """Follow a run from its start to its end, or replay one that has ended. Exits like 'baton run'."""
+    """Follow a run from its start to its end, or replay one that has ended. Exit codes are those of 'baton run'."""
     from ..console.status import print_status
     from ..console.watch import Watch
     from ..history.follow import follow

@@ -40,7 +40,7 @@ def load_manifests_of(paths: Sequence[Path], namespace: str | None, *, recursive
     loaded = _load(paths, partial(_with_namespace, namespace), recursive=recursive)
     for manifest in loaded.catalog.manifests:
         if manifest.namespace != namespace and not isinstance(manifest, OfCluster):
-            raise UsageError(f"{manifest.id} is in the namespace {manifest.namespace}, not in {namespace}, as -n says")
+            raise UsageError(f"{manifest.id} is in the namespace {manifest.namespace}, but -n is {namespace}")
     return loaded
 
 
@@ -185,12 +185,12 @@ def choose_queries(
             raise UsageError(f"'{target}' needs an input, as in: {target} \"question\"")
         return [_query(TARGETS[kind], name, namespace or "default", text, parameters)]
     if text:
-        raise UsageError(f"'{target}' takes no input: a Query is complete")
+        raise UsageError(f"'{target}' takes no input: a Query has its own")
     query = loaded.catalog.get(kind, namespace or "default", name)
     if isinstance(query, Query):
         return [query]
     if parameters:
-        raise UsageError(f"'{target}' takes no parameters: the Query on the workers is complete")
+        raise UsageError(f"'{target}' takes no parameters: the Query on the workers has its own")
     return [QueryName(name, namespace or "default")]
 
 

@@ -185,4 +185,4 @@ async def _send(
 def _with_pending(decision_id: str, pending: Sequence[PendingDecision]) -> str:
     """The reason why a decision with an unknown id was rejected, with the pending ids of the run and its child runs."""
     known = ", ".join(decision.id for decision in pending[:10]) or "nothing"
-    return f"'{decision_id}' does not wait for a decision; waiting: {known}"
+    return f"'{decision_id}' is not waiting for a decision; waiting: {known}"

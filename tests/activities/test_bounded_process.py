@@ -157,7 +157,7 @@ async def test_a_process_that_cannot_start_fails_with_its_words() -> None:
 
 async def test_a_process_that_ends_in_a_call_fails_with_its_words() -> None:
     ending = BoundedFunction(f"{functions.__name__}:end_process")
-    with pytest.raises(EvaluationFailed, match=r"its process has ended: exit code 3: it is enough"):
+    with pytest.raises(EvaluationFailed, match=r"its process exited: exit code 3: it is enough"):
         await ending.call(3)
     assert await ending.call(0) == 0, "the next call starts another process"
     await ending.close()
@@ -165,7 +165,7 @@ async def test_a_process_that_ends_in_a_call_fails_with_its_words() -> None:
 
 async def test_a_process_that_crashes_has_exceeded_a_limit() -> None:
     """What it evaluates has made it crash, as a text that makes a library in C run out of stack."""
-    with pytest.raises(LimitExceeded, match=r"its process has ended: killed by SIG(SEGV|BUS)"):
+    with pytest.raises(LimitExceeded, match=r"its process exited: killed by SIG(SEGV|BUS)"):
         await BoundedFunction("ctypes:string_at").call(0)
 
 

@@ -46,7 +46,7 @@ def by_prompt(request: Request) -> Reply:
 
 async def test_what_is_applied_is_known_to_the_next_run_without_files_or_a_restart(env: Environment) -> None:
     env.answer = by_prompt
-    assert "Query default/q is known neither to the run nor to its worker" in str(await answer(env, ASKED))
+    assert "Query default/q is neither in the run's manifests nor in its worker's" in str(await answer(env, ASKED))
     await apply(env, QUERY, agent("one", prompt="First."))
     assert await answer(env, ASKED) == "First."
     await apply(env, agent("one", prompt="Second."))
@@ -55,7 +55,7 @@ async def test_what_is_applied_is_known_to_the_next_run_without_files_or_a_resta
     assert await answer(env, {"spec": spec}) == "Second."
     async with open_store(env.worker_env) as store:
         await store.delete([("Query", "default", "q")])
-    assert "Query default/q is known neither" in str(await answer(env, ASKED))
+    assert "Query default/q is neither in the run's" in str(await answer(env, ASKED))
 
 
 async def test_a_run_that_has_begun_goes_on_with_the_manifests_of_its_beginning(env: Environment) -> None:
@@ -138,7 +138,7 @@ async def test_a_stored_manifest_that_cant_be_read_fails_only_runs_that_need_it(
         await store.delete([rows[0][0]], force=True)
     with caplog.at_level(logging.WARNING, "baton"):
         assert await answer(env, ASKED) == "Read."
-    assert "runs that need the stored manifest Riddle/default/odd version 1 do not begin" in caplog.text
+    assert "runs that need the stored manifest Riddle/default/odd version 1 can't start" in caplog.text
 
 
 async def test_a_run_that_needs_an_unreadable_manifest_fails_and_says_why_it_can_not_be_read(env: Environment) -> None:
@@ -205,7 +205,7 @@ async def test_a_worker_notices_that_the_store_was_restored_from_a_backup(env: E
     await apply(env, agent("one", prompt="Fourth."))
     assert await answer(env, ASKED) == "Fourth."
     await execute(env.journal_address, "delete from baton_manifests")
-    assert "Query default/q is known neither" in str(await answer(env, ASKED))
+    assert "Query default/q is neither in the run's" in str(await answer(env, ASKED))
 
 
 @pytest.mark.full

@@ -70,7 +70,7 @@ async def say(handle: Handle, asked: PendingDecision, number: int) -> None:
             continue
         except NotDecided as error:
             # The run of the call may have ended by then: its parent knows only what waits.
-            is_over = may_be_heard and "does not wait for a decision" in str(error)
+            is_over = may_be_heard and "is not waiting for a decision" in str(error)
             assert is_over or "decided already" in str(error)
         return
 

@@ -34,7 +34,7 @@ async def test_where_several_people_are_asked_a_reply_says_to_which_question(
     ann, bob = sorted(await asked(handle, 2), key=lambda each: each.speaker)
     with pytest.raises(baton.Refused, match="specify which question the reply is for; waiting: "):
         await handle.reply("Yes.")
-    with pytest.raises(baton.Refused, match="'x' does not wait for a decision; waiting: "):
+    with pytest.raises(baton.Refused, match="'x' is not waiting for a decision; waiting: "):
         await handle.reply("Yes.", "x")
     await handle.reply("b", bob.id)
     await handle.reply("a")

@@ -176,7 +176,7 @@ def test_manifests_that_name_no_namespace_are_applied_to_the_one_that_the_comman
     assert printed(machine, "get", "agents", "-n", "other").splitlines()[1].split()[:2] == ["one", "other"]
     elsewhere = agent("two") | {"metadata": {"name": "two", "namespace": "there"}}
     text = refused(machine, "apply", "-n", "other", "-f", machine.write(elsewhere, name="two.yaml"))
-    assert "Agent/there/two is in the namespace there, not in other, as -n says" in text
+    assert "Agent/there/two is in the namespace there, but -n is other" in text
 
 
 def test_an_applied_query_is_said_to_be_stored_and_not_run(machine: UserMachine) -> None:

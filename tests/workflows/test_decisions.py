@@ -56,8 +56,8 @@ class Kind:
     def misdirected(self) -> tuple[str, str, Json, str]:
         """The other update, its key of the id, what it is sent, and what it says."""
         if self.update == "reply":
-            return "approve", "call", {}, "does not wait for an approval"
-        return "reply", "to", {"text": "Yes."}, "waits for an approval, not for a reply"
+            return "approve", "call", {}, "is not waiting for approval"
+        return "reply", "to", {"text": "Yes."}, "is waiting for approval, not for a reply"
 
     def team(self, env: Environment) -> list[Json]:
         """Scripts the model; the manifests of the team."""
@@ -177,7 +177,7 @@ async def test_a_run_waits_for_a_decision_which_is_made_once_also_while_the_run_
         (asked,) = await pending(handle)
         before = kind.effects(here)
         assert (await handle.query("status", result_type=Status)).phase == "InputRequired"
-        assert "'nothing' does not wait for a decision in this run; waiting here: " in await refusal(
+        assert "'nothing' is not waiting for a decision in this run; waiting here: " in await refusal(
             handle, kind.update, {**kind.given, kind.id_key: "nothing"}
         )
         wrong, says = kind.refused
@@ -223,7 +223,7 @@ async def test_a_run_below_is_decided_through_the_root_which_waits_as_well_and_e
     lists = [await handle.approvals(), await handle.inbox()]
     (asked,), others = lists if kind.update == "approve" else lists[::-1]
     assert (asked.run, others) == ((between.waiting_runs or ())[0], [])
-    with pytest.raises(baton.Refused, match=f"'nothing' does not wait for a decision; waiting: {asked.id}"):
+    with pytest.raises(baton.Refused, match=f"'nothing' is not waiting for a decision; waiting: {asked.id}"):
         await kind.decide_by_handle(handle, "nothing")
     made = await kind.decide_by_handle(handle, asked.id)
     assert (made.approved, made.by) == (True, "ann")

@@ -77,7 +77,7 @@ class DecisionHandlers:
         except NotWaiting as error:
             raise _refusal(error) from None
         if pending.kind == "question":
-            raise ValueError(f"{request.call} does not wait for an approval")
+            raise ValueError(f"{request.call} is not waiting for approval")
 
     async def approve(self, request: ApproveRequest) -> PersonDecision:
         """Takes a decision about a call, after checking changed arguments. Raises InvalidInput or UnknownDecision."""
@@ -106,7 +106,7 @@ class DecisionHandlers:
         except NotWaiting as error:
             raise _refusal(error) from None
         if pending.kind != "question":
-            raise ValueError(f"{pending.id} waits for an approval, not for a reply")
+            raise ValueError(f"{pending.id} is waiting for approval, not for a reply")
         if request.declines and not pending.asked_by:
             raise ValueError(f"{pending.speaker} is a member of the team: only a server's question can be declined")
 

@@ -195,7 +195,7 @@ class Decisions:
         if id_ in self._pending:
             return self._pending[id_]
         waiting = ", ".join(decision.id for decision in self.pending[:10]) or "nothing"
-        text = f"'{id_}' does not wait for a decision in this run; waiting here: {waiting}"
+        text = f"'{id_}' is not waiting for a decision in this run; waiting here: {waiting}"
         raise NotWaiting(text, is_unknown=True)
 
     async def check(self, id_: str, decision: PersonDecision) -> None:
