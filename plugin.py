@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from temporalio import activity
 from temporalio.client import ClientConfig
 from temporalio.converter import DataConverter
 from temporalio.plugin import SimplePlugin
@@ -40,13 +41,14 @@ from .journal.journal import Journal
 from .resources.documents import Document
 from .resources.functions import Function
 from .resources.loader import load_files
+from .resources.tool import OWN_ACTIVITIES
 from .starter.api.resources import ResourceDefinition, unique_functions
 from .starter.server.in_process_worker import FLEET_SETTINGS
 from .temporal.client import for_baton, with_external_storage, with_own_interceptors
 from .temporal.converter import data_converter_beside
 from .temporal.encryption import ChainedCodec as ChainedCodec
 from .temporal.encryption import EncryptionCodec as EncryptionCodec
-from .worker import log, open_worker_parts, sdk_worker
+from .worker import log, open_worker_parts, sdk_worker, warn_of_missing
 from .workflows.registry import VERSIONED_WORKFLOWS, WORKFLOWS
 from .workflows.run.tracing import TracedWorkflows
 
@@ -118,7 +120,7 @@ class BatonPlugin(SimplePlugin):
         deployment = config.get("deployment_config")
         is_versioned = deployment is not None and deployment.use_worker_versioning
         config["workflows"] = [*config.get("workflows", ()), *(VERSIONED_WORKFLOWS if is_versioned else WORKFLOWS)]
-        activities = [activity for role in unbound_activities().values() for activity in role]
+        activities = [one for role in unbound_activities().values() for one in role]
         config["activities"] = [*config.get("activities", ()), *activities]
         config["interceptors"] = [*config.get("interceptors", ()), parts, TracedWorkflows(parts.take)]
         config["workflow_runner"] = _passing_through(config.get("workflow_runner"))
@@ -165,6 +167,7 @@ class BatonPlugin(SimplePlugin):
             ]
             for notice in self._own.notices():
                 log.warning("%s", notice)
+            await warn_of_missing(self._own, own, parts.settings, _activity_names(config))
             async with run_all(limited):
                 yield
 
@@ -200,6 +203,12 @@ class _LateParts(PartsByRun):
 
 def _late_parts(config: WorkerConfig) -> _LateParts:
     return next(one for one in config["interceptors"] if isinstance(one, _LateParts))
+
+
+def _activity_names(config: WorkerConfig) -> frozenset[str] | None:
+    """The types of the application's activities; None if it has a dynamic one, which executes all types."""
+    names = {activity._Definition.must_from_callable(one).name for one in config["activities"]}
+    return None if None in names else frozenset(name for name in names - OWN_ACTIVITIES if name)
 
 
 def _passing_through(runner: WorkflowRunner | None) -> WorkflowRunner:

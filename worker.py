@@ -21,7 +21,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -45,7 +45,7 @@ from .activities.runtime.parts_by_run import ActivityParts, PartsByRun
 from .activities.runtime.redaction import RedactionInterceptor
 from .activities.runtime.sdk_options import WorkflowRunner, sdk_options
 from .activities.runtime.secrets import SecretStore
-from .activities.runtime.settings import Settings, WorkerQueue
+from .activities.runtime.settings import ROLES, Settings, WorkerQueue
 from .activities.runtime.start_checks import (
     check_journal,
     check_journal_is_shared,
@@ -70,6 +70,7 @@ from .observability.tracing import TracedActivities, run_is_sampled, span_proces
 from .resources.functions import Function
 from .resources.loader import Loaded, load_files
 from .resources.problems import ManifestError
+from .resources.validation import Registered
 from .temporal.activity import SingleFlight
 from .temporal.client import ConnectionFailed, connect, with_external_storage
 from .temporal.encryption import Keys
@@ -88,7 +89,7 @@ async def run_worker(
     environment: Mapping[str, str],
     functions: Sequence[Function] = (),
     metrics: MetricsText | None = None,
-) -> AsyncIterator[SecretStore]:
+) -> AsyncIterator["WorkerParts"]:
     """A context manager that runs a worker. ``own`` are its manifests and Secrets. Raises SettingsError."""
     settings = Settings.of(environment)
     async with open_worker_parts(client, own, environment, functions) as (shared, journal_identity, parts):
@@ -106,7 +107,7 @@ async def run_worker(
         health = serve_health(settings.http_addresses, checks, lambda: parts.calls.open_circuits, metrics)
         waiting_runs = watch_waiting_runs(shared.client, settings.task_queue) if metrics else contextlib.nullcontext()
         async with health, watch_event_loop(), waiting_runs, run_all(workers):
-            yield parts.secrets
+            yield parts
 
 
 @contextlib.asynccontextmanager
@@ -178,6 +179,8 @@ class WorkerParts:
 
     activities: Activities
     interceptors: Sequence[Interceptor]
+    manifests: OwnManifests
+    functions: FunctionRegistry
     secrets: SecretStore
     calls: Calls
     take_spans: Callable[[Sequence[SpanData]], None] | None
@@ -228,9 +231,10 @@ async def open_parts(
         single_flight = SingleFlight(secrets.redact_partial)
         opened.push_async_callback(single_flight.close)
 
+        manifests = OwnManifests(own.catalog, ManifestStore(journal), calls.know)
         pin = Pin(
             journal,
-            OwnManifests(own.catalog, ManifestStore(journal), calls.know),
+            manifests,
             secrets,
             Discovery(tools, executors, secrets),
             TaskQueues.model_validate(settings.activity_queues),
@@ -253,10 +257,26 @@ async def open_parts(
         yield WorkerParts(
             activities=activities_of(pin, journal, providers, executors, memory, tools, registry, secrets, calls),
             interceptors=interceptors,
+            manifests=manifests,
+            functions=registry,
             secrets=secrets,
             calls=calls,
             take_spans=spans.take if spans else None,
         )
+
+
+async def warn_of_missing(
+    own: Loaded, parts: WorkerParts, settings: Settings, activities: Collection[str] | None = ()
+) -> None:
+    """Logs the resources, functions and activities that a worker's manifests name, and that it doesn't have.
+
+    ``activities`` are those of the application on its task queue, or None if any. It is no error: the store may get
+    what is missing, or a client may bring it.
+    """
+    functions = parts.functions.names if settings.roles == frozenset(ROLES) else None
+    registered = Registered(task_queue=settings.task_queue, functions=functions, activities=activities)
+    for problem in (*own.unresolved(await parts.manifests.catalog()), *own.unregistered(registered)):
+        log.warning("%s", problem)
 
 
 @dataclass(frozen=True)
@@ -349,11 +369,12 @@ async def _work(
     client = await connect(address)
     await describe_namespace(client)
     await check_manifests(client, settings, own.catalog)
-    async with run_worker(client, own, os.environ, metrics=metrics) as secrets:
-        log_to_stderr(secrets.redact, settings.log_format)
+    async with run_worker(client, own, os.environ, metrics=metrics) as parts:
+        log_to_stderr(parts.secrets.redact, settings.log_format)
         leave_out_loaded_objects()
         for notice in own.notices():
             log.warning("%s", notice)
+        await warn_of_missing(own, parts, settings)
         place = (settings.task_queue, client.namespace)
         log.info("Worker started on task queue %s of namespace %s, %s loaded", *place, own.catalog.summary)
         checking = asyncio.create_task(check_manifests_once_listed(client, settings, own.catalog))

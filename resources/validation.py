@@ -6,8 +6,9 @@ The rules of a single manifest are validators of its model, in the module of its
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
@@ -19,8 +20,10 @@ from .child_process import child_command, child_environment, limit
 from .config_map import ConfigMap
 from .json_schema import broken_schema_rules
 from .manifest import Manifest
+from .member import Speaker
 from .model import Model, missing_package
-from .problems import dotted_path
+from .panel import FunctionRef
+from .problems import did_you_mean, dotted_path
 from .query import Query
 from .secret import Secrets
 from .skill import Skill
@@ -443,6 +446,45 @@ def ambiguous_texts(catalog: Catalog) -> Iterator[Violation]:
                     argument_for_text(tool.input_schema, _preset_names(tool.spec.partial))
             except ValueError as error:
                 yield Violation(query, ("spec", "input"), f"{error}")
+
+
+@dataclass(frozen=True)
+class Registered:
+    """What a worker of a task queue has registered, by name; None for what other workers of the queue may have."""
+
+    task_queue: str
+    functions: Collection[str] | None
+    activities: Collection[str] | None
+
+
+def unregistered(catalog: Catalog, registered: Registered) -> Iterator[Violation]:
+    """Functions, and activities on the worker's own task queue, that a worker has not registered."""
+    functions = registered.functions
+    activities = registered.activities
+    for manifest in catalog.manifests:
+        for path, name in _functions(manifest):
+            if functions is not None and name not in functions:
+                yield Violation(manifest, path, f"the worker has no function '{name}'; {_instead(name, functions)}")
+        activity = manifest.spec.activity if isinstance(manifest, Tool) else None
+        is_here = activity and activity.task_queue in (None, registered.task_queue)
+        if activity and is_here and activities is not None and activity.type not in activities:
+            text = f"the worker of the task queue {registered.task_queue} has no activity '{activity.type}'"
+            yield Violation(manifest, ("spec", "activity", "type"), f"{text}; {_instead(activity.type, activities)}")
+
+
+def _functions(manifest: Manifest) -> Iterator[tuple[Path, str]]:
+    """The registered functions that a manifest names, with their paths."""
+    if isinstance(manifest, Tool) and manifest.spec.type == "function" and manifest.spec.function:
+        yield ("spec", "function", "name"), manifest.spec.function.name
+    for path, item in walk(manifest):
+        if isinstance(item, FunctionRef):
+            yield (*path, "function"), item.function
+        if isinstance(item, Speaker) and item.type == "activity":
+            yield (*path, "name"), item.name
+
+
+def _instead(name: str, known: Collection[str]) -> str:
+    return did_you_mean(name, known) if known else "it has none"
 
 
 def _is_json_object(text: str) -> bool:

@@ -26,7 +26,7 @@ from baton.starter.scripted_model import Reply, Request, Script, ScriptedModel, 
 from baton.temporal.encryption import Key
 from baton.testing import fake_runs
 from tests.harness.claims import Claim, Control, Decision, Question, Untyped, pay
-from tests.harness.environment import KEY, Environment, Json, agent, call, line, team
+from tests.harness.environment import KEY, Environment, Json, agent, call, line, manifest, team
 from tests.harness.manifests import Writer
 from tests.harness.processes import process_env
 
@@ -368,3 +368,27 @@ async def test_runs_with_an_applications_codec_do_not_hide_others(env: Environme
     while len([run async for run in env.client.list_workflows(f"TaskQueue = '{env.task_queue}'")]) < 2:
         await asyncio.sleep(0.05)
     assert (await find_run(env.client, env.task_queue, "default")).id == handle.id
+
+
+async def test_a_worker_logs_what_its_manifests_name_and_nobody_has(
+    client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = Writer(tmp_path).file(
+        team("claims", "adjuster", "assessor", strategy="sequential"),
+        agent("adjuster", "pay", "charge", "look-up"),
+        manifest("Tool", "pay", {"type": "activity", "activity": {"type": "pay"}}),
+        manifest("Tool", "charge", {"type": "activity", "activity": {"type": "charge_card"}}),
+        manifest("Tool", "look-up", {"type": "function", "function": {"name": "look-up"}}),
+    )
+    plugin = BatonPlugin(file, settings={"BATON_HOME": str(tmp_path)})
+    own = await Client.connect(address_of(client))
+    queue = f"claims-{uuid.uuid4().hex[:8]}"
+    async with Worker(own, task_queue=queue, activities=[pay], plugins=[plugin]):
+        pass
+    logged = [record.getMessage() for record in caplog.records if str(file) in record.getMessage()]
+    assert [message.partition(": ")[2] for message in logged] == [
+        "Team/default/claims: spec.members[1].name: Agent or Team default/assessor is not in the files; known: adjuster",
+        "Tool/default/charge: spec.activity.type: "
+        f"the worker of the task queue {queue} has no activity 'charge_card'; known: pay",
+        "Tool/default/look-up: spec.function.name: the worker has no function 'look-up'; it has none",
+    ]
