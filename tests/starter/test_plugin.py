@@ -387,7 +387,8 @@ async def test_a_worker_logs_what_its_manifests_name_and_nobody_has(
         pass
     logged = [record.getMessage() for record in caplog.records if str(file) in record.getMessage()]
     assert [message.partition(": ")[2] for message in logged] == [
-        "Team/default/claims: spec.members[1].name: Agent or Team default/assessor is not in the files; known: adjuster",
+        "Team/default/claims: spec.members[1].name: Agent or Team default/assessor is not in the files; "
+        "known: adjuster",
         "Tool/default/charge: spec.activity.type: "
         f"the worker of the task queue {queue} has no activity 'charge_card'; known: pay",
         "Tool/default/look-up: spec.function.name: the worker has no function 'look-up'; it has none",
