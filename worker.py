@@ -70,6 +70,7 @@ from .observability.tracing import TracedActivities, run_is_sampled, span_proces
 from .resources.functions import Function
 from .resources.loader import Loaded, load_files
 from .resources.problems import ManifestError
+from .resources.secret import Secrets
 from .resources.validation import Registered
 from .temporal.activity import SingleFlight
 from .temporal.client import ConnectionFailed, connect, with_external_storage
@@ -346,20 +347,27 @@ async def main(paths: Sequence[Path], *, recursive: bool, address: str | None = 
 
     1: manifests or settings are invalid, or differ from those of another worker of the task queue; 3: no connection.
     """
+    is_json = os.environ.get("BATON_LOG_FORMAT") == "json"
+    log_to_stderr(SecretStore(Secrets(), os.environ).redact, "json" if is_json else "text")
+
+    def end(code: int, text: str) -> int:
+        if is_json:
+            log.error("%s", text)
+        else:
+            print(text, file=sys.stderr)
+        return code
+
     try:
         settings = Settings.of(os.environ)
         stopped = stopped_by_signals(settings.graceful_shutdown_seconds)
         async with exporting_metrics(bool(settings.http_addresses), os.environ) as metrics:
             await _work(settings, load_files(paths, recursive=recursive), address, stopped, metrics)
     except (ManifestError, SettingsError, JournalUnavailable, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
+        return end(1, str(error))
     except ConnectionFailed as error:
-        print(f"{error}\nStart a server with: baton dev", file=sys.stderr)
-        return 3
+        return end(3, f"{error}\nStart a server with: baton dev")
     except RPCError as error:
-        print(f"Temporal rejected the worker: {error.message}", file=sys.stderr)
-        return 3
+        return end(3, f"Temporal rejected the worker: {error.message}")
     return 0
 
 
