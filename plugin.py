@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from temporalio import activity
+from temporalio import activity, workflow
 from temporalio.client import ClientConfig
 from temporalio.converter import DataConverter
 from temporalio.plugin import SimplePlugin
@@ -41,6 +41,7 @@ from .journal.journal import Journal
 from .resources.documents import Document
 from .resources.functions import Function
 from .resources.loader import load_files
+from .resources.strategies import OWN_WORKFLOWS
 from .resources.tool import OWN_ACTIVITIES
 from .starter.api.resources import ResourceDefinition, unique_functions
 from .starter.server.in_process_worker import FLEET_SETTINGS
@@ -167,7 +168,9 @@ class BatonPlugin(SimplePlugin):
             ]
             for notice in self._own.notices():
                 log.warning("%s", notice)
-            await warn_of_missing(self._own, own, parts.settings, _activity_names(config))
+            await warn_of_missing(
+                self._own, own, parts.settings, activities=_activity_types(config), workflows=_workflow_types(config)
+            )
             async with run_all(limited):
                 yield
 
@@ -205,10 +208,16 @@ def _late_parts(config: WorkerConfig) -> _LateParts:
     return next(one for one in config["interceptors"] if isinstance(one, _LateParts))
 
 
-def _activity_names(config: WorkerConfig) -> frozenset[str] | None:
+def _activity_types(config: WorkerConfig) -> frozenset[str] | None:
     """The types of the application's activities; None if it has a dynamic one, which executes all types."""
     names = {activity._Definition.must_from_callable(one).name for one in config["activities"]}
     return None if None in names else frozenset(name for name in names - OWN_ACTIVITIES if name)
+
+
+def _workflow_types(config: WorkerConfig) -> frozenset[str] | None:
+    """The types of the application's workflows; None if it has a dynamic one, which executes all types."""
+    names = {workflow._Definition.must_from_class(one).name for one in config["workflows"]}
+    return None if None in names else frozenset(name for name in names - OWN_WORKFLOWS if name)
 
 
 def _passing_through(runner: WorkflowRunner | None) -> WorkflowRunner:

@@ -267,15 +267,21 @@ async def open_parts(
 
 
 async def warn_of_missing(
-    own: Loaded, parts: WorkerParts, settings: Settings, activities: Collection[str] | None = ()
+    own: Loaded,
+    parts: WorkerParts,
+    settings: Settings,
+    activities: Collection[str] | None = (),
+    workflows: Collection[str] | None = (),
 ) -> None:
-    """Logs the resources, functions and activities that a worker's manifests name, and that it doesn't have.
+    """Logs the resources, functions, activities and workflows that a worker's manifests name, and that it doesn't have.
 
-    ``activities`` are those of the application on its task queue, or None if any. It is no error: the store may get
-    what is missing, or a client may bring it.
+    ``activities`` and ``workflows`` are the application's on its task queue, or None if any type. It is no error: the
+    store may get what is missing, or a client may bring it.
     """
     functions = parts.functions.names if settings.roles == frozenset(ROLES) else None
-    registered = Registered(task_queue=settings.task_queue, functions=functions, activities=activities)
+    registered = Registered(
+        task_queue=settings.task_queue, functions=functions, activities=activities, workflows=workflows
+    )
     for problem in (*own.unresolved(await parts.manifests.catalog()), *own.unregistered(registered)):
         log.warning("%s", problem)
 

@@ -98,7 +98,7 @@ class Loaded:
         return [*missing, *(self.problem(*orphan) for orphan in orphans)]
 
     def unregistered(self, registered: Registered) -> list[Problem]:
-        """Functions and activities that the manifests name, and that a worker does not have."""
+        """Functions, activities and workflows that the manifests name, and that a worker does not have."""
         return [self.problem(*violation) for violation in unregistered(self.catalog, registered)]
 
     def unsupported(self) -> list[Problem]:

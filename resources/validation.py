@@ -29,7 +29,7 @@ from .secret import Secrets
 from .skill import Skill
 from .team import DEFAULT_MAX_TURNS, Team
 from .template import TemplateError, check_names, names_in
-from .tool import ARGUMENTS, Tool, argument_for_text
+from .tool import ARGUMENTS, PLURALS, Tool, argument_for_text
 from .values import QUERY, Function, Parameter, PresetArguments, ValueSource, sources
 
 
@@ -371,17 +371,20 @@ def _used(owner: Manifest, catalog: Catalog) -> Iterator[tuple[Path, PresetArgum
 
 
 def secret_activity_arguments(catalog: Catalog) -> Iterator[Violation]:
-    """Preset arguments of activities that read a Secret. One in a parameter of the query is found at the call."""
+    """Preset arguments of activities and workflows that read a Secret.
+
+    One in a parameter of the query is found at the call.
+    """
     for owner in catalog.manifests:
         for path, presets, tool in _used(owner, catalog):
-            if not (presets and isinstance(tool, Tool) and tool.spec.activity):
+            if not (presets and isinstance(tool, Tool) and tool.spec.application):
                 continue
             parameters = (*tool.parameters, *(owner.spec.parameters if isinstance(owner, Agent) else ()))
             secret = {parameter.name for parameter in parameters if _reads_secret(parameter)}
             for index, preset in enumerate(presets.parameters):
                 if _reads_secret(preset) or secret.intersection(names_in(preset.value or "")):
                     place = ("spec", *path, "partial", "parameters", index)
-                    text = "reads a Secret, but the history of a run has the arguments of activities"
+                    text = f"reads a Secret, but the history of a run has the arguments of {PLURALS[tool.spec.type]}"
                     yield Violation(owner, place, text)
 
 
@@ -455,21 +458,24 @@ class Registered:
     task_queue: str
     functions: Collection[str] | None
     activities: Collection[str] | None
+    workflows: Collection[str] | None
 
 
 def unregistered(catalog: Catalog, registered: Registered) -> Iterator[Violation]:
-    """Functions, and activities on the worker's own task queue, that a worker has not registered."""
+    """Functions, and activities and workflows on the worker's own task queue, that a worker has not registered."""
     functions = registered.functions
-    activities = registered.activities
     for manifest in catalog.manifests:
         for path, name in _functions(manifest):
             if functions is not None and name not in functions:
                 yield Violation(manifest, path, f"the worker has no function '{name}'; {_instead(name, functions)}")
-        activity = manifest.spec.activity if isinstance(manifest, Tool) else None
-        is_here = activity and activity.task_queue in (None, registered.task_queue)
-        if activity and is_here and activities is not None and activity.type not in activities:
-            text = f"the worker of the task queue {registered.task_queue} has no activity '{activity.type}'"
-            yield Violation(manifest, ("spec", "activity", "type"), f"{text}; {_instead(activity.type, activities)}")
+        called = manifest.spec.application if isinstance(manifest, Tool) else None
+        if not (isinstance(manifest, Tool) and called and called.task_queue in (None, registered.task_queue)):
+            continue
+        types = registered.activities if manifest.spec.activity else registered.workflows
+        if types is not None and called.type not in types:
+            kind = manifest.spec.type
+            text = f"the worker of the task queue {registered.task_queue} has no {kind} '{called.type}'"
+            yield Violation(manifest, ("spec", kind, "type"), f"{text}; {_instead(called.type, types)}")
 
 
 def _functions(manifest: Manifest) -> Iterator[tuple[Path, str]]:

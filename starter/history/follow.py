@@ -10,15 +10,13 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from ...resources.strategies import RUN_TYPES
 from ...temporal.executions import execution_chain
 from ..runs.runs import RunHandle
 from .decoder import HistoryDecoder, event_attributes
 from .run_events import RunEnded, RunEvent, RunInfo
 
 OnEvent = Callable[[RunEvent], None]
-
-EXPIRE = "expire"
-"""The workflow type of a child that is not followed: it outlives the run, to delete its data."""
 
 RECONNECT_INTERVAL = 0.5
 """Seconds between two attempts to reconnect."""
@@ -135,7 +133,7 @@ class _HistoryReader:
 
     async def _decode(self, event: HistoryEvent) -> list[RunEvent]:
         match event_attributes(event):
-            case "child_workflow_execution_started", started if started.workflow_type.name != EXPIRE:
+            case "child_workflow_execution_started", started if started.workflow_type.name in RUN_TYPES:
                 execution = started.workflow_execution
                 child = self.decoder.calls.child_run(self.decoder.run, execution.workflow_id, execution.run_id)
                 reader = _HistoryReader(self.client, HistoryDecoder(child, self.client.data_converter))

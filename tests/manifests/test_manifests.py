@@ -402,7 +402,9 @@ def test_a_function_or_an_activity_that_a_worker_has_not_registered_is_named_wit
     ]
     loaded = write.load(agent("a"), panel, *tools)
     queue = "claims"
-    missing = loaded.unregistered(Registered(task_queue=queue, functions={"look-up"}, activities={"pay_claims"}))
+    missing = loaded.unregistered(
+        Registered(task_queue=queue, functions={"look-up"}, activities={"pay_claims"}, workflows={})
+    )
     assert [str(each).partition(": ")[2] for each in missing] == [
         "Team/default/panel: spec.terminateWhen.function: the worker has no function 'enough'; known: look-up",
         "Team/default/panel: spec.members[1].name: the worker has no function 'count-words'; known: look-up",
@@ -410,4 +412,4 @@ def test_a_function_or_an_activity_that_a_worker_has_not_registered_is_named_wit
         "Tool/default/pay: spec.activity.type: the worker of the task queue claims has no activity 'pay_claim'; "
         "did you mean 'pay_claims'?",
     ]
-    assert loaded.unregistered(Registered(task_queue=queue, functions=None, activities=None)) == []
+    assert loaded.unregistered(Registered(task_queue=queue, functions=None, activities=None, workflows=None)) == []

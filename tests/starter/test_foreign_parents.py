@@ -16,9 +16,9 @@ from baton import worker
 from baton.contracts.settings import SettingsError
 from baton.observability import metrics
 from baton.observability.metrics_export import watch_waiting_runs
+from baton.resources.strategies import OWN_WORKFLOWS
 from baton.starter.runs.decisions import all_pending_decisions
 from baton.starter.runs.listing import open_runs, recent_runs
-from baton.temporal.search_attributes import RUN_TYPES
 from baton.workflows.registry import WORKFLOWS
 from tests.harness.environment import Environment, Handle, agent, call, line, manifest, team
 from tests.harness.metrics import Recorded
@@ -87,4 +87,4 @@ async def test_a_worker_with_another_journal_than_such_a_run_refuses_to_start(en
 
 def test_all_workflow_types_but_that_of_deletions_are_found_as_runs() -> None:
     types = {workflow._Definition.must_from_class(each).name for each in WORKFLOWS}
-    assert types == {*RUN_TYPES, "expire"}
+    assert types == OWN_WORKFLOWS
