@@ -51,10 +51,9 @@ async def root_runs(client: Client) -> str:
 
     A server without Baton's attributes can't tell the latter from child runs, and finds only those without a parent.
     """
-    if not await registered(client):
-        return "ParentWorkflowId IS NULL"
+    parent = PARENT.name if await registered(client) else "ParentWorkflowId"
     types = ", ".join(f"'{name}'" for name in RUN_TYPES)
-    return f"{PARENT.name} IS NULL AND WorkflowType IN ({types})"
+    return f"{parent} IS NULL AND WorkflowType IN ({types})"
 
 
 async def registered(client: Client) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,6 @@ from ...contracts.settings import SettingsError
 from ...contracts.text import format_time
 from ...resources.base import JsonObject
 from ...temporal.client import PROGRAM
-from ...temporal.client import task_queue as default_task_queue
 from ...temporal.executions import first_run_id, memo_of
 from ...temporal.search_attributes import PHASE, root_runs
 from ..text import format_age, format_duration
@@ -137,9 +137,16 @@ class ListedRun:
         return (*self.row, *(text or "-" for text in (self.name, self.namespace, self.parent)))
 
 
-def of_queue(queue: str) -> str:
-    """The filter for runs of a task queue, with those that programs with functions of their own execute."""
-    return f"(TaskQueue = '{queue}' OR TaskQueue STARTS_WITH '{queue}{PROGRAM}')"
+async def shown_roots(client: Client, queue: str | None) -> str:
+    """The filter for the root runs that commands show: all of the namespace, such as those on an application's queue.
+
+    With ``queue``, or the setting BATON_TASK_QUEUE, only those of one task queue, and those that programs execute with
+    functions of their own.
+    """
+    roots = await root_runs(client)
+    if queue := queue or os.environ.get("BATON_TASK_QUEUE"):
+        return f"(TaskQueue = '{queue}' OR TaskQueue STARTS_WITH '{queue}{PROGRAM}') AND {roots}"
+    return roots
 
 
 COLUMNS = "ID", "TYPE", "STATE", "DURATION", "AGE"
@@ -147,12 +154,15 @@ WIDE_COLUMNS = (*COLUMNS, "QUERY", "NAMESPACE", "PARENT")
 
 
 async def recent_runs(client: Client, namespace: str | None, limit: int, queue: str | None = None) -> list[ListedRun]:
-    """The newest root runs, at most ``limit``; with a ``namespace``, only those of its Queries."""
+    """The newest root runs, at most ``limit``; with a ``namespace``, only those of its Queries.
+
+    ``queue`` is that of ``shown_roots``.
+    """
 
     async def matches(run: WorkflowExecution) -> bool:
         return namespace in (None, (await _memo(run)).get("namespace"))
 
-    roots = f"{of_queue(queue or default_task_queue())} AND {await root_runs(client)}"
+    roots = await shown_roots(client, queue)
     last = "ExecutionStatus != 'ContinuedAsNew'"  # of the executions of a run
     runs = await newest_runs(client, f"{roots} AND {last}", limit, matches)
     return [await _describe(run.execution, run.start) for run in runs]

@@ -64,6 +64,9 @@ async def test_a_run_below_three_workflows_of_another_application_is_listed_coun
     env.script(line("buyer", call("order", input="12 desks"), "Ordered."), line("shop", "Confirmed."))
     async with open_claim(env) as query:
         (listed,) = await recent_runs(env.client, None, 10, env.task_queue)
+        everywhere = [run.id for run in await recent_runs(env.client, None, 100)]
+        assert query.id in everywhere and query.id.removesuffix("/query") not in everywhere
+        assert query.id in [root for root, _ in (await all_pending_decisions(env.client)).decisions]
         assert (listed.id, listed.state, listed.parent) == (query.id, "InputRequired", query.id.removesuffix("/query"))
         found = await all_pending_decisions(env.client, queue=env.task_queue)
         assert [(root, decision.tool) for root, decision in found.decisions] == [(query.id, "order")]

@@ -71,7 +71,7 @@ async def test_the_status_shows_the_workflow_that_a_call_waits_for_and_it_is_no_
         text = io.StringIO()
         print_status(Console(file=text, width=500), handle.id, await live_status(env.client, handle))
         assert f"waits for the workflow {inspect.id}" in text.getvalue()
-        assert inspect.id not in [run.id for run in await recent_runs(env.client, None, 50, queue)]
+        assert inspect.id not in [run.id for run in await recent_runs(env.client, None, 500)]
         await inspect.signal("inspected", "a broken wheel")
         assert await results(env, handle) == ["a broken wheel of 120"]
         status: Status = await handle.query("status", result_type=Status)
