@@ -14,7 +14,6 @@ import dataclasses
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from temporalio import activity, workflow
 from temporalio.client import ClientConfig
@@ -36,6 +35,7 @@ from .activities.runtime.start_checks import (
 from .activities.runtime.worker_process import run_all
 from .contracts.settings import SettingsError
 from .contracts.trace import SpanData
+from .journal.database import Database
 from .journal.external_storage import JournalStorageDriver, storage_drivers
 from .journal.journal import Journal
 from .resources.documents import Document
@@ -45,16 +45,18 @@ from .resources.strategies import OWN_WORKFLOWS
 from .resources.tool import OWN_ACTIVITIES
 from .starter.api.resources import ResourceDefinition, unique_functions
 from .starter.server.in_process_worker import FLEET_SETTINGS
-from .temporal.client import for_baton, with_external_storage, with_own_interceptors
+from .temporal.client import (
+    converter_with_external_storage,
+    for_baton,
+    with_external_storage,
+    with_own_interceptors,
+)
 from .temporal.converter import data_converter_beside
 from .temporal.encryption import ChainedCodec as ChainedCodec
 from .temporal.encryption import EncryptionCodec as EncryptionCodec
 from .worker import log, open_worker_parts, sdk_worker, warn_of_missing
 from .workflows.registry import VERSIONED_WORKFLOWS, WORKFLOWS
 from .workflows.run.tracing import TracedWorkflows
-
-if TYPE_CHECKING:
-    from .journal.database import Database
 
 PASSED_THROUGH = ("baton", "pydantic", "pydantic_core")
 """Modules that the sandbox of the application's workflows does not import anew."""
@@ -129,9 +131,16 @@ class BatonPlugin(SimplePlugin):
         return with_own_defaults(config, parts.settings)
 
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
-        """Lets a replayer replay Baton's workflows as well."""
+        """Lets a replayer replay Baton's workflows as well, with the values in external storage."""
         own = config.get("data_converter") or DataConverter.default
-        config["data_converter"] = data_converter_beside(own, self._environment)
+        journal = Settings.of(self._environment).journal
+        namespace = config["namespace"]
+        drivers = storage_drivers(
+            self._environment, JournalStorageDriver(lambda: Database.open(journal, namespace), replays=True)
+        )
+        config["data_converter"] = converter_with_external_storage(
+            data_converter_beside(own, self._environment), *drivers
+        )
         config["workflows"] = [*config.get("workflows", ()), *WORKFLOWS]
         config["workflow_runner"] = _passing_through(config.get("workflow_runner"))
         return config
@@ -193,7 +202,7 @@ class _LateParts(PartsByRun):
         self.journal: Journal | None = None
         self.take_spans: Callable[[Sequence[SpanData]], None] | None = None
 
-    def open_database(self) -> "contextlib.AbstractAsyncContextManager[Database]":
+    def open_database(self) -> contextlib.AbstractAsyncContextManager[Database]:
         """The journal's database, for values in external storage."""
         assert self.journal, "the journal is opened before the worker polls"
         return contextlib.nullcontext(self.journal.database)

@@ -92,6 +92,14 @@ async def test_a_workflow_of_an_application_gets_the_typed_answer_of_a_team_and_
         assert await app.run(Claim.run, "My bicycle was stolen.") == "paid 120"
 
 
+async def test_a_replayer_with_the_plugin_reads_values_in_external_storage(client: Client, tmp_path: Path) -> None:
+    async with application(address_of(client), tmp_path, answers(APPROVED)) as app:
+        await app.run(Question.run, "x" * 1_200_000, {"id": f"{app.queue}/agent"})
+        history = await app.client.get_workflow_handle(f"{app.queue}/agent").fetch_history()
+    assert sum(event.ByteSize() for event in history.events) < 1_000_000, "its input is in the journal"
+    await Replayer(workflows=[Claim], plugins=[app.plugin]).replay_workflow(history)
+
+
 class Scrambled(PayloadCodec):
     """A codec of the application: what it has encoded can be read by nobody without it."""
 
