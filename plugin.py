@@ -15,7 +15,6 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
-from temporalio import activity, workflow
 from temporalio.client import ClientConfig
 from temporalio.converter import DataConverter
 from temporalio.plugin import SimplePlugin
@@ -43,7 +42,7 @@ from .resources.functions import Function
 from .resources.loader import load_files
 from .resources.strategies import OWN_WORKFLOWS
 from .resources.tool import OWN_ACTIVITIES
-from .starter.api.resources import ResourceDefinition, unique_functions
+from .starter.api.resources import ACTIVITY, ResourceDefinition, unique_functions
 from .starter.server.in_process_worker import FLEET_SETTINGS
 from .temporal.client import (
     converter_with_external_storage,
@@ -57,6 +56,9 @@ from .temporal.encryption import EncryptionCodec as EncryptionCodec
 from .worker import log, open_worker_parts, sdk_worker, warn_of_missing
 from .workflows.registry import VERSIONED_WORKFLOWS, WORKFLOWS
 from .workflows.run.tracing import TracedWorkflows
+
+WORKFLOW = "__temporal_workflow_definition"
+"""The attribute in which the SDK keeps what ``@workflow.defn`` says."""
 
 PASSED_THROUGH = ("baton", "pydantic", "pydantic_core")
 """Modules that the sandbox of the application's workflows does not import anew."""
@@ -219,13 +221,13 @@ def _late_parts(config: WorkerConfig) -> _LateParts:
 
 def _activity_types(config: WorkerConfig) -> frozenset[str] | None:
     """The types of the application's activities; None if it has a dynamic one, which executes all types."""
-    names = {activity._Definition.must_from_callable(one).name for one in config["activities"]}
+    names = {getattr(one, ACTIVITY).name for one in config["activities"]}
     return None if None in names else frozenset(name for name in names - OWN_ACTIVITIES if name)
 
 
 def _workflow_types(config: WorkerConfig) -> frozenset[str] | None:
     """The types of the application's workflows; None if it has a dynamic one, which executes all types."""
-    names = {workflow._Definition.must_from_class(one).name for one in config["workflows"]}
+    names = {getattr(one, WORKFLOW).name for one in config["workflows"]}
     return None if None in names else frozenset(name for name in names - OWN_WORKFLOWS if name)
 
 
