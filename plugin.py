@@ -14,6 +14,7 @@ import dataclasses
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
+from pathlib import Path
 
 from temporalio.client import ClientConfig
 from temporalio.converter import DataConverter
@@ -34,21 +35,29 @@ from .activities.runtime.start_checks import (
 from .activities.runtime.worker_process import run_all
 from .contracts.settings import SettingsError
 from .contracts.trace import SpanData
+from .journal.database import Database
 from .journal.external_storage import JournalStorageDriver, storage_drivers
 from .journal.journal import Journal
 from .resources.functions import Function
-from .starter.api.resources import Source, load_sources, unique_functions
+from .resources.strategies import OWN_WORKFLOWS
+from .resources.tool import OWN_ACTIVITIES
+from .starter.api.resources import ACTIVITY, Source, load_sources, unique_functions
 from .starter.server.in_process_worker import FLEET_SETTINGS
-from .temporal.client import for_baton, with_baton_interceptors, with_external_storage
+from .temporal.client import (
+    converter_with_external_storage,
+    for_baton,
+    with_baton_interceptors,
+    with_external_storage,
+)
 from .temporal.converter import data_converter_beside
 from .temporal.encryption import ChainedCodec as ChainedCodec
 from .temporal.encryption import EncryptionCodec as EncryptionCodec
-from .worker import log, open_worker_parts, sdk_worker
+from .worker import log, open_worker_parts, sdk_worker, warn_of_missing
 from .workflows.registry import VERSIONED_WORKFLOWS, WORKFLOWS
 from .workflows.run.tracing import TracedWorkflows
 
-if TYPE_CHECKING:
-    from .journal.database import Database
+WORKFLOW = "__temporal_workflow_definition"
+"""The attribute in which the SDK keeps what ``@workflow.defn`` says."""
 
 PASSED_THROUGH = ("baton", "pydantic", "pydantic_core")
 """Modules that the sandbox of the application's workflows does not import anew."""
@@ -103,7 +112,7 @@ class BatonPlugin(SimplePlugin):
         deployment = config.get("deployment_config")
         is_versioned = deployment is not None and deployment.use_worker_versioning
         config["workflows"] = [*config.get("workflows", ()), *(VERSIONED_WORKFLOWS if is_versioned else WORKFLOWS)]
-        activities = [activity for role in unbound_activities().values() for activity in role]
+        activities = [one for role in unbound_activities().values() for one in role]
         config["activities"] = [*config.get("activities", ()), *activities]
         config["interceptors"] = [*config.get("interceptors", ()), parts, TracedWorkflows(parts.take)]
         config["workflow_runner"] = _passing_through(config.get("workflow_runner"))
@@ -111,9 +120,16 @@ class BatonPlugin(SimplePlugin):
         return with_own_defaults(config, parts.settings)
 
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
-        """Lets a replayer replay Baton's workflows as well."""
+        """Lets a replayer replay Baton's workflows as well, with the values in external storage."""
         own = config.get("data_converter") or DataConverter.default
-        config["data_converter"] = data_converter_beside(own, self._environment)
+        journal = Settings.of(self._environment).journal
+        namespace = config["namespace"]
+        drivers = storage_drivers(
+            self._environment, JournalStorageDriver(lambda: Database.open(journal, namespace), replays=True)
+        )
+        config["data_converter"] = converter_with_external_storage(
+            data_converter_beside(own, self._environment), *drivers
+        )
         config["workflows"] = [*config.get("workflows", ()), *WORKFLOWS]
         config["workflow_runner"] = _passing_through(config.get("workflow_runner"))
         return config
@@ -150,6 +166,9 @@ class BatonPlugin(SimplePlugin):
             ]
             for notice in self._own.notices():
                 log.warning("%s", notice)
+            await warn_of_missing(
+                self._own, own, parts.settings, activities=_activity_types(config), workflows=_workflow_types(config)
+            )
             async with run_all(limited):
                 yield
 
@@ -172,7 +191,7 @@ class _LateParts(PartsByRun):
         self.journal: Journal | None = None
         self.take_spans: Callable[[Sequence[SpanData]], None] | None = None
 
-    def open_database(self) -> "contextlib.AbstractAsyncContextManager[Database]":
+    def open_database(self) -> contextlib.AbstractAsyncContextManager[Database]:
         """The journal's database, for values in external storage."""
         assert self.journal, "the journal is opened before the worker polls"
         return contextlib.nullcontext(self.journal.database)
@@ -185,6 +204,18 @@ class _LateParts(PartsByRun):
 
 def _late_parts(config: WorkerConfig) -> _LateParts:
     return next(one for one in config["interceptors"] if isinstance(one, _LateParts))
+
+
+def _activity_types(config: WorkerConfig) -> frozenset[str] | None:
+    """The types of the application's activities; None if it has a dynamic one, which executes all types."""
+    names = {getattr(one, ACTIVITY).name for one in config["activities"]}
+    return None if None in names else frozenset(name for name in names - OWN_ACTIVITIES if name)
+
+
+def _workflow_types(config: WorkerConfig) -> frozenset[str] | None:
+    """The types of the application's workflows; None if it has a dynamic one, which executes all types."""
+    names = {getattr(one, WORKFLOW).name for one in config["workflows"]}
+    return None if None in names else frozenset(name for name in names - OWN_WORKFLOWS if name)
 
 
 def _passing_through(runner: WorkflowRunner | None) -> WorkflowRunner:

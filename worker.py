@@ -21,7 +21,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -45,7 +45,7 @@ from .activities.runtime.parts_by_run import ActivityParts, PartsByRun
 from .activities.runtime.redaction import RedactionInterceptor
 from .activities.runtime.sdk_options import WorkflowRunner, sdk_options
 from .activities.runtime.secrets import SecretStore
-from .activities.runtime.settings import Settings, WorkerQueue
+from .activities.runtime.settings import ROLES, Settings, WorkerQueue
 from .activities.runtime.start_checks import (
     check_journal,
     check_journal_is_shared,
@@ -71,6 +71,8 @@ from .observability.tracing import TracedActivities, run_is_sampled, span_proces
 from .resources.functions import Function
 from .resources.loader import Loaded, load_files
 from .resources.problems import ManifestError
+from .resources.secret import Secrets
+from .resources.validation import Registered
 from .temporal.activity import SingleFlight
 from .temporal.client import ConnectionFailed, connect, with_external_storage
 from .temporal.encryption import Keys
@@ -89,7 +91,7 @@ async def run_worker(
     environment: Mapping[str, str],
     functions: Sequence[Function] = (),
     metrics: MetricsText | None = None,
-) -> AsyncIterator[SecretStore]:
+) -> AsyncIterator["WorkerParts"]:
     """A context manager that runs a worker. ``own`` are its manifests and Secrets. Raises SettingsError."""
     settings = Settings.of(environment)
     async with open_worker_parts(client, own, environment, functions) as (shared, journal_identity, parts):
@@ -107,7 +109,7 @@ async def run_worker(
         health = serve_health(settings.http_addresses, checks, lambda: parts.calls.open_circuits, metrics)
         waiting_runs = watch_waiting_runs(shared.client, settings.task_queue) if metrics else contextlib.nullcontext()
         async with health, watch_event_loop(), waiting_runs, run_all(workers):
-            yield parts.secrets
+            yield parts
 
 
 @contextlib.asynccontextmanager
@@ -179,6 +181,8 @@ class WorkerParts:
 
     activities: Activities
     interceptors: Sequence[Interceptor]
+    manifests: OwnManifests
+    functions: FunctionRegistry
     secrets: SecretStore
     calls: Calls
     take_spans: Callable[[Sequence[SpanData]], None] | None
@@ -229,9 +233,10 @@ async def open_parts(
         single_flight = SingleFlight(secrets.redact_partial)
         opened.push_async_callback(single_flight.close)
 
+        manifests = OwnManifests(own.catalog, ManifestStore(journal), calls.know)
         pin = Pin(
             journal,
-            OwnManifests(own.catalog, ManifestStore(journal), calls.know),
+            manifests,
             secrets,
             Discovery(tools, executors, secrets),
             TaskQueues.model_validate(settings.activity_queues),
@@ -254,10 +259,32 @@ async def open_parts(
         yield WorkerParts(
             activities=activities_of(pin, journal, providers, executors, memory, tools, registry, secrets, calls),
             interceptors=interceptors,
+            manifests=manifests,
+            functions=registry,
             secrets=secrets,
             calls=calls,
             take_spans=spans.take if spans else None,
         )
+
+
+async def warn_of_missing(
+    own: Loaded,
+    parts: WorkerParts,
+    settings: Settings,
+    activities: Collection[str] | None = (),
+    workflows: Collection[str] | None = (),
+) -> None:
+    """Logs the resources, functions, activities and workflows that a worker's manifests name, and that it doesn't have.
+
+    ``activities`` and ``workflows`` are the application's on its task queue, or None if any type. It is no error: the
+    store may get what is missing, or a client may bring it.
+    """
+    functions = parts.functions.names if settings.roles == frozenset(ROLES) else None
+    registered = Registered(
+        task_queue=settings.task_queue, functions=functions, activities=activities, workflows=workflows
+    )
+    for problem in (*own.unresolved(await parts.manifests.catalog()), *own.unregistered(registered)):
+        log.warning("%s", problem)
 
 
 @dataclass(frozen=True)
@@ -327,20 +354,27 @@ async def main(paths: Sequence[Path], *, recursive: bool, address: str | None = 
 
     1: manifests or settings are invalid, or differ from those of another worker of the task queue; 3: no connection.
     """
+    is_json = os.environ.get("BATON_LOG_FORMAT") == "json"
+    log_to_stderr(SecretStore(Secrets(), os.environ).redact, "json" if is_json else "text")
+
+    def end(code: int, text: str) -> int:
+        if is_json:
+            log.error("%s", text)
+        else:
+            print(text, file=sys.stderr)
+        return code
+
     try:
         settings = Settings.of(os.environ)
         stopped = stopped_by_signals(settings.graceful_shutdown_seconds)
         async with exporting_metrics(bool(settings.http_addresses), os.environ) as metrics:
             await _work(settings, load_files(paths, recursive=recursive), address, stopped, metrics)
     except (ManifestError, SettingsError, MissingExtraError, JournalUnavailable, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
+        return end(1, str(error))
     except ConnectionFailed as error:
-        print(f"{error}\nStart a server with: baton dev", file=sys.stderr)
-        return 3
+        return end(3, f"{error}\nStart a server with: baton dev")
     except RPCError as error:
-        print(f"Temporal rejected the worker: {error.message}", file=sys.stderr)
-        return 3
+        return end(3, f"Temporal rejected the worker: {error.message}")
     return 0
 
 
@@ -350,11 +384,12 @@ async def _work(
     client = await connect(address)
     await describe_namespace(client)
     await check_manifests(client, settings, own.catalog)
-    async with run_worker(client, own, os.environ, metrics=metrics) as secrets:
-        log_to_stderr(secrets.redact, settings.log_format)
+    async with run_worker(client, own, os.environ, metrics=metrics) as parts:
+        log_to_stderr(parts.secrets.redact, settings.log_format)
         leave_out_loaded_objects()
         for notice in own.notices():
             log.warning("%s", notice)
+        await warn_of_missing(own, parts, settings)
         place = (settings.task_queue, client.namespace)
         log.info("Worker started on task queue %s of namespace %s, %s loaded", *place, own.catalog.summary)
         checking = asyncio.create_task(check_manifests_once_listed(client, settings, own.catalog))

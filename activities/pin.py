@@ -29,7 +29,7 @@ from ..resources.query import TARGETS, Query, named_targets
 from ..resources.rights import AccountName, has_rights
 from ..resources.run_catalog import RunCatalog
 from ..resources.team import Team
-from ..resources.tool import Tool
+from ..resources.tool import PLURALS, Tool
 from ..resources.validation import queries_without_targets, unknown_parameters, unsupported_fields, violations
 from ..temporal.activity import root_id, workflow_id
 from ..temporal.search_attributes import KnownAttributes
@@ -341,9 +341,11 @@ class Pin:
             raise InvalidManifest("; ".join(f"{manifest.id}: {text}" for manifest, _, text in broken))
         run = self._with_provenance(loaded.catalog, catalog, worker_catalog)
         for manifest in run.manifests:
-            if isinstance(manifest, Tool) and manifest.spec.activity and not run.provenance_of(manifest).is_own:
+            is_own = run.provenance_of(manifest).is_own
+            if isinstance(manifest, Tool) and manifest.spec.application and not is_own:
+                kind = manifest.spec.type
                 raise InvalidInput(
-                    f"{manifest.id}: spec.activity: an inline Tool can't call activities of an application: "
+                    f"{manifest.id}: spec.{kind}: an inline Tool can't call {PLURALS[kind]} of an application: "
                     "start the worker with this Tool, or store it"
                 )
         check_overrides(run)

@@ -20,6 +20,7 @@ from ..contracts.plan import (
     TeamPlan,
     ToolPlan,
     ToolTarget,
+    WorkflowPlan,
 )
 from ..resources.a2a_server import A2AServer
 from ..resources.agent import Agent, AgentTool
@@ -90,6 +91,7 @@ def _tool_plan(agent_tool: AgentTool, reference: Reference | None, catalog: Cata
         untrusted=tool.is_untrusted if agent_tool.untrusted_content is None else agent_tool.untrusted_content,
         asks=_asks(tool, catalog),
         activity=_activity(tool),
+        workflow=_workflow(tool),
         approval=_approval(strictest(tool.spec.approval, agent_tool.approval), tool.id),
         questions=_questions(mcp_server_of(tool, catalog)),
         retries=_retries(tool.spec.retry_policy),
@@ -116,6 +118,16 @@ def _activity(tool: Tool) -> ActivityPlan | None:
         task_queue=spec.task_queue,
         schedule_to_start=timeout_seconds(spec.schedule_to_start_timeout),
         heartbeat=timeout_seconds(spec.heartbeat_timeout) if spec.heartbeat_timeout else None,
+    ).without_defaults
+
+
+def _workflow(tool: Tool) -> WorkflowPlan | None:
+    """The workflow of an application that a tool starts."""
+    spec = tool.spec.workflow
+    if spec is None:
+        return None
+    return WorkflowPlan(
+        type=spec.type, task_queue=spec.task_queue, id_reuse_policy=spec.id_reuse_policy
     ).without_defaults
 
 
@@ -157,6 +169,7 @@ def tool_plan(tool: Tool, catalog: Catalog) -> ToolTarget:
         timeout=tool_timeout(tool, catalog),
         asks=_asks(tool, catalog),
         activity=_activity(tool),
+        workflow=_workflow(tool),
         approval=_approval(tool.spec.approval, tool.id),
         questions=_questions(mcp_server_of(tool, catalog)),
         retries=_retries(tool.spec.retry_policy),

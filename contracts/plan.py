@@ -12,6 +12,7 @@ from ..resources.manifest import ContextWindow
 from ..resources.panel import Visibility
 from ..resources.query import TargetType
 from ..resources.team import NoProgress
+from ..resources.tool import IdReusePolicy
 from ..resources.values import ContributionsRef
 from .decisions import QuestionsPlan
 
@@ -95,6 +96,14 @@ class ActivityPlan(JsonModel):
     heartbeat: float | None = None
 
 
+class WorkflowPlan(JsonModel):
+    """The workflow of an application that a tool starts as a child, on a task queue, by default the run's own."""
+
+    type: str
+    task_queue: str | None = None
+    id_reuse_policy: IdReusePolicy = "AllowDuplicate"
+
+
 class ApprovalPlan(JsonModel):
     """Calls of a tool may need human approval, for which they wait ``timeout`` seconds, or without a limit.
 
@@ -118,8 +127,9 @@ class RetryPlan(JsonModel):
 class ToolPlan(JsonModel):
     """A tool of an agent: its error handling, its timeout in seconds, and whether its results are untrusted.
 
-    ``asks`` is the agent or team that it delegates to in a child run, ``activity`` the activity that the run itself
-    calls; with ``approval``, its calls may need human approval; with ``questions``, its server may ask a person.
+    ``asks`` is the agent or team that it delegates to in a child run, ``activity`` and ``workflow`` what the run itself
+    calls in an application; with ``approval``, its calls may need human approval; with ``questions``, its server may
+    ask a person.
     """
 
     name: str
@@ -128,6 +138,7 @@ class ToolPlan(JsonModel):
     untrusted: bool = False
     asks: DelegatePlan | None = None
     activity: ActivityPlan | None = None
+    workflow: WorkflowPlan | None = None
     approval: ApprovalPlan | None = None
     questions: QuestionsPlan | None = None
     retries: RetryPlan | None = None
@@ -182,6 +193,7 @@ class ToolTarget(JsonModel):
     timeout: float | None = None
     asks: DelegatePlan | None = None
     activity: ActivityPlan | None = None
+    workflow: WorkflowPlan | None = None
     approval: ApprovalPlan | None = None
     questions: QuestionsPlan | None = None
     retries: RetryPlan | None = None

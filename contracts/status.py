@@ -218,7 +218,8 @@ class Status(JsonModel):
 
     While the run is open: ``paused``, the values of its ``session``, and the messages of people that are ``waiting``
     for the next model call. Messages passed on to a child run are in the child's status; ``runs`` are the ids of the
-    open child runs. ``pending_decisions`` are those of the run itself, and ``waiting_runs`` the ids of its child runs
+    open child runs, and ``workflows`` those of the application's workflows that tool calls wait for.
+    ``pending_decisions`` are those of the run itself, and ``waiting_runs`` the ids of its child runs
     that wait for a person, directly or in a run below. ``outages`` are those that calls of the run wait for, and
     ``outage_runs`` its child runs that do. ``conversation_id`` is the conversation that a query continues,
     and ``notices`` are problems that did not fail the query. ``budget`` is that of the query, the team or the agent
@@ -247,6 +248,7 @@ class Status(JsonModel):
     outage_runs: tuple[str, ...] | None = None
     member_failures: tuple[Failure, ...] | None = None
     runs: tuple[str, ...] | None = None
+    workflows: tuple[str, ...] | None = None
     budget: BudgetStatus | None = None
     conversation_id: str | None = None
     notices: tuple[str, ...] | None = None
@@ -286,9 +288,9 @@ class Status(JsonModel):
         except ValueError:
             return self
 
-    def with_runs(self, runs: tuple[str, ...]) -> "Status":
-        """The status with the ids of open child runs."""
-        return self.model_copy(update={"runs": runs or None})
+    def with_runs(self, runs: tuple[str, ...], workflows: tuple[str, ...]) -> "Status":
+        """The status with the ids of open child runs, and of the application's workflows that tool calls wait for."""
+        return self.model_copy(update={"runs": runs or None, "workflows": workflows or None})
 
     def with_notices(self, notices: tuple[str, ...]) -> "Status":
         """The status with problems that did not fail the query."""
@@ -353,7 +355,14 @@ class Status(JsonModel):
         message = self.message or (response.message if len(responses) == 1 else "")
         usage = self.token_usage + progress.token_usage
         outages = (*(self.outages or ()), *(progress.outages or ())) or None
-        update = {"responses": responses, "token_usage": usage, "message": message, "outages": outages}
+        workflows = (*(self.workflows or ()), *(progress.workflows or ())) or None
+        update = {
+            "responses": responses,
+            "token_usage": usage,
+            "message": message,
+            "outages": outages,
+            "workflows": workflows,
+        }
         return self.model_copy(update=update)
 
     def with_child_progress(self, progress: "Status") -> "Status":
@@ -362,6 +371,7 @@ class Status(JsonModel):
             update={
                 "token_usage": self.token_usage + progress.token_usage,
                 "outages": (*(self.outages or ()), *(progress.outages or ())) or None,
+                "workflows": (*(self.workflows or ()), *(progress.workflows or ())) or None,
                 "messages": (*self.messages, *progress.messages),
                 "message": progress.message or self.message,
             }

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from types import TracebackType
 from typing import Any, Literal, TextIO
 
 from opentelemetry import trace
@@ -87,32 +88,50 @@ def shorten_sdk_log() -> None:
 
 
 def log_to_stderr(redact: Callable[[str], str], form: LogFormat) -> None:
-    """Sends the log of this process to stderr, without secrets."""
-    logging.basicConfig(level=logging.INFO, handlers=[handler_of(redact, form, sys.stderr)])
+    """Sends the log of this process to stderr, without secrets; also Python's warnings, and an error that ends it."""
+    logging.basicConfig(level=logging.INFO, handlers=[handler_of(redact, form, sys.stderr)], force=True)
+    logging.captureWarnings(True)
+    if form == "json":
+        sys.excepthook = _log_uncaught
     for library in ("httpx", "httpx2", "httpcore", "openai", "anthropic", "botocore", "aiobotocore", "a2a", "mcp"):
         logging.getLogger(library).setLevel(logging.WARNING)
 
 
+def _log_uncaught(kind: type[BaseException], error: BaseException, trace_: TracebackType | None) -> None:
+    logging.getLogger("baton").critical("%s: %s", kind.__name__, error, exc_info=(kind, error, trace_))
+
+
 def handler_of(redact: Callable[[str], str], form: LogFormat, stream: TextIO) -> logging.Handler:
-    """Writes log records to a stream, without secrets; JSON records have their context in separate fields."""
+    """Writes log records to a stream, without secrets, with the run and the member that they are about.
+
+    The SDK's context, which it would append to the message, is in fields of its own.
+    """
+    activity.logger.activity_info_on_message = workflow.logger.workflow_info_on_message = False
     handler = logging.StreamHandler(stream)
     handler.setFormatter(RedactingFormatter(_json() if form == "json" else _text(), redact))
-    if form == "json":
-        handler.addFilter(LogContext())
+    handler.addFilter(LogContext())
     return handler
 
 
 class EscapingFormatter(logging.Formatter):
-    """One line per record: text quoted in a message may contain line breaks and terminal escape sequences."""
+    """One line per record: text quoted in a message may contain line breaks and terminal escape sequences.
+
+    The line ends with the fields that LogContext adds, such as ``(run=my-run run_id=… member=critic turn=2)``.
+    """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the name of the base class
         """The line of a record."""
-        return _escaped(super().formatMessage(record), _CONTROLS)
+        context = " ".join(f"{name}={record.__dict__[name]}" for name in _SHOWN if name in record.__dict__)
+        line = super().formatMessage(record)
+        return _escaped(f"{line} ({context})" if context else line, _CONTROLS)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  # the name of the base class
         """The escaped traceback, on separate lines."""
         return _escaped(super().formatException(ei), _CONTROLS_IN_LINES)
 
+
+_SHOWN = ("run", "run_id", "member", "turn")
+"""The fields of a record that its line of text shows."""
 
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _CONTROLS_IN_LINES = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -127,8 +146,6 @@ def _text() -> logging.Formatter:
 
 
 def _json() -> logging.Formatter:
-    """The SDK's context of a run or an activity goes into separate fields instead of the message."""
-    activity.logger.activity_info_on_message = workflow.logger.workflow_info_on_message = False
     return JsonFormatter(
         "%(levelname)s %(name)s %(message)s",
         rename_fields={"levelname": "level", "name": "logger"},

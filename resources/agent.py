@@ -22,7 +22,9 @@ BUILT_INS: tuple[str, ...] = ("noop", "terminate", "terminate_team", "calculator
 TERMINATING = frozenset({"terminate", "terminate_team"})
 
 
-ToolKind = Literal["built-in", "builtin", "custom", "http", "mcp", "agent", "team", "function", "activity", "openapi"]
+ToolKind = Literal[
+    "built-in", "builtin", "custom", "http", "mcp", "agent", "team", "function", "activity", "workflow", "openapi"
+]
 OnError = Literal["feed", "fail", "retry"]
 
 

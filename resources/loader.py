@@ -21,6 +21,7 @@ from .skill_folder import with_folder
 from .team import Team
 from .validation import (
     UNBOUNDED,
+    Registered,
     Violation,
     ambiguous_texts,
     missing_keys,
@@ -30,6 +31,7 @@ from .validation import (
     unbounded_teams,
     unknown_parameters,
     unknown_presets,
+    unregistered,
     unsupported_fields,
     violations,
 )
@@ -83,15 +85,21 @@ class Loaded:
         rules = (missing_memories, accounts_without_rights, unknown_presets)
         return warnings + [self.problem(*notice) for rule in rules for notice in rule(self.catalog)]
 
-    def unresolved(self) -> list[Problem]:
-        """References to resources that are not in the files."""
+    def unresolved(self, known: Catalog | None = None) -> list[Problem]:
+        """References to resources that are not in the files, or not ``known``, which also has those of the files."""
+        known = known or self.catalog
         required = (Missing(m, r) for m in self.catalog.manifests for r in m.references if not r.optional)
         missing = [
             self._missing(candidate)
             for candidate in required
-            if not (self.catalog.find(candidate.reference) or self.secrets.find(candidate.reference))
+            if not (known.find(candidate.reference) or self.secrets.find(candidate.reference))
         ]
-        return [*missing, *(self.problem(*violation) for violation in queries_without_targets(self.catalog))]
+        orphans = (orphan for orphan in queries_without_targets(known) if self.catalog.by_id(orphan.manifest.id))
+        return [*missing, *(self.problem(*orphan) for orphan in orphans)]
+
+    def unregistered(self, registered: Registered) -> list[Problem]:
+        """Functions, activities and workflows that the manifests name, and that a worker does not have."""
+        return [self.problem(*violation) for violation in unregistered(self.catalog, registered)]
 
     def unsupported(self) -> list[Problem]:
         """Fields that are not supported yet: runs that need such a manifest are refused."""

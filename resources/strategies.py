@@ -6,9 +6,15 @@ To add a strategy: add its name and its row here, its file in ``workflows/strate
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 Strategy = Literal["sequential", "parallel", "round-robin", "selector", "graph", "debate"]
+
+RUN_TYPES = ("query", "agent", "model", "tool", *get_args(Strategy))
+"""The workflow types that are runs."""
+
+OWN_WORKFLOWS = frozenset({*RUN_TYPES, "expire"})
+"""All workflow types of Baton, which no tool can start. A test compares them with those of the workers."""
 
 SpeakingOrder = Literal["in_order", "at_once", "selected", "by_edges"]
 """Who speaks next: the next member in order; all concurrently; the selector's choice; the target of an edge."""

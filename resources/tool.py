@@ -25,6 +25,7 @@ from .base import (
 from .json_schema import JsonSchema
 from .manifest import CircuitBreaker, Manifest
 from .retry_policy import RetryPolicy
+from .strategies import OWN_WORKFLOWS
 from .template import names_in, with_places_as
 from .values import Headers, Parameter, PresetArguments, TextOrValue, ValueSource, check_url
 
@@ -193,32 +194,19 @@ TemporalName = Annotated[Text, Field(min_length=1, max_length=250)]
 """The name of an activity type or a task queue, which has at most 1,000 bytes in Temporal."""
 
 
-class ActivitySpec(JsonModel):
-    """An activity of an application, which the run calls as any workflow does, on a worker in any language.
+class ApplicationSpec(JsonModel):
+    """What a run calls in an application, as any workflow does, on a worker in any language.
 
-    The activity gets the arguments of the tool call as one JSON object, or as the positional ``arguments``.
+    It gets the arguments of the tool call as one JSON object, or as the positional ``arguments``.
     """
 
-    type: TemporalName = Field(description="the activity type")
+    type: TemporalName = Field(description="its type in Temporal")
     task_queue: TemporalName | None = Field(
         None, description="the task queue of the workers that execute it; by default that of the run"
     )
     arguments: tuple[Text, ...] | None = Field(
         None, description="the properties of inputSchema that are its positional arguments, instead of one JSON object"
     )
-    heartbeat_timeout: Timeout | None = Field(
-        None, description="the longest time between two heartbeats; by default it needs to send none"
-    )
-    schedule_to_start_timeout: Timeout = Field(
-        "5m", description="how long it may wait for a worker of its task queue before the call fails"
-    )
-
-    @field_validator("type")
-    @classmethod
-    def _is_foreign(cls, value: str) -> str:
-        if value in OWN_ACTIVITIES:
-            raise ValueError(f"'{value}' is an activity of Baton: a tool calls activities of an application")
-        return value
 
     @field_validator("task_queue")
     @classmethod
@@ -236,10 +224,51 @@ class ActivitySpec(JsonModel):
         return arguments
 
 
-ToolType = Literal["http", "mcp", "agent", "team", "function", "activity", "openapi", "built-in", "builtin"]
+class ActivitySpec(ApplicationSpec):
+    """An activity of an application."""
+
+    heartbeat_timeout: Timeout | None = Field(
+        None, description="the longest time between two heartbeats; by default it needs to send none"
+    )
+    schedule_to_start_timeout: Timeout = Field(
+        "5m", description="how long it may wait for a worker of its task queue before the call fails"
+    )
+
+    @field_validator("type")
+    @classmethod
+    def _is_foreign(cls, value: str) -> str:
+        if value in OWN_ACTIVITIES:
+            raise ValueError(f"'{value}' is an activity of Baton: a tool calls activities of an application")
+        return value
+
+
+IdReusePolicy = Literal["AllowDuplicate", "AllowDuplicateFailedOnly", "RejectDuplicate"]
+
+
+class WorkflowSpec(ApplicationSpec):
+    """A workflow of an application, which the run starts as a child workflow. Its id is that of the call."""
+
+    id_reuse_policy: IdReusePolicy = Field(
+        "AllowDuplicate",
+        description="whether it is started again for a call that a reset run repeats: 'AllowDuplicate', "
+        "'AllowDuplicateFailedOnly' or 'RejectDuplicate'",
+    )
+
+    @field_validator("type")
+    @classmethod
+    def _is_foreign(cls, value: str) -> str:
+        if value in OWN_WORKFLOWS:
+            raise ValueError(f"'{value}' is a workflow of Baton: a tool of type 'agent' or 'team' starts it")
+        return value
+
+
+ToolType = Literal["http", "mcp", "agent", "team", "function", "activity", "workflow", "openapi", "built-in", "builtin"]
 
 ARGUMENTS = "input."
 """The prefix of a tool call's arguments in the templates of a tool."""
+
+PLURALS = {"activity": "activities", "workflow": "workflows"}
+"""What tools of these types call in an application."""
 
 BUILT_IN_TYPES: tuple[ToolType, ...] = ("built-in", "builtin")
 
@@ -251,6 +280,7 @@ _NEEDS = {
     "team": "{name}",
     "function": "{name}",
     "activity": "{type}",
+    "workflow": "{type}",
 }
 _BELONGS: dict[str, tuple[ToolType, ...]] = {
     "http": ("http",),
@@ -261,7 +291,8 @@ _BELONGS: dict[str, tuple[ToolType, ...]] = {
     "agent": ("agent",),
     "team": ("team",),
     "activity": ("activity",),
-    "timeout": ("activity",),
+    "workflow": ("workflow",),
+    "timeout": ("activity", "workflow"),
     "openapi": ("openapi",),
     "builtin": ("builtin",),
 }
@@ -272,7 +303,7 @@ class ToolSpec(JsonModel):
     """The ``spec`` of a Tool."""
 
     type: ToolType = Field(
-        description="'http', 'mcp', 'agent', 'team', 'function', 'activity', 'openapi' or 'built-in'"
+        description="'http', 'mcp', 'agent', 'team', 'function', 'activity', 'workflow', 'openapi' or 'built-in'"
     )
     description: str | None = Field(None, description="a description for the model")
     input_schema: JsonSchema = Field(
@@ -297,9 +328,14 @@ class ToolSpec(JsonModel):
         None,
         description="{type, taskQueue, arguments} of an application's activity that a tool of type 'activity' calls",
     )
+    workflow: WorkflowSpec | None = Field(
+        None,
+        description="{type, taskQueue, arguments} of an application's workflow that a tool of type 'workflow' starts",
+    )
     timeout: Timeout | None = Field(
         None,
-        description="how long one attempt of a tool of type 'activity' may take, such as '30s'; by default 5 minutes",
+        description="how long one attempt of a tool of type 'activity' may take, such as '30s', by default 5 minutes; "
+        "or how long a workflow may take in all, by default without a limit",
     )
     builtin: NameRef | None = Field(None, description="{name} of the built-in tool, which is the name of the Tool")
     circuit_breaker: CircuitBreaker | None = Field(
@@ -328,9 +364,14 @@ class ToolSpec(JsonModel):
             self._check_request(self.http)
         if self.mcp:
             self._check_mcp(self.mcp)
-        if self.activity and self.activity.arguments is not None:
-            self._check_arguments(self.activity.arguments)
+        if self.application and self.application.arguments is not None:
+            self._check_arguments(self.application.arguments)
         return self
+
+    @property
+    def application(self) -> ApplicationSpec | None:
+        """The activity or the workflow of an application that the tool calls; None for other types."""
+        return self.activity or self.workflow
 
     @property
     def seconds(self) -> float | None:
@@ -343,10 +384,10 @@ class ToolSpec(JsonModel):
         for index, name in enumerate(arguments):
             if name not in known:
                 wrong = f"'{name}' is not a property of inputSchema; its properties: {', '.join(known) or 'none'}"
-                raise FieldError(("activity", "arguments", index), wrong)
+                raise FieldError((self.type, "arguments", index), wrong)
         if missing := [name for name in known if name not in arguments]:
-            wrong = f"'{missing[0]}' of inputSchema is missing: the activity would not get it"
-            raise FieldError(("activity", "arguments"), wrong)
+            wrong = f"'{missing[0]}' of inputSchema is missing: the {self.type} would not get it"
+            raise FieldError((self.type, "arguments"), wrong)
 
     def _check_mcp(self, mcp: McpSpec) -> None:
         if not (mcp.mcp_server_ref and mcp.tool_name):
@@ -386,7 +427,7 @@ def argument_for_text(schema: JsonObject, presets: Collection[str] = ()) -> str:
 
 
 class Tool(Manifest):
-    """An HTTP request, a tool of an MCP server, a function, an activity, or an agent or a team as a tool."""
+    """An HTTP request, a tool of an MCP server, a function, an activity, a workflow, an agent or a team as a tool."""
 
     kind: Literal["Tool"] = "Tool"
     spec: ToolSpec = Field(description="what the tool does")

@@ -6,8 +6,9 @@ The rules of a single manifest are validators of its model, in the module of its
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
@@ -22,14 +23,16 @@ from .config_map import ConfigMap
 from .json_schema import broken_schema_rules
 from .manifest import Manifest
 from .mcp_server import MCPServer
+from .member import Speaker
 from .model import Model, missing_library
-from .problems import dotted_path
+from .panel import FunctionRef
+from .problems import did_you_mean, dotted_path
 from .query import Query
 from .secret import Secrets
 from .skill import Skill
 from .team import DEFAULT_MAX_TURNS, Team
 from .template import TemplateError, check_names, names_in
-from .tool import ARGUMENTS, Tool, argument_for_text
+from .tool import ARGUMENTS, PLURALS, Tool, argument_for_text
 from .values import QUERY, Function, Parameter, PresetArguments, ValueSource, sources
 
 
@@ -388,17 +391,20 @@ def _used(owner: Manifest, catalog: Catalog) -> Iterator[tuple[Path, PresetArgum
 
 
 def secret_activity_arguments(catalog: Catalog) -> Iterator[Violation]:
-    """Preset arguments of activities that read a Secret. One in a parameter of the query is found at the call."""
+    """Preset arguments of activities and workflows that read a Secret.
+
+    One in a parameter of the query is found at the call.
+    """
     for owner in catalog.manifests:
         for path, presets, tool in _used(owner, catalog):
-            if not (presets and isinstance(tool, Tool) and tool.spec.activity):
+            if not (presets and isinstance(tool, Tool) and tool.spec.application):
                 continue
             parameters = (*tool.parameters, *(owner.spec.parameters if isinstance(owner, Agent) else ()))
             secret = {parameter.name for parameter in parameters if _reads_secret(parameter)}
             for index, preset in enumerate(presets.parameters):
                 if _reads_secret(preset) or secret.intersection(names_in(preset.value or "")):
                     place = ("spec", *path, "partial", "parameters", index)
-                    text = "reads a Secret, but the history of a run has the arguments of activities"
+                    text = f"reads a Secret, but the history of a run has the arguments of {PLURALS[tool.spec.type]}"
                     yield Violation(owner, place, text)
 
 
@@ -463,6 +469,48 @@ def ambiguous_texts(catalog: Catalog) -> Iterator[Violation]:
                     argument_for_text(tool.input_schema, _preset_names(tool.spec.partial))
             except ValueError as error:
                 yield Violation(query, ("spec", "input"), f"{error}")
+
+
+@dataclass(frozen=True)
+class Registered:
+    """What a worker of a task queue has registered, by name; None for what other workers of the queue may have."""
+
+    task_queue: str
+    functions: Collection[str] | None
+    activities: Collection[str] | None
+    workflows: Collection[str] | None
+
+
+def unregistered(catalog: Catalog, registered: Registered) -> Iterator[Violation]:
+    """Functions, and activities and workflows on the worker's own task queue, that a worker has not registered."""
+    functions = registered.functions
+    for manifest in catalog.manifests:
+        for path, name in _functions(manifest):
+            if functions is not None and name not in functions:
+                yield Violation(manifest, path, f"the worker has no function '{name}'; {_instead(name, functions)}")
+        called = manifest.spec.application if isinstance(manifest, Tool) else None
+        if not (isinstance(manifest, Tool) and called and called.task_queue in (None, registered.task_queue)):
+            continue
+        types = registered.activities if manifest.spec.activity else registered.workflows
+        if types is not None and called.type not in types:
+            kind = manifest.spec.type
+            text = f"the worker of the task queue {registered.task_queue} has no {kind} '{called.type}'"
+            yield Violation(manifest, ("spec", kind, "type"), f"{text}; {_instead(called.type, types)}")
+
+
+def _functions(manifest: Manifest) -> Iterator[tuple[Path, str]]:
+    """The registered functions that a manifest names, with their paths."""
+    if isinstance(manifest, Tool) and manifest.spec.type == "function" and manifest.spec.function:
+        yield ("spec", "function", "name"), manifest.spec.function.name
+    for path, item in walk(manifest):
+        if isinstance(item, FunctionRef):
+            yield (*path, "function"), item.function
+        if isinstance(item, Speaker) and item.type == "activity":
+            yield (*path, "name"), item.name
+
+
+def _instead(name: str, known: Collection[str]) -> str:
+    return did_you_mean(name, known) if known else "it has none"
 
 
 def _is_json_object(text: str) -> bool:

@@ -18,7 +18,7 @@ from temporalio.client import (
     WorkflowHandle,
     WorkflowQueryFailedError,
 )
-from temporalio.converter import ExternalStorage, StorageDriver
+from temporalio.converter import DataConverter, ExternalStorage, StorageDriver
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
 from ..contracts.settings import TASK_QUEUE, SettingsError
@@ -121,12 +121,17 @@ def with_external_storage(client: Client, *drivers: StorageDriver) -> Client:
     An application's client that has external storage continues to store its values there.
     """
     config = client.config(active_config=True)
-    storage = client.data_converter.external_storage
-    config["data_converter"] = dataclasses.replace(
-        client.data_converter, external_storage=_extended(storage, drivers) if storage else _storage(drivers)
-    )
+    config["data_converter"] = converter_with_external_storage(client.data_converter, *drivers)
     config["plugins"] = []  # already applied: the active configuration is their result
     return Client(**config)
+
+
+def converter_with_external_storage(converter: DataConverter, *drivers: StorageDriver) -> DataConverter:
+    """The same data converter with external storage, as for ``with_external_storage``."""
+    storage = converter.external_storage
+    return dataclasses.replace(
+        converter, external_storage=_extended(storage, drivers) if storage else _storage(drivers)
+    )
 
 
 def _storage(drivers: Sequence[StorageDriver]) -> ExternalStorage:

@@ -12,6 +12,8 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
+from ..resources.strategies import OWN_WORKFLOWS
+
 Started = WorkflowExecutionStartedEventAttributes
 
 
@@ -88,7 +90,7 @@ async def run_tree(client: Client, workflow_id: str, run_id: str) -> list[RunExe
     """All executions of the run whose last one is ``run_id``, from that one back, and each before its descendants.
 
     Deleting them from the end of the list can be interrupted at any time: the remaining ones are found again.
-    Executions that Temporal has deleted are omitted. Raises RPCError.
+    Executions that Temporal has deleted are omitted, and so are an application's workflows. Raises RPCError.
     """
     executions: dict[tuple[str, str], RunExecution] = {}
     pending = [(workflow_id, chained) for chained in await _chain(client, workflow_id, run_id)]
@@ -120,8 +122,9 @@ async def _read(client: Client, workflow_id: str, run_id: str) -> tuple[RunExecu
         description = await handle.describe()
         async for event in handle.fetch_history_events():
             if event.event_type == CHILD_STARTED:
-                child = event.child_workflow_execution_started_event_attributes.workflow_execution
-                below.append((child.workflow_id, child.run_id))
+                started = event.child_workflow_execution_started_event_attributes
+                if started.workflow_type.name in OWN_WORKFLOWS:  # those of an application are not Baton's to delete
+                    below.append((started.workflow_execution.workflow_id, started.workflow_execution.run_id))
             elif event.event_type == CONTINUED:
                 attributes = event.workflow_execution_continued_as_new_event_attributes
                 below.append((workflow_id, attributes.new_execution_run_id))

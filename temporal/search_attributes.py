@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import get_args
 
 from temporalio.api.enums.v1 import IndexedValueType, TaskQueueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
@@ -19,7 +18,7 @@ from temporalio.client import Client
 from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate, TypedSearchAttributes
 from temporalio.service import RPCError
 
-from ..resources.strategies import Strategy
+from ..resources.strategies import RUN_TYPES
 
 TEAM = SearchAttributeKey.for_keyword("BatonTeam")
 STRATEGY = SearchAttributeKey.for_keyword("BatonStrategy")
@@ -33,9 +32,6 @@ COST = SearchAttributeKey.for_float("BatonCost")
 
 ALL = (TEAM, STRATEGY, PHASE, STOP_REASON, PARENT)
 """The keyword attributes; a server may lack COST, which was added later."""
-
-RUN_TYPES = ("query", "agent", "model", "tool", *get_args(Strategy))
-"""The workflow types that are runs. A test compares them with those of the workers."""
 
 AttributeValues = Mapping[SearchAttributeKey[str], str | None]
 
@@ -55,10 +51,9 @@ async def root_runs(client: Client) -> str:
 
     A server without Baton's attributes can't tell the latter from child runs, and finds only those without a parent.
     """
-    if not await registered(client):
-        return "ParentWorkflowId IS NULL"
+    parent = PARENT.name if await registered(client) else "ParentWorkflowId"
     types = ", ".join(f"'{name}'" for name in RUN_TYPES)
-    return f"{PARENT.name} IS NULL AND WorkflowType IN ({types})"
+    return f"{parent} IS NULL AND WorkflowType IN ({types})"
 
 
 async def registered(client: Client) -> bool:

@@ -46,6 +46,7 @@ class ToolTurn:
             timeout=plan.timeout,
             asks=plan.asks,
             activity=plan.activity,
+            workflow=plan.workflow,
             approval=plan.approval,
             questions=plan.questions,
             retries=plan.retries,

@@ -206,7 +206,7 @@ class QueryTurn:
         """The status of the query during its turn, with the turn's result so far."""
         if not self._turn:
             return status
-        return status.in_turn(self._turn.so_far).with_runs(self._children.running)
+        return status.in_turn(self._turn.so_far).with_runs(self._children.running, self._children.of_application)
 
 
 @workflow_type("query")

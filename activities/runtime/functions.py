@@ -44,6 +44,11 @@ class FunctionRegistry:
         values = [value for name in modules for value in vars(importlib.import_module(name)).values()]
         return cls([*(value for value in values if is_marked(value)), *functions], max_concurrent, threads)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the functions."""
+        return frozenset(self._by_name)
+
     def close(self) -> None:
         """Cancels calls that still wait for a thread. Does not wait for running ones."""
         self._is_closed = True

@@ -26,7 +26,7 @@ from ..context.value_resolver import ValueResolver
 from ..runtime.bounded_process import BoundedFunction, EvaluationFailed
 from ..runtime.functions import FunctionRegistry
 from ..runtime.secrets import SecretStore
-from .application_activity import ActivityTools
+from .application import ApplicationTools
 from .built_in import BuiltInTools, DelegatingTools, skill_tools
 from .function import FunctionTools
 from .http import HttpTools
@@ -169,7 +169,8 @@ SOURCES: dict[str, Callable[[SecretStore], ToolSource]] = {
     "openapi": OpenApiTools,
     "agent": DelegatingTools,
     "team": DelegatingTools,
-    "activity": ActivityTools,
+    "activity": ApplicationTools,
+    "workflow": ApplicationTools,
 }
 """The source of tools by their type."""
 

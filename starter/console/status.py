@@ -37,6 +37,8 @@ def print_status(console: Console, name: str, status: "Status") -> None:
         since = f"{outage.since.astimezone():%H:%M:%S}"
         text = f"waits since {since} after {outage.attempts} attempts: {outage.call}: {outage.type}: {outage.error}"
         _print_line(console, Text(text, style="yellow"))
+    for workflow_id in status.workflows or ():
+        _print_line(console, Text(f"waits for the workflow {workflow_id}", style="yellow"))
     for notice in status.notices or ():
         _print_line(console, Text(f"note: {notice}", style="yellow"))
 

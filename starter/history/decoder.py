@@ -33,6 +33,7 @@ from ...contracts.requests import (
 from ...contracts.status import Status, phase_of
 from ...contracts.turn import TurnResult
 from ...resources.base import JsonObject
+from ...resources.strategies import RUN_TYPES
 from ...resources.tool import OWN_ACTIVITIES
 from .decisions import DecisionTracker
 from .run_events import (
@@ -318,9 +319,6 @@ END_EVENTS = {
 CHILD_ENDS = {f"child_{event}": end for event, end in END_EVENTS.items()}
 """The history events of a parent that end a child run, with their descriptions."""
 
-EXPIRE = "expire"
-"""The workflow type of a child that is not followed: it outlives the run, to delete its data."""
-
 
 async def decode_run_end(converter: DataConverter, run: RunInfo, at: datetime, event: str, attributes: Any) -> RunEnded:
     """The end of a run, from its result, or otherwise from Temporal's event."""
@@ -427,7 +425,7 @@ class HistoryDecoder:
                 return await self._timer(at, event, timer.timer_id)
             case name, request if name in REQUEST_EVENTS:
                 return await self._request(at, name, request)
-            case "child_workflow_execution_started", started if started.workflow_type.name != EXPIRE:
+            case "child_workflow_execution_started", started if started.workflow_type.name in RUN_TYPES:
                 execution = started.workflow_execution
                 child = self.calls.child_run(self.run, execution.workflow_id, execution.run_id)
                 child = self.children[event.event_id] = replace(child, type=started.workflow_type.name)

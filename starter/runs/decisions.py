@@ -14,10 +14,9 @@ from ...contracts.errors import UnknownDecision
 from ...contracts.message import PersonDecision
 from ...contracts.status import Status
 from ...resources.base import JsonModel
-from ...temporal.client import task_queue
 from ...temporal.executions import memo_of
-from ...temporal.search_attributes import PHASE, root_runs
-from .listing import of_queue
+from ...temporal.search_attributes import PHASE
+from .listing import shown_roots
 from .runs import QUERY_TIMEOUT, RunHandle
 
 CONCURRENT_QUERIES = 10
@@ -68,7 +67,7 @@ async def pending_decisions(
 async def all_pending_decisions(
     client: Client, namespace: str | None = None, queue: str | None = None
 ) -> PendingInRuns:
-    """The pending decisions of all runs of a task queue; with a ``namespace``, only of runs of its Queries.
+    """The pending decisions of all runs, of a ``queue`` as ``shown_roots`` says; with a ``namespace``, of its Queries.
 
     If the server or a run has no search attributes, open runs are queried regardless of their phase. A run that can't
     be queried, such as one whose workflow tasks fail, does not affect the others.
@@ -85,14 +84,14 @@ async def all_pending_decisions(
                 return []
             return [(root.id, decision) for decision in pending]
 
-    roots = [root for root in await _waiting_roots(client, queue or task_queue()) if await _is_of(root, namespace)]
+    roots = [root for root in await _waiting_roots(client, queue) if await _is_of(root, namespace)]
     pending = await asyncio.gather(*map(query, roots))
     return PendingInRuns([decision for of_root in pending for decision in of_root], unanswered)
 
 
-async def _waiting_roots(client: Client, queue: str) -> list[WorkflowExecution]:
+async def _waiting_roots(client: Client, queue: str | None) -> list[WorkflowExecution]:
     """The open root runs that may have pending decisions: those whose phase is not Running, or is unknown."""
-    open_runs = f"{of_queue(queue)} AND {await root_runs(client)} AND ExecutionStatus = 'Running'"
+    open_runs = f"{await shown_roots(client, queue)} AND ExecutionStatus = 'Running'"
     may_wait = f"{open_runs} AND ({PHASE.name} IS NULL OR {PHASE.name} != 'Running')"
     try:
         return [run async for run in client.list_workflows(may_wait)]

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.service import RPCError
@@ -13,13 +15,17 @@ from ...contracts.settings import SettingsError
 from ...contracts.text import format_time
 from ...resources.base import JsonObject
 from ...temporal.client import PROGRAM
-from ...temporal.client import task_queue as default_task_queue
 from ...temporal.executions import first_run_id, memo_of
 from ...temporal.search_attributes import PHASE, root_runs
 from ..text import format_age, format_duration
 
-StartedRun = tuple[datetime, WorkflowExecution]
-"""A run with the start of its first execution."""
+
+class StartedRun(NamedTuple):
+    """The last execution of a run, with the start and the run id of its first one."""
+
+    start: datetime
+    execution: WorkflowExecution
+    first_run_id: str
 
 
 async def newest_runs(
@@ -33,14 +39,14 @@ async def newest_runs(
 
     Temporal lists open runs by start time and closed runs by close time, newest first. From both lists it reads
     ``limit`` runs, or until no later entry can be newer than the matches so far. A run that continued as new is
-    represented by its last execution.
+    represented by its last execution, and so is one that was reset.
     """
     newest: list[StartedRun] = []
     ids: set[str] = set()
     batch: list[WorkflowExecution] = []
     for status in ("= 'Running'", "!= 'Running'"):
         async for run in client.list_workflows(f"{query} AND ExecutionStatus {status}", limit=limit):
-            if len(newest) == count and (run.close_time or run.start_time) < newest[-1][0]:
+            if len(newest) == count and (run.close_time or run.start_time) < newest[-1].start:
                 break
             is_earlier_execution = run.status == WorkflowExecutionStatus.CONTINUED_AS_NEW and run.id in ids
             if is_earlier_execution or not await matches(run):
@@ -57,21 +63,30 @@ async def _newest(
     client: Client, earlier: list[StartedRun], runs: list[WorkflowExecution], count: int
 ) -> list[StartedRun]:
     """The newest of the earlier runs and of others, whose start times are looked up at once."""
-    # A run that closed between the two lists is in both of them.
-    started = {run.run_id: (start, run) for start, run in earlier}
-    for run, start in zip(runs, await asyncio.gather(*(_start_time(client, run) for run in runs)), strict=True):
-        started[run.run_id] = start, run
-    return sorted(started.values(), key=lambda one: one[0], reverse=True)[:count]
+    begun = [*zip(runs, await asyncio.gather(*(_begun(client, run) for run in runs)), strict=True)]
+    begun += [(run, (first, start)) for start, run, first in earlier]
+    # A run that closed between the two lists is in both of them. One that was reset has two executions.
+    latest: dict[tuple[str, str], StartedRun] = {}
+    for run, (first, start) in sorted(begun, key=lambda one: one[0].start_time):
+        latest[run.id, first] = StartedRun(start, run, first)
+    return sorted(latest.values(), key=lambda one: one.start, reverse=True)[:count]
 
 
-async def _start_time(client: Client, run: WorkflowExecution) -> datetime:
-    """The start time of the first execution, or of this one if Temporal has deleted the first."""
+async def _begun(client: Client, run: WorkflowExecution) -> tuple[str, datetime]:
+    """The run id of the first execution, and its start time. A reset run has started when it was reset.
+
+    It is the start time of this execution if Temporal has deleted the first.
+    """
+    first: str | None = None
     with contextlib.suppress(RPCError):
         first = await first_run_id(client.get_workflow_handle(run.id, run_id=run.run_id))
-        if first == run.run_id:
-            return run.start_time
-        return (await client.get_workflow_handle(run.id, run_id=first).describe()).start_time
-    return run.start_time
+        following = first
+        while following != run.run_id:
+            described = await client.get_workflow_handle(run.id, run_id=following).describe()
+            following = described.raw_description.workflow_extended_info.reset_run_id
+            if not following:
+                return first, described.start_time
+    return first or run.run_id, run.start_time
 
 
 @dataclass(frozen=True)
@@ -122,9 +137,16 @@ class ListedRun:
         return (*self.row, *(text or "-" for text in (self.name, self.namespace, self.parent)))
 
 
-def of_queue(queue: str) -> str:
-    """The filter for runs of a task queue, with those that programs with functions of their own execute."""
-    return f"(TaskQueue = '{queue}' OR TaskQueue STARTS_WITH '{queue}{PROGRAM}')"
+async def shown_roots(client: Client, queue: str | None) -> str:
+    """The filter for the root runs that commands show: all of the namespace, such as those on an application's queue.
+
+    With ``queue``, or the setting BATON_TASK_QUEUE, only those of one task queue, and those that programs execute with
+    functions of their own.
+    """
+    roots = await root_runs(client)
+    if queue := queue or os.environ.get("BATON_TASK_QUEUE"):
+        return f"(TaskQueue = '{queue}' OR TaskQueue STARTS_WITH '{queue}{PROGRAM}') AND {roots}"
+    return roots
 
 
 COLUMNS = "ID", "TYPE", "STATE", "DURATION", "AGE"
@@ -132,15 +154,18 @@ WIDE_COLUMNS = (*COLUMNS, "QUERY", "NAMESPACE", "PARENT")
 
 
 async def recent_runs(client: Client, namespace: str | None, limit: int, queue: str | None = None) -> list[ListedRun]:
-    """The newest root runs, at most ``limit``; with a ``namespace``, only those of its Queries."""
+    """The newest root runs, at most ``limit``; with a ``namespace``, only those of its Queries.
+
+    ``queue`` is that of ``shown_roots``.
+    """
 
     async def matches(run: WorkflowExecution) -> bool:
         return namespace in (None, (await _memo(run)).get("namespace"))
 
-    roots = f"{of_queue(queue or default_task_queue())} AND {await root_runs(client)}"
+    roots = await shown_roots(client, queue)
     last = "ExecutionStatus != 'ContinuedAsNew'"  # of the executions of a run
     runs = await newest_runs(client, f"{roots} AND {last}", limit, matches)
-    return [await _describe(run, start) for start, run in runs]
+    return [await _describe(run.execution, run.start) for run in runs]
 
 
 async def _describe(run: WorkflowExecution, start: datetime) -> ListedRun:

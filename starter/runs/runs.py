@@ -93,10 +93,10 @@ async def _newest_of_query(client: Client, name: str, namespace: str) -> RunHand
     # Most ids begin with the Query's name: the start time of the newest of them limits the search of all others.
     with_name = f"{queries} AND WorkflowId STARTS_WITH '{_escape(name)}-'"
     runs = await newest_runs(client, with_name, 1, matches, SEARCH_LIMIT)
-    since = f" AND StartTime > '{runs[0][0].isoformat()}'" if runs else ""
+    since = f" AND StartTime > '{runs[0].start.isoformat()}'" if runs else ""
     runs += await newest_runs(client, f"{queries}{since}", 1, matches, SEARCH_LIMIT)
     if runs:
-        _, run = max(runs, key=lambda started: started[0])
+        run = max(runs, key=lambda started: started.start).execution
         return await _latest_execution(client, run.id, run.run_id)
     if missing_key:
         raise missing_key

@@ -107,8 +107,10 @@ async def _serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         on_signal(number, stopped.set)
     environment = {**os.environ, "BATON_HOME": str(state_dir.folder)}
-    async with worker.run_worker(client, options.own, environment, metrics=metrics) as secrets:
-        log_to_stderr(secrets.redact, Settings.of(environment).log_format)
+    async with worker.run_worker(client, options.own, environment, metrics=metrics) as parts:
+        settings = Settings.of(environment)
+        log_to_stderr(parts.secrets.redact, settings.log_format)
+        await worker.warn_of_missing(options.own, parts, settings)
         leave_out_loaded_objects()
         dev = DevServer(os.getpid(), server.address, server.ui, fingerprints(os.environ), linger is not None)
         state_dir.write_dev_server(dev)

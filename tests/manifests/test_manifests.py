@@ -15,6 +15,7 @@ from baton.resources.loader import load_files
 from baton.resources.problems import ManifestError
 from baton.resources.query import Query
 from baton.resources.team import Team
+from baton.resources.validation import Registered
 from tests.harness.environment import KEY, Json, agent, manifest, team
 from tests.harness.manifests import Writer, model, query
 from tests.harness.processes import ROOT
@@ -388,3 +389,27 @@ def test_a_role_that_an_agent_with_its_own_prompt_is_not_told_is_reported(write:
     loaded = write.load(manifest("Team", "t", {"strategy": "round-robin", "members": members}), agent("one"))
     (note,) = loaded.unused_roles()
     assert str(note).endswith("spec.members[0].role: is not passed to Agent/default/one, which has its own prompt")
+
+
+def test_a_function_or_an_activity_that_a_worker_has_not_registered_is_named_with_its_field(write: Writer) -> None:
+    members = [{"name": "a"}, {"name": "count-words", "type": "activity"}]
+    spec = {"strategy": "round-robin", "maxRounds": 3, "members": members, "terminateWhen": {"function": "enough"}}
+    panel = manifest("Team", "panel", spec)
+    tools = [
+        manifest("Tool", "look-up", {"type": "function", "function": {"name": "lookup"}}),
+        manifest("Tool", "pay", {"type": "activity", "activity": {"type": "pay_claim"}}),
+        manifest("Tool", "bill", {"type": "activity", "activity": {"type": "bill", "taskQueue": "elsewhere"}}),
+    ]
+    loaded = write.load(agent("a"), panel, *tools)
+    queue = "claims"
+    missing = loaded.unregistered(
+        Registered(task_queue=queue, functions={"look-up"}, activities={"pay_claims"}, workflows={})
+    )
+    assert [str(each).partition(": ")[2] for each in missing] == [
+        "Team/default/panel: spec.terminateWhen.function: the worker has no function 'enough'; known: look-up",
+        "Team/default/panel: spec.members[1].name: the worker has no function 'count-words'; known: look-up",
+        "Tool/default/look-up: spec.function.name: the worker has no function 'lookup'; did you mean 'look-up'?",
+        "Tool/default/pay: spec.activity.type: the worker of the task queue claims has no activity 'pay_claim'; "
+        "did you mean 'pay_claims'?",
+    ]
+    assert loaded.unregistered(Registered(task_queue=queue, functions=None, activities=None, workflows=None)) == []

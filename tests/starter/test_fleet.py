@@ -166,6 +166,11 @@ async def test_the_log_of_a_worker_is_json_with_the_run_and_the_attempt_and_has_
 ) -> None:
     env.answer = lambda _: Reply(status=401, text=f"bad key {KEY}")
     fleet.env |= {"BATON_LOG_FORMAT": "json", "OPENAI_BASE_URL": env.model_url, "OPENAI_API_KEY": KEY}
+    fleet.env["PYTHONWARNINGS"] = "always"
+    missing = await fleet.start("-f", env.folder / "nowhere.yaml")
+    _, printed_by_missing = await missing.communicate()
+    (error,) = [json.loads(line) for line in printed_by_missing.splitlines()]
+    assert (missing.returncode, error["level"], "nowhere.yaml" in error["message"]) == (1, "ERROR", True)
     process = await fleet.start("-f", SAMPLE)
     await fleet.printed(process, "Worker started")
     team = {"team": "brainstorming-team", "input": "Why?"}
@@ -182,6 +187,20 @@ async def test_the_log_of_a_worker_is_json_with_the_run_and_the_attempt_and_has_
     assert (known["workflow_id"], known["activity_type"], known["attempt"]) == (run, "ask_model", 1)
     assert KEY not in printed + rest.decode()
     assert "\x1b" not in printed + rest.decode()
+
+
+async def test_a_failed_attempt_has_the_run_and_the_member_in_the_text_log(env: Environment, fleet: Fleetmates) -> None:
+    env.answer = lambda _: Reply(status=401, text="bad key")
+    fleet.env |= {"OPENAI_BASE_URL": env.model_url, "OPENAI_API_KEY": KEY}
+    process = await fleet.start("-f", SAMPLE)
+    await fleet.printed(process, "Worker started")
+    run = f"text-{env.task_queue}"
+    given = {"team": "brainstorming-team", "input": "Why?"}
+    queue = fleet.env["BATON_TASK_QUEUE"]
+    handle = await env.client.start_workflow("round-robin", given, id=run, task_queue=queue)
+    printed = await fleet.printed(process, "KeyRefused")
+    (line,) = [line for line in printed.splitlines() if "KeyRefused" in line]
+    assert line.endswith(f" (run={run} run_id={handle.first_execution_run_id} member=brainstormer-agent turn=1)")
 
 
 async def test_get_shows_what_each_worker_has_in_its_files_while_they_differ(

@@ -16,9 +16,9 @@ from baton import worker
 from baton.contracts.settings import SettingsError
 from baton.observability import metrics
 from baton.observability.runtime import watch_waiting_runs
+from baton.resources.strategies import OWN_WORKFLOWS
 from baton.starter.runs.decisions import all_pending_decisions
 from baton.starter.runs.listing import open_runs, recent_runs
-from baton.temporal.search_attributes import RUN_TYPES
 from baton.workflows.registry import WORKFLOWS
 from tests.harness.environment import Environment, Handle, agent, call, line, manifest, team
 from tests.harness.metrics import Recorded
@@ -64,6 +64,9 @@ async def test_a_run_below_three_workflows_of_another_application_is_listed_coun
     env.script(line("buyer", call("order", input="12 desks"), "Ordered."), line("shop", "Confirmed."))
     async with open_claim(env) as query:
         (listed,) = await recent_runs(env.client, None, 10, env.task_queue)
+        everywhere = [run.id for run in await recent_runs(env.client, None, 100)]
+        assert query.id in everywhere and query.id.removesuffix("/query") not in everywhere
+        assert query.id in [root for root, _ in (await all_pending_decisions(env.client)).decisions]
         assert (listed.id, listed.state, listed.parent) == (query.id, "InputRequired", query.id.removesuffix("/query"))
         found = await all_pending_decisions(env.client, queue=env.task_queue)
         assert [(root, decision.tool) for root, decision in found.decisions] == [(query.id, "order")]
@@ -87,4 +90,4 @@ async def test_a_worker_with_another_journal_than_such_a_run_refuses_to_start(en
 
 def test_all_workflow_types_but_that_of_deletions_are_found_as_runs() -> None:
     types = {workflow._Definition.must_from_class(each).name for each in WORKFLOWS}
-    assert types == {*RUN_TYPES, "expire"}
+    assert types == OWN_WORKFLOWS

@@ -8,7 +8,8 @@ import baton
 from baton import Agent, Connection, Query
 from baton.starter.runs.listing import recent_runs
 from baton.starter.scripted_model import Reply, Request
-from tests.harness.environment import Environment
+from tests.harness.environment import Environment, agent
+from tests.harness.resets import reset, reset_points
 from tests.starter.test_approvals import temporal
 
 __all__ = ["temporal"]
@@ -70,3 +71,25 @@ async def test_runs_that_a_program_executes_with_its_functions_are_listed(
     while run.id not in [listed.id for listed in await recent_runs(env.client, None, 20, env.task_queue)]:
         await asyncio.sleep(0.05)
     await run.cancel()
+
+
+async def test_a_run_that_was_reset_is_listed_once_and_has_the_duration_of_its_new_execution(env: Environment) -> None:
+    env.answer = answer
+    handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
+    await handle.result()
+    await env.find_runs("WorkflowType = 'agent' AND ExecutionStatus = 'Completed'", 1)
+    first = env.client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
+    (listed,) = await recent_runs(env.client, None, 20, env.task_queue)
+    again = await reset(env, first, (await reset_points(first))[0])
+    await again.result()
+    await env.find_runs("WorkflowType = 'agent' AND ExecutionStatus = 'Completed'", 2)
+    (only,) = await recent_runs(env.client, None, 20, env.task_queue)
+    described = await again.describe()
+    assert listed.end
+    assert (only.id, only.state, only.start, only.end) == (
+        handle.id,
+        "Completed",
+        described.start_time,
+        described.close_time,
+    )
+    assert only.start > listed.end

@@ -26,7 +26,7 @@ from baton.starter.runs.runs import find_run
 from baton.temporal.encryption import Key
 from baton.testing import Reply, Request, Script, ScriptedModel, ScriptLine, fake_runs
 from tests.harness.claims import Claim, Control, Decision, Question, Untyped, pay
-from tests.harness.environment import KEY, Environment, Json, agent, call, line, team
+from tests.harness.environment import KEY, Environment, Json, agent, call, line, manifest, team
 from tests.harness.manifests import Writer
 from tests.harness.processes import process_env
 from tests.harness.tls import Certificates, tls_proxy
@@ -92,6 +92,14 @@ async def test_a_workflow_of_an_application_gets_the_typed_answer_of_a_team_and_
     address = client.service_client.config.target_host
     async with application(address, tmp_path, answers('{"approved": true, "amount": 120}')) as app:
         assert await app.run(Claim.run, "My bicycle was stolen.") == "paid 120"
+
+
+async def test_a_replayer_with_the_plugin_reads_values_in_external_storage(client: Client, tmp_path: Path) -> None:
+    async with application(address_of(client), tmp_path, answers(APPROVED)) as app:
+        await app.run(Question.run, "x" * 1_200_000, {"id": f"{app.queue}/agent"})
+        history = await app.client.get_workflow_handle(f"{app.queue}/agent").fetch_history()
+    assert sum(event.ByteSize() for event in history.events) < 1_000_000, "its input is in the journal"
+    await Replayer(workflows=[Claim], plugins=[app.plugin]).replay_workflow(history)
 
 
 class Scrambled(PayloadCodec):
@@ -388,3 +396,28 @@ async def test_an_application_that_connects_with_a_client_certificate_runs_a_tea
         )
         async with application(address, tmp_path, answers(APPROVED), tls=tls) as app:
             assert await app.run(Claim.run, "My bicycle was stolen.") == "paid 120"
+
+
+async def test_a_worker_logs_what_its_manifests_name_and_nobody_has(
+    client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = Writer(tmp_path).file(
+        team("claims", "adjuster", "assessor", strategy="sequential"),
+        agent("adjuster", "pay", "charge", "look-up"),
+        manifest("Tool", "pay", {"type": "activity", "activity": {"type": "pay"}}),
+        manifest("Tool", "charge", {"type": "activity", "activity": {"type": "charge_card"}}),
+        manifest("Tool", "look-up", {"type": "function", "function": {"name": "look-up"}}),
+    )
+    plugin = BatonPlugin(file, settings={"BATON_HOME": str(tmp_path)})
+    own = await Client.connect(address_of(client))
+    queue = f"claims-{uuid.uuid4().hex[:8]}"
+    async with Worker(own, task_queue=queue, activities=[pay], plugins=[plugin]):
+        pass
+    logged = [record.getMessage() for record in caplog.records if str(file) in record.getMessage()]
+    assert [message.partition(": ")[2] for message in logged] == [
+        "Team/default/claims: spec.members[1].name: Agent or Team default/assessor is not in the files; "
+        "known: adjuster",
+        "Tool/default/charge: spec.activity.type: "
+        f"the worker of the task queue {queue} has no activity 'charge_card'; known: pay",
+        "Tool/default/look-up: spec.function.name: the worker has no function 'look-up'; it has none",
+    ]

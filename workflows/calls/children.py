@@ -4,21 +4,29 @@ import asyncio
 import contextlib
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy
-from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError
+from temporalio.common import RawValue, RetryPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import (
+    ApplicationError,
+    ChildWorkflowError,
+    FailureError,
+    TerminatedError,
+    WorkflowAlreadyStartedError,
+)
 from temporalio.exceptions import CancelledError as ChildCancelled
+from temporalio.exceptions import TimeoutError as ChildTimeout
 from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHandle, ParentClosePolicy
 
 from ...contracts.control_messages import SteerRequest, TerminateRequest
 from ...contracts.decisions import RememberedDecision
-from ...contracts.errors import Failure, InvalidInput, RunClosed
+from ...contracts.errors import CallTimeout, Failure, InvalidInput, RunClosed, ToolFailed
 from ...contracts.inputs import TurnInput
 from ...contracts.message import Head
+from ...contracts.plan import ToolPlan, WorkflowPlan
 from ...contracts.requests import ExpireInput, ExpireRequest, ExpireResult
 from ...contracts.text import byte_size
 from ...contracts.turn import CanceledChild, TurnResult
@@ -27,7 +35,14 @@ from ...temporal import search_attributes
 from ...temporal.client import WORKFLOW_TASK_TIMEOUT
 from ..state.constants import MAX_CONCURRENT_CHILDREN, MAX_CONCURRENT_SIGNALS, MAX_FORWARDING_HISTORY
 from ..state.run_state import RunState
-from ..state.stopping import ActivityInterrupted, ContinueAsNew, at_end, should_continue_as_new, uncancelled
+from ..state.stopping import (
+    ActivityFailed,
+    ActivityInterrupted,
+    ContinueAsNew,
+    at_end,
+    should_continue_as_new,
+    uncancelled,
+)
 from .activities import HEARTBEAT_TIMEOUT
 
 Child = ChildWorkflowHandle[object, TurnResult]
@@ -120,6 +135,7 @@ class ChildWorkflows:
         self._signal_slots = asyncio.Semaphore(MAX_CONCURRENT_SIGNALS)
         self._running: list[ChildMailbox] = []
         self._open: list[str] = []
+        self._of_application: list[str] = []
         self.to_retry: dict[str, str] = {}
         """The failed runs that children will resume: their ids, and the run ids of their first executions."""
         self._unfinished: dict[str, str] = {}
@@ -137,6 +153,11 @@ class ChildWorkflows:
     def running(self) -> tuple[str, ...]:
         """The ids of the running children."""
         return tuple(mailbox.child.id for mailbox in self._running)
+
+    @property
+    def of_application(self) -> tuple[str, ...]:
+        """The ids of the application's workflows that calls of tools wait for."""
+        return tuple(self._of_application)
 
     def is_open(self, child_id: str) -> bool:
         """Whether a child with that id is running or being started."""
@@ -174,6 +195,65 @@ class ChildWorkflows:
         if turn.stop_reason == "canceled" and not self._run.stop.is_requested:
             turn = turn.because_of(RunClosed(f"the run of {turn_input.name} was canceled").as_failure())
         return turn
+
+    async def execute_application(
+        self, plan: WorkflowPlan, arguments: Sequence[object], tool: ToolPlan, place: str, summary: str
+    ) -> RawValue | None:
+        """The result of an application's workflow, in a child. Its id has the run's id, ``place`` and the tool.
+
+        If the run is to stop now, the workflow is requested to cancel, and not waited for: it may have no worker.
+
+        Raises:
+            ActivityFailed: it failed, was closed or timed out, or the id was used before and may not be used again.
+            ActivityInterrupted: the run is to stop now; with the workflow's id if it was started.
+        """
+        child_id = self.id_of(place, tool.name)
+        if byte_size(child_id) > MAX_WORKFLOW_ID:
+            raise ActivityFailed(_id_too_long(child_id))
+        async with self._slots:
+            self._run.stop.checkpoint()
+            self._of_application.append(child_id)
+            with at_end(lambda: self._of_application.remove(child_id)):
+                child = await self._start_application(plan, arguments, tool, child_id, summary)
+                try:
+                    await workflow.wait([child])
+                except asyncio.CancelledError:
+                    await uncancelled(asyncio.create_task(_cancel(child_id)))
+                    child.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody else reads it
+                    raise ActivityInterrupted(child_id) from None
+                try:
+                    return await child
+                except ChildWorkflowError as error:
+                    raise _application_failure(error, plan) from None
+
+    async def _start_application(
+        self, plan: WorkflowPlan, arguments: Sequence[object], tool: ToolPlan, child_id: str, summary: str
+    ) -> "ChildWorkflowHandle[object, RawValue | None]":
+        retries = tool.retries
+        try:
+            return await workflow.start_child_workflow(
+                plan.type,
+                args=arguments,
+                id=child_id,
+                task_queue=plan.task_queue,
+                result_type=RawValue,
+                cancellation_type=ChildWorkflowCancellationType.ABANDON,
+                parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+                execution_timeout=timedelta(seconds=tool.timeout) if tool.timeout else None,
+                id_reuse_policy=_ID_REUSE[plan.id_reuse_policy],
+                retry_policy=RetryPolicy(
+                    initial_interval=timedelta(seconds=retries.initial),
+                    maximum_interval=timedelta(seconds=retries.maximum),
+                    maximum_attempts=retries.attempts or 0,
+                )
+                if retries
+                else None,
+                static_summary=summary,
+                priority=self._run.priority,
+            )
+        except WorkflowAlreadyStartedError:
+            text = f"the workflow '{plan.type}' was already started for this call, with the id {child_id}"
+            raise ActivityFailed.of(ToolFailed(text)) from None
 
     async def _open_child(self, workflow_type: str, turn_input: TurnInput, child_id: str) -> TurnResult:
         self._run.stop.checkpoint()
@@ -288,6 +368,28 @@ class ChildWorkflows:
     async def terminate_all(self) -> None:
         """Requests all running children to end after their current turn."""
         await self.signal_all("terminate_team", TerminateRequest(reason=self._run.stop.note or ""))
+
+
+_ID_REUSE = {
+    "AllowDuplicate": WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+    "AllowDuplicateFailedOnly": WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
+    "RejectDuplicate": WorkflowIDReusePolicy.REJECT_DUPLICATE,
+}
+
+
+def _application_failure(error: ChildWorkflowError, plan: WorkflowPlan) -> ActivityFailed:
+    """The failure of a tool call whose workflow has failed: its innermost cause says most."""
+    cause = error.cause
+    if isinstance(cause, ChildTimeout):
+        return ActivityFailed.of(CallTimeout(f"the workflow '{plan.type}' took too long"))
+    if isinstance(cause, ChildCancelled | TerminatedError):
+        how = "canceled" if isinstance(cause, ChildCancelled) else "terminated"
+        return ActivityFailed.of(ToolFailed(f"the workflow '{plan.type}' was {how}"))
+    while isinstance(cause, FailureError) and isinstance(cause.cause, FailureError):
+        cause = cause.cause
+    kind = cause.type if isinstance(cause, ApplicationError) else None
+    message = cause.message if isinstance(cause, FailureError) else ""
+    return ActivityFailed.of(ToolFailed(message or kind or f"the workflow '{plan.type}' failed"))
 
 
 def _id_too_long(child_id: str) -> Failure:

@@ -12,7 +12,7 @@ from ...contracts.decisions import Answer, CheckReplyRequest, PendingDecision, Q
 from ...contracts.errors import Failure, InvalidInput, MaxIterationsReached, OutputRejected, ReplyOverdue, ToolFailed
 from ...contracts.inputs import AgentState, CallOutcome, TurnInput
 from ...contracts.message import Message, PersonDecision, RowRange, TokenUsage, ToolCall, latest_within
-from ...contracts.plan import ActivityPlan, AgentPlan, ApprovalPlan, DelegatePlan, ToolPlan
+from ...contracts.plan import ActivityPlan, AgentPlan, ApprovalPlan, DelegatePlan, ToolPlan, WorkflowPlan
 from ...contracts.requests import UseToolRequest, UseToolResult
 from ...contracts.text import truncate
 from ...contracts.trace import OpenSpan
@@ -112,7 +112,7 @@ NOT_EXECUTED = "Not executed: the turn ended first."
 INTERRUPTED = "Interrupted: the turn ended first, and whether this call was executed is unknown."
 
 WITHOUT_RESULT = "Executed, but its result could not be read or stored."
-"""The result of a call of an application's activity that has completed."""
+"""The result of a call of an application's activity or workflow that has completed."""
 
 
 class ToolUse:
@@ -206,8 +206,8 @@ class ToolUse:
             request = await self._approved(self._tool.approval, name)
         if self._tool.asks:
             request = request.with_answer(await self._answer(self._tool.asks, request))
-        if self._tool.activity:
-            request = request.with_answer(await self._result(self._tool.activity, request, name))
+        if called := self._tool.activity or self._tool.workflow:
+            request = request.with_answer(await self._result(called, request, name))
         return request
 
     @property
@@ -267,14 +267,23 @@ class ToolUse:
         self.usage += result.usage
         return self._read(result)
 
-    async def _result(self, activity: ActivityPlan, request: UseToolRequest, name: str) -> str:
-        """The result of the application's activity that the tool calls."""
+    async def _result(self, called: ActivityPlan | WorkflowPlan, request: UseToolRequest, name: str) -> str:
+        """The result of the application's activity or workflow that the tool calls."""
         with self._run.trace.inside(tool_span(self._run, self._tool.name)):
             checked = await effects.check_arguments(self._run, request, name)
             try:
-                result = await effects.call_application(
-                    self._run, request, name, self._tool, activity, checked.arguments
-                )
+                if isinstance(called, WorkflowPlan):
+                    result = await self._children.execute_application(
+                        called,
+                        checked.arguments,
+                        self._tool,
+                        _place(request),
+                        f"{request.speaker.rpartition('/')[2]} uses {name}",
+                    )
+                else:
+                    result = await effects.call_application(
+                        self._run, request, name, self._tool, called, checked.arguments
+                    )
             except ActivityInterrupted as interrupted:
                 self._is_sent = interrupted.activity is not None
                 raise

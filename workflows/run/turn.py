@@ -175,7 +175,7 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         status = turn_status(result, self.run_state.started_at, self.ended_at, self._budget())
         if self.ended_at:
             return status.with_unread(self._unread)
-        return self.run_state.with_requests(status).with_runs(self.children.running)
+        return self.run_state.with_requests(status).with_runs(self.children.running, self.children.of_application)
 
     def _budget(self) -> Budget | None:
         """The budget of the team or agent, with the amounts that people have granted."""

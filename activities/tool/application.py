@@ -1,4 +1,4 @@
-"""Tools of ``type: activity``: activities of an application, which the workflow itself calls."""
+"""Tools of ``type: activity`` and ``workflow``: those of an application, which the workflow itself calls."""
 
 import json
 
@@ -7,13 +7,14 @@ from ...contracts.text import MAX_MESSAGE, byte_size
 from ...journal.leases import Lease
 from ...resources.base import JsonObject
 from ...resources.run_catalog import RunCatalog
+from ...resources.tool import PLURALS
 from ..context.value_resolver import ValueResolver
 from ..runtime.secrets import SecretStore
 from .tool import CallableTool, ToolContext, ToolDefinition
 
 
-class ActivityTools:
-    """A ``ToolSource``. The call here only returns the positional arguments of the activity, as a JSON array."""
+class ApplicationTools:
+    """A ``ToolSource``. The call here only returns the positional arguments for the application, as a JSON array."""
 
     def __init__(self, secrets: SecretStore) -> None:
         self._secrets = secrets
@@ -21,9 +22,9 @@ class ActivityTools:
     async def discover(self, context: ToolContext) -> list[CallableTool]:
         """The single tool of a manifest."""
         tool = context.manifest
-        spec = tool.spec.activity if tool else None
+        spec = tool.spec.application if tool else None
         if tool is None or spec is None:
-            raise InvalidManifest(f"the tool {context.name} has no activity")
+            raise InvalidManifest(f"the tool {context.name} has neither an activity nor a workflow")
 
         async def use(arguments: JsonObject, _lease: Lease) -> str:
             try:
@@ -38,7 +39,7 @@ class ActivityTools:
                 size = f"{byte_size(text):,} bytes, and may have at most {MAX_MESSAGE:,}"
                 raise BadArguments(f"the arguments of {context.name} have {size}")
             if await self._secrets.redact_long(text) != text:
-                why = "the history of the run has the arguments of activities"
+                why = f"the history of the run has the arguments of {PLURALS[tool.spec.type]}"
                 raise InvalidManifest(f"{tool.id}: the arguments of {context.name} contain a Secret: {why}")
             return text
 
