@@ -9,7 +9,6 @@ from ..errors import UsageError
 from ..text import field_lines
 from . import completion
 
-
 if TYPE_CHECKING:
     from temporalio.client import Client
 
