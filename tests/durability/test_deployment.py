@@ -95,11 +95,13 @@ def install(folder: Path) -> None:
 def test_what_is_installed_is_the_package_and_nothing_else(tmp_path: Path) -> None:
     install(tmp_path)
     site = tmp_path / "site"
-    assert {path.name.partition("-")[0] for path in site.iterdir()} == {"baton", "bin"}
+    assert {path.name.partition("-")[0] for path in site.iterdir()} == {"baton", "baton_teams", "bin"}
     sources = {file.relative_to(ROOT) for folder in FOLDERS for file in (ROOT / folder).rglob("*.py")}
     installed = {file.relative_to(site / "baton") for file in (site / "baton").rglob("*") if file.is_file()}
     assert {each for each in installed if each.suffix != ".pyc"} == sources | {
-        *map(Path, ("__init__.py", "worker.py", "plugin.py", "workflow.py", "testing.py", "py.typed")),
+        *map(
+            Path, ("__init__.py", "installation.py", "worker.py", "plugin.py", "workflow.py", "testing.py", "py.typed")
+        ),
     }
 
 

@@ -257,7 +257,8 @@ def test_the_other_distribution_of_the_same_import_name_is_an_error(
             (packages / package.name).symlink_to(package)
     imports = ["baton.workflow", "baton.plugin", *(["baton"] if order[0] == "other" else [])]
     programs: list[list[str | Path]] = [[python, "-c", f"import {name}"] for name in imports]
-    for command in (*programs, [python.parent / "baton", "list"]):
+    programs.append([python.parent / "baton", "list"])
+    for command in programs:
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 1
         assert "is shared by 'baton-teams' and another distribution" in done.stderr.splitlines()[-1]
