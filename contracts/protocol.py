@@ -60,7 +60,13 @@ def protocol_schema() -> JsonObject:
     Readers of results have to ignore unknown fields, and fields that are missing have the default.
     """
     pairs = [*SIGNALS.values(), *(value for pair in UPDATES.values() for value in pair), *QUERIES.values()]
-    models = {model for model in pairs if model} | {QueryInput, TurnInput, QuerySpec, RetryInput, TurnResult}
+    models: set[type[BaseModel]] = {model for model in pairs if model} | {
+        QueryInput,
+        TurnInput,
+        QuerySpec,
+        RetryInput,
+        TurnResult,
+    }
     ordered = sorted(models, key=lambda model: model.__name__)
     refs, schema = models_json_schema(
         [(model, "validation") for model in ordered], schema_generator=_ProtocolSchemaGenerator
@@ -120,7 +126,7 @@ def _or_retry(name: str) -> JsonObject:
 
 def _query_input(schema: JsonObject) -> JsonObject:
     """The input of a query, as clients may write it."""
-    properties = {**_properties(schema), "spec": {"$ref": "#/$defs/QuerySpec"}}
+    properties: JsonObject = {**_properties(schema), "spec": {"$ref": "#/$defs/QuerySpec"}}
     return {
         "title": "QueryInput",
         "description": (
@@ -151,7 +157,7 @@ def _turn_input(schema: JsonObject, kind: TargetType) -> JsonObject:
 
 
 def _properties(schema: JsonObject) -> JsonObject:
-    properties = schema["properties"]
+    properties = schema.get("properties", {})
     assert isinstance(properties, dict)
     return properties
 
@@ -183,7 +189,7 @@ class _ProtocolSchemaGenerator(SchemaGenerator):
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonObject:
         result = super().model_schema(schema)
-        for value in result.get("properties", {}).values():
-            if "$ref" in value and len(value) > 1:
+        for value in _properties(result).values():
+            if isinstance(value, dict) and "$ref" in value and len(value) > 1:
                 value["allOf"] = [{"$ref": value.pop("$ref")}]
         return result

@@ -69,6 +69,7 @@ async def application(
     model: ScriptedModel,
     converter: DataConverter = DataConverter.default,
     tls: TLSConfig | bool = False,
+    /,
     **settings: str,
 ) -> AsyncIterator[Application]:
     """Runs an application's worker with the plugin, on a client of the application."""
@@ -394,7 +395,7 @@ async def test_an_application_that_connects_with_a_client_certificate_runs_a_tea
             client_cert=certificates.file("client.pem").read_bytes(),
             client_private_key=certificates.file("client.key").read_bytes(),
         )
-        async with application(address, tmp_path, answers(APPROVED), tls=tls) as app:
+        async with application(address, tmp_path, answers(APPROVED), DataConverter.default, tls) as app:
             assert await app.run(Claim.run, "My bicycle was stolen.") == "paid 120"
 
 
