@@ -13,8 +13,6 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
-from pathlib import Path
 
 from temporalio.client import ClientConfig
 from temporalio.converter import DataConverter

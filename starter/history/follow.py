@@ -22,7 +22,6 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from ...resources.strategies import RUN_TYPES
 from ...temporal.executions import execution_chain
 from ..runs.runs import RunHandle
 from .decoder import HistoryDecoder, event_attributes

@@ -443,7 +443,8 @@ export interface RetryInput {
  *
  * While the run is open: `paused`, the values of its `session`, and the messages of people that are `waiting`
  * for the next model call. Messages passed on to a child run are in the child's status; `runs` are the ids of the
- * open child runs. `pendingDecisions` are those of the run itself, and `waitingRuns` the ids of its child runs
+ * open child runs, and `workflows` those of the application's workflows that tool calls wait for.
+ * `pendingDecisions` are those of the run itself, and `waitingRuns` the ids of its child runs
  * that wait for a person, directly or in a run below. `outages` are those that calls of the run wait for, and
  * `outageRuns` its child runs that do. `conversationId` is the conversation that a query continues,
  * and `notices` are problems that did not fail the query. `budget` is that of the query, the team or the agent
@@ -483,6 +484,7 @@ export interface Status {
   outageRuns?: string[];
   memberFailures?: Failure[];
   runs?: string[];
+  workflows?: string[];
   budget?: BudgetStatus;
   conversationId?: string;
   notices?: string[];
@@ -585,7 +587,8 @@ export interface Refusal {
  * `fence` marks an untrusted tool result: a model reads it between two lines with this mark; people read `content`
  * unchanged. `decision` is the decision about the tool call that it answers. `summarizes` marks a summary of the
  * conversation from its beginning up to that depth: only agents whose context window uses summaries read it, in place
- * of those messages.
+ * of those messages. `reasoning` is what the model has thought before its tool calls: it is never shown, and sent
+ * back to the same model.
  */
 export interface Message {
   role: "system" | "user" | "assistant" | "tool";
@@ -602,6 +605,7 @@ export interface Message {
   fence?: string;
   decision?: PersonDecision;
   summarizes?: number;
+  reasoning?: ServerContent;
 }
 /**
  * A tool call. `arguments` is the model's JSON text, possibly invalid; `extra` is sent to its model only.
@@ -610,15 +614,15 @@ export interface ToolCall {
   id: string;
   name: string;
   arguments?: string;
-  extra?: CallExtra;
+  extra?: ServerContent;
 }
 /**
- * The field `extra_content` of a tool call, such as Gemini's thought signature.
+ * Content that a server expects back: `extra_content` of a tool call, or the reasoning before an answer.
  *
- * `model` is the model that added it, with its server: it is sent to no other model. `content` is a JSON object as
- * text, exactly as the server sent it.
+ * `model` is the model that added it, with its server: it is sent to no other model. `content` is JSON as text: of
+ * a tool call an object, of a reasoning a list of objects, exactly as the server sent them.
  */
-export interface CallExtra {
+export interface ServerContent {
   model: string;
   content: string;
 }
