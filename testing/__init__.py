@@ -7,6 +7,12 @@
 ``baton.testing.pytest`` has fixtures for pytest. docs/testing.md describes all of it.
 """
 
+from ..installation import require
+
+require("worker", "baton.testing")
+
+# ruff: noqa: E402  # what the extra has is imported below
+
 from ..starter.scripted_model import Answer as Answer
 from ..starter.scripted_model import ReceivedRequest as ReceivedRequest
 from ..starter.scripted_model import Reply as Reply

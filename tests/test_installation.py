@@ -31,12 +31,20 @@ CLIENT = (
     "starter/server/in_process_worker",
     "starter/server/state_dir",
     "workflow",
-    "testing",
 )
 """Modules and folders that clients import, and workflows of an application that run teams."""
 
 COMMANDS = ("starter/cli", "starter/console", "starter/server/embedded")
-WORKERS = ("activities", "observability", "workflows", "worker", "plugin", "starter/operations", "starter/server/dev")
+WORKERS = (
+    "activities",
+    "observability",
+    "workflows",
+    "worker",
+    "plugin",
+    "starter/operations",
+    "starter/server/dev",
+    "testing",
+)
 
 IMPORTS = """
 import importlib, json, sys
@@ -94,7 +102,7 @@ def test_commands_need_the_core_and_the_extra_cli() -> None:
 
 def test_a_worker_needs_no_other_extra_until_it_uses_its_feature() -> None:
     optional = ("a2a", "anthropic", "bedrock", "connection", "access_tokens", "input", "request", "openai")
-    of_extras = ("observability.metrics_export", "observability.span_export")
+    of_extras = ("observability.metrics_export", "observability.span_export", "testing.pytest")
     errors = imported((*CLIENT, *WORKERS), "worker").errors
     assert {
         name for name in errors if name.rpartition(".")[2] not in optional and not name.endswith(of_extras)

@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from baton.starter.scripted_model import (
     END_OF_STREAM,
+    Request,
     chat_request,
     completion,
     error,
@@ -58,7 +59,7 @@ class OpenAIServer(StandIn):
             return JSONResponse(error(reply), reply.status, reply.headers)
         if reply.raw is not None:
             return Response(reply.raw, 200, media_type="text/event-stream" if body["stream"] else "application/json")
-        request = chat_request(body)
+        request = chat_request(Request(body))
         if body["stream"]:
             return StreamingResponse(_response_events(request, reply), media_type="text/event-stream")
         return JSONResponse(_ended(response(request, reply), reply))
