@@ -87,6 +87,13 @@ class RunResetEvent(BaseEvent):
     since: datetime
 
 
+class NoticeEvent(BaseEvent):
+    """A remark about the run as it starts, such as about agents that continue without the tools of an MCP server."""
+
+    type: Literal["notice"] = "notice"
+    text: str
+
+
 class RoundStartedEvent(BaseEvent):
     """A round of a panel, a debate or a round-robin has started; ``round`` counts from 1."""
 
@@ -372,6 +379,7 @@ Event = Annotated[
     RunStartedEvent
     | RunEndedEvent
     | RunResetEvent
+    | NoticeEvent
     | RoundStartedEvent
     | RoundEndedEvent
     | TurnStartedEvent

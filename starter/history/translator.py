@@ -34,6 +34,7 @@ from .events import (
     ModelAnsweredEvent,
     ModelCalledEvent,
     ModelFailedEvent,
+    NoticeEvent,
     RoundEndedEvent,
     RoundStartedEvent,
     RunEndedEvent,
@@ -286,6 +287,9 @@ class EventTranslator:
         self._usage += usage
         if isinstance(event.result, FailedRun | Pinned):
             self._take_plan(event.result)
+        if isinstance(event.result, Pinned):
+            for notice in event.result.notices:
+                yield NoticeEvent(**base, text=notice)
         if event.failure and event.failure.wait is not None:
             yield from self._deferred(event, event.failure)
             return

@@ -2,13 +2,25 @@
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
+from typing import cast
 
 import pytest
-from temporalio.client import WorkflowFailureError
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import (
+    Client,
+    FetchWorkflowHistoryEventsInput,
+    Interceptor,
+    OutboundInterceptor,
+    WorkflowFailureError,
+    WorkflowHistoryEventAsyncIterator,
+)
 
 import baton
 from baton.starter.api.handle import Handle as RunHandle
 from baton.starter.history.events import Event
+from baton.starter.server.embedded import EmbeddedServer
+from baton.temporal.converter import DATA_CONVERTER
 from tests.harness.continued_runs import check_continued, count_replies
 from tests.harness.environment import Environment, Handle, agent, call, line, manifest, team
 from tests.harness.event_streams import (
@@ -111,6 +123,42 @@ async def test_any_reader_goes_on_after_any_event_with_the_same_events(env: Envi
         ("run.started", "run.ended"),
     ):
         assert kinds(whole).count(begun) == kinds(whole).count(ended) > 0 or begun == "round.started"
+
+
+class SlowChildren(Interceptor, OutboundInterceptor):
+    """A connection that gets the future events of child runs late."""
+
+    def __init__(self) -> None:
+        """The next interceptor is set with the client."""
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002
+        OutboundInterceptor.__init__(self, next)
+        return self
+
+    def fetch_workflow_history_events(
+        self,
+        input: FetchWorkflowHistoryEventsInput,  # noqa: A002
+    ) -> WorkflowHistoryEventAsyncIterator:
+        events = super().fetch_workflow_history_events(input)
+        is_late = input.wait_new_event and "/" in input.id
+        return cast(WorkflowHistoryEventAsyncIterator, self._late(events)) if is_late else events
+
+    async def _late(self, events: WorkflowHistoryEventAsyncIterator) -> AsyncIterator[HistoryEvent]:
+        await asyncio.sleep(0.9)
+        async for event in events:
+            yield event
+
+
+async def test_the_end_of_a_child_run_comes_after_all_of_its_events_even_if_they_are_read_late(
+    env: Environment, server: EmbeddedServer
+) -> None:
+    env.script(line("one", {"text": "1", "delay": 0.4}), line("two", "2"))
+    teams = [team("inner", "one", strategy="sequential"), team("team", "inner", "two", strategy="sequential")]
+    handle = await env.start_team([*AGENTS, *teams])
+    slow = await Client.connect(server.address, data_converter=DATA_CONVERTER, interceptors=[SlowChildren()])
+    events = await read_events(handle, slow)
+    check_stream(events, await read_events(handle, env.client))
+    assert kinds(events) == kinds(await read_events(handle, env.client))
 
 
 async def test_a_run_that_continued_as_new_is_one_stream(env_with_short_histories: Environment) -> None:
