@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import urlsplit
 
 import anthropic
 from anthropic import transform_schema
@@ -98,7 +97,7 @@ _BY_PHRASE = {
 
 def anthropic_error(error: Exception, endpoint: AnthropicEndpoint) -> BatonError:
     """The error of a run for an exception of the library. The server's message is shortened."""
-    where = f"{endpoint.model} at {urlsplit(endpoint.base_url).hostname}"
+    where = f"{endpoint.model} at {endpoint.server.authority}"
     if isinstance(error, anthropic.APIStatusError):
         return _of_status(error, where)
     return connection_error(error, where, anthropic)
