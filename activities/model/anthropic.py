@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import urlsplit
 
 import anthropic
 from anthropic import transform_schema
@@ -54,7 +53,7 @@ class AnthropicEndpoint:
     @property
     def where(self) -> str:
         """The model and its server, for errors."""
-        return f"{self.model} at {urlsplit(self.base_url).hostname}"
+        return f"{self.model} at {self.server.authority}"
 
 
 def anthropic_endpoint(chained: ChainedModel, values: ValueResolver) -> AnthropicEndpoint:

@@ -117,7 +117,7 @@ class Endpoint:
     @property
     def where(self) -> str:
         """The model and its server, for errors."""
-        return f"{self.model} at {urlsplit(self.base_url).hostname}"
+        return f"{self.model} at {self.server.authority}"
 
     @property
     def is_openai(self) -> bool:

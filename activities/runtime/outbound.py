@@ -75,6 +75,14 @@ class Destination:
             return ""
 
     @property
+    def authority(self) -> str:
+        """The host of the URL and, if it names one, the port, for errors; empty if it has none."""
+        try:
+            return httpx.URL(self.url).netloc.decode()
+        except (httpx.InvalidURL, ValueError):
+            return ""
+
+    @property
     def is_guarded(self) -> bool:
         """Whether it must not be in the worker's own network."""
         return not (self.provenance.is_own or self.private_hosts)

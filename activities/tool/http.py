@@ -143,9 +143,9 @@ class HttpClient:
         raise ToolFailed(text, retryable=repeatable, outage=True)
 
     def _host(self, request: HttpRequest) -> str:
-        """The host of a request's URL. Raises ToolFailed if it is invalid, such as 0177.0.0.1."""
+        """The host of a request's URL, with its port. Raises ToolFailed if it is invalid, such as 0177.0.0.1."""
         try:
-            return httpx.URL(request.destination.url).host
+            return httpx.URL(request.destination.url).netloc.decode()
         except (httpx.InvalidURL, ValueError) as error:
             raise ToolFailed(f"the URL of the request is invalid: {error}") from None
 
@@ -159,7 +159,7 @@ class HttpClient:
                 raise httpx.ReadError(f"it redirected to a server that can't be reached: {error}") from None
             try:
                 if not response.has_redirect_location:
-                    return await result_of(response, request.destination.host, self._redact, self._max_bytes)
+                    return await result_of(response, request.destination.authority, self._redact, self._max_bytes)
                 request = _redirected(request, response)
             finally:
                 await response.aclose()

@@ -165,7 +165,7 @@ async def test_no_part_of_a_secret_is_stored_where_a_response_is_cut(env: Enviro
 async def test_a_secret_in_an_error_is_redacted(env: Environment, tool_server: ToolServer) -> None:
     tool_server.answers(Answer(f"bad key {TOKEN}", 403))
     said = await used(env, tool(tool_server.url, headers={"X-Key": OF_SAFE}), call("weather", city="Rome"))
-    assert said[1] == "Error: 127.0.0.1 answered HTTP 403 Forbidden: bad key [secret]"
+    assert said[1] == f"Error: {tool_server.host} answered HTTP 403 Forbidden: bad key [secret]"
 
 
 def test_an_unknown_name_in_a_template_is_refused_before_a_run_starts(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ async def test_a_failed_get_is_retried_and_a_failed_post_is_reported_to_the_mode
     tool_server.seen.clear()
     tool_server.answers(Answer("later", 503))
     said = await used(env, tool(tool_server.url, method="POST"), call("weather", city="Rome"))
-    assert said[1] == "Error: 127.0.0.1 answered HTTP 503 Service Unavailable: later"
+    assert said[1] == f"Error: {tool_server.host} answered HTTP 503 Service Unavailable: later"
     assert len(tool_server.seen) == 1
 
 
@@ -238,7 +238,7 @@ async def test_on_error_fail_ends_the_turn(env: Environment, tool_server: ToolSe
     status = await env.status(await env.start_query([one, tool(tool_server.url)], "agent/one"))
     assert status.failure
     assert (status.failure.family, status.failure.type) == ("ToolError", "ToolFailed")
-    assert status.failure.message == "127.0.0.1 answered HTTP 404 Not Found: no such city"
+    assert status.failure.message == f"{tool_server.host} answered HTTP 404 Not Found: no such city"
 
 
 async def test_a_model_cannot_choose_a_host_in_the_workers_network(env: Environment, tool_server: ToolServer) -> None:
@@ -281,7 +281,7 @@ async def test_half_of_a_surrogate_pair_in_an_argument_breaks_no_request(
 async def test_a_tool_that_is_slow_ends_at_its_own_timeout(env: Environment, tool_server: ToolServer) -> None:
     tool_server.answers(Answer(hang=True))
     said = await used(env, tool(tool_server.url, method="PATCH", timeout="1s"), call("weather", city="Rome"))
-    assert said[1] == "Error: 127.0.0.1 did not respond within 1 s; whether it was executed is unknown"
+    assert said[1] == f"Error: {tool_server.host} did not respond within 1 s; whether it was executed is unknown"
 
 
 async def test_a_canceled_query_cancels_its_tool_call(env: Environment, tool_server: ToolServer) -> None:

@@ -63,10 +63,10 @@ async def test_a_call_goes_back_to_gemini_with_its_signature_which_no_history_ho
         assert not any(b"c2lnbmVk" in each for each in events)
 
 
-HERE = "gemini-3-pro at 127.0.0.1"
+HERE = "gemini-3-pro at HOST"
 EXTRAS: list[tuple[Json, ServerContent | None, list[Json | None]]] = [
     ({}, None, [SKIPPED, None]),
-    ({}, ServerContent(model="gemini-3-flash at 127.0.0.1", content=GIVEN), [SKIPPED, None]),
+    ({}, ServerContent(model="gemini-3-flash at HOST", content=GIVEN), [SKIPPED, None]),
     ({}, ServerContent(model=HERE, content=GIVEN), [SIGNED, None]),
     ({}, ServerContent(model=HERE, content="[]"), [SKIPPED, None]),
     ({}, ServerContent(model=HERE, content="[secret]"), [SKIPPED, None]),
@@ -82,6 +82,8 @@ async def test_only_the_model_that_signed_a_call_gets_its_signature(
     env: Environment, asked: Json, extra: ServerContent | None, sent: list[Json | None]
 ) -> None:
     """Gemini refuses the first call of an answer without one, and takes a text in place of one that is not its own."""
+    if extra:
+        extra = extra.model_copy(update={"model": extra.model.replace("HOST", env.model_host)})
     calls = (ToolCall(id="a", name="calculator", extra=extra), ToolCall(id="b", name="calculator"))
     results = [Message(role="tool", tool_call_id=each.id, content="42") for each in calls]
     await ask(env, asked, Message(role="assistant", name="other", tool_calls=calls), *results)

@@ -110,7 +110,7 @@ async def test_an_error_status_is_reported_with_its_text_and_retried_where_that_
 ) -> None:
     tool_server.answers(Answer("no such\ncity", status, {"retry-after": "7"}))
     failed = await failure(http, request(tool_server.url))
-    assert failed.message.startswith(f"127.0.0.1 answered HTTP {status}")
+    assert failed.message.startswith(f"{tool_server.host} answered HTTP {status}")
     assert failed.message.endswith(": no such city")
     assert failed.non_retryable is not again
     assert failed.next_retry_delay
@@ -121,15 +121,15 @@ async def test_an_error_status_is_reported_with_its_text_and_retried_where_that_
 async def test_timeouts_broken_responses_and_refused_connections(http: HttpClient, tool_server: ToolServer) -> None:
     tool_server.answers(Answer(hang=True))
     failed = await failure(http, request(tool_server.url), 0.3)
-    assert (failed.message, failed.non_retryable) == ("127.0.0.1 did not respond within 0.3 s", False)
+    assert (failed.message, failed.non_retryable) == (f"{tool_server.host} did not respond within 0.3 s", False)
     failed = await failure(http, request(tool_server.url, "POST"), 0.3, repeatable=False)
     assert failed.message.endswith("in 0.3 s; whether it was executed is unknown")
     assert failed.non_retryable
     tool_server.answers(Answer("x" * 1_000, cut=100))
     failed = await failure(http, request(tool_server.url))
-    assert failed.message.startswith("127.0.0.1 did not complete its response")
+    assert failed.message.startswith(f"{tool_server.host} did not complete its response")
     failed = await failure(http, request("http://127.0.0.1:1/"))
-    assert failed.message.startswith("127.0.0.1 can't be reached")
+    assert failed.message.startswith("127.0.0.1:1 can't be reached")
     assert not failed.non_retryable
 
 

@@ -109,7 +109,7 @@ async def test_a_safe_call_that_a_server_breaks_off_is_made_again_and_another_is
     assert head
     said = [row["content"] for row in env.transcript(head.id)]
     assert said[2] == "all done"
-    assert said[4].startswith("Error: the MCP server test (127.0.0.1) did not complete its response")
+    assert said[4].startswith(f"Error: the MCP server test (127.0.0.1:{mcp.port}) did not complete its response")
     assert said[4].endswith("whether it was executed is unknown")
     assert mcp.calls == ["once"]
 
@@ -222,7 +222,7 @@ async def test_content_that_is_no_text_is_named_and_an_error_is_told_as_the_answ
     ]
     assert said[3] == "Error: there is no such town"
     assert "which requires 'questions' in its MCPServer: Shall I?" in said[5]
-    assert said[7] == "Error: the MCP server test (127.0.0.1) sent more than 4,000,000 bytes"
+    assert said[7] == f"Error: the MCP server test (127.0.0.1:{mcp_2026.port}) sent more than 4,000,000 bytes"
 
 
 async def test_a_call_is_given_up_after_the_timeout_of_tool_calls_and_not_after_that_of_the_server(

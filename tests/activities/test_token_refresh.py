@@ -144,7 +144,7 @@ async def test_a_refresh_that_is_refused_is_told_with_the_server_and_the_reason(
         own = load_files([write_own(tmp_path, mcp, {"refresh": "an-older-one"})])
         async with Environment.running(client, tmp_path, own) as env:
             error = await ask(env)
-    assert "the token of the MCP server test can't be refreshed: 127.0.0.1 answered HTTP 400" in error
+    assert f"the token of the MCP server test can't be refreshed: 127.0.0.1:{mcp.port} answered HTTP 400" in error
     assert "refresh token does not exist" in error
 
 

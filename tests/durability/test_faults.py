@@ -95,8 +95,8 @@ TOOL_FAULTS: list[tuple[str, list[Answer], str, int]] = [
     ("a cut stream", [Answer("x" * 500, cut=100), Answer()], "sunny", 2),
     ("no answer", [Answer(hang=True), Answer()], "sunny", 2),
     ("malformed JSON", [Answer('{"a": ', headers={"content-type": "application/json"})], '{"a": ', 1),
-    ("a refusal", [Answer("not for you", 403)], "Error: 127.0.0.1 answered HTTP 403 Forbidden: not for you", 1),
-    ("500 for ever", [Answer("down", 500)], "Error: 127.0.0.1 answered HTTP 500 Internal Server Error: down", 4),
+    ("a refusal", [Answer("not for you", 403)], "Error: HOST answered HTTP 403 Forbidden: not for you", 1),
+    ("500 for ever", [Answer("down", 500)], "Error: HOST answered HTTP 500 Internal Server Error: down", 4),
 ]
 
 
@@ -109,7 +109,7 @@ async def test_a_model_reads_what_became_of_its_tool(
             answer.headers["retry-after"] = format_datetime(soon(), usegmt=True)
     tool_server.answers(*answers)
     said = await use(env, tool_server)
-    assert said == ["Why?", "", result, "Done."]
+    assert said == ["Why?", "", result.replace("HOST", tool_server.host), "Done."]
     assert len(tool_server.seen) == calls
 
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import yaml
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
@@ -84,6 +85,11 @@ class Environment:
     dialect: str = "baton"
     answer: Callable[[Request], Reply] = lambda _: Reply(text="…")
     started: list[Handle] = field(default_factory=list, init=False)
+
+    @property
+    def model_host(self) -> str:
+        """The host and the port of the model's server, as errors name it."""
+        return urlsplit(self.model_url).netloc
 
     @classmethod
     @contextlib.asynccontextmanager

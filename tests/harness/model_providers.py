@@ -72,7 +72,7 @@ def _openai(key: object) -> ProviderServer:
         server=OpenAIServer(),
         connection={"apiKey": key},
         answers_as="scripted:claude-x",
-        where="claude-x at 127.0.0.1",
+        where=r"claude-x at 127\.0\.0\.1:\d+",
         cut_off="length",
         path="/v1",
     )
@@ -96,7 +96,7 @@ def _azure(key: object) -> ProviderServer:
         server=OpenAIServer(),
         connection={"apiKey": key, "apiVersion": "2025-01-01"},
         answers_as="scripted:claude-x",
-        where="claude-x at 127.0.0.1",
+        where=r"claude-x at 127\.0\.0\.1:\d+",
         cut_off="length",
     )
 
@@ -107,7 +107,7 @@ def _anthropic(key: object) -> ProviderServer:
         server=AnthropicServer(),
         connection={"apiKey": key},
         answers_as="stand-in:claude-x",
-        where="claude-x at 127.0.0.1",
+        where=r"claude-x at 127\.0\.0\.1:\d+",
     )
 
 

@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -47,6 +48,11 @@ class ToolServer:
         self.seen: list[Seen] = []
         self.answer: Callable[[int], Answer] = lambda _: Answer()
         self.url = ""
+
+    @property
+    def host(self) -> str:
+        """The host and the port of its URL, as errors name it."""
+        return urlsplit(self.url).netloc
 
     def answers(self, *answers: Answer) -> None:
         """Gives the responses one after the other, and the last one from then on."""

@@ -213,5 +213,5 @@ async def test_a_failed_tool_fails_its_target_with_its_error(env: Environment, t
     site_tool = manifest("Tool", "weather-api", {"type": "http", "http": {"url": tool_server.url, "method": "POST"}})
     status = await run(env, yaml.safe_load(DIRECT_TOOL)["spec"], site_tool)
     assert (status["phase"], status["responses"][0]["status"]) == ("Failed", "Failed")
-    assert status["message"] == "Error: 127.0.0.1 answered HTTP 500 Internal Server Error: down"
+    assert status["message"] == f"Error: {tool_server.host} answered HTTP 500 Internal Server Error: down"
     assert status["error"] == status["responses"][0]["error"] == status["message"].removeprefix("Error: ")

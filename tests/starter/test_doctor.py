@@ -5,6 +5,7 @@ import json
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -77,7 +78,7 @@ async def test_models_of_each_provider_are_checked(server: EmbeddedServer, tmp_p
     assert found == [
         (True, f"Model/default/claude: {claude.url} answers"),
         (True, "Model/default/nova: m at Bedrock in us-east-1 answers"),
-        (False, "m at 127.0.0.1 rejected the API key (HTTP 401)"),
+        (False, f"m at {urlsplit(claude.url).netloc} rejected the API key (HTTP 401)"),
     ]
     assert not claude.requests + aws.requests, "no model call costs money"
     assert KEY not in done.stdout + done.stderr

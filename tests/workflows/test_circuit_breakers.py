@@ -105,7 +105,8 @@ async def test_with_fail_and_without_a_fallback_the_run_fails_and_says_why(env: 
     assert status.failure
     assert (status.failure.family, status.failure.type) == ("ModelError", "CircuitOpen")
     assert (
-        "the circuit breaker of Model/default/gpt is open: m at 127.0.0.1 answered HTTP 503" in status.failure.message
+        f"the circuit breaker of Model/default/gpt is open: m at {env.model_host} answered HTTP 503"
+        in status.failure.message
     )
 
 

@@ -95,7 +95,7 @@ async def test_targets_of_one_query_are_kept_in_their_order_and_tools_are_not(en
 async def test_a_query_that_failed_is_kept_with_its_error(env: Environment) -> None:
     env.script(line("one", {"status": 400, "text": "broken"}))
     assert (await ask(env, "Why?")).phase == "Failed"
-    assert await kept(env) == ["Why?", "Error: gpt-4.1-mini at 127.0.0.1 answered HTTP 400: broken"]
+    assert await kept(env) == ["Why?", f"Error: gpt-4.1-mini at {env.model_host} answered HTTP 400: broken"]
 
 
 @pytest.mark.parametrize("signal", ["cancel", "terminate_team"])

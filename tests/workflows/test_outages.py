@@ -59,7 +59,7 @@ async def test_a_run_waits_for_the_end_of_an_outage_and_says_so(env: Environment
     status = await waiting(env, handle)
     (shown,) = status.outages or ()
     assert (shown.type, shown.attempts) == ("ModelUnavailable", outage.requests)
-    assert shown.error == "gpt-4.1-mini at 127.0.0.1 answered HTTP 503: down"
+    assert shown.error == f"gpt-4.1-mini at {env.model_host} answered HTTP 503: down"
     assert shown.call == "turn 1 · one · default"
     assert await env.find_runs("BatonPhase = 'Waiting' AND WorkflowType = 'query'", 1) == [handle.id]
     (listed,) = await recent_runs(env.client, None, 100, env.task_queue)

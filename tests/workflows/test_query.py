@@ -38,7 +38,7 @@ async def test_a_query_fails_when_a_target_fails_and_keeps_every_answer(env: Env
     status = await env.status(await env.start_query(THREE, "agent/one", "agent/two", "agent/three"))
     assert (status.phase, status.stop_reason) == ("Failed", "failed")
     assert [each.status for each in status.responses] == ["Success", "Failed", "Success"]
-    assert status.responses[1].error == "gpt-4.1-mini at 127.0.0.1 answered HTTP 400: broken"
+    assert status.responses[1].error == f"gpt-4.1-mini at {env.model_host} answered HTTP 400: broken"
     assert status.error == f"1 of 3 targets failed: two: {status.responses[1].error}"
     assert status.failure is not None
     assert (status.failure.type, status.failure.target) == ("ModelRejected", "agent/two")
@@ -54,7 +54,7 @@ async def test_with_fail_fast_the_first_failure_cancels_the_other_targets(env: E
     assert status.phase == "Failed"
     assert [(each.status, each.stop_reason, each.error) for each in status.responses] == [
         ("Failed", "canceled", "the run of one was canceled"),
-        ("Failed", "failed", "gpt-4.1-mini at 127.0.0.1 answered HTTP 400: no"),
+        ("Failed", "failed", f"gpt-4.1-mini at {env.model_host} answered HTTP 400: no"),
     ]
 
 
@@ -94,7 +94,7 @@ async def test_max_turns_of_a_target_fails_the_query_with_everything_said(env: E
 async def test_a_query_that_nobody_could_answer_says_so_in_its_message(env: Environment) -> None:
     env.script(line("one", {"status": 401, "text": f"Incorrect API key provided: {KEY}"}))
     status = await env.status(await env.start_query(THREE, "agent/one"))
-    assert status.message == "Error: gpt-4.1-mini at 127.0.0.1 rejected the API key (HTTP 401)"
+    assert status.message == f"Error: gpt-4.1-mini at {env.model_host} rejected the API key (HTTP 401)"
     assert status.failure is not None
     assert (status.failure.family, status.failure.type) == ("AuthenticationError", "KeyRefused")
 

@@ -165,7 +165,7 @@ async def test_the_message_of_a_failed_query_is_its_failure_and_its_responses_ha
     env.script(line("one", "my words"), line("two", {"status": 400, "text": "broken"}))
     both = team("both", "one", "two", strategy="sequential")
     status = await env.status(await env.start_query([agent("one"), agent("two"), both], "team/both"))
-    assert status.message == "Error: gpt-4.1-mini at 127.0.0.1 answered HTTP 400: broken"
+    assert status.message == f"Error: gpt-4.1-mini at {env.model_host} answered HTTP 400: broken"
     assert (status.responses[0].message, status.said) == ("my words", "my words")
 
 
@@ -211,7 +211,10 @@ async def test_failed_members_and_notices_appear_in_text(env: Environment) -> No
     for shown in (status, watch.state.runs[handle.id].status):
         text = io.StringIO()
         print_status(Console(file=text, width=200), "q", shown)
-        assert "note: two has failed in turn 2: gpt-4.1-mini at 127.0.0.1 answered HTTP 400: broken" in text.getvalue()
+        assert (
+            f"note: two has failed in turn 2: gpt-4.1-mini at {env.model_host} answered HTTP 400: broken"
+            in text.getvalue()
+        )
         assert "note: Query/default/q: spec.serviceAccount: the ServiceAccount default/clerk" in text.getvalue()
 
 

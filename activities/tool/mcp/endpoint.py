@@ -40,7 +40,7 @@ class McpEndpoint:
     @property
     def label(self) -> str:
         """The name of the server in errors."""
-        return f"the MCP server {self.name}" + (f" ({self.destination.host})" if self.destination else "")
+        return f"the MCP server {self.name}" + (f" ({self.destination.authority})" if self.destination else "")
 
 
 def endpoint_of(server: MCPServer, values: ValueResolver) -> McpEndpoint:
