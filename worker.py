@@ -54,7 +54,13 @@ from .activities.runtime.start_checks import (
     publish_manifests,
     worker_identity,
 )
-from .activities.runtime.worker_process import leave_out_loaded_objects, run_all, stopped_by_signals, watch_event_loop
+from .activities.runtime.worker_process import (
+    START,
+    leave_out_loaded_objects,
+    run_all,
+    stopped_by_signals,
+    watch_event_loop,
+)
 from .activities.tool.tools import Tools
 from .contracts.errors import JournalUnavailable
 from .contracts.requests import TaskQueues
@@ -108,7 +114,7 @@ async def run_worker(
         checks = checks_of(workers, shared.client, check_journal_again)
         health = serve_health(settings.http_addresses, checks, lambda: parts.calls.open_circuits, metrics)
         waiting_runs = watch_waiting_runs(shared.client, settings.task_queue) if metrics else contextlib.nullcontext()
-        async with health, watch_event_loop(), waiting_runs, run_all(workers):
+        async with health, watch_event_loop(quiet=START), waiting_runs, run_all(workers):
             yield parts
 
 

@@ -62,15 +62,18 @@ STALLED = 1.0
 LOG_EVERY = 10.0
 """Seconds between two log lines, which report the longest lag since the previous one."""
 
+START = 2.0
+"""Seconds after a worker's start for which no lag is logged: it loads libraries, and no run waits yet."""
+
 
 @contextlib.asynccontextmanager
-async def watch_event_loop() -> AsyncIterator[None]:
-    """Measures the lag of the running event loop while the block runs, and logs long lags.
+async def watch_event_loop(quiet: float = 0.0) -> AsyncIterator[None]:
+    """Measures the lag of the running event loop while the block runs, and logs long lags after ``quiet`` seconds.
 
     While the loop is blocked, no heartbeat is sent and all other runs wait: slow code belongs in a thread or a bounded
     process.
     """
-    task = asyncio.create_task(_watch())
+    task = asyncio.create_task(_watch(time.monotonic() + quiet))
     try:
         yield
     finally:
@@ -79,7 +82,7 @@ async def watch_event_loop() -> AsyncIterator[None]:
             await task
 
 
-async def _watch() -> None:
+async def _watch(quiet_until: float) -> None:
     longest = 0.0
     cpu_time = 0.0  # of this process within the longest lag
     logged_at = -LOG_EVERY
@@ -89,6 +92,8 @@ async def _watch() -> None:
         await asyncio.sleep(STEP)
         lag = time.monotonic() - due
         EVENT_LOOP_LAG.record(max(0.0, lag))
+        if due < quiet_until:
+            continue
         if lag > longest:
             longest = lag
             cpu_time = min(lag, time.process_time() - cpu_before)

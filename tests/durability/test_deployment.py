@@ -99,9 +99,7 @@ def test_what_is_installed_is_the_package_and_nothing_else(tmp_path: Path) -> No
     sources = {file.relative_to(ROOT) for folder in FOLDERS for file in (ROOT / folder).rglob("*.py")}
     installed = {file.relative_to(site / "baton") for file in (site / "baton").rglob("*") if file.is_file()}
     assert {each for each in installed if each.suffix != ".pyc"} == sources | {
-        *map(
-            Path, ("__init__.py", "installation.py", "worker.py", "plugin.py", "workflow.py", "testing.py", "py.typed")
-        ),
+        *map(Path, ("__init__.py", "installation.py", "worker.py", "plugin.py", "workflow.py", "py.typed")),
     }
 
 

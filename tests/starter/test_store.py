@@ -140,7 +140,7 @@ def test_a_manifest_is_described_with_its_users_and_versions_and_a_run_with_its_
         shown = printed(machine, "describe", *words)
         assert "Targets:     team/duo Success" in shown
         assert "Completed (completed) described" in shown
-        assert "QueryCompleted" in shown.splitlines()[-1]
+        assert "run.ended" in shown.splitlines()[-1]
     assert "did you mean 'teams'?" in refused(machine, "describe", "taem/duo")
 
 
