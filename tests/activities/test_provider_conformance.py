@@ -167,7 +167,8 @@ async def test_an_answer_that_takes_longer_than_its_models_timeout_is_given_up(p
 
 
 async def test_a_server_that_refuses_connections_is_retried(provider: ProviderServer) -> None:
-    with pytest.raises(errors.ModelUnavailable, match=f"{provider.where} can't be reached") as raised:
+    where = f"claude-x at {provider.host or '127.0.0.1:1'}"
+    with pytest.raises(errors.ModelUnavailable, match=f"{where} can't be reached") as raised:
         await provider.ask(connection={"baseUrl": "http://127.0.0.1:1"})
     assert not raised.value.non_retryable
 

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from baton.activities.context.metering import ChainedModel
 from baton.activities.context.value_resolver import ValueResolver
@@ -29,17 +30,23 @@ ASKED = [Message(role="user", content="Why?")]
 class ProviderServer:
     """A server that speaks the API of ``provider``. ``connection`` is how its Models are connected, besides the URL.
 
-    ``path`` follows the server's URL in ``baseUrl``. ``answers_as`` is the model's name in an answer, ``where`` its
-    name in errors, ``cut_off`` the API's stop reason for an answer that has reached its limit.
+    ``path`` follows the server's URL in ``baseUrl``. ``answers_as`` is the model's name in an answer, ``host`` the
+    server's name in errors, by default its host and port, ``cut_off`` the API's stop reason for an answer that has
+    reached its limit.
     """
 
     provider: str
     server: StandIn
     connection: Json
     answers_as: str
-    where: str
+    host: str = ""
     cut_off: str = "max_tokens"
     path: str = ""
+
+    @property
+    def where(self) -> str:
+        """The model and its server, as errors name them."""
+        return f"claude-x at {self.host or urlsplit(self.server.url).netloc}"
 
     def model(self, name: str = "m", connection: Json | None = None, **spec: Any) -> Json:
         """A Model of the server; ``connection`` is added to its own."""
@@ -72,7 +79,6 @@ def _openai(key: object) -> ProviderServer:
         server=OpenAIServer(),
         connection={"apiKey": key},
         answers_as="scripted:claude-x",
-        where=r"claude-x at 127\.0\.0\.1:\d+",
         cut_off="length",
         path="/v1",
     )
@@ -84,7 +90,6 @@ def _responses(key: object) -> ProviderServer:
         server=OpenAIServer(),
         connection={"apiKey": key},
         answers_as="scripted:claude-x",
-        where="claude-x at 127.0.0.1",
         cut_off="max_output_tokens",
         path="/v1",
     )
@@ -96,7 +101,6 @@ def _azure(key: object) -> ProviderServer:
         server=OpenAIServer(),
         connection={"apiKey": key, "apiVersion": "2025-01-01"},
         answers_as="scripted:claude-x",
-        where=r"claude-x at 127\.0\.0\.1:\d+",
         cut_off="length",
     )
 
@@ -107,7 +111,6 @@ def _anthropic(key: object) -> ProviderServer:
         server=AnthropicServer(),
         connection={"apiKey": key},
         answers_as="stand-in:claude-x",
-        where=r"claude-x at 127\.0\.0\.1:\d+",
     )
 
 
@@ -117,7 +120,7 @@ def _bedrock(key: object) -> ProviderServer:
         server=BedrockServer(),
         connection={"region": "us-east-1", "accessKeyId": key, "secretAccessKey": key},
         answers_as="claude-x",
-        where="claude-x at Bedrock in us-east-1",
+        host="Bedrock in us-east-1",
     )
 
 
