@@ -192,7 +192,7 @@ async def test_a_model_is_not_followed_to_another_address(
     tool_server.answers(Answer("", status, {"location": f"{tool_server.url}/elsewhere"}), Answer("{}", 400))
     config = {"baseUrl": tool_server.url, "apiKey": "k-0123456789", **({"apiVersion": version} if version else {})}
     asking = AnthropicProvider() if provider == "anthropic" else OpenAIProvider()
-    with pytest.raises(ModelRejected, match=rf"127\.0\.0\.1 answered HTTP {status}"):
+    with pytest.raises(ModelRejected, match=rf"127\.0\.0\.1:\d+ answered HTTP {status}"):
         await ask(asking, {"provider": provider, "model": "c", "config": {provider: config}})
     assert [key in each.headers for each in tool_server.seen] == [True]
 
