@@ -28,6 +28,12 @@ WORKFLOW_THREADS = 4
 MAX_FUNCTION_THREADS = 1_000
 """The number of threads for synchronous functions. Each worker has its own limit; idle threads are reused."""
 
+STOP_TIMEOUT = 60.0
+"""Seconds for which a program waits for the end of its workers, which normally takes less than the grace time of 10 s.
+
+The shutdown of a worker has hung in rare cases on a busy machine. The thread then ends with the process.
+"""
+
 FLEET_SETTINGS = (
     "BATON_ROLES",
     "BATON_MODEL_TASK_QUEUE",
@@ -122,7 +128,9 @@ class InProcessWorkers:
             await asyncio.Event().wait()
         finally:
             self._started.result().call_soon_threadsafe(self._stopped.set)
-            await asyncio.to_thread(self._thread.join)
+            await asyncio.to_thread(self._thread.join, STOP_TIMEOUT)
+            if self._thread.is_alive():
+                _log.error("the program's workers have not stopped within %.0f s", STOP_TIMEOUT)
 
     async def _main(self) -> None:
         # The import takes a second, and most programs do not need it.
