@@ -63,7 +63,7 @@ LOG_EVERY = 10.0
 """Seconds between two log lines, which report the longest lag since the previous one."""
 
 START = 2.0
-"""Seconds after a worker's start for which no lag is logged: it loads libraries, and no run waits yet."""
+"""Seconds after a worker's start for which lags are only measured, not logged: it still loads libraries."""
 
 
 @contextlib.asynccontextmanager
