@@ -66,6 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
     names_files = config.args_source is pytest.Config.ArgsSource.ARGS
     config.stash[QUICK] = not (config.option.full or names_files)
     config.stash[HANGS] = HangReporter()
+    Environment.replays = not config.stash[QUICK]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -153,7 +154,7 @@ async def client(server: EmbeddedServer) -> Client:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def env(client: Client, tmp_path: Path) -> AsyncIterator[Environment]:
-    """A test environment: worker, journal and scripted model. Replays every run at the end."""
+    """A test environment: worker, journal and scripted model. With ``--full``, replays every run at the end."""
     async with Environment.running(client, tmp_path) as env:
         yield env
 

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
 import yaml
@@ -86,6 +86,9 @@ class Environment:
     answer: Callable[[Request], Reply] = lambda _: Reply(text="…")
     started: list[Handle] = field(default_factory=list, init=False)
 
+    replays: ClassVar[bool] = True
+    """Whether every run of every test is replayed. The quick tests leave that, a fifth of their time, to ``--full``."""
+
     @property
     def model_host(self) -> str:
         """The host and the port of the model's server, as errors name it."""
@@ -104,18 +107,15 @@ class Environment:
         variables: Mapping[str, str] | None = None,
         dialect: str = "baton",
     ) -> AsyncIterator["Environment"]:
-        """Runs an environment while the block runs; at the end every closed run of its task queue is replayed."""
+        """Runs an environment while the block runs; at the end every closed run of its task queue may be replayed."""
         model = ScriptedModel(lambda request: env.answer(request))
         with model.serve() as url:
             env = cls(client, folder, model, url, uuid.uuid4().hex, catalog or Loaded(), journal_url, encryption_keys)
             env.dialect, env.variables = dialect, variables or {}
             async with worker.run_worker(client, env.catalog, env.worker_env, functions):
                 yield env
-                kept = with_external_storage(
-                    client, JournalStorageDriver(lambda: Database.open(env.journal_address, "default"))
-                )
-                histories = [await handle.fetch_history() async for handle in env.closed_runs()]
-                await replay(histories, kept.data_converter)
+                if cls.replays:
+                    await env.replay_closed_runs()
 
     @contextlib.asynccontextmanager
     async def without_cache(self) -> AsyncIterator["Environment"]:
@@ -213,6 +213,12 @@ class Environment:
     async def status(self, handle: Handle) -> Status:
         """The status of a query, also of one that has failed or was canceled."""
         return await ended(handle, Status)
+
+    async def replay_closed_runs(self) -> None:
+        """Replays every closed run of this environment; raises if the present code would issue other commands."""
+        driver = JournalStorageDriver(lambda: Database.open(self.journal_address, "default"))
+        converter = with_external_storage(self.client, driver).data_converter
+        await replay([await handle.fetch_history() async for handle in self.closed_runs()], converter)
 
     async def closed_runs(self) -> AsyncIterator[Handle]:
         """Every closed run of this environment, child runs included.
