@@ -109,6 +109,7 @@ def test_a_worker_needs_no_other_extra_until_it_uses_its_feature() -> None:
     } == set()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("place", [*WORKERS, "starter/cli"])
 def test_what_needs_an_extra_says_so_in_one_sentence(place: str) -> None:
     extra = "cli" if place == "starter/cli" else "worker"

@@ -320,6 +320,7 @@ async def test_another_server_that_a_card_names_gets_none_of_the_headers(agents:
     assert [seen.headers.get("x-tenant") for seen in (*agents.seen, *other.seen)] == ["us", None]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("version", ["1.0", "0.3.0"])
 @pytest.mark.parametrize("named", [True, False], ids=["a task", "a task that is named after the cancel"])
 async def test_a_cancel_is_passed_on_to_the_task(

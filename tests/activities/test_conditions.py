@@ -69,6 +69,7 @@ SLOW = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("expression", "facts"), SLOW, ids=["loops", "patterns", "joined", "comments", "one"])
 async def test_a_condition_that_takes_for_ever_is_ended_and_holds_nobody_up(expression: str, facts: Facts) -> None:
     async with watched_loop() as waits:

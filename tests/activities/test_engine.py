@@ -145,6 +145,7 @@ async def test_an_answer_that_does_not_fit_its_schema_is_sent_back_to_the_engine
     assert first != again
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("answer", "kind", "says"),
     [

@@ -62,6 +62,7 @@ async def test_a_large_catalog_is_written_and_read_beside_the_event_loop(catalog
     assert waits.share < 1 / 3
 
 
+@pytest.mark.full
 async def test_a_large_folder_of_secrets_is_read_beside_the_event_loop(catalog: Catalog, tmp_path: Path) -> None:
     model = catalog.get("Model", "default", "m")
     assert isinstance(model, Model)

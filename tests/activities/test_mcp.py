@@ -75,6 +75,7 @@ async def test_an_agent_uses_a_tool_of_a_server_of_each_era(env: Environment, mc
     assert tool["parameters"]["required"] == ["a", "b"]
 
 
+@pytest.mark.full
 async def test_a_server_that_restarts_between_two_calls_is_met_again(env: Environment, mcp: McpServerProcess) -> None:
     env.script(line("one", call("test-note", words="a"), {**call("test-note", words="b"), "delay": 1}, "Done."))
     handle = await env.start_query([user("test-note"), mcp.manifest()], "agent/one")
@@ -95,6 +96,7 @@ async def test_a_server_that_has_forgotten_its_sessions_is_met_again(env: Enviro
         assert (status.phase, mcp.calls) == ("Completed", ["a", "b"])
 
 
+@pytest.mark.full
 async def test_a_safe_call_that_a_server_breaks_off_is_made_again_and_another_is_not(
     env: Environment, mcp: McpServerProcess
 ) -> None:
@@ -114,6 +116,7 @@ async def test_a_safe_call_that_a_server_breaks_off_is_made_again_and_another_is
     assert mcp.calls == ["once"]
 
 
+@pytest.mark.full
 async def test_a_call_is_canceled_at_the_server_with_its_run(env: Environment, mcp: McpServerProcess) -> None:
     env.script(line("one", call("test-work", steps=300), "Done."))
     handle = await env.start_query([user("test-work"), mcp.manifest()], "agent/one")
@@ -139,6 +142,7 @@ def tool(name: str, tool_name: str, **spec: Any) -> Json:
     )
 
 
+@pytest.mark.full
 async def test_a_server_that_is_a_command_of_the_worker_is_started_again_when_it_has_died(owner: Environment) -> None:
     process = call("test-process")
     owner.script(line("one", process, {**process, "delay": 1}, call("test-header", name="KEY"), "Done."))
@@ -276,6 +280,7 @@ async def test_secrets_in_headers_and_tokens_reach_the_server_and_nothing_else(
     assert not await asyncio.to_thread(holds, tmp_path, TOKEN)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("era", ["2025", "2026"])
 async def test_a_token_of_the_workers_own_files_is_read_anew_when_the_server_refuses_it(
     client: Client, tmp_path: Path, era: str

@@ -61,6 +61,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("why", REFUSALS)
 async def test_a_server_that_refuses_is_reported_at_once_and_without_the_password(
     url: str, why: str, caplog: pytest.LogCaptureFixture

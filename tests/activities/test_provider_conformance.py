@@ -153,6 +153,7 @@ async def test_every_conversation_is_one_that_an_api_of_alternating_turns_takes(
     assert (await provider.ask(ModelRequest(messages, tools, speaker="two"))).content == "Because."
 
 
+@pytest.mark.full
 async def test_a_server_that_never_answers_times_out_and_is_retried(provider: ProviderServer) -> None:
     provider.server.answers(Reply(hang=True))
     with pytest.raises(errors.CallTimeout, match=f"{provider.where} did not respond in time") as raised:
@@ -160,6 +161,7 @@ async def test_a_server_that_never_answers_times_out_and_is_retried(provider: Pr
     assert not raised.value.non_retryable
 
 
+@pytest.mark.full
 async def test_an_answer_that_takes_longer_than_its_models_timeout_is_given_up(provider: ProviderServer) -> None:
     provider.server.answers(Reply(text="word " * 200, pause=0.4))
     with pytest.raises(errors.CallTimeout, match=f"{provider.where} did not respond in time"):

@@ -104,6 +104,7 @@ async def test_a_schema_that_the_server_refuses_is_asked_for_in_words(
     assert "JSON Schema" in str(provider.server.requests[1])
 
 
+@pytest.mark.full
 async def test_a_failed_call_waits_as_the_server_asks_and_a_cut_answer_is_not_kept(
     env: Environment, provider: ProviderServer
 ) -> None:
@@ -135,6 +136,7 @@ async def test_a_refused_key_ends_the_call_at_once_and_the_fallback_is_asked(
     assert failed.failure.type == "KeyRefused"
 
 
+@pytest.mark.full
 async def test_the_text_is_seen_while_it_is_written(env: Environment, provider: ProviderServer) -> None:
     provider.server.answers(Reply(text="word " * 200, pause=0.15))
     handle = await env.start("agent", {"agent": "one", "input": "?", "resources": [asks("one"), provider.model()]})

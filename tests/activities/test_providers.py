@@ -54,6 +54,7 @@ def lacks(provider: str) -> str:
     return f'{needs}: pip install "baton-teams[{provider}]"'
 
 
+@pytest.mark.full
 def test_a_providers_library_is_loaded_if_a_model_of_its_own_manifests_needs_it(file: Path) -> None:
     library = LIBRARIES[file.stem]
     shown = f"print({library!r} in sys.modules)"

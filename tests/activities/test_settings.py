@@ -178,6 +178,7 @@ async def test_a_request_that_is_too_large_for_a_health_check_is_refused_and_its
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "sent",
     [

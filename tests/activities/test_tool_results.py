@@ -43,6 +43,7 @@ async def test_a_secret_is_removed_before_a_filter_can_cut_it(env: Environment, 
     assert said == '"[secret]"'
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("filter_", "wrong"),
     [

@@ -86,6 +86,7 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("content", "says"), TEXTS.values(), ids=TEXTS)
 def test_a_file_without_a_manifest_is_refused_quickly_with_its_name(
     tmp_path: Path, content: str | bytes, says: str

@@ -464,6 +464,7 @@ def test_queries_of_the_same_name_in_two_namespaces_are_different(machine: UserM
     assert machine.run("status", "talk", "-n", "there", "-o", "text").stdout == "there\n"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "env",
     [{"TEMPORAL_PROFILE": "nope"}, {"BATON_JOURNAL_URL": "garbage"}, {"BATON_HOME": "/proc/none"}],
@@ -568,6 +569,7 @@ def test_a_run_that_has_ended_is_not_controlled(machine: UserMachine, command: s
     assert (done.returncode, done.stderr) == (1, f"error: {name} has ended: completed\n")
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_a_reader_that_closes_the_pipe_is_no_error(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))

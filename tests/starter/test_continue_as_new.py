@@ -25,6 +25,7 @@ from tests.starter.test_ark_events import events
 PAIR = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=15)]
 
 
+@pytest.mark.full
 async def test_a_signal_or_a_cancellation_during_continue_as_new_is_not_lost(
     env_with_short_histories: Environment,
 ) -> None:

@@ -106,6 +106,7 @@ async def test_the_other_checks_run_without_a_server(tmp_path: Path) -> None:
     assert (code, found["settings"]["text"][:31]) == (1, "BATON_MAX_CONCURRENT_ACTIVITIES")
 
 
+@pytest.mark.full
 async def test_a_run_whose_model_keeps_failing_is_reported_with_the_reason(
     env: Environment, server: EmbeddedServer
 ) -> None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 import pytest_asyncio
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
@@ -124,6 +125,7 @@ async def test_conversations_of_one_name_are_separate_and_deleted_one_by_one(bot
     assert [message.content for message in kept or ()] == ["first?", f"said in {there}", "second?", f"said in {there}"]
 
 
+@pytest.mark.full
 async def test_pruning_one_namespace_leaves_open_and_ended_runs_of_the_other(both: Namespaces) -> None:
     """The runs of both have the same workflow ids and the same question, which is stored as one large value."""
     ended = [await ask(env, both.name, LONG, cancel=False) for env in both.each]
@@ -145,6 +147,7 @@ async def test_pruning_one_namespace_leaves_open_and_ended_runs_of_the_other(bot
     assert await execute(both.here.journal_url, "select count(*) from baton_blobs") == [(0,)]
 
 
+@pytest.mark.full
 async def test_the_ttl_of_a_query_deletes_nothing_of_the_equally_named_query_of_the_other(both: Namespaces) -> None:
     kept = await ask(both.there, both.name, LONG, conversationId=TALK.id)
     await both.there.status(kept)

@@ -57,6 +57,7 @@ async def test_a_querys_run_is_found_though_its_id_was_used_again(env: Environme
         await found.steer("Again.")
 
 
+@pytest.mark.full
 async def test_runs_that_a_program_executes_with_its_functions_are_listed(
     env: Environment, temporal: Connection
 ) -> None:

@@ -4,6 +4,7 @@ import stat
 from pathlib import Path
 
 import httpx
+import pytest
 
 from baton.contracts.settings import private_folder
 from baton.starter.server.embedded import EmbeddedServer
@@ -18,6 +19,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+@pytest.mark.full
 def test_a_run_leaves_nothing_that_others_may_read(machine: UserMachine) -> None:
     folder = machine.state_dir.folder
     folder.mkdir(0o755)

@@ -160,6 +160,7 @@ async def test_an_open_run_keeps_its_conversation_at_any_age(env: Environment) -
     assert catalogs == [(1,)]
 
 
+@pytest.mark.full
 async def test_a_reset_run_keeps_the_messages_of_the_run_before_it(env: Environment) -> None:
     script(env)
     first = await env.start_team(TEAM)
@@ -175,6 +176,7 @@ async def test_a_reset_run_keeps_the_messages_of_the_run_before_it(env: Environm
     assert texts((await env.turn_result(second)).messages) == ["I begin.", "I end."]
 
 
+@pytest.mark.full
 async def test_long_values_are_deleted_with_the_last_workflow_that_stored_them(env: Environment) -> None:
     driver = JournalStorageDriver(lambda: Database.open(env.journal_address, "default"))
     script(env, slow=3)
@@ -192,6 +194,7 @@ async def test_long_values_are_deleted_with_the_last_workflow_that_stored_them(e
     assert texts((await env.turn_result(running)).messages) == ["I begin.", "I end."]
 
 
+@pytest.mark.full
 async def test_the_command_counts_with_dry_run_and_deletes_without_it(
     client: Client, server: EmbeddedServer, tmp_path: Path
 ) -> None:

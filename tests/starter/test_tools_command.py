@@ -11,6 +11,7 @@ from tests.harness.mcp_process import McpServerProcess, stdio_manifest
 from tests.harness.processes import baton, process_env
 
 
+@pytest.mark.full
 def test_the_tools_of_an_agent_are_those_that_its_servers_list(tmp_path: Path) -> None:
     with McpServerProcess("2025", tmp_path).running() as server:
         names = ["calculator", "test-add-up", "mine-echo"]

@@ -215,6 +215,7 @@ async def test_an_attempt_that_takes_too_long_is_told_to_the_model(env: Environm
     assert result.startswith("Error: the activity 'wait_for_bank' took too long: ")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("request_", ["cancel", "terminate now"])
 async def test_the_end_of_the_run_cancels_the_activity(env: Environment, request_: str) -> None:
     env.script(line("adjuster", call("bank"), "Well."))

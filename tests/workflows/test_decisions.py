@@ -210,6 +210,7 @@ async def test_of_several_who_decide_at_once_exactly_one_wins(env: Environment, 
     assert kind.effects(env) == before + (sent[won["by"]] == kind.given)
 
 
+@pytest.mark.full
 async def test_a_run_below_is_decided_through_the_root_which_waits_as_well_and_events_tell_by_whom(
     env: Environment, temporal: baton.Connection, kind: Kind
 ) -> None:

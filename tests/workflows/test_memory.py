@@ -226,6 +226,7 @@ async def test_a_memory_called_default_serves_queries_that_name_none(env: Enviro
     assert newest.texts(handle.id) == ["Why?", "yes"]
 
 
+@pytest.mark.full
 async def test_the_context_is_loaded_once_the_memory_was_read(env: Environment, service: MemoryServer) -> None:
     """With the number of all its messages; a failed load says so, and an agent that was never called has not begun."""
     env.script(line("one", "I am one.", "As I said."))
@@ -267,6 +268,7 @@ async def test_a_query_copies_only_the_messages_that_are_new(env: Environment, n
     assert said_to(env) == [f"{kind} {number}" for number in range(20) for kind in ("question", "answer")][:-1]
 
 
+@pytest.mark.full
 async def test_what_others_have_changed_or_deleted_is_read_as_it_is_now(
     env: Environment, service: MemoryServer
 ) -> None:

@@ -31,6 +31,7 @@ def input_of(history: WorkflowHistory) -> Json:
     return given
 
 
+@pytest.mark.full
 async def test_a_run_that_was_paused_and_goes_on_heeds_who_lets_it_before_it_begins(
     env_with_short_histories: Environment,
 ) -> None:

@@ -157,6 +157,7 @@ async def test_nobody_criticizes_where_no_referee_was_named(env: Environment) ->
     assert len(env.model.requests) == 3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("condition", "rounds"),
     [
@@ -333,6 +334,7 @@ async def test_a_result_that_is_not_for_the_history_stays_out_of_it(env: Environ
     assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", "Thanks."]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("limits", "turns", "reason"),
     [

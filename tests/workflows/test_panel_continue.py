@@ -39,6 +39,7 @@ def count_replies(request: Request) -> Reply:
     return Reply(text=f"I am {system[8]}.", delay=0.05)
 
 
+@pytest.mark.full
 async def test_rounds_critiques_warnings_and_tasks_are_those_of_one_panel(
     env_with_short_histories: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -175,6 +175,7 @@ async def test_what_is_no_text_is_made_one_with_one_warning_in_a_run(
     assert "voter" in warnings[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "problem"),
     [

@@ -66,6 +66,7 @@ async def test_there_it_is_paused_steered_and_ended(env: Environment) -> None:
     ]
 
 
+@pytest.mark.full
 async def test_a_long_turn_goes_on_in_a_new_run_and_its_messages_stand_once(
     env_with_short_histories: Environment,
 ) -> None:

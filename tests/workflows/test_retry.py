@@ -233,6 +233,7 @@ async def test_a_run_goes_on_with_no_run_but_one_of_its_own_id(env: Environment)
     assert (turn.failure.type, "has deleted the run" in turn.failure.message) == (InvalidInput.__name__, True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("field", ["carried", "thread", "pinned"])
 async def test_a_client_can_not_pass_the_state_of_a_run(env: Environment, field: str) -> None:
     """It has a plan, with the rules of approval, which only ``pin`` makes."""
@@ -278,6 +279,7 @@ async def test_of_two_who_retry_a_run_one_is_told(env: Environment) -> None:
     assert (await env.status(again)).message == "Fine."
 
 
+@pytest.mark.full
 async def test_a_retry_that_fails_before_a_child_that_had_failed_still_goes_on_with_that_child(
     env: Environment,
 ) -> None:

@@ -120,6 +120,7 @@ async def test_a_person_may_decline_to_answer_a_server_and_the_server_is_told(
     assert hotel.calls == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("on_timeout", "result"),
     [

@@ -124,6 +124,7 @@ async def test_a_selector_lets_its_model_choose_and_counts_what_that_costs(env: 
     assert "# b:\nb 1" in second["messages"][0]["content"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("answers", "speaks", "calls"),
     [
@@ -303,6 +304,7 @@ async def test_an_aggregator_makes_one_answer(env: Environment) -> None:
     assert len(env.model.requests[2].body["messages"]) == 4
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rule", ["fail", "continue"])
 async def test_what_the_others_said_is_kept_when_a_member_of_a_parallel_team_fails(env: Environment, rule: str) -> None:
     def answer(request: Request) -> Reply:

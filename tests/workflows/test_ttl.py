@@ -69,6 +69,7 @@ async def rows(env: Environment, run: str) -> int:
     return int(str(count))
 
 
+@pytest.mark.full
 async def test_status_history_and_journal_of_a_query_and_of_all_below_it_are_deleted(env: Environment) -> None:
     script(env)
     handle = await env.start_query(TEAM, "team/team", ttl="1ms", budget={"modelCalls": 9}, input="x" * 1_100_000)
@@ -98,6 +99,7 @@ async def test_until_then_the_status_can_be_read_and_without_a_ttl_nothing_is_de
     assert await is_there(env, waiting.id)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ending", ["failed", "canceled", "refused"])
 async def test_also_a_query_that_does_not_complete_is_deleted(env: Environment, ending: str) -> None:
     reply = {"status": 400, "text": "no"} if ending == "failed" else {"text": "I begin.", "delay": 5}
@@ -127,6 +129,7 @@ async def test_the_messages_of_a_conversation_stay_and_later_queries_read_them(e
     assert [each["content"] for each in env.model.requests[-1].body["messages"]][1:] == ["Why?", "I begin.", "Why?"]
 
 
+@pytest.mark.full
 async def test_a_younger_run_of_the_same_id_and_one_that_was_reset_lose_nothing(env: Environment) -> None:
     script(env)
     first = await env.start_query(TEAM, "team/team", ttl="3s")
@@ -143,6 +146,7 @@ async def test_a_younger_run_of_the_same_id_and_one_that_was_reset_lose_nothing(
     assert await is_there(env, younger.id, younger.first_execution_run_id)
 
 
+@pytest.mark.full
 async def test_a_reset_run_keeps_the_rows_that_it_goes_on_from(env: Environment) -> None:
     script(env)
     first = await env.start_query(TEAM, "agent/one", "agent/two", ttl="4s")
@@ -153,6 +157,7 @@ async def test_a_reset_run_keeps_the_rows_that_it_goes_on_from(env: Environment)
     assert [each.message for each in (await env.status(second)).responses] == ["Again.", "Once more."]
 
 
+@pytest.mark.full
 async def test_a_reset_run_that_has_written_no_row_yet_keeps_the_rows_that_it_goes_on_from(env: Environment) -> None:
     env.script(line("one", call("noop"), "I begin."))
     first = await env.start_query([agent("one", "noop")], "agent/one", ttl="3s")

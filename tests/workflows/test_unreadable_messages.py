@@ -54,6 +54,7 @@ async def signal(env: Environment, handle: Handle, name: str, *payloads: Payload
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", UNREADABLE)
 @pytest.mark.parametrize("name", ["pause", "nonsense"])
 async def test_a_signal_that_nobody_can_read_does_not_keep_a_run_from_being_ended(
@@ -116,6 +117,7 @@ async def test_a_signal_of_an_unknown_name_is_ignored_and_the_log_says_so(
     await env.turn_result(handle)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", UNREADABLE)
 async def test_a_run_with_an_input_that_nobody_can_read_fails_at_once(env: Environment, kind: str) -> None:
     run = f"unreadable-{uuid.uuid4().hex[:8]}"

@@ -108,6 +108,7 @@ async def test_a_workflow_that_ends_without_a_result_is_told_to_the_model(env: E
     assert result == f"Error: the workflow 'inspect' {how}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("served", [True, False])
 @pytest.mark.parametrize("request_", ["cancel", "terminate now"])
 async def test_the_end_of_the_run_cancels_the_workflow_and_does_not_wait_for_it(
@@ -156,6 +157,7 @@ async def test_an_approved_call_in_a_team_below_a_team_gets_the_changed_argument
     assert turn.usage.tool_calls == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("policy", "again"), [("AllowDuplicate", True), ("RejectDuplicate", False)])
 async def test_a_reset_run_starts_the_workflow_again_only_if_its_policy_allows_it(
     env: Environment, policy: str, again: bool
@@ -196,6 +198,7 @@ async def test_a_call_counts_once_in_a_budget(env: Environment) -> None:
     assert (turn.stop_reason, len(started)) == ("budget", 1)
 
 
+@pytest.mark.full
 async def test_an_inline_tool_that_starts_a_workflow_is_refused(env: Environment, tmp_path: Path) -> None:
     folder = tmp_path / "other"
     folder.mkdir()
