@@ -170,6 +170,11 @@ class AskModelResult(JsonModel):
     summaries: TokenUsage | None = None
     question: Question | None = None
 
+    @property
+    def usage(self) -> TokenUsage:
+        """What the call adds to the usage of its run: the answered call, and the summaries made before it."""
+        return (self.message.usage or TokenUsage()) + TokenUsage(model_calls=1) + (self.summaries or TokenUsage())
+
 
 class SelectRequest(CallRequest):
     """``select``: let the selector of a team choose the next speaker among ``candidates``, indexes of members."""

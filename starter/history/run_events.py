@@ -353,10 +353,8 @@ def token_usage(event: RunEvent) -> TokenUsage:
             event.failure and not is_deferred(event)
         ):
             return TokenUsage(tool_calls=1)
-        case CallEnded(result=AskModelResult(message=message)):
-            return (message.usage or TokenUsage()) + TokenUsage(model_calls=1)
-        case CallEnded(result=SelectResult(usage=usage)) | CallEnded(result=FailedRun(usage=usage)):
-            return usage
+        case CallEnded(result=AskModelResult() | SelectResult() | FailedRun() as result):
+            return result.usage
     return TokenUsage()
 
 

@@ -6,11 +6,13 @@ import sqlite3
 
 import pytest
 
+import baton
 from baton.contracts.decisions import ApproveRequest
 from baton.contracts.status import Status
 from baton.starter.runs import decisions
 from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Environment, Json, agent, manifest, team
+from tests.harness.event_streams import read_events
 from tests.harness.memory_server import MemoryServer
 from tests.harness.remote_agents import engine, engine_agent, said
 from tests.harness.tool_server import ToolServer
@@ -62,6 +64,18 @@ async def test_the_cost_of_a_summary_counts(env: Environment) -> None:
     calls = [(await ask(env, f"question {number}")).token_usage.model_calls for number in range(1, 6)]
     assert len(talk.summed) == 1
     assert calls == [1, 1, 1, 1, 2]
+
+
+async def test_the_events_count_it_where_the_status_does(env: Environment) -> None:
+    Talk(env)
+    for number in range(1, 5):
+        await ask(env, f"question {number}")
+    one = agent("one", contextWindow=WINDOW)
+    handle = await env.start_query([one], "agent/one", conversationId="c", input="question 5")
+    status = await env.status(handle)
+    ends = [event for event in await read_events(handle, env.client) if isinstance(event, baton.TurnEndedEvent)]
+    assert [end.usage for end in ends] == [status.token_usage]
+    assert status.token_usage.model_calls == 2
 
 
 async def test_a_summary_is_charged_to_the_budget_before_it_is_made(env: Environment) -> None:

@@ -422,8 +422,7 @@ class AgentTurn:
         self.outcomes = {}
         self._unanswered = {}
         self.messages += [*reply.earlier, reply.message]
-        self.usage += (reply.message.usage or TokenUsage()) + TokenUsage(model_calls=1)
-        self.usage += reply.summaries or TokenUsage()
+        self.usage += reply.usage
 
     async def _is_over(self) -> bool:
         """Handles the reply; whether it ends the turn: it calls no tool, or a tool has ended the team."""
