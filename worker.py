@@ -212,7 +212,10 @@ async def open_parts(
     journal = shared.journal
     settings = Settings.of(environment)
     calls = Calls(own.catalog)
-    secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources", own.secret_files)
+    store = ManifestStore(journal)
+    secrets = SecretStore(
+        own.secrets, environment, settings.state_dir / "sources", own_files=own.secret_files, store=store
+    )
     # Resources are closed in reverse order, the journal last: canceled activities still append messages.
     async with contextlib.AsyncExitStack() as opened:
         threads = shared.threads.functions if shared.threads else None
@@ -239,7 +242,7 @@ async def open_parts(
         single_flight = SingleFlight(secrets.redact_partial)
         opened.push_async_callback(single_flight.close)
 
-        manifests = OwnManifests(own.catalog, ManifestStore(journal), calls.know)
+        manifests = OwnManifests(own.catalog, store, calls.know)
         pin = Pin(
             journal,
             manifests,
@@ -289,7 +292,9 @@ async def warn_of_missing(
     registered = Registered(
         task_queue=settings.task_queue, functions=functions, activities=activities, workflows=workflows
     )
-    for problem in (*own.unresolved(await parts.manifests.catalog()), *own.unregistered(registered)):
+    stored = (await parts.secrets.of_run("")).stored.secrets
+    unresolved = own.unresolved(await parts.manifests.catalog(), stored)
+    for problem in (*unresolved, *own.unregistered(registered)):
         log.warning("%s", problem)
 
 

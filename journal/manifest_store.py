@@ -6,6 +6,7 @@ and created again; the last ``MAX_VERSIONS`` are retained.
 """
 
 import contextlib
+import json
 import secrets
 import time
 from collections.abc import Collection, Iterable, Sequence
@@ -17,6 +18,7 @@ from sqlalchemy import Row as Record
 
 from ..contracts.errors import JournalLost, JournalUnavailable
 from ..resources.catalog import Catalog
+from ..resources.secret import Secret
 from ..resources.stored import UNUSED, Key, Revision, StoredManifest, latest_revision
 from ..temporal.activity import in_thread_if_long
 from . import schema
@@ -29,7 +31,7 @@ MAX_STORE_BYTES = 50_000_000
 """Limits on the JSON size of one manifest, their number, and their total size: every worker holds them in memory."""
 
 MAX_VERSIONS = 20
-"""The number of versions that are retained of every resource."""
+"""The number of versions that are retained of every resource, except of Secrets: only the newest one is retained."""
 
 _MAX_SEALED = MAX_MANIFEST_BYTES * 4 // 3 + 1_000
 """Characters of an encrypted manifest: longer ones are not read."""
@@ -73,11 +75,17 @@ class ManifestStore:
         this_change = _table.c.revision == known.number, _table.c.change == known.change
         has_known = await self._database.run(select(_table.c.revision).where(*this_change).limit(1))
         since = known if has_known else UNUSED
+        manifests = await self._newest(_table.c.revision > since.number)
+        return Changes(since, latest_revision(manifests) if manifests else since, manifests)
+
+    async def secrets(self) -> list[StoredManifest]:
+        """The newest versions of all Secrets, with their values."""
+        return await self._newest(_table.c.kind == Secret.__name__)
+
+    async def _newest(self, condition: ColumnElement[bool]) -> list[StoredManifest]:
         newest = select(*_KEY, func.max(_table.c.version).label("version")).group_by(*_KEY).subquery()
         same = (_table.c[name] == newest.c[name] for name in ("kind", "namespace", "name", "version"))
-        matching = _ALL.join(newest, and_(*same)).where(_table.c.revision > since.number).order_by(*_KEY)
-        manifests = await self._read(matching)
-        return Changes(since, latest_revision(manifests) if manifests else since, manifests)
+        return await self._read(_ALL.join(newest, and_(*same)).where(condition).order_by(*_KEY))
 
     async def versions(self, key: Key) -> list[StoredManifest]:
         """The retained versions of a resource, newest first."""
@@ -87,7 +95,8 @@ class ManifestStore:
     async def write(self, changes: Sequence[tuple[Key, str]], expected: Revision) -> bool:
         """Writes a new version of every resource in one transaction; an empty text marks a deletion.
 
-        Writes nothing, and returns False, if the store is no longer at the ``expected`` revision.
+        Writes nothing, and returns False, if the store is no longer at the ``expected`` revision. Raises SettingsError
+        for a Secret if there is no key.
         """
 
         def execute(connection: Connection) -> bool:
@@ -105,10 +114,12 @@ class ManifestStore:
         here = and_(*(column == value for column, value in zip(_KEY, key, strict=True)))
         version = (connection.execute(select(func.max(_table.c.version)).where(here)).scalar() or 0) + 1
         new = StoredManifest(*key, version, revision.number, revision.change, int(time.time()), text)
-        sealed = self._encryption.encrypt_manifest(text, new.place) if text else ""
+        encrypt = self._encryption.encrypt_secret if new.is_secret else self._encryption.encrypt_manifest
+        sealed = encrypt(text, new.place) if text else ""
+        retained = 1 if new.is_secret else MAX_VERSIONS
         row = {**new._asdict(), "manifest": sealed}
         connection.execute(insert(_table), {column.name: row[column.name] for column in _table.c})
-        connection.execute(delete(_table).where(here, _table.c.version <= version - MAX_VERSIONS))
+        connection.execute(delete(_table).where(here, _table.c.version <= version - retained))
 
     async def _read(self, statement: Select[Any]) -> list[StoredManifest]:
         rows = await self._database.run(statement)
@@ -121,10 +132,19 @@ class ManifestStore:
         if record.manifest is None:
             return stored._replace(manifest="", problem="exceeds the maximum length of a manifest")
         try:
-            return stored._replace(manifest=self._encryption.decrypt_manifest(stored.manifest, stored.place))
+            text = self._encryption.decrypt_manifest(stored.manifest, stored.place)
         except (JournalLost, JournalUnavailable) as error:
             lacks_key = isinstance(error, JournalUnavailable)
             return stored._replace(manifest="", problem=error.message, lacks_key=lacks_key)
+        if not stored.is_secret or not text:
+            return stored._replace(manifest=text)
+        if text == stored.manifest:
+            return stored._replace(manifest="", problem="it is a Secret that is not encrypted")
+        try:
+            secret = Secret.model_validate_json(text)
+        except ValidationError:  # its text has the values
+            return stored._replace(manifest="", problem="it is not a Secret that this release can read")
+        return stored._replace(manifest=json.dumps(secret.masked()), secret=secret)
 
 
 PUBLISHED_SECONDS = 86_400

@@ -180,6 +180,12 @@ class RowEncryption:
         """Encrypts the text of a stored manifest; ``place`` is its id and version."""
         return self._encrypt(text, f"manifest {place}")
 
+    def encrypt_secret(self, text: str, place: str) -> str:
+        """Encrypts the text of a stored Secret; raises SettingsError without a key."""
+        if not self._keys.all:
+            raise SettingsError("a Secret is only stored encrypted, and there is no key: set BATON_ENCRYPTION_KEYS")
+        return self.encrypt_manifest(text, place)
+
     def decrypt_manifest(self, text: str, place: str) -> str:
         """Decrypts the text of a stored manifest; raises the errors of ``decrypt_rows``."""
         return self._decrypt(text, f"manifest {place}")

@@ -1,6 +1,6 @@
 """Loads manifests from files and folders, and reports all errors at once."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path as FilePath
@@ -44,6 +44,12 @@ class OfWorkers:
 
     catalog: Catalog
     is_complete: bool
+    secrets: frozenset[tuple[str, str]] = frozenset()
+    """The namespaces and names of the Secrets in the store. Which ones are in workers' files is not known."""
+
+    def has_secret(self, reference: Reference) -> bool:
+        """Whether a reference leads to a Secret in the store."""
+        return "Secret" in reference.kinds and (reference.namespace, reference.name) in self.secrets
 
 
 @dataclass
@@ -64,11 +70,18 @@ class Loaded:
         return self.catalog.overlaid_on(self.of_workers.catalog) if self.of_workers else self.catalog
 
     @property
+    def manifests(self) -> Sequence[Resource | Secret]:
+        """The manifests, also the Secrets, but not those of literal keys, sorted by their ids."""
+        secrets = (secret for secret in self.secrets if secret.id in self.places)
+        return sorted((*self.catalog.manifests, *secrets), key=lambda manifest: manifest.id)
+
+    @property
     def is_self_contained(self) -> bool:
-        """Whether all references are resolved by the files, except those to Secrets."""
+        """Whether all references are resolved by the files."""
         references = (reference for manifest in self.catalog.manifests for reference in manifest.references)
-        required = (one for one in references if not one.optional and one.kinds != ("Secret",))
-        return all(map(self.catalog.find, required)) and not any(queries_without_targets(self.catalog))
+        required = (one for one in references if not one.optional)
+        found = all(self.catalog.find(one) or self.secrets.find(one) for one in required)
+        return found and not any(queries_without_targets(self.catalog))
 
     def problem(self, manifest: Manifest, path: Path, text: str) -> Problem:
         """An error of a manifest, with file and line if it is in a file."""
@@ -85,14 +98,18 @@ class Loaded:
         rules = (missing_memories, accounts_without_rights, unknown_presets)
         return warnings + [self.problem(*notice) for rule in rules for notice in rule(self.catalog)]
 
-    def unresolved(self, known: Catalog | None = None) -> list[Problem]:
-        """References to resources that are not in the files, or not ``known``, which also has those of the files."""
+    def unresolved(self, known: Catalog | None = None, stored: Secrets | None = None) -> list[Problem]:
+        """References to resources that are not in the files, or not ``known``, which also has those of the files.
+
+        ``stored`` are Secrets besides those of the files.
+        """
         known = known or self.catalog
+        secrets = (self.secrets, stored or Secrets())
         required = (Missing(m, r) for m in self.catalog.manifests for r in m.references if not r.optional)
         missing = [
             self._missing(candidate)
             for candidate in required
-            if not (known.find(candidate.reference) or self.secrets.find(candidate.reference))
+            if not (known.find(candidate.reference) or any(one.find(candidate.reference) for one in secrets))
         ]
         orphans = (orphan for orphan in queries_without_targets(known) if self.catalog.by_id(orphan.manifest.id))
         return [*missing, *(self.problem(*orphan) for orphan in orphans)]
@@ -172,6 +189,8 @@ class Loaded:
         """The references below ``start`` that neither the files nor the workers resolve, as far as that is known."""
         reached, missing = self.available.needed_by(start)
         missed = [one for one in missing if not self.secrets.find(one.reference)]
+        if self.of_workers:
+            missed = [one for one in missed if not self.of_workers.has_secret(one.reference)]
         # Secrets are on the workers with the manifests that refer to them.
         missed = [
             one

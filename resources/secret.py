@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import json
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self, TypeVar
 
@@ -11,10 +12,14 @@ from .base import FieldError, IsSecret, JsonObject, Path, Reference, SetByServer
 from .documents import NOT_REPLACED, VARIABLE
 from .manifest import Manifest, Metadata
 from .problems import dotted_path
+from .query import ALLOW_INLINE
 from .values import Header, ValueSource
 
 Hidden = Annotated[SecretStr, WithJsonSchema({"type": "string"})]
 """Text that is hidden in logs and errors."""
+
+SHOWN = "***"
+"""Stands for a value where a Secret is shown. It is not base64, so that what is shown can't be applied."""
 
 
 class Secret(Manifest):
@@ -34,10 +39,45 @@ class Secret(Manifest):
                 if variable := VARIABLE.fullmatch(value.get_secret_value().strip()):
                     in_base64 = "; its value must be base64 here, and plain text under stringData"
                     raise FieldError((field, key), f"'{variable[0]}' {NOT_REPLACED}{in_base64 * (field == 'data')}")
+                if value.get_secret_value().startswith(SHOWN):
+                    raise FieldError((field, key), f"'{SHOWN}' stands for a value that is never shown: write the value")
         for key, value in self.data.items():
             if _decoded(value) is None:
                 raise FieldError(("data", key), "is not base64 of UTF-8 text; plain text goes under stringData")
         return self
+
+    @property
+    def keys(self) -> set[str]:
+        """The keys of its values."""
+        return {*self.data, *self.string_data}
+
+    @property
+    def canonical(self) -> str:
+        """JSON with its values, which the store encrypts: equal for equal Secrets."""
+        values = {key: self.value(key) or "" for key in self.keys}
+        return json.dumps(self._with({key: base64.b64encode(value.encode()).decode() for key, value in values.items()}))
+
+    def masked(self, other: "Secret | None" = None, mark: str = "") -> JsonObject:
+        """The Secret without its values. Values that differ from those of another Secret have a ``mark``."""
+        differ = {key for key in other.keys & self.keys if other.value(key) != self.value(key)} if other else set()
+        return self._with({key: f"{SHOWN} ({mark})" if key in differ else SHOWN for key in self.keys})
+
+    def _with(self, values: dict[str, str]) -> JsonObject:
+        """The manifest with these values. Other tools' annotations are left out: kubectl's contains the values."""
+        annotations = {name: text for name, text in self.metadata.annotations.items() if name == ALLOW_INLINE}
+        metadata: JsonObject = {"name": self.name, "namespace": self.namespace}
+        if self.metadata.labels:
+            metadata["labels"] = {**self.metadata.labels}
+        if annotations:
+            metadata["annotations"] = {**annotations}
+        data: JsonObject = {key: values[key] for key in sorted(values)}
+        return {
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "metadata": metadata,
+            "type": self.type,
+            "data": data,
+        }
 
     def value(self, key: str) -> str | None:
         """The text under ``key``; ``stringData`` has precedence, as in Kubernetes. None if there is no such key."""
@@ -70,6 +110,9 @@ class Secrets:
 
     __hash__ = None  # type: ignore[assignment]  # Secrets are added to it
 
+    def __iter__(self) -> Iterator[Secret]:
+        return iter(self._known.values())
+
     def add(self, secret: Secret) -> None:
         """Adds a Secret."""
         self._known[secret.namespace, secret.name] = secret
@@ -81,7 +124,7 @@ class Secrets:
     def values(self) -> Iterator[str]:
         """The values under all keys of all Secrets."""
         for secret in self._known.values():
-            values = (secret.value(key) for key in {*secret.data, *secret.string_data})
+            values = (secret.value(key) for key in secret.keys)
             yield from (value for value in values if value)
 
     def find(self, reference: Reference) -> Secret | None:

@@ -1,6 +1,6 @@
 """The rules of the manifest store: which manifests may be stored, and their dependencies and dependents."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,40 +15,38 @@ from .mcp_server import MCPServer
 from .problems import ManifestError, Problem, did_you_mean, dotted_path, explain_errors
 from .query import Query
 from .schedule import Schedule
-from .secret import Secrets
+from .secret import Secret, Secrets
 from .validation import missing_keys, queries_without_targets, violations
 from .values import sources
 
-STORABLE = {name: kind for name, kind in KINDS.items() if kind is not Schedule}
+STORABLE: Mapping[str, type[Manifest]] = {
+    **{name: kind for name, kind in KINDS.items() if kind is not Schedule},
+    Secret.__name__: Secret,
+}
 """The kinds that are stored."""
 
 _NO_COMMAND = "a command may only be in a worker's own files: start the workers with this MCPServer"
 _NO_SCHEDULE = "schedules are stored in Temporal: apply it with baton schedules apply"
-_NO_SECRET = "Secrets are not stored: start the workers with this file (-f)"
-_NO_LITERAL = "is a literal secret, and Secrets are not stored: refer to one with valueFrom"
+_NO_LITERAL = "is a literal secret, which is not stored: put it into a Secret, and refer to that with valueFrom"
+_NO_KEY = (
+    "Secrets are only stored encrypted: set BATON_ENCRYPTION_KEYS for the workers and for this command, or start the "
+    "workers with this file (-f)"
+)
 
 
-def check_storable(loaded: Loaded) -> None:
+def check_storable(loaded: Loaded, *, encrypted: bool) -> None:
     """Raises ManifestError for manifests that can't be stored: literal secrets, commands and Schedules.
 
-    Secrets are left out, unless there is nothing else.
+    Secrets can't be stored unless the store is ``encrypted``.
     """
-    unstorable = [*_not_storable(loaded)]
-    if not loaded.catalog.manifests:
-        unstorable += skipped_secrets(loaded)
-    if unstorable:
+    if unstorable := [*_not_storable(loaded, encrypted=encrypted)]:
         raise ManifestError(sorted(unstorable, key=lambda problem: (problem.file, problem.line)))
 
 
-def skipped_secrets(loaded: Loaded) -> Iterator[Problem]:
-    """The Secrets in files, which are not stored with the other manifests: only workers read them."""
-    for name, document in loaded.places.items():
-        if name.startswith("Secret/"):
-            yield Problem(document.file, document.line(()), name, "", _NO_SECRET)
-
-
-def _not_storable(loaded: Loaded) -> Iterator[Problem]:
-    for manifest in loaded.catalog.manifests:
+def _not_storable(loaded: Loaded, *, encrypted: bool) -> Iterator[Problem]:
+    for manifest in loaded.manifests:
+        if isinstance(manifest, Secret) and not encrypted:
+            yield loaded.problem(manifest, ("kind",), _NO_KEY)
         if isinstance(manifest, Schedule):
             yield loaded.problem(manifest, ("kind",), _NO_SCHEDULE)
         if isinstance(manifest, MCPServer) and manifest.spec.command:
@@ -94,7 +92,8 @@ def users(stored: Catalog, deleted: Collection[str]) -> Iterator[tuple[Manifest,
     remaining = catalog_of(manifest for manifest in stored.manifests if manifest.id not in deleted)
     for manifest in remaining.manifests:
         for reference in manifest.references:
-            if not reference.optional and stored.find(reference) and not remaining.find(reference):
+            was_known = stored.find(reference) or _id_of_secret(reference) in deleted
+            if not reference.optional and was_known and not remaining.find(reference):
                 yield manifest, reference
     before = {query.manifest.id for query in queries_without_targets(stored)}
     for query, path, _ in queries_without_targets(remaining):
@@ -170,6 +169,9 @@ class StoredManifest(NamedTuple):
     lacks_key: bool = False
     """Whether it can't be read because this process lacks the key, which another worker may have."""
 
+    secret: Secret | None = None
+    """A Secret with its values, for workers; its ``manifest``, which commands show, has none."""
+
     @property
     def key(self) -> Key:
         """Kind, namespace and name."""
@@ -181,18 +183,24 @@ class StoredManifest(NamedTuple):
         return f"{'/'.join(self.key)} version {self.version}"
 
     @property
+    def is_secret(self) -> bool:
+        """Whether it is a Secret, also one that can't be read."""
+        return self.kind == Secret.__name__
+
+    @property
     def is_deleted(self) -> bool:
         """Whether the resource was deleted by this version."""
         return not (self.manifest or self.problem)
 
     def resource(self) -> Resource | None:
-        """The manifest; None if it was deleted. Raises ValueError if it can't be read.
+        """The manifest; None if it was deleted, and for a Secret, which no catalog has. Raises ValueError if it can't
+        be read.
 
         Fields added by a newer release are ignored, as in a run's catalog.
         """
         if self.problem:
             raise ValueError(self.problem)
-        if not self.manifest:
+        if not self.manifest or self.is_secret:
             return None
         if self.kind not in KINDS:
             raise ValueError(f"this version of Baton does not know the kind {self.kind}")
@@ -206,9 +214,25 @@ class StoredManifest(NamedTuple):
         return resource
 
 
-def key_of(manifest: Resource) -> Key:
+def key_of(manifest: Manifest) -> Key:
     """Kind, namespace and name of a manifest."""
     return manifest.kind, manifest.namespace, manifest.name
+
+
+def _id_of_secret(reference: Reference) -> str | None:
+    """The id of the Secret that a reference names; catalogs have none."""
+    return f"Secret/{reference.namespace}/{reference.name}" if reference.kinds == ("Secret",) else None
+
+
+def refers_to(reference: Reference, key: Key, known: Catalog) -> bool:
+    """Whether a reference leads to a ``known`` resource, or to a Secret, with this key."""
+    found = known.find(reference)
+    return key_of(found) == key if found else _id_of_secret(reference) == "/".join(key)
+
+
+def text_of(manifest: Manifest) -> str:
+    """The JSON that is stored of a manifest; that of a Secret has its values."""
+    return manifest.canonical if isinstance(manifest, Secret) else manifest.model_dump_json(exclude_unset=True)
 
 
 def latest_revision(manifests: Iterable[StoredManifest]) -> Revision:

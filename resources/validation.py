@@ -157,7 +157,7 @@ def missing_keys(catalog: Catalog, secrets: Secrets) -> Iterator[Violation]:
 def _keys(kind: str, namespace: str, name: str, catalog: Catalog, secrets: Secrets) -> set[str] | None:
     if kind == "Secret":
         secret = secrets.get(namespace, name)
-        return {*secret.data, *secret.string_data} if secret else None
+        return secret.keys if secret else None
     manifest = catalog.get(kind, namespace, name)
     return {*manifest.data} if isinstance(manifest, ConfigMap) else None
 

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from temporalio.client import (
     Client,
@@ -22,9 +22,13 @@ from temporalio.converter import DataConverter, ExternalStorage, StorageDriver
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
 from ..contracts.settings import TASK_QUEUE, SettingsError
-from ..contracts.trace import HEADER, TraceContext
-from .converter import data_converter, data_converter_beside
+from .encryption import EncryptionCodec, Keys
 from .external_storage import CheckedStorage
+
+if TYPE_CHECKING:
+    from ..contracts.trace import TraceContext
+
+# Functions import what loads types of Baton: that takes a third of the time of a command such as ``baton list``.
 
 
 class PropagateTrace(Interceptor):
@@ -40,13 +44,17 @@ class PropagateTrace(Interceptor):
 
 class _Starts(OutboundInterceptor):
     async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:  # noqa: A002 - as the SDK
+        from ..contracts.trace import HEADER  # noqa: PLC0415
+
         if HEADER not in input.headers and (place := current_place()):
             input.headers = {**input.headers, HEADER: place.header()}
         return await super().start_workflow(input)
 
 
-def current_place() -> TraceContext | None:
+def current_place() -> "TraceContext | None":
     """The program's current trace context, if any. A program that has not imported OpenTelemetry has no span."""
+    from ..contracts.trace import TraceContext  # noqa: PLC0415
+
     if trace := sys.modules.get("opentelemetry.trace"):
         span = trace.get_current_span().get_span_context()
         if span.is_valid:
@@ -159,6 +167,8 @@ def for_baton(client: Client, environment: Mapping[str, str] = os.environ) -> Cl
     It keeps the connection, the namespace, the interceptors and the conversion of all other values, with its codec. If
     ``environment`` has encryption keys, what the codec has encoded is encrypted. Raises SettingsError.
     """
+    from .converter import data_converter_beside  # noqa: PLC0415
+
     config = client.config(active_config=True)
     config["data_converter"] = data_converter_beside(config["data_converter"], environment)
     config["interceptors"] = with_baton_interceptors(config["interceptors"])
@@ -210,20 +220,21 @@ async def connect(
     identity: str | None = None,
     *,
     is_local: bool = True,
+    typed: bool = True,
 ) -> Client:
     """Connects to the server at ``address``, or to the configured one.
 
     A server that ``is_local`` was started on this machine by Baton. For any other, the environment and Temporal's
     profiles have the namespace, the API key and TLS settings. ``environment`` has the encryption keys. Temporal stores
-    the client's ``identity`` in histories; the default is that of its process. Raises ConnectionFailed and
-    SettingsError.
+    the client's ``identity`` in histories; the default is that of its process. A client that is not ``typed`` reads
+    JSON alone, and no types of Baton. Raises ConnectionFailed and SettingsError.
     """
     config = ClientConnectConfig() if address and is_local else connect_config()
     if address:
         config["target_host"] = address
     config.setdefault("target_host", "localhost:7233")
     try:
-        converter = data_converter(environment)
+        converter = _data_converter(environment, typed=typed)
         interceptors = [RetryQueries(), PropagateTrace()]
         return await Client.connect(**config, data_converter=converter, identity=identity, interceptors=interceptors)
     except (RuntimeError, ValueError) as error:
@@ -231,3 +242,11 @@ async def connect(
         message = cause[1].lower() if cause else str(error)
         reason = next((reason for word, reason in _REASONS.items() if word in str(error)), message)
         raise ConnectionFailed(f"Temporal can't be reached at {config['target_host']}: {reason}") from None
+
+
+def _data_converter(environment: Mapping[str, str], *, typed: bool) -> DataConverter:
+    if not typed:
+        return DataConverter(payload_codec=EncryptionCodec(Keys.from_environment(environment)))
+    from .converter import data_converter  # noqa: PLC0415
+
+    return data_converter(environment)

@@ -10,6 +10,7 @@ from temporalio.client import (
     WorkflowExecutionStatus,
     WorkflowHandle,
 )
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from ..resources.strategies import OWN_WORKFLOWS
@@ -49,11 +50,9 @@ async def memo_of(run: HasMemo) -> Mapping[str, object]:
 
     Raises SettingsError if a key of Baton's encryption is missing.
     """
-    from ..contracts.errors import InvalidInput  # noqa: PLC0415  # many models, which commands needn't load
-
     try:
         return await run.memo()
-    except InvalidInput:
+    except (ApplicationError, KeyError, RuntimeError, ValueError):  # of Baton's converter, and of Temporal's
         return {}
 
 

@@ -387,8 +387,8 @@ def test_validate_loads_the_resources_alone() -> None:
 
 
 def test_list_loads_no_types_of_runs_and_manifests() -> None:
-    program = "import baton.starter.runs.listing, baton.starter.cli.client, baton.journal.external_storage"
-    assert imported_by(program, "baton.contracts.errors", "baton.contracts.plan", "baton.resources.query") == []
+    program = "import baton.starter.runs.listing, baton.starter.cli.client, baton.starter.console.status"
+    assert imported_by(program, "sqlalchemy", "cryptography", "baton.contracts.text", "baton.resources.base") == []
 
 
 def test_a_worker_loads_the_exporter_of_spans_only_where_traces_are_asked_for() -> None:

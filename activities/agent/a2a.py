@@ -50,7 +50,7 @@ from ...temporal.activity import is_withdrawn
 from ..context.lookup import Executor
 from ..context.value_resolver import ValueResolver
 from ..runtime.http import is_retryable, retry_after
-from ..runtime.outbound import Origin, SharedConnections
+from ..runtime.outbound import Origin, SharedConnections, authority_of
 from .executor import (
     CONNECT_SECONDS,
     MAX_BYTES,
@@ -508,19 +508,21 @@ async def read_card(http: httpx.AsyncClient, url: str) -> AgentCard:
         except AgentCardResolutionError as error:
             if error.status_code not in (404, 405, 410):
                 raise _no_card(error, url) from None
-    raise AgentFailed(f"{url} has no agent card: neither {' nor '.join(WELL_KNOWN)}")
+    raise AgentFailed(f"{authority_of(url)} has no agent card: neither {' nor '.join(WELL_KNOWN)}")
 
 
 def _no_card(error: AgentCardResolutionError, url: str) -> BatonError:
+    server = authority_of(url)
     status = error.status_code
-    text = truncate(str(error), 300)
     if status in (401, 403):
-        return KeyRefused(f"{url} refused access to its agent card: HTTP {status}")
+        return KeyRefused(f"{server} refused access to its agent card: HTTP {status}")
     if isinstance(error.__cause__, httpx.RequestError):
-        return AgentUnavailable(f"{url} can't be reached: {error.__cause__ or type(error.__cause__).__name__}")
+        return AgentUnavailable(f"{server} can't be reached: {error.__cause__ or type(error.__cause__).__name__}")
     if status is not None and is_retryable(status):
-        return AgentUnavailable(f"the agent card of {url} is unavailable: HTTP {status}")
-    return AgentRejected(f"{url} has no valid agent card: {text}")
+        return AgentUnavailable(f"the agent card of {server} is unavailable: HTTP {status}")
+    # The text of the error itself has the whole URL.
+    reason = f"HTTP {status}" if status else truncate(str(error.__cause__), 300)
+    return AgentRejected(f"{server} has no valid agent card: {reason}")
 
 
 def description_of(card: AgentCard) -> str:
@@ -543,7 +545,8 @@ def choose_interface(card: AgentCard, url: str) -> AgentInterface:
     at_url = [interface for interface in supported if is_at(interface, url)]
     if not supported:
         offered = ", ".join(f"{i.protocol_binding} {i.protocol_version}" for i in card.supported_interfaces) or "none"
-        raise AgentRejected(f"the agent at {url} has no supported interface, only: {truncate(offered, 200)}")
+        only = truncate(offered, 200)
+        raise AgentRejected(f"the agent at {authority_of(url)} has no supported interface, only: {only}")
     return min(at_url or supported, key=lambda interface: _rank(interface) or 0)
 
 
@@ -661,7 +664,8 @@ async def _card(http: httpx.AsyncClient, url: str, seconds: float) -> AgentCard:
         async with asyncio.timeout(seconds):
             return await read_card(http, url)
     except TimeoutError:
-        raise AgentUnavailable(f"{url} did not send its agent card within {seconds:g} s") from None
+        text = f"{authority_of(url)} did not send its agent card within {seconds:g} s"
+        raise AgentUnavailable(text) from None
 
 
 def _check_state(progress: Progress, agent: str, *, asks: bool) -> None:

@@ -264,7 +264,7 @@ class EngineExecutor:
         server, headers = endpoint_of(executor, values)
         try:
             async with self._http(server).stream("GET", server.url, headers=headers):
-                return f"{server.url} responds"
+                return f"{server.authority} responds"
         except httpx.HTTPError as error:
             raise AgentUnavailable(f"{executor.id} can't be reached: {error or type(error).__name__}") from None
 

@@ -147,6 +147,8 @@ def _parsed(manifests: Iterable[StoredManifest]) -> tuple[dict[Key, Resource], d
     parsed = dict[Key, Resource]()
     unreadable = dict[Key, StoredManifest]()
     for manifest in manifests:
+        if manifest.is_secret:  # it is no part of a catalog: the SecretStore reads it
+            continue
         try:
             if resource := manifest.resource():
                 parsed[manifest.key] = resource

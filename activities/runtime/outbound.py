@@ -50,6 +50,17 @@ class Origin(str):
         return cls(f"{parsed.scheme}://{parsed.host}:{parsed.port or PORTS.get(parsed.scheme)}")
 
 
+def authority_of(url: str) -> str:
+    """The host of a URL and, if it names one, the port; empty if it has none.
+
+    Errors show no more of a URL: its path or its query may contain a key.
+    """
+    try:
+        return httpx.URL(url).netloc.decode()
+    except (httpx.InvalidURL, ValueError):
+        return ""
+
+
 @dataclass(frozen=True)
 class Destination:
     """A URL, and the provenance of its scheme, host and port: the least trusted one of their parts.
@@ -76,11 +87,8 @@ class Destination:
 
     @property
     def authority(self) -> str:
-        """The host of the URL and, if it names one, the port, for errors; empty if it has none."""
-        try:
-            return httpx.URL(self.url).netloc.decode()
-        except (httpx.InvalidURL, ValueError):
-            return ""
+        """What errors show of the URL."""
+        return authority_of(self.url)
 
     @property
     def is_guarded(self) -> bool:

@@ -2,27 +2,32 @@
 
 import asyncio
 import json
+import logging
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from ...contracts.errors import KeyMissing
+from ...contracts.errors import JournalUnavailable, KeyMissing
 from ...contracts.message import Message
+from ...journal.manifest_store import ManifestStore
 from ...observability.metrics import REDACTIONS
 from ...resources.documents import manifest_files
 from ...resources.loader import load_secrets
 from ...resources.query import ALLOW_INLINE
 from ...resources.secret import Secrets
+from ...resources.stored import UNUSED, StoredManifest
 from ...resources.values import KeyRef
 from ...temporal.activity import in_thread_if_long
 from ...temporal.encryption import KEYS
 from ...temporal.threads import SECRETS
 from .redaction import PLACEHOLDER, Redactor, redacted
+
+_log = logging.getLogger(__name__)
 
 _KEYS = (
     "OPENAI_API_KEY",
@@ -78,11 +83,23 @@ MIN_LENGTH = 6
 
 
 @dataclass(frozen=True)
+class StoredSecrets:
+    """The Secrets in the store, and those that this worker can't read, by their namespaces and names."""
+
+    secrets: Secrets = field(default_factory=Secrets)
+    unreadable: Mapping[tuple[str, str], StoredManifest] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class RunSecrets:
-    """The Secrets in a run's files, and the files that can't be read now, as while they are being edited."""
+    """The Secrets in a run's files, and the files that can't be read now, as while they are being edited.
+
+    ``stored`` are those in the store at the same time.
+    """
 
     secrets: Secrets = field(default_factory=Secrets)
     unreadable: tuple[str, ...] = ()
+    stored: StoredSecrets = field(default_factory=StoredSecrets)
 
 
 CLUSTER_DNS = "http://{service}.{namespace}.svc.cluster.local:{port}"
@@ -90,11 +107,13 @@ CLUSTER_DNS = "http://{service}.{namespace}.svc.cluster.local:{port}"
 
 
 class SecretStore:
-    """The secrets in a worker's environment, in its own manifests, and in the files that runs were started from.
+    """The secrets in a worker's environment, in its own manifests, in the files that runs were started from, and in the
+    store.
 
     ``sources`` is a folder in which a client on the same machine lists, by catalog, the paths of the files that the
     catalog was built from. So a Secret is read from its owner's file and never copied. ``own_files`` are the files that
-    ``own`` was read from: they are read again when they change, unless one of them is not a file, such as stdin.
+    ``own`` was read from: they are read again when they change, unless one of them is not a file, such as stdin. The
+    Secrets in the ``store`` are read again when it has changed.
     """
 
     def __init__(
@@ -103,6 +122,7 @@ class SecretStore:
         environment: Mapping[str, str],
         sources: Path | None = None,
         own_files: Iterable[str] = (),
+        store: ManifestStore | None = None,
     ) -> None:
         self._own = own
         self._environment = environment
@@ -111,6 +131,9 @@ class SecretStore:
         self._own_files = files if all(file.is_file() for file in files) else []
         self._redactor = Redactor()
         self._reading = asyncio.Lock()
+        self._store = store
+        self._revision = UNUSED
+        self._stored = StoredSecrets()
         for value in own.values():
             self.remember(value.rstrip("\r\n"))
         for value in environment_secrets(environment):
@@ -140,15 +163,43 @@ class SecretStore:
     async def of_run(self, catalog: str) -> RunSecrets:
         """The current Secrets in a run's files; ``catalog`` is the SHA-256 under which they are registered, or empty.
 
-        Also reads the worker's own files again if they have changed. Reads in a thread, as there may be many files, and
-        for one activity at a time, as the next one needs the same files.
+        With them are the current Secrets in the store. Also reads the worker's own files again if they have changed.
+        Reads in a thread, as there may be many files, and for one activity at a time, as the next one needs the same
+        files. Raises JournalUnavailable.
         """
+        stored = await self._current_stored()
         async with self._reading:
-            return await SECRETS.run(self._read_files, catalog)
+            of_files = await SECRETS.run(self._read_files, catalog)
+        return replace(of_files, stored=stored)
+
+    async def _current_stored(self) -> StoredSecrets:
+        """The current Secrets in the store. Costs one short SQL statement while the store is unchanged."""
+        revision = await self._store.revision() if self._store else UNUSED
+        if self._store and revision != self._revision:
+            async with self._reading:
+                if revision != self._revision:
+                    manifests = [one for one in await self._store.secrets() if not one.is_deleted]
+                    self._stored = await SECRETS.run(self._remember_stored, manifests)
+                    self._revision = revision
+        return self._stored
+
+    def _remember_stored(self, manifests: Iterable[StoredManifest]) -> StoredSecrets:
+        secrets = Secrets()
+        unreadable = {}
+        for manifest in manifests:
+            if manifest.secret:
+                secrets.add(manifest.secret)
+            else:
+                unreadable[manifest.namespace, manifest.name] = manifest
+                _log.warning("the stored manifest %s can't be read: %s", manifest.place, manifest.problem)
+        for value in secrets.values():
+            self.remember(value.rstrip("\r\n"))
+        return StoredSecrets(secrets, unreadable)
 
     def hosts_of(self, of_run: RunSecrets, namespace: str, name: str) -> tuple[str, ...]:
         """The hosts, as in ``api.example.com, *.example.org``, to which manifests of others may send a Secret."""
-        secret = of_run.secrets.get(namespace, name) or self._own.get(namespace, name)
+        known = (secrets.get(namespace, name) for secrets in self._known(of_run))
+        secret = next(filter(None, known), None)
         hosts = secret.metadata.annotations.get(ALLOW_INLINE, "") if secret else ""
         return tuple(host.strip().lower() for host in hosts.split(",") if host.strip())
 
@@ -157,11 +208,13 @@ class SecretStore:
         return bool(self._sources and (self._sources / f"{catalog}.json").is_file())
 
     def read(self, of_run: RunSecrets, namespace: str, ref: KeyRef) -> str:
-        """The value of a Secret's key, from the run's own Secrets or else from those of this worker.
+        """The value of a Secret's key: from the run's own Secrets, else from those of this worker, else from the store.
 
-        Raises KeyMissing if neither has it; retryable if one of the run's files can't be read now.
+        Raises:
+            KeyMissing: none of them has it; retryable if one of the run's files can't be read now.
+            JournalUnavailable: this worker lacks the key of the stored Secret; another worker may have it.
         """
-        for secrets in (of_run.secrets, self._own):
+        for secrets in self._known(of_run):
             secret = secrets.get(namespace, ref.name)
             value = secret.value(ref.key) if secret else None
             if value and (value := value.rstrip("\r\n")):  # an editor or ``echo`` may have added a newline
@@ -170,7 +223,14 @@ class SecretStore:
         if of_run.unreadable:
             files = ", ".join(of_run.unreadable)
             raise KeyMissing(f"no {key} is in the readable part of {files}: fix the file", retryable=True)
-        raise KeyMissing(f"the worker has no {key}: start it with the folder that contains it")
+        if stored := of_run.stored.unreadable.get((namespace, ref.name)):
+            text = f"the stored Secret '{namespace}/{ref.name}' can't be read: {stored.problem}"
+            raise JournalUnavailable(text) if stored.lacks_key else KeyMissing(text)
+        raise KeyMissing(f"the worker has no {key}: start it with the folder that contains it, or apply the Secret")
+
+    def _known(self, of_run: RunSecrets) -> tuple[Secrets, Secrets, Secrets]:
+        """All Secrets; the first ones take precedence."""
+        return of_run.secrets, self._own, of_run.stored.secrets
 
     def redact(self, text: str) -> str:
         """The text with ``[secret]`` in place of every secret of this worker and of the runs that it has read."""

@@ -28,15 +28,15 @@ def silence_sdk() -> None:
         Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=None)))
 
 
-def with_client(work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-    """The result of work with a connected client.
+def with_client(work: Callable[[Client], Coroutine[Any, Any, T]], *, typed: bool = True) -> T:
+    """The result of work with a connected client; one that is not ``typed`` reads attributes and memos alone.
 
     This machine's local server and worker are started if they have ended, so that earlier runs are found and open ones
     continue. Raises UnreachableError if nothing has run here, or the configured server is unreachable.
     """
 
     async def connected(server: ServerLocation) -> T:
-        return await work(await server.connect())
+        return await work(await server.connect(typed=typed))
 
     silence_sdk()
     with use_server(print_message, start=StateDir.of(os.environ).was_used, own_settings=False) as server:

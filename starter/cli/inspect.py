@@ -47,7 +47,8 @@ def list_runs(
     columns = WIDE_COLUMNS if output == "wide" else COLUMNS
 
     def listed(run: ListedRun) -> ListedItem:
-        return ListedItem(run.wide_row if output == "wide" else run.row, run.value, run.id)
+        cells = run.wide_row if output == "wide" else run.row
+        return ListedItem(cells, None if output in TABLES else run.value, run.id)
 
     async def show(client: "Client") -> None:
         items = [listed(run) for run in await recent_runs(client, namespace, limit)]
@@ -63,7 +64,7 @@ def list_runs(
                     cells = zip(item.cells, widths, strict=True)
                     print_result("  ".join(cell.ljust(width) for cell, width in cells).rstrip())
 
-    with_client(show)
+    with_client(show, typed=False)
 
 
 STATE = 2

@@ -53,8 +53,7 @@ def apply(
         bool, typer.Option("--dry-run", help="Check the manifests and print what would be done, without doing it.")
     ] = False,
 ) -> None:
-    """Create or update manifests in the store that all workers share: all of FILE except Secrets, or none."""
-    from ...resources.stored import skipped_secrets
+    """Create or update manifests in the store that all workers share: all of FILE, or none."""
     from .targets import load_manifests_of
 
     loaded = load_manifests_of(file, namespace, recursive=recursive)
@@ -64,8 +63,6 @@ def apply(
             elsewhere = f" -n {manifest.namespace}" if manifest.namespace != "default" else ""
             how = f"baton run query/{manifest.name}{elsewhere}"
             print_message(f"query/{manifest.name} is stored, not run: run it with '{how}'", style="dim")
-    for problem in skipped_secrets(loaded):
-        print_message(f"skipped: {problem}")
 
 
 @app.command()
@@ -156,7 +153,7 @@ def _keys_in(files: "Sequence[Path]", namespace: str | None, *, recursive: bool)
     from .targets import load_manifests_of
 
     loaded = load_manifests_of(files, namespace, recursive=recursive)
-    return [key_of(manifest) for manifest in loaded.catalog.manifests if manifest.kind in STORABLE]
+    return [key_of(manifest) for manifest in loaded.manifests if manifest.kind in STORABLE]
 
 
 def _with_store(work: "Callable[[Store], Coroutine[Any, Any, T]]") -> T:

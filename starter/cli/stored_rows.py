@@ -16,7 +16,18 @@ from ...resources.catalog import Resource, catalog_of
 from ...resources.loader import Loaded
 from ...resources.problems import did_you_mean
 from ...resources.query import Query
-from ...resources.stored import Key, StoredManifest, check_storable, details, key_of, kind_of, kind_words
+from ...resources.secret import Secret
+from ...resources.stored import (
+    Key,
+    StoredManifest,
+    check_storable,
+    details,
+    key_of,
+    kind_of,
+    kind_words,
+    refers_to,
+    text_of,
+)
 from ..console.status import print_table
 from ..errors import UsageError
 from ..operations.manifests import Store, StoreError, WorkerFiles, missing_manifest, read_worker_files
@@ -97,8 +108,6 @@ class Selection:
 def _unknown_kind(word: str) -> str:
     if word.lower() in ("schedule", "schedules"):
         return "schedules are stored in Temporal: list them with baton schedules list"
-    if word.lower() in ("secret", "secrets"):
-        return "Secrets are never stored: workers read them from files"
     return f"'{word}' is not a kind; {did_you_mean(word.lower(), (*kind_words(), 'all'))}"
 
 
@@ -189,22 +198,33 @@ def _users(key: Key, known: Sequence[Resource]) -> Iterator[str]:
     for user in known:
         targets = catalog.targets(user) if isinstance(user, Query) else ()
         for reference in (*user.references, *targets):
-            if (found := catalog.find(reference)) and key_of(found) == key:
+            if refers_to(reference, key, catalog):
                 yield f"{user.kind} {user.namespace}/{user.name}"
 
 
 async def differences(store: Store, loaded: Loaded) -> list[str]:
     """The differences of the files from the store, as unified diffs of YAML, one for each manifest that differs.
 
+    Values of Secrets are not shown, only which ones differ.
+
     Raises ManifestError for manifests that can't be stored.
     """
-    check_storable(loaded)
+    check_storable(loaded, encrypted=True)  # nothing is stored
     contents = await store.contents()
     found: list[str] = []
-    for manifest in loaded.catalog.manifests:
+    for manifest in loaded.manifests:
         stored = contents.newest.get(key_of(manifest))
-        before = dump(_manifest(stored), "yaml").splitlines() if stored and not stored.is_deleted else []
-        after = dump(json.loads(manifest.model_dump_json(exclude_unset=True)), "yaml").splitlines()
+        old = _manifest(stored) if stored and not stored.is_deleted else None
+        new: JsonValue = None
+        if not isinstance(manifest, Secret):
+            new = json.loads(text_of(manifest))
+        elif stored and stored.secret:
+            old = stored.secret.masked(manifest, "before")
+            new = manifest.masked(stored.secret, "after")
+        else:
+            new = manifest.masked()
+        before = dump(old, "yaml").splitlines() if old else []
+        after = dump(new, "yaml").splitlines()
         name = f"{manifest.kind.lower()}/{manifest.name}"
         lines = difflib.unified_diff(before, after, f"store/{name}", f"files/{name}", lineterm="")
         if text := "\n".join(lines):

@@ -38,7 +38,7 @@ def load_manifests_of(paths: Sequence[Path], namespace: str | None, *, recursive
     if namespace is None:
         return load_manifests(paths, recursive=recursive)
     loaded = _load(paths, partial(_with_namespace, namespace), recursive=recursive)
-    for manifest in loaded.catalog.manifests:
+    for manifest in loaded.manifests:
         if manifest.namespace != namespace and not isinstance(manifest, OfCluster):
             raise UsageError(f"{manifest.id} is in the namespace {manifest.namespace}, but -n is {namespace}")
     return loaded

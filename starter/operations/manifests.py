@@ -26,8 +26,19 @@ from ...journal.manifest_store import (
 from ...journal.migrate import VERSION, version
 from ...resources.catalog import Catalog, Resource, catalog_of
 from ...resources.loader import Loaded, OfWorkers
+from ...resources.manifest import Manifest
 from ...resources.problems import MAX_LINES, dotted_path
-from ...resources.stored import UNUSED, Key, Revision, StoredManifest, check_storable, check_with, key_of, users
+from ...resources.stored import (
+    UNUSED,
+    Key,
+    Revision,
+    StoredManifest,
+    check_storable,
+    check_with,
+    key_of,
+    text_of,
+    users,
+)
 from ...temporal.client import task_queue
 from ...temporal.encryption import Keys
 from ...temporal.search_attributes import describe_namespace, live_workers
@@ -57,7 +68,7 @@ class StoreContents(NamedTuple):
 
     @property
     def readable(self) -> list[Resource]:
-        """The manifests that this release can read, with its keys."""
+        """The manifests that this release can read, with its keys; without Secrets, which no catalog has."""
         return [resource for stored in self.existing if (resource := _readable(stored))]
 
     def get(self, key: Key) -> StoredManifest:
@@ -68,14 +79,14 @@ class StoreContents(NamedTuple):
         return stored
 
     def catalog(self, without: Collection[Key] = ()) -> Catalog:
-        """The manifests, ``without`` some. Raises StoreError for one that this release can't read."""
-        return catalog_of(
-            filter(None, (_resource(manifest) for manifest in self.existing if manifest.key not in without))
-        )
+        """The manifests, ``without`` some, and without Secrets. Raises StoreError for one that can't be read."""
+        others = (manifest for manifest in self.existing if manifest.key not in without and not manifest.is_secret)
+        return catalog_of(filter(None, map(_resource, others)))
 
     def text(self, key: Key) -> str:
-        """The newest manifest of a resource as JSON; empty if there is none."""
-        return self.newest[key].manifest if key in self.newest else ""
+        """The newest manifest of a resource as the JSON that is stored; empty if there is none."""
+        stored = self.newest.get(key)
+        return (text_of(stored.secret) if stored.secret else stored.manifest) if stored else ""
 
 
 class Store(ManifestStore):
@@ -92,16 +103,14 @@ class Store(ManifestStore):
 
     async def apply(
         self, loaded: Loaded, *, force: bool = False, dry: bool = False
-    ) -> Sequence[tuple[Resource, Applied]]:
+    ) -> Sequence[tuple[Manifest, Applied]]:
         """Writes all new or changed manifests of files, or none of them; with ``dry`` it only checks them.
 
         Raises ManifestError for manifests that can't be stored or break a rule together with the store, and StoreError.
         With ``force`` references may be unresolved.
         """
-        check_storable(loaded)
-        texts = {
-            key_of(manifest): manifest.model_dump_json(exclude_unset=True) for manifest in loaded.catalog.manifests
-        }
+        check_storable(loaded, encrypted=self.journal.encryption.first_key is not None)
+        texts = {key_of(manifest): text_of(manifest) for manifest in loaded.manifests}
 
         def change(contents: StoreContents) -> Mapping[Key, str]:
             changed = {key: text for key, text in texts.items() if contents.text(key) != text}
@@ -115,10 +124,10 @@ class Store(ManifestStore):
             changed = change(before)
         else:
             before, changed = await self._change(change)
-        return [(manifest, _applied(before, changed, key_of(manifest))) for manifest in loaded.catalog.manifests]
+        return [(manifest, _applied(before, changed, key_of(manifest))) for manifest in loaded.manifests]
 
     async def delete(self, keys: Collection[Key], *, force: bool = False) -> None:
-        """Deletes all of these manifests or none; their earlier versions remain.
+        """Deletes all of these manifests or none; their earlier versions remain, except those of Secrets.
 
         Raises StoreError if one does not exist, or if another manifest still needs one of them, unless ``force``.
         """
@@ -206,13 +215,15 @@ async def manifests_of_workers(client: Client | None, environ: Mapping[str, str]
     async with open_store(environ) as store:
         contents = await store.contents()
         stored = catalog_of(contents.readable)
-        all_readable = len(stored.manifests) == len(contents.existing)
+        secrets = [manifest for manifest in contents.existing if manifest.is_secret]
+        names = frozenset((secret.namespace, secret.name) for secret in secrets)
+        all_readable = len(stored.manifests) + len(secrets) == len(contents.existing)
         if client is None:
-            return OfWorkers(stored, is_complete=all_readable)
+            return OfWorkers(stored, is_complete=all_readable, secrets=names)
         files = await read_worker_files(store.journal, client)
         of_files = catalog_of({manifest.id: manifest for manifest, _ in files.manifests}.values())
         is_complete = all_readable and files.workers > 0 and not files.unknown
-        return OfWorkers(of_files.overlaid_on(stored), is_complete)
+        return OfWorkers(of_files.overlaid_on(stored), is_complete, secrets=names)
 
 
 def _readable(stored: StoredManifest) -> Resource | None:

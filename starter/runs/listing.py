@@ -1,4 +1,4 @@
-"""Lists runs. It loads no types of runs, as ``baton list`` is to start quickly."""
+"""Lists runs. It loads no types of runs and of manifests, as ``baton list`` is to start quickly."""
 
 import asyncio
 import contextlib
@@ -6,18 +6,19 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
 from ...contracts.settings import SettingsError
-from ...contracts.text import format_time
-from ...resources.base import JsonObject
 from ...temporal.client import PROGRAM
 from ...temporal.executions import first_run_id, memo_of
 from ...temporal.search_attributes import PHASE, root_runs
 from ..text import format_age, format_duration
+
+if TYPE_CHECKING:
+    from ...resources.base import JsonObject
 
 
 class StartedRun(NamedTuple):
@@ -111,8 +112,10 @@ class ListedRun:
         return (self.end or datetime.now(UTC)) - self.start
 
     @property
-    def value(self) -> JsonObject:
+    def value(self) -> "JsonObject":
         """The run as JSON."""
+        from ...contracts.text import format_time  # noqa: PLC0415  # a table does not need it
+
         value: JsonObject = {
             "id": self.id,
             "name": self.name,

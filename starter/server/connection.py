@@ -50,18 +50,23 @@ class ServerLocation:
     client: Client | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
-    async def connect(self) -> Client:
-        """A client that also reads values in external storage; raises ConnectionFailed and SettingsError."""
-        client = await self.connect_as(client_identity())
+    async def connect(self, *, typed: bool = True) -> Client:
+        """A client that also reads values in external storage; raises ConnectionFailed and SettingsError.
+
+        One that is not ``typed`` reads JSON alone: attributes and memos.
+        """
+        client = await self.connect_as(client_identity(), typed=typed)
+        if not typed:
+            return client
         drivers = self._storage_drivers(client.namespace)
         return with_external_storage(client, *drivers) if drivers else client
 
-    async def connect_as(self, identity: str | None = None) -> Client:
+    async def connect_as(self, identity: str | None = None, *, typed: bool = True) -> Client:
         """A client with that identity, by default that of the process; raises ConnectionFailed and SettingsError."""
         if self.client:
             return for_baton(self.client, self.environment)
         is_local = self.state_dir is not None
-        return await connect(self.address, self.environment, identity=identity, is_local=is_local)
+        return await connect(self.address, self.environment, identity=identity, is_local=is_local, typed=typed)
 
     def _storage_drivers(self, namespace: str) -> Sequence[StorageDriver]:
         """The drivers for the configured external storage, and for this machine's journal."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -76,6 +77,25 @@ async def test_an_agent_is_found_by_its_card_at_either_well_known_place(env: Env
     with agents.serving():
         assert (await asked(env, agents)).message == "Yes."
     assert [seen.path for seen in agents.seen] == ["/.well-known/agent-card.json", "/.well-known/agent.json", "/"]
+
+
+@pytest.mark.parametrize("card", ["missing", "invalid", "of another protocol"])
+async def test_errors_name_the_server_and_its_port_and_no_more_of_its_address(
+    env: Environment, agents: AgentServer, card: str
+) -> None:
+    if card != "missing":
+        agents.card_path = "/zqzq-path/.well-known/agent-card.json"
+    with agents.serving():
+        if card == "invalid":
+            agents.streaming = "no boolean"  # type: ignore[assignment]  # it is in the card
+        elif card == "of another protocol":
+            agents.version = "9.0"
+        turn = await asked(env, agents, address={"value": f"{agents.url}/zqzq-path"})
+    assert turn.failure
+    assert urlsplit(agents.url).netloc in turn.failure.message
+    reasons = {"missing": "no agent card", "invalid": "no valid agent card", "of another protocol": "interface, only"}
+    assert reasons[card] in turn.failure.message
+    assert "zqzq" not in turn.failure.message
 
 
 async def test_an_agent_whose_annotations_say_the_address_needs_no_other_manifest(

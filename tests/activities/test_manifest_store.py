@@ -240,3 +240,67 @@ async def test_a_change_that_others_prevent_all_the_time_gives_up_without_a_trac
         assert store.reads == manifests_.ATTEMPTS
         assert await names(other) == ["other"]
     await journal.close()
+
+
+def secret(value: str, **more: str) -> Json:
+    kubectl = {"kubectl.kubernetes.io/last-applied-configuration": value, "baton/allow-inline": "api.example.com"}
+    metadata = {"name": "keys", "annotations": kubectl}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"k": value, **more}}
+
+
+SECRET = ("Secret", "default", "keys")
+
+
+async def test_a_secret_is_not_stored_without_a_key_nor_is_anything_beside_it(store: Store) -> None:
+    text = await refusal(store, agent("one"), secret("zqzq-first"))
+    assert "Secret/default/keys: kind: Secrets are only stored encrypted: set BATON_ENCRYPTION_KEYS" in text
+    assert "zqzq" not in text
+    assert await store.revision() == UNUSED
+    with pytest.raises(SettingsError, match="set BATON_ENCRYPTION_KEYS"):
+        await store.write([(SECRET, "{}")], UNUSED)
+
+
+async def test_a_secret_is_stored_encrypted_alone_and_only_its_newest_version_is_kept(journal_url: str) -> None:
+    async with opened(journal_url, **KEYS) as store:
+        assert await apply(store, agent("one"), secret("zqzq-first")) == ["created", "created"]
+        assert await apply(store, agent("one"), secret("zqzq-first")) == ["unchanged", "unchanged"]
+        assert await apply(store, secret("zqzq-other", more="zqzq-more")) == ["configured"]
+        (stored,) = await store.secrets()
+        assert stored.secret and [stored.secret.value(key) for key in ("k", "more")] == ["zqzq-other", "zqzq-more"]
+        assert [each.version for each in await store.versions(SECRET)] == [2]
+        assert "zqzq" not in repr((stored, await store.contents()))
+        assert (await store.contents()).catalog().summary == "1 Agent"
+        rows = await execute(journal_url, "select manifest from baton_manifests where kind = 'Secret'")
+        assert [str(row[0])[:10] for row in rows] == ["sealed:k1:"]
+        await store.delete([SECRET])
+        assert [each.is_deleted for each in await store.versions(SECRET)] == [True]
+        assert await execute(journal_url, "select manifest from baton_manifests where kind = 'Secret'") == [("",)]
+
+
+async def test_a_secret_that_a_stored_manifest_needs_is_deleted_by_force_alone(journal_url: str) -> None:
+    header = {"name": "X", "value": {"valueFrom": {"secretKeyRef": {"name": "keys", "key": "k"}}}}
+    look = manifest("Tool", "look", {"type": "http", "http": {"url": "http://127.0.0.1:9", "headers": [header]}})
+    async with opened(journal_url, **KEYS) as store:
+        await apply(store, look, secret("zqzq-first"))
+        with pytest.raises(StoreError, match=r"Tool/default/look: .*needs Secret default/keys"):
+            await store.delete([SECRET])
+        await store.delete([SECRET], force=True)
+        assert await names(store) == ["look"]
+
+
+async def test_a_secret_that_is_not_encrypted_or_under_another_key_is_not_read(journal_url: str) -> None:
+    async with opened(journal_url) as without_key, opened(journal_url, **KEYS) as store:
+        await apply(store, secret("zqzq-first"))
+        (stored,) = await without_key.secrets()
+        assert (stored.secret, stored.lacks_key) == (None, True)
+        assert "with the key 'k1', but BATON_ENCRYPTION_KEYS is not set" in stored.problem
+        await execute(journal_url, """update baton_manifests set manifest = '{"kind": "Secret"}'""")
+        (stored,) = await store.secrets()
+        assert (stored.secret, stored.problem) == (None, "it is a Secret that is not encrypted")
+        assert await apply(store, secret("zqzq-first")) == ["configured"]
+        assert [each.secret is not None for each in await store.secrets()] == [True]
+
+
+async def test_what_is_shown_of_a_secret_can_not_be_applied(store: Store) -> None:
+    with pytest.raises(ManifestError, match=r"stringData.k: '\*\*\*' stands for a value that is never shown"):
+        loaded(secret("***"))

@@ -18,7 +18,7 @@ from baton.starter.operations.manifests import open_store
 from baton.starter.scripted_model import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
 from tests.activities.test_inline_manifests import OF_KEY, failure_of, http_tool, loaded, secret, working
-from tests.activities.test_manifest_store import COMMAND
+from tests.activities.test_manifest_store import COMMAND, KEYS
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.postgres import execute
 from tests.harness.processes import WorkerProcess, process_env
@@ -109,6 +109,49 @@ async def test_a_stored_manifest_is_the_workers_own_and_may_use_its_secrets(
         here.script(line("one", call("look"), "Refused."))
         assert await answer(here, {**ASKED, "resources": [changed]}) == "Refused."
         assert len(tool_server.seen) == 1
+
+
+async def test_a_stored_secret_is_used_by_the_workers_manifests_alone_and_as_it_is_now(
+    env: Environment, tool_server: ToolServer
+) -> None:
+    look = http_tool(f"{tool_server.url}/a", headers=[{"name": "X-Key", "value": OF_KEY}])
+    sealed = {**env.worker_env, **KEYS}
+
+    def stored(value: str, hosts: str | None = None) -> Json:
+        return {**secret(hosts), "stringData": {"k": value}}
+
+    async with open_store(sealed) as store, working(env, **KEYS) as here:
+        await store.apply(loaded(look, agent("one", "look"), QUERY, stored("stored-key-1")))
+        here.script(line("one", call("look"), "Done: stored-key-1."))
+        handle = await here.start("query", ASKED)
+        assert (await here.status(handle)).message == "Done: [secret]."
+        await store.apply(loaded(stored("stored-key-2")))
+        here.script(line("one", call("look"), "Done."))
+        assert await answer(here, ASKED) == "Done."
+        assert [each.headers["x-key"] for each in tool_server.seen] == ["stored-key-1", "stored-key-2"]
+        brought = {**look, "spec": {**look["spec"], "description": "changed"}}
+        here.script(line("one", call("look"), "Refused."))
+        assert await answer(here, {**ASKED, "resources": [brought]}) == "Refused."
+        assert len(tool_server.seen) == 2
+        await store.apply(loaded(stored("stored-key-3", "127.0.0.1")))
+        here.script(line("one", call("look"), "Allowed."))
+        assert await answer(here, {**ASKED, "resources": [brought]}) == "Allowed."
+        assert "is in the worker's own network" in str(here.model.requests[-1])
+        await store.delete([("Secret", "default", "keys")], force=True)
+        here.script(line("one", call("look"), "Gone."))
+        assert await answer(here, ASKED) == "Gone."
+        assert "stored-key" not in str([event async for event in handle.fetch_history_events()])
+        assert "stored-key" not in repr(await execute(env.journal_address, "select * from baton_messages"))
+    assert "the worker has no Secret 'default/keys' with the key 'k'" in str(here.model.requests[-1])
+
+
+async def test_the_workers_own_secret_hides_the_stored_one(env: Environment, tool_server: ToolServer) -> None:
+    look = http_tool(f"{tool_server.url}/a", headers=[{"name": "X-Key", "value": OF_KEY}])
+    async with open_store({**env.worker_env, **KEYS}) as store, working(env, secret(), **KEYS) as here:
+        await store.apply(loaded(look, agent("one", "look"), QUERY, {**secret(), "stringData": {"k": "stored-key-1"}}))
+        here.script(line("one", call("look"), "Done."))
+        assert await answer(here, ASKED) == "Done."
+    assert [each.headers["x-key"] for each in tool_server.seen] == ["worker-key-0123456789"]
 
 
 async def test_a_command_that_somebody_writes_into_the_database_is_not_executed(env: Environment) -> None:

@@ -339,7 +339,8 @@ async def test_all_that_the_keys_of_a_journal_encrypt_is_encrypted_again(encrypt
     env = encrypted_env
     env.script(line("one", "hello"))
     async with open_store(env.worker_env) as store:
-        await store.apply(load_documents([Document("file", agent("one"), {})]))
+        safe = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "safe"}, "stringData": {"k": "hidden-123"}}
+        await store.apply(load_documents([Document("file", agent("one"), {}), Document("file", safe, {})]))
     await env.status(await env.start_query([], "agent/one"))
 
     async def with_old_key() -> set[str]:
@@ -360,6 +361,8 @@ async def test_all_that_the_keys_of_a_journal_encrypt_is_encrypted_again(encrypt
     await reencrypt(journal, "new")
     await journal.close()
     assert await with_old_key() == set()
+    async with open_store({**env.worker_env, **setting(NEW)}) as store:
+        assert [one.secret and one.secret.value("k") for one in await store.secrets()] == ["hidden-123"]
 
 
 async def test_a_text_that_was_modified_is_named_and_stays_as_it_is(journal_url: str) -> None:

@@ -1,6 +1,8 @@
 """Tests of which run is the newest: for a Query's name, and in a list."""
 
 import asyncio
+import subprocess
+import sys
 
 import pytest
 
@@ -8,9 +10,11 @@ import baton
 from baton import Agent, Connection, Query
 from baton.starter.runs.listing import recent_runs
 from baton.starter.scripted_model import Reply, Request
+from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import Environment, agent
 from tests.harness.resets import reset, reset_points
 from tests.starter.test_approvals import temporal
+from tests.test_architecture import command
 
 __all__ = ["temporal"]
 ONE = Agent("one", prompt="You are one.")
@@ -94,3 +98,21 @@ async def test_a_run_that_was_reset_is_listed_once_and_has_the_duration_of_its_n
         described.close_time,
     )
     assert only.start > listed.end
+
+
+async def test_a_table_of_runs_is_printed_without_loading_types_of_runs_and_manifests(
+    env: Environment, temporal: Connection, server: EmbeddedServer
+) -> None:
+    env.answer = answer
+    started = await temporal.start(Query("quick", "Why?", targets=[ONE]))
+    await started.result()
+    await env.find_runs(ENDED, 1)
+    settings = {"TEMPORAL_ADDRESS": server.address, "BATON_TASK_QUEUE": env.task_queue}
+    program = f"import os; os.environ.update({settings})\n{command('list', '-o', 'wide')}"
+    unneeded = "yaml", "sqlalchemy", "cryptography", "baton.resources.base", "baton.contracts.errors"
+    code = f"{program}\nprint(*[name for name in {unneeded} if name in sys.modules])"
+    printed = await asyncio.to_thread(subprocess.check_output, [sys.executable, "-c", code], cwd="/", text=True)
+    _, row, loaded = printed.splitlines()
+    assert row.split()[:2] == [started.id, "query"]
+    assert "quick" in row.split()
+    assert loaded == ""

@@ -157,17 +157,43 @@ def test_what_would_be_applied_is_shown_without_a_change(machine: UserMachine) -
     assert "spec.members[1].name" in refused(machine, "apply", "--dry-run", "-f", machine.write(DUO))
 
 
-def test_secrets_beside_other_manifests_are_skipped_and_named(machine: UserMachine) -> None:
+def test_secrets_are_applied_with_a_key_and_never_shown(machine: UserMachine) -> None:
     safe = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "safe"}, "stringData": {"token": "hidden-123"}}
-    folder = machine.folder / "models"
-    folder.mkdir()
-    file = machine.write(agent("one"), safe, name="models/all.yaml")
-    done = machine.run("apply", "-f", folder)
-    assert (done.returncode, done.stdout) == (0, "agent/one created\n")
-    assert f"skipped: {file}:8: Secret/default/safe: Secrets are not stored: start the workers with" in done.stderr
-    shown = printed(machine, "get", "all", "-o", "yaml") + printed(machine, "diff", "-f", folder) + done.stderr
-    assert "hidden-123" not in shown and "Secret\n" not in shown
-    assert "Secrets are not stored" in refused(machine, "apply", "-f", machine.write(safe, name="alone.yaml"))
+    file = machine.write(agent("one"), safe, name="all.yaml")
+    text = " ".join(refused(machine, "apply", "-f", file).split())
+    assert f"{file}:9: Secret/default/safe: kind: Secrets are only stored encrypted: set BATON_ENCRYPTION_KEYS" in text
+    machine.env["BATON_ENCRYPTION_KEYS"] = printed(machine, "encryption-key", "k1")
+    assert printed(machine, "apply", "-f", file) == "agent/one created\nsecret/safe created"
+    assert printed(machine, "apply", "-f", file) == "agent/one unchanged\nsecret/safe unchanged"
+    (row,) = printed(machine, "get", "secrets").splitlines()[1:]
+    assert row.split()[:3] == ["safe", "default", "1"]
+    shown = printed(machine, "get", "secret/safe", "-o", "yaml")
+    assert yaml.safe_load(shown)["data"] == {"token": "***"}
+    described = printed(machine, "describe", "secret", "safe")
+    changed = machine.write({**safe, "stringData": {"token": "hidden-456", "more": "hidden-789"}}, name="changed.yaml")
+    diff = machine.run("diff", "-f", changed)
+    lines = [row for row in diff.stdout.splitlines() if row[:1] in "+-"][2:]
+    assert lines == ["-  token: '*** (before)'", "+  more: '***'", "+  token: '*** (after)'"]
+    refusal = refused(machine, "apply", "-f", machine.write(yaml.safe_load(shown), name="shown.yaml"))
+    assert "'***' stands for a value" in " ".join(refusal.split())
+    listed = printed(machine, "get", "all", "-o", "json")
+    assert "hidden" not in shown + described + diff.stdout + diff.stderr + listed + refusal
+    assert printed(machine, "delete", "-f", file) == "agent/one deleted\nsecret/safe deleted"
+    assert printed(machine, "get", "secrets") == "No manifests found."
+
+
+def test_a_run_from_files_may_refer_to_a_stored_secret(machine: UserMachine) -> None:
+    machine.env["BATON_ENCRYPTION_KEYS"] = printed(machine, "encryption-key", "k1")
+    machine.model._answer = by_prompt
+    safe = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "safe"}, "stringData": {"token": "hidden-123"}}
+    source = {"valueFrom": {"secretKeyRef": {"name": "safe", "key": "token"}}}
+    own = manifest("Agent", "one", {"prompt": "Use {{.token}}.", "parameters": [{"name": "token", **source}]})
+    file = machine.write(own)
+    assert "Secret default/safe is neither in the files nor on the workers" in " ".join(
+        refused(machine, "run", "-f", file, "agent/one", "Why?").split()
+    )
+    printed(machine, "apply", "-f", machine.write(safe, name="safe.yaml"))
+    assert printed(machine, "run", "-f", file, "agent/one", "Why?", "-o", "text") == "Use [secret]."
 
 
 def test_manifests_that_name_no_namespace_are_applied_to_the_one_that_the_command_names(machine: UserMachine) -> None:

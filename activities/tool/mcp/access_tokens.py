@@ -35,7 +35,7 @@ from ....resources.mcp_server import MCPServer
 from ....resources.values import check_url
 from ....temporal.encryption import Key
 from ...context.value_resolver import ValueResolver
-from ...runtime.outbound import Destination
+from ...runtime.outbound import Destination, authority_of
 from ..http import HttpClient
 from ..http_request import HttpRequest
 
@@ -173,7 +173,7 @@ class TokenClient:
                     raise
                 why = failed.message
             except ValidationError:
-                why = f"{urlsplit(url).hostname} sent an invalid document"
+                why = f"{authority_of(url)} sent an invalid document"
         return why
 
 
