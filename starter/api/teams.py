@@ -34,13 +34,15 @@ TextOrFunction = str | Function | Mapping[str, Any]
 class MemberDefinition:
     """A member of a team: an agent, a team or a function as ``speaker``, or otherwise a default agent with a ``role``.
 
-    A speaker has its own prompt, which does not include its ``role`` (round-robin pattern: roster).
+    A speaker has its own prompt, which does not include its ``role`` (round-robin pattern: roster). ``handoffs`` are
+    the names of the members to which it can transfer the conversation, with ``strategy="handoff"``; by default all.
     """
 
     name: str
     role: str | None = None
     stance: str | None = None
     speaker: ResourceDefinition | Function | str | None = None
+    handoffs: Sequence[str] | None = None
 
 
 MemberInput = str | Mapping[str, Any] | MemberDefinition | ResourceDefinition | Function
