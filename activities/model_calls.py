@@ -102,7 +102,9 @@ class ModelActivities:
         resource = speaker.resource
         values = speaker.values
         messages = await speaker_messages(request, head, resource, values, self._journal, self._functions)
-        tools = await self._tools.of_agent(resource, values) if isinstance(resource, Agent) else []
+        tools = (
+            await self._tools.of_agent(resource, values, member=request.member) if isinstance(resource, Agent) else []
+        )
         return ModelRequest(
             messages=with_schema(messages, speaker.schema),
             tools=[tool.definition for tool in tools],

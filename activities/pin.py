@@ -8,11 +8,12 @@ from temporalio import activity
 
 from ..contracts.errors import BatonError, InvalidInput, InvalidManifest, NotCarriedOut, Refusal, UnknownResource
 from ..contracts.message import Head, Message
-from ..contracts.plan import AgentPlan, ConversationPlan, Plan, QueryPlan, TargetPlan, ToolTarget
+from ..contracts.plan import AgentPlan, ConversationPlan, Plan, QueryPlan, TargetPlan, TeamPlan, ToolTarget
 from ..contracts.requests import DAY, JournalName, Pinned, PinRequest, TaskQueues
 from ..contracts.text import truncate
 from ..contracts.turn import Thread
 from ..journal.journal import Conversations, Journal
+from ..journal.rows import Row
 from ..resources.agent import Agent
 from ..resources.ark_config import ArkConfig
 from ..resources.base import API_VERSION, Dialect, JsonObject, Reference, parse_duration
@@ -247,7 +248,20 @@ class Pin:
         catalog = await self._journal.catalog(thread.catalog)
         start = find_start(request, catalog)
         plan = await COMPUTING.run(build_plan, start, catalog, request.workflow, dialect=thread.dialect)
+        if isinstance(start, Team) and isinstance(plan, TeamPlan) and start.spec.strategy == "handoff":
+            plan = plan.beginning_with(await self._receiver(start, thread))
         return await self._pinned(_below(start, thread), plan, self._queues)
+
+    async def _receiver(self, team: Team, thread: Thread) -> int:
+        """The index of the member to which the conversation was transferred last; otherwise the first one."""
+
+        def is_transfer(row: Row) -> bool:
+            return row.message.handoff is not None and row.message.handoff.team == team.id
+
+        rows = await self._journal.read(thread.head, is_transfer)
+        names = [member.name_in_team for member in team.spec.members]
+        handoff = rows[0].message.handoff if rows and is_transfer(rows[0]) else None
+        return names.index(handoff.member) if handoff and handoff.member in names else 0
 
     async def _begin(self, request: PinRequest) -> Pinned:
         """Pins the catalog, and starts a conversation with the question as its first row."""

@@ -11,7 +11,9 @@ from ..contracts.plan import (
     ApprovalPlan,
     DelegatePlan,
     EdgePlan,
+    HandoffPlan,
     HumanMember,
+    MemberPlace,
     MemberPlan,
     PanelPlan,
     RetryPlan,
@@ -202,7 +204,9 @@ def team_plan(team: Team, catalog: Catalog, dialect: Dialect | None = None) -> T
     """The plan of a team and its members. In ARK's dialect, reaching ``maxTurns`` completes the team by default."""
     spec = team.spec
     ends_as_in_ark = dialect == "ark" and "on_max_turns" not in spec.model_fields_set
-    is_unbounded = spec.max_turns is None and spec.is_endless and team in unbounded_teams(catalog)
+    is_unbounded = spec.max_turns is None and (
+        spec.rules.always_limited or (spec.is_endless and team in unbounded_teams(catalog))
+    )
     members = zip(spec.members, team.members(), strict=True)
     roles = {role: _role(role, reference, team, catalog) for role, reference in team.role_holders()}
     aggregator = roles.pop("aggregator", None)
@@ -211,7 +215,10 @@ def team_plan(team: Team, catalog: Catalog, dialect: Dialect | None = None) -> T
         name=team.name,
         namespace=team.namespace,
         strategy=spec.strategy,
-        members=tuple(_speaker(member, reference, "member", team, catalog) for member, reference in members),
+        members=tuple(
+            _with_handoffs(_speaker(member, reference, "member", team, catalog), team, index)
+            for index, (member, reference) in enumerate(members)
+        ),
         max_turns=spec.default_max_turns if is_unbounded else spec.max_turns,
         on_max_turns="complete" if ends_as_in_ark else spec.on_max_turns,
         loops=spec.loops,
@@ -228,6 +235,14 @@ def team_plan(team: Team, catalog: Catalog, dialect: Dialect | None = None) -> T
         bounded_by_default=is_unbounded,
     )
     return plan.without_defaults
+
+
+def _with_handoffs(member: MemberPlan, team: Team, index: int) -> MemberPlan:
+    """The plan of a member, with its tools to transfer the conversation. An agent executed elsewhere has none."""
+    tools = team.spec.handoff_tools(index)
+    if not (tools and isinstance(member, AgentPlan) and member.engine is None):
+        return member
+    return member.with_handoffs(HandoffPlan(place=MemberPlace(team=team.id, index=index), tools=tools))
 
 
 def _panel(team: Team, roles: dict[str, MemberPlan]) -> PanelPlan:

@@ -153,7 +153,7 @@ class ToolActivities:
             call = ToolCall(id="", name=speaker.name, arguments=arguments)
         elif isinstance(speaker, Agent):
             call = (await self._journal.row(request.reply or "")).message.tool_calls[request.call]
-            tool = _named(call.name, await self._tools.of_agent(speaker, values, answered))
+            tool = _named(call.name, await self._tools.of_agent(speaker, values, answered, request.member))
         else:
             raise UnknownResource(f"{request.speaker} can't use tools")
         changed = request.decision.arguments if request.decision else None
@@ -215,6 +215,7 @@ def _reply(request: UseToolRequest, call: ToolCall, tool: CallableTool, text: st
         tool_call_id=call.id,
         fence=new_fence() if tool.untrusted else None,
         decision=decision,
+        handoff=tool.handoff,
     )
 
 

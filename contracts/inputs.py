@@ -56,7 +56,8 @@ class AgentState(JsonModel):
     are in the conversation up to ``head``, without those that are ``pending``; ``messages`` are the latest of them;
     ``cut`` means there are earlier ones.
     ``outcomes`` are those of finished calls, by call number, while other calls of the same message wait for a person.
-    ``span`` is the span of the turn, if the run is traced.
+    ``handoff`` is the index of the member to which it has transferred the conversation. ``span`` is the span of the
+    turn, if the run is traced.
     """
 
     kind: Literal["agent"]
@@ -72,6 +73,7 @@ class AgentState(JsonModel):
     usage: TokenUsage = TokenUsage()
     answer: str | None = None
     outcomes: dict[int, CallOutcome] = {}
+    handoff: int | None = None
     span: OpenSpan | None = None
 
 

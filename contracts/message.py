@@ -160,6 +160,13 @@ class RemoteTask(JsonModel):
         return self.state in ("input-required", "auth-required")
 
 
+class Handoff(JsonModel):
+    """A member of the ``team`` (an id) has transferred the conversation to another ``member``, by its name there."""
+
+    team: str
+    member: str
+
+
 PanelMessageKind = Literal["contribution", "critique", "decision", "verdict", "deliverable"]
 
 
@@ -172,8 +179,8 @@ class Message(JsonModel):
     ``fence`` marks an untrusted tool result: a model reads it between two lines with this mark; people read ``content``
     unchanged. ``decision`` is the decision about the tool call that it answers. ``summarizes`` marks a summary of the
     conversation from its beginning up to that depth: only agents whose context window uses summaries read it, in place
-    of those messages. ``reasoning`` is what the model has thought before its tool calls: it is never shown, and sent
-    back to the same model.
+    of those messages. ``handoff`` is the transfer that a tool result confirms. ``reasoning`` is what
+    the model has thought before its tool calls: it is never shown, and sent back to the same model.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -190,6 +197,7 @@ class Message(JsonModel):
     fence: Text | None = None
     decision: PersonDecision | None = None
     summarizes: int | None = None
+    handoff: Handoff | None = None
     reasoning: ServerContent | None = None
 
     @property

@@ -144,6 +144,23 @@ class ToolPlan(JsonModel):
     retries: RetryPlan | None = None
 
 
+class MemberPlace(JsonModel):
+    """A member of a team, by the id of the team and its index."""
+
+    team: str
+    index: int
+
+
+class HandoffPlan(JsonModel):
+    """How the member at a ``place`` can transfer the conversation.
+
+    ``tools`` has the indexes of the receiving members, by the names of the tools.
+    """
+
+    place: MemberPlace
+    tools: dict[str, int]
+
+
 class AgentPlan(JsonModel):
     """An agent, or a model that is called directly: that is an agent without prompt and tools.
 
@@ -151,7 +168,8 @@ class AgentPlan(JsonModel):
     their timeouts in seconds, if any has one, and ``retries`` are their retry policies, in the same order, if any has
     one. ``default_agent`` is the id of a default agent, which has no manifest.
     ``engine`` is the name of the manifest that executes it elsewhere, within ``timeout`` seconds;
-    then there are no models, and with ``questions`` it may ask a person.
+    then there are no models, and with ``questions`` it may ask a person. ``handoffs`` are for a member that can
+    transfer the conversation.
     """
 
     kind: Literal["agent", "model"]
@@ -169,6 +187,7 @@ class AgentPlan(JsonModel):
     timeout: float | None = None
     budget: Budget | None = None
     questions: QuestionsPlan | None = None
+    handoffs: HandoffPlan | None = None
 
     def tool(self, name: str) -> ToolPlan:
         """Its tool of that name; a name invented by a model gets the default settings."""
@@ -177,6 +196,10 @@ class AgentPlan(JsonModel):
     def of_default_agent(self, agent_id: str) -> "AgentPlan":
         """The plan for a default agent with this id."""
         return self.model_copy(update={"default_agent": agent_id})
+
+    def with_handoffs(self, handoffs: HandoffPlan) -> "AgentPlan":
+        """The plan of a member that can transfer the conversation."""
+        return self.model_copy(update={"handoffs": handoffs})
 
     @property
     def speaker(self) -> str:
@@ -236,7 +259,8 @@ class TeamPlan(JsonModel):
     """A team: its strategy, members and limits. What ``max_turns`` counts depends on the strategy.
 
     ``bounded_by_default``: ``max_turns`` is not from its manifest but a default, because nothing else limits the run.
-    In ARK's ``dialect``, reaching it ends the team as in ARK.
+    In ARK's ``dialect``, reaching it ends the team as in ARK. ``first`` is the index of the member that begins: the one
+    to which an earlier query of the conversation was transferred.
     """
 
     kind: Literal["discussion"]
@@ -244,6 +268,7 @@ class TeamPlan(JsonModel):
     namespace: str
     strategy: str
     members: tuple[MemberPlan, ...]
+    first: int = 0
     max_turns: int | None = None
     bounded_by_default: bool = False
     on_max_turns: Literal["fail", "complete"] = "fail"
@@ -258,6 +283,10 @@ class TeamPlan(JsonModel):
     panel: PanelPlan | None = None
     budget: Budget | None = None
     dialect: Dialect | None = None
+
+    def beginning_with(self, member: int) -> "TeamPlan":
+        """The plan with the index of the member that begins."""
+        return self.model_copy(update={"first": member}) if member else self
 
     @property
     def id(self) -> str:

@@ -10,7 +10,7 @@ from .decisions import Answer, Question, decision_id
 from .errors import Cause
 from .message import Head, Message, PersonDecision, Quote, RowRange, TokenUsage
 from .panel import SpeakerBrief
-from .plan import AgentPlan, ConversationPlan, Plan
+from .plan import AgentPlan, ConversationPlan, MemberPlace, Plan
 from .text import Text
 from .turn import Thread
 
@@ -138,6 +138,7 @@ class AskModelRequest(CallRequest):
     ``execute_agent`` takes the same for an agent that is executed elsewhere. ``speaker`` is the id of an Agent, or of a
     Model that is called directly. The turn's own messages begin after depth ``begun``. ``pending`` items are appended
     first. ``fallback`` is an index into the speaker's models. ``turn`` and its limit ``turns`` are shown to clients.
+    ``member`` is the place of a member that can transfer the conversation, which has tools for that.
     """
 
     thread: Thread
@@ -149,6 +150,7 @@ class AskModelRequest(CallRequest):
     turns: int | None = None
     window: ContextWindow | None = None
     brief: SpeakerBrief | None = None
+    member: MemberPlace | None = None
 
     def for_fallback(self, index: int) -> "AskModelRequest":
         """The same request to another of the speaker's models."""
@@ -249,9 +251,9 @@ class UseToolRequest(CallRequest):
     ``speaker`` is the id of the calling Agent, or of a Tool that is a query's target (then there is no ``reply``).
     ``answer`` is the answer of the agent or team that the tool delegates to, or the result of the application's
     activity that it calls. ``decision`` is the approval of the call, if it needs one. ``answered`` is the answer to the
-    tool's previous question. Three more activities take this request: ``delegate`` begins the conversation for the
-    agent or team; ``check_arguments`` returns the arguments for the application's activity; ``review`` determines
-    whether approval is needed.
+    tool's previous question. ``member`` is that of ``ask_model``. Three more activities take this request: ``delegate``
+    begins the conversation for the agent or team; ``check_arguments`` returns the arguments for the application's
+    activity; ``review`` determines whether approval is needed.
     """
 
     thread: Thread
@@ -261,6 +263,7 @@ class UseToolRequest(CallRequest):
     answer: Text | None = None
     decision: PersonDecision | None = None
     answered: Answer | None = None
+    member: MemberPlace | None = None
 
     def with_answer(self, answer: str) -> "UseToolRequest":
         """The request with the answer of the agent or team that the tool delegates to, or with an activity's result."""

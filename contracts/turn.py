@@ -62,7 +62,8 @@ class TurnResult(JsonModel):
     ``budget`` where those fail the run. ``answer`` is set if the answer is not the last message: after ``terminate``,
     or from a parallel team. ``unread`` are messages of people that a child workflow received too late: it returns them
     to its parent. ``member_failures`` are the failures of members that did not fail their team.
-    ``outer_budget`` is an enclosing budget, if it has ended the turn.
+    ``outer_budget`` is an enclosing budget, if it has ended the turn. ``handoff`` is the index of the member to which
+    a member has transferred the conversation.
     """
 
     head: Head
@@ -78,6 +79,7 @@ class TurnResult(JsonModel):
     unread: tuple[SteerRequest, ...] = ()
     member_failures: tuple[Failure, ...] = ()
     outer_budget: BudgetReached | None = None
+    handoff: int | None = None
 
     @property
     def above(self) -> Failure | None:
@@ -102,6 +104,10 @@ class TurnResult(JsonModel):
         """The turn with these messages in place of its own, up to ``head``."""
         return self.model_copy(update={"head": head, "messages": messages, "cut": cut})
 
+    def handed_to(self, member: int | None) -> "TurnResult":
+        """The turn that has transferred the conversation to the member at an index."""
+        return self.model_copy(update={"handoff": member})
+
     def with_usage(self, usage: TokenUsage) -> "TurnResult":
         """The turn with its token usage."""
         return self.model_copy(update={"usage": usage})
@@ -125,8 +131,8 @@ class TurnResult(JsonModel):
         messages, cut = latest_messages((self, *turns))
         sums = {"turns": self.turns + len(turns), "usage": sum((turn.usage for turn in turns), self.usage)}
         ended = self.ended or any(turn.ended for turn in turns)
-        answer = turns[-1].answer
-        return self.model_copy(update={"messages": messages, "cut": cut, "ended": ended, "answer": answer, **sums})
+        last = {"answer": turns[-1].answer, "handoff": turns[-1].handoff}
+        return self.model_copy(update={"messages": messages, "cut": cut, "ended": ended, **last, **sums})
 
     def terminated(self) -> "TurnResult":
         """The discussion, ended by a member or by its selector."""
@@ -146,7 +152,7 @@ class TurnResult(JsonModel):
 
     def of_run(self, note: str | None) -> "TurnResult":
         """The turn as the result of a run, which has no team to end; ``note`` is that of a stop request."""
-        return self.model_copy(update={"ended": False, "note": note or self.note})
+        return self.model_copy(update={"ended": False, "handoff": None, "note": note or self.note})
 
     def of_member(self, note: str | None) -> "TurnResult":
         """The turn as the result of a run of a team's member, who may have ended the team."""

@@ -39,6 +39,10 @@ class Member(Speaker):
         None, description="what to do without a person's reply: 'fail' (default), or 'skip' to continue without it"
     )
     output_schema: JsonSchema | None = Field(None, description="a JSON Schema that a person's reply must match")
+    handoffs: tuple[Name, ...] | None = Field(
+        None,
+        description="the members to which it can transfer the conversation, with 'strategy: handoff'; by default all",
+    )
 
     @model_validator(mode="after")
     def _of_a_person(self) -> Self:

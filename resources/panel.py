@@ -116,7 +116,7 @@ class PanelFields(JsonModel):
         None, description="the maximum number of rounds: 1 or more (maxRounds must be > 0)"
     )
     terminate_when: Annotated[
-        TerminateCondition | None, only_for("sequential", "round-robin", "selector", "graph", "debate")
+        TerminateCondition | None, only_for("sequential", "round-robin", "selector", "graph", "debate", "handoff")
     ] = Field(None, description="a condition in CEL, or {function: NAME}, that ends the team")
     referee: Annotated[RoleSetting | None, only_for("round-robin")] = Field(
         None, description="true or an agent: it criticizes each round"

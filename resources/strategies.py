@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
-Strategy = Literal["sequential", "parallel", "round-robin", "selector", "graph", "debate"]
+Strategy = Literal["sequential", "parallel", "round-robin", "selector", "graph", "debate", "handoff"]
 
 RUN_TYPES = ("query", "agent", "model", "tool", *get_args(Strategy))
 """The workflow types that are runs."""
@@ -16,8 +16,9 @@ RUN_TYPES = ("query", "agent", "model", "tool", *get_args(Strategy))
 OWN_WORKFLOWS = frozenset({*RUN_TYPES, "expire"})
 """All workflow types of Baton, which no tool can start. A test compares them with those of the workers."""
 
-SpeakingOrder = Literal["in_order", "at_once", "selected", "by_edges"]
-"""Who speaks next: the next member in order; all concurrently; the selector's choice; the target of an edge."""
+SpeakingOrder = Literal["in_order", "at_once", "selected", "by_edges", "handed_off"]
+"""Who speaks next: the next member in order; all concurrently; the selector's choice; the target of an edge; the member
+to which the last speaker has transferred the conversation."""
 
 PanelRole = Literal["referee", "moderator", "judge", "synthesizer"]
 """The roles in a panel or a debate besides its members."""
@@ -74,19 +75,21 @@ class StrategyRules:
     """The rules for every team of one strategy (ARK: team strategies).
 
     ``turn_unit`` is the unit of ``maxTurns`` or ``maxRounds``. ``repeats``: members can speak more than once.
-    ``is_endless`` returns whether a team's strategy alone might never end it.
+    ``is_endless`` returns whether a team's strategy alone might never end it; ``always_limited``: its models decide
+    that, so a team without ``maxTurns`` has the default limit.
     """
 
     order: SpeakingOrder
     turn_unit: Literal["turn", "round"] = "turn"
     repeats: bool = False
     is_endless: Callable[[TeamShape], bool] = _is_bounded
+    always_limited: bool = False
     panel: PanelRules | None = None
 
     @property
     def finds_members_by_name(self) -> bool:
         """Whether the next speaker is chosen by name, so that names have to be unique."""
-        return self.order in ("selected", "by_edges")
+        return self.order in ("selected", "by_edges", "handed_off")
 
 
 STRATEGIES: dict[Strategy, StrategyRules] = {
@@ -115,6 +118,7 @@ STRATEGIES: dict[Strategy, StrategyRules] = {
         repeats=True,
         panel=PanelRules(default_rounds=2, default_roles=("judge", "synthesizer"), always=True, stances=True),
     ),
+    "handoff": StrategyRules("handed_off", repeats=True, always_limited=True),
 }
 
 PANEL_STRATEGIES: tuple[Strategy, ...] = tuple(name for name, rules in STRATEGIES.items() if rules.panel)

@@ -1,6 +1,7 @@
 """``kind: Team``: the members of a team and its strategy (ARK: teams, ARK: team strategies)."""
 
 from collections.abc import Iterator
+from hashlib import sha256
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, model_validator
@@ -117,6 +118,9 @@ class NoProgress(JsonModel):
 
 PARALLEL = only_for("parallel")
 
+MAX_TOOL_NAME = 64
+"""Characters of the name of a tool, the limit of most model APIs."""
+
 DEFAULT_MAX_TURNS = 100
 """The turn limit of a team that nothing else limits."""
 
@@ -127,9 +131,9 @@ class TeamSpec(PanelFields):
     strategy: Strategy = Field(description=listed())
     members: tuple[Member, ...] = Field(min_length=1, description="a roster of at least 1 entry {name, type}")
     description: str | None = Field(None, description="a description for people, and for the selector of a team above")
-    max_turns: Annotated[int | None, only_for("sequential", "parallel", "round-robin", "selector", "graph")] = Field(
-        None, ge=1, description="the maximum number of turns; of rounds with round-robin"
-    )
+    max_turns: Annotated[
+        int | None, only_for("sequential", "parallel", "round-robin", "selector", "graph", "handoff")
+    ] = Field(None, ge=1, description="the maximum number of turns; of rounds with round-robin")
     on_max_turns: Literal["fail", "complete"] = Field(
         "fail", description="what to do at maxTurns: 'fail', or 'complete' for a normal end"
     )
@@ -151,8 +155,8 @@ class TeamSpec(PanelFields):
     on_member_error: Annotated[Literal["fail", "continue"], PARALLEL] = Field(
         "fail", description="what to do if a member fails: 'fail', or 'continue' with the others"
     )
-    no_progress: Annotated[NoProgress | None, only_for("sequential", "round-robin", "selector", "graph")] = Field(
-        None, description="when a team that makes no progress is stopped"
+    no_progress: Annotated[NoProgress | None, only_for("sequential", "round-robin", "selector", "graph", "handoff")] = (
+        Field(None, description="when a team that makes no progress is stopped")
     )
     context_window: ContextWindow | None = Field(None, description="how much of the conversation the members read")
     budget: Budget | None = Field(None, description="limits for everything below it in one run")
@@ -195,6 +199,15 @@ class TeamSpec(PanelFields):
         """Whether its strategy alone might never end it."""
         return self.rules.is_endless(self)
 
+    def handoff_tools(self, index: int) -> dict[str, int]:
+        """The indexes of the members to which a member can transfer the conversation, by the names of its tools."""
+        names = [member.name_in_team for member in self.members]
+        if self.rules.order != "handed_off" or self.members[index].is_human:
+            return {}
+        handoffs = self.members[index].handoffs
+        receivers = names if handoffs is None else handoffs
+        return {handoff_tool(name): names.index(name) for name in receivers if name != names[index]}
+
     @property
     def default_max_turns(self) -> int:
         """The limit of a team that nothing else limits, in the unit of ``maxTurns``: turns, or rounds."""
@@ -231,11 +244,38 @@ class TeamSpec(PanelFields):
 
     def _check_names(self) -> None:
         names = [member.name_in_team for member in self.members]
+        for index, member in enumerate(self.members):
+            for path, text in self._handoff_problems(member, names):
+                raise FieldError(("members", index, *path), text)
         for index, name in enumerate(names):
             if self.rules.finds_members_by_name and name in names[:index]:
                 raise FieldError(("members", index), f"'{name}' appears twice: give one of them another name, as: NAME")
         for path, text in self.graph.problems(names, limits=self.rules.order == "selected") if self.graph else ():
             raise FieldError(("graph", *path), text)
+
+    def _handoff_problems(self, member: Member, names: list[str]) -> Iterator[tuple[Path, str]]:
+        if member.handoffs is None:
+            return
+        if self.rules.order != "handed_off":
+            yield ("handoffs",), f"can't be used with the strategy '{self.strategy}', only with handoff"
+        if member.type not in (None, "agent"):
+            yield ("handoffs",), "is only for agents: members of other types can receive the conversation"
+        for position, name in enumerate(member.handoffs):
+            if name not in names:
+                yield ("handoffs", position), f"'{name}' is not a member"
+            if name == member.name_in_team:
+                yield ("handoffs", position), "is the member itself"
+
+
+def handoff_tool(name: str) -> str:
+    """The name of the tool that transfers the conversation to the member ``name``.
+
+    A longer name ends in a hash: model APIs accept at most 64 characters.
+    """
+    tool = f"transfer_to_{name.replace('.', '_')}"
+    return (
+        tool if len(tool) <= MAX_TOOL_NAME else f"{tool[: MAX_TOOL_NAME - 9]}_{sha256(name.encode()).hexdigest()[:8]}"
+    )
 
 
 def _strategies_of(name: str) -> tuple[Strategy, ...]:

@@ -53,6 +53,7 @@ def violations(catalog: Catalog) -> Iterator[Violation]:
         if isinstance(manifest, Team):
             yield from _never_ends(manifest, catalog)
             yield from _remote_selector(manifest, catalog)
+            yield from _impossible_handoffs(manifest, catalog)
         if isinstance(manifest, Agent):
             yield from _misnamed_tools(manifest, catalog)
     for rule in (
@@ -122,6 +123,19 @@ def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
         text = "is missing, and no member agent can terminate: the team would never end; "
         hint = f"set maxTurns (1 or more {units}) or give a member the built-in tool 'terminate'"
         yield Violation(team, ("spec", "maxTurns"), f"{text}{hint}")
+
+
+def _impossible_handoffs(team: Team, catalog: Catalog) -> Iterator[Violation]:
+    """Handoffs of members without a model, and tools of members with the name of a tool that Baton makes."""
+    for index, (member, reference) in enumerate(zip(team.spec.members, team.members(), strict=True)):
+        manifest = catalog.find(reference)
+        if member.handoffs and (isinstance(manifest, Team) or (isinstance(manifest, Agent) and manifest.is_remote)):
+            text = f"{manifest.id} has no model of its own: it can receive the conversation, but not transfer it"
+            yield Violation(team, ("spec", "members", index, "handoffs"), text)
+        own_tools = {tool.name for tool in manifest.spec.tools} if isinstance(manifest, Agent) else set[str]()
+        for name in sorted(own_tools & team.spec.handoff_tools(index).keys()):
+            text = f"the agent {reference.name} has a tool '{name}' of its own: give it or the member another name"
+            yield Violation(team, ("spec", "members", index), text)
 
 
 def _remote_selector(team: Team, catalog: Catalog) -> Iterator[Violation]:

@@ -5,6 +5,7 @@ from .expire import ExpireWorkflow, VersionedExpireWorkflow
 from .query import QueryWorkflow
 from .strategies.debate import DebateWorkflow
 from .strategies.graph import GraphWorkflow
+from .strategies.handoff import HandoffWorkflow
 from .strategies.parallel import ParallelWorkflow
 from .strategies.round_robin import RoundRobinWorkflow
 from .strategies.selector import SelectorWorkflow
@@ -17,6 +18,7 @@ STRATEGIES = (
     GraphWorkflow,
     ParallelWorkflow,
     DebateWorkflow,
+    HandoffWorkflow,
 )
 """The workflow types of the strategies in ``resources/strategies.py``; a test compares them."""
 

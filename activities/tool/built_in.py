@@ -8,12 +8,16 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from ...contracts.errors import BadArguments, InvalidManifest, ToolFailed
+from ...contracts.message import Handoff
+from ...contracts.plan import MemberPlace
 from ...resources.agent import Agent
 from ...resources.base import JsonObject
 from ...resources.catalog import Catalog
 from ...resources.provenance import Provenance
 from ...resources.run_catalog import RunCatalog
 from ...resources.skill import LOAD_SKILL, Skill
+from ...resources.team import Team
+from ..context.lookup import find_team
 from ..context.value_resolver import ValueResolver, skills_of
 from ..runtime.secrets import SecretStore
 from .tool import CallableTool, ToolContext, ToolDefinition, without_effects
@@ -228,6 +232,31 @@ def _file(skill: Skill, name: str) -> str:
         files = ", ".join(skill.spec.files) or "none"
         raise BadArguments(f"the skill {skill.name} has no file '{name}'; its files: {files}")
     return text
+
+
+def handoff_tools(place: MemberPlace | None, catalog: Catalog) -> list[CallableTool]:
+    """The tools by which the member at a place transfers the conversation; none without a place."""
+    if place is None:
+        return []
+    team = find_team(catalog, place.team)
+    tools = team.spec.handoff_tools(place.index)
+    return [_handoff_tool(name, team, receiver, catalog) for name, receiver in tools.items()]
+
+
+def _handoff_tool(tool: str, team: Team, receiver: int, catalog: Catalog) -> CallableTool:
+    name = team.spec.members[receiver].name_in_team
+
+    async def transfer(arguments: JsonObject) -> str:
+        message = str(arguments.get("message", ""))
+        return f"Transferred to {name}: {message}" if message else f"Transferred to {name}."
+
+    manifest = catalog.find([*team.members()][receiver])
+    about = manifest.spec.description if isinstance(manifest, Agent | Team) else None
+    text = f"Transfers the conversation to {name}, who continues it.{f' {name}: {about}' if about else ''}"
+    message = _text("What the receiver needs to know besides the conversation.")
+    definition = ToolDefinition(tool, text, _schema(message=message))
+    handoff = Handoff(team=team.id, member=name)
+    return CallableTool(definition, without_effects(transfer), Provenance.FILES, handoff=handoff)
 
 
 class DelegatingTools:

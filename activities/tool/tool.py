@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
-from ...contracts.message import PersonDecision
+from ...contracts.message import Handoff, PersonDecision
 from ...journal.leases import Lease
 from ...observability.metrics import InputRequired
 from ...resources import tool as resources
@@ -55,7 +55,8 @@ class CallableTool:
 
     ``ends``: a call ends the turn and the team. ``retries``: Temporal retries every failure, even if the tool reports
     it as non-retryable. ``untrusted``: results are fenced for a model. ``approval``: which calls require human
-    approval. ``finish`` converts the tool's answer into the stored result.
+    approval. ``handoff``: a call transfers the conversation. ``finish`` converts the tool's answer into the stored
+    result.
     """
 
     definition: ToolDefinition
@@ -65,6 +66,7 @@ class CallableTool:
     retries: bool = False
     untrusted: bool = False
     approval: Approval | None = None
+    handoff: Handoff | None = None
     finish: Callable[[str], Awaitable[str]] = unchanged
 
 

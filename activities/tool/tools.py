@@ -6,6 +6,7 @@ from dataclasses import replace
 from pydantic import JsonValue
 
 from ...contracts.errors import FilterFailed, InvalidManifest, NotCarriedOut, UnknownResource
+from ...contracts.plan import MemberPlace
 from ...contracts.text import parse_json
 from ...journal.journal import Journal
 from ...journal.leases import Lease
@@ -27,7 +28,7 @@ from ..runtime.bounded_process import BoundedFunction, EvaluationFailed
 from ..runtime.functions import FunctionRegistry
 from ..runtime.secrets import SecretStore
 from .application import ApplicationTools
-from .built_in import BuiltInTools, DelegatingTools, skill_tools
+from .built_in import BuiltInTools, DelegatingTools, handoff_tools, skill_tools
 from .function import FunctionTools
 from .http import HttpTools
 from .mcp.source import McpTools
@@ -203,9 +204,11 @@ class Tools:
         agent: Agent,
         values: ValueResolver,
         answered: Answered | None = None,
+        member: MemberPlace | None = None,
     ) -> list[CallableTool]:
         """An agent's tools, in the order of its manifest, and the one that reads its skills.
 
+        As a ``member`` that can transfer the conversation, it has tools for that, too.
         A ``description`` in the agent's manifest replaces the tool's own (ARK: teams, manifests).
         """
         tools = []
@@ -217,7 +220,7 @@ class Tools:
             tool = _with_settings(await self._discover(context), agent_tool)
             tool = with_presets(tool, agent_tool.partial, agent, agent, values)
             tools.append(self._filters.applied_to(tool, agent_tool.functions))
-        return [*tools, *skill_tools(agent, values.catalog)]
+        return [*tools, *skill_tools(agent, values.catalog), *handoff_tools(member, values.catalog)]
 
     async def of_manifest(
         self, manifest: resources.Tool, values: ValueResolver, answered: Answered | None = None

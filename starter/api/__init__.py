@@ -24,6 +24,7 @@ from ..history.events import (
     CalledTool,
     ConditionsEvaluatedEvent,
     Event,
+    HandoffEvent,
     MemoryReadEvent,
     MemoryWrittenEvent,
     MessageEvent,
@@ -54,10 +55,22 @@ from ..history.follow import CursorError
 from ..runs.runs import NoSuchRunError
 from ..runs.schedules import ScheduleError
 from ..runs.start import NotRetriedError
-from .client import Connection, apply_schedule, attach, connect, contributions, find_schedule, retry, run, start
-from .handle import Handle, Refused, Result, RunFailed, ScheduleHandle
+from .client import (
+    Connection,
+    apply_schedule,
+    attach,
+    connect,
+    contributions,
+    find_schedule,
+    retry,
+    run,
+    run_sync,
+    start,
+)
+from .handle import Handle, NoValueError, Refused, Result, RunFailed, ScheduleHandle
 from .resources import AgentDefinition as Agent
 from .resources import EnvironmentSecret as Secret
+from .resources import Manifests, load
 from .resources import ModelDefinition as Model
 from .resources import QueryDefinition as Query
 from .resources import ResourceDefinition as Manifest
@@ -82,8 +95,10 @@ __all__ = [
     "Decision",
     "Event",
     "Handle",
+    "HandoffEvent",
     "Manifest",
     "ManifestError",
+    "Manifests",
     "Member",
     "MemoryReadEvent",
     "MemoryWrittenEvent",
@@ -93,6 +108,7 @@ __all__ = [
     "ModelCalledEvent",
     "ModelFailedEvent",
     "NoSuchRunError",
+    "NoValueError",
     "NotRetriedError",
     "NoticeEvent",
     "PanelInput",
@@ -139,11 +155,13 @@ __all__ = [
     "debate",
     "find_schedule",
     "function",
+    "load",
     "referee",
     "retry",
     "roster_agent",
     "round_robin",
     "run",
+    "run_sync",
     "start",
     "synthesizer",
     "tool",

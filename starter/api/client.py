@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Self, TypedDict, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from pydantic import JsonValue
 from temporalio.client import Client
+from typing_extensions import TypeVar
 
 from ...contracts.panel import Contribution
 from ...resources.base import JsonObject
@@ -41,6 +42,7 @@ from .resources import (
     check_text,
     load_definitions,
     unique_functions,
+    with_options_in_signature,
 )
 
 
@@ -53,14 +55,14 @@ class RunOptions(TypedDict, total=False):
     ``resources`` are added to those of the target.
     """
 
-    id: str
-    parameters: Mapping[str, ValueInput]
-    session: JsonObject
-    timeout: str
-    budget: Mapping[str, Any]
-    conversation: str
-    functions: Sequence[Function]
-    resources: Sequence[ResourceDefinition]
+    id: str | None
+    parameters: Mapping[str, ValueInput] | None
+    session: JsonObject | None
+    timeout: str | None
+    budget: Mapping[str, Any] | None
+    conversation: str | None
+    functions: Sequence[Function] | None
+    resources: Sequence[ResourceDefinition] | None
 
 
 RunInput = str | Mapping[str, JsonValue]
@@ -75,11 +77,14 @@ def input_text(value: RunInput) -> str:
     return goal if isinstance(goal, str) and len(value) == 1 else json.dumps(dict(value), ensure_ascii=False)
 
 
-Target = ResourceDefinition | str
+Value = TypeVar("Value", default=object)
+"""The type of ``value`` in the result of a run; object for a target of which only the name is known."""
+
+Target = ResourceDefinition[Value] | str
 """What a run is started with: a definition, or the name of a resource that workers know, such as ``"team/NAME"``."""
 
 
-def query_for(target: Target, value: RunInput | None, options: RunOptions) -> ResourceDefinition:
+def query_for(target: Target[Any], value: RunInput | None, options: RunOptions) -> ResourceDefinition:
     """The query that sends an input to a target; raises TypeError if the input is missing or not allowed."""
     what = "an agent, a team, a model, a Query, a Manifest, or a name such as 'team/NAME'"
     check(target, (ResourceDefinition, str), "target", what)
@@ -92,8 +97,8 @@ def query_for(target: Target, value: RunInput | None, options: RunOptions) -> Re
         check(option, (str, type(None)), argument, "a string")
     text = None if value is None else input_text(value)
     check_mapping(options.get("session"), "session")
-    check_list(options.get("functions", ()), "functions", Callable, "a list of functions")  # type: ignore[arg-type]  # ABC
-    check_list(options.get("resources", ()), "resources", ResourceDefinition, "a list of Manifests")
+    check_list(options.get("functions") or (), "functions", Callable, "a list of functions")  # type: ignore[arg-type]  # ABC
+    check_list(options.get("resources") or (), "resources", ResourceDefinition, "a list of Manifests")
     if isinstance(target, ResourceDefinition) and target.kind == "Query":
         if text is not None:
             raise TypeError("a Query has its own input")
@@ -156,6 +161,9 @@ class Connection:
         self._client: Client | None = None
         self._in_process: InProcessWorkers | None = None
 
+    def __repr__(self) -> str:
+        return f"Connection(address={self._server.address!r}, task_queue={self._task_queue!r})"
+
     async def __aenter__(self) -> Self:
         await self.client()
         return self
@@ -177,36 +185,83 @@ class Connection:
                 self._client = await self._server.connect()
         return self._client
 
+    @overload
     async def run(
         self,
-        target: Target,
-        input: RunInput | None = None,  # noqa: A002
+        target: Target[Any],
+        input: RunInput | None = None,
+        *,
+        output_type: type[Value],
         **options: Unpack[RunOptions],
-    ) -> Result:
+    ) -> Result[Value]: ...
+
+    @overload
+    async def run(
+        self,
+        target: Target[Value],
+        input: RunInput | None = None,
+        *,
+        output_type: None = None,
+        **options: Unpack[RunOptions],
+    ) -> Result[Value]: ...
+
+    @with_options_in_signature
+    async def run(
+        self,
+        target: Target[Any],
+        input: RunInput | None = None,  # noqa: A002
+        *,
+        output_type: type[Any] | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Result[Any]:
         """Starts a run as ``start`` does, and waits for its result. Raises RunFailed.
 
         If the waiting task is cancelled, the run continues.
         """
-        return await (await self.start(target, input, **options)).result()
+        return await (await self.start(target, input, output_type=output_type, **options)).result()
 
+    @overload
     async def start(
         self,
-        target: Target,
-        input: RunInput | None = None,  # noqa: A002
+        target: Target[Any],
+        input: RunInput | None = None,
+        *,
+        output_type: type[Value],
         **options: Unpack[RunOptions],
-    ) -> Handle:
+    ) -> Handle[Value]: ...
+
+    @overload
+    async def start(
+        self,
+        target: Target[Value],
+        input: RunInput | None = None,
+        *,
+        output_type: None = None,
+        **options: Unpack[RunOptions],
+    ) -> Handle[Value]: ...
+
+    @with_options_in_signature
+    async def start(
+        self,
+        target: Target[Any],
+        input: RunInput | None = None,  # noqa: A002
+        *,
+        output_type: type[Any] | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Handle[Any]:
         """Starts a run that sends ``input`` to a team, an agent, a model or a tool, or a run of a ``Query``.
 
-        ``target`` can also be the name of a resource that workers know, such as ``"team/NAME"``.
+        ``target`` can also be the name of a resource that workers know, such as ``"team/NAME"``. ``output_type`` is the
+        type into which the answer is parsed, JSON or a text; by default the one that the target declares.
 
         Raises ManifestError before the start if a resource that the run needs is missing. If workers don't know the
         name, the run fails.
         """
         query = query_for(target, input, options)
-        loaded = load_definitions([query, *options.get("resources", ())])
-        if query.names_targets or self._of_workers.is_complete:
+        loaded = load_definitions([query, *(options.get("resources") or ())])
+        if query.names_workers or self._of_workers.is_complete:
             loaded = replace(loaded, of_workers=self._of_workers)
-        functions = unique_functions([*query.functions(), *options.get("functions", ())])
+        functions = unique_functions([*query.functions(), *(options.get("functions") or ())])
         client = await self.client()
         run_id = options.get("id")
         new_id = run_id or new_run_id(query.name)
@@ -230,12 +285,20 @@ class Connection:
             run = await start_run(task_queue=self._task_queue)
             if remote and (reason := await why_not_served(client, self._task_queue)):
                 _log.warning("%s waits: %s", run.id, reason)
-        return Handle(client, run, query.output_model)
+        return Handle(client, run, output_type or query.output_model)
 
-    async def attach(self, name: str, *, namespace: str = "default", functions: Sequence[Function] = ()) -> Handle:
+    async def attach(
+        self,
+        name: str,
+        *,
+        output_type: type[Value] | None = None,
+        namespace: str = "default",
+        functions: Sequence[Function] = (),
+    ) -> Handle[Value]:
         """The run with that id, or the newest run of the Query with that name, regardless of who started it.
 
-        With ``functions`` it is executed in this process. Raises NoSuchRunError.
+        ``output_type`` is the type of its value, such as a pydantic model. With ``functions`` it is executed in this
+        process. Raises NoSuchRunError.
         """
         check_text(name, "name")
         check_list(functions, "functions", Callable, "a list of functions")  # type: ignore[arg-type]  # an ABC
@@ -248,25 +311,34 @@ class Connection:
                 return run
 
             await (await self._workers()).execute(run.id, Loaded(), functions, existing, queue)
-        return Handle(client, run)
+        return Handle(client, run, output_type)
 
-    async def retry(self, name: str, *, namespace: str = "default", functions: Sequence[Function] = ()) -> Handle:
+    async def retry(
+        self,
+        name: str,
+        *,
+        output_type: type[Value] | None = None,
+        namespace: str = "default",
+        functions: Sequence[Function] = (),
+    ) -> Handle[Value]:
         """Resumes a failed run from the failed call, under the same id.
 
-        With ``functions`` the run is executed in this process. Raises NoSuchRunError and NotRetriedError.
+        ``output_type`` is the type of its value, such as a pydantic model. With ``functions`` the run is executed in
+        this process. Raises NoSuchRunError and NotRetriedError.
         """
         check_text(name, "name")
         check_list(functions, "functions", Callable, "a list of functions")  # type: ignore[arg-type]  # an ABC
         client = await self.client()
         failed = await find_run(client, name, namespace)
         if not functions:
-            return Handle(client, await retry_run(client, failed))
+            return Handle(client, await retry_run(client, failed), output_type)
         queue = (await failed.describe()).task_queue
 
         async def start(_: str) -> RunHandle:
             return await retry_run(client, failed)
 
-        return Handle(client, await (await self._workers()).execute(failed.id, Loaded(), functions, start, queue))
+        run = await (await self._workers()).execute(failed.id, Loaded(), functions, start, queue)
+        return Handle(client, run, output_type)
 
     async def apply_schedule(self, schedule: ScheduleDefinition) -> ScheduleHandle:
         """Creates a schedule, or updates it in place, like ``baton schedules apply``.
@@ -331,24 +403,138 @@ def _default_connection() -> Connection:
     return _connections.setdefault(asyncio.get_running_loop(), Connection())
 
 
-async def run(target: Target, input: RunInput | None = None, **options: Unpack[RunOptions]) -> Result:  # noqa: A002
+@overload
+async def run(
+    target: Target[Any],
+    input: RunInput | None = None,
+    *,
+    output_type: type[Value],
+    **options: Unpack[RunOptions],
+) -> Result[Value]: ...
+
+
+@overload
+async def run(
+    target: Target[Value],
+    input: RunInput | None = None,
+    *,
+    output_type: None = None,
+    **options: Unpack[RunOptions],
+) -> Result[Value]: ...
+
+
+@with_options_in_signature
+async def run(
+    target: Target[Any],
+    input: RunInput | None = None,  # noqa: A002
+    *,
+    output_type: type[Any] | None = None,
+    **options: Unpack[RunOptions],
+) -> Result[Any]:
     """Runs a team, an agent or a query to its end, as ``Connection.run`` does."""
-    return await _default_connection().run(target, input, **options)
+    return await _default_connection().run(target, input, output_type=output_type, **options)
 
 
-async def start(target: Target, input: RunInput | None = None, **options: Unpack[RunOptions]) -> Handle:  # noqa: A002
+@overload
+def run_sync(
+    target: Target[Any],
+    input: RunInput | None = None,
+    *,
+    output_type: type[Value],
+    **options: Unpack[RunOptions],
+) -> Result[Value]: ...
+
+
+@overload
+def run_sync(
+    target: Target[Value],
+    input: RunInput | None = None,
+    *,
+    output_type: None = None,
+    **options: Unpack[RunOptions],
+) -> Result[Value]: ...
+
+
+@with_options_in_signature
+def run_sync(
+    target: Target[Any],
+    input: RunInput | None = None,  # noqa: A002
+    *,
+    output_type: type[Any] | None = None,
+    **options: Unpack[RunOptions],
+) -> Result[Any]:
+    """Runs a team, an agent or a query to its end, for programs without an event loop: as ``await baton.run(…)``.
+
+    Raises RuntimeError in a thread that runs an event loop, such as in a coroutine or a notebook: await ``run`` there.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass  # as it should be
+    else:
+        raise RuntimeError("this thread runs an event loop: use `await baton.run(…)` instead of `baton.run_sync(…)`")
+
+    async def run_once() -> Result[Any]:
+        async with Connection() as connection:
+            return await connection.run(target, input, output_type=output_type, **options)
+
+    return asyncio.run(run_once())
+
+
+@overload
+async def start(
+    target: Target[Any],
+    input: RunInput | None = None,
+    *,
+    output_type: type[Value],
+    **options: Unpack[RunOptions],
+) -> Handle[Value]: ...
+
+
+@overload
+async def start(
+    target: Target[Value],
+    input: RunInput | None = None,
+    *,
+    output_type: None = None,
+    **options: Unpack[RunOptions],
+) -> Handle[Value]: ...
+
+
+@with_options_in_signature
+async def start(
+    target: Target[Any],
+    input: RunInput | None = None,  # noqa: A002
+    *,
+    output_type: type[Any] | None = None,
+    **options: Unpack[RunOptions],
+) -> Handle[Any]:
     """Starts a run, as ``Connection.start`` does."""
-    return await _default_connection().start(target, input, **options)
+    return await _default_connection().start(target, input, output_type=output_type, **options)
 
 
-async def attach(name: str, *, namespace: str = "default", functions: Sequence[Function] = ()) -> Handle:
+async def attach(
+    name: str,
+    *,
+    output_type: type[Value] | None = None,
+    namespace: str = "default",
+    functions: Sequence[Function] = (),
+) -> Handle[Value]:
     """A handle on an existing run, as ``Connection.attach``."""
-    return await _default_connection().attach(name, namespace=namespace, functions=functions)
+    connection = _default_connection()
+    return await connection.attach(name, output_type=output_type, namespace=namespace, functions=functions)
 
 
-async def retry(name: str, *, namespace: str = "default", functions: Sequence[Function] = ()) -> Handle:
+async def retry(
+    name: str,
+    *,
+    output_type: type[Value] | None = None,
+    namespace: str = "default",
+    functions: Sequence[Function] = (),
+) -> Handle[Value]:
     """Resumes a failed run, as ``Connection.retry``."""
-    return await _default_connection().retry(name, namespace=namespace, functions=functions)
+    connection = _default_connection()
+    return await connection.retry(name, output_type=output_type, namespace=namespace, functions=functions)
 
 
 async def contributions(session: str, key: str = "contributions") -> tuple[Contribution, ...]:

@@ -5,9 +5,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic, get_args
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import JsonValue, TypeAdapter, ValidationError
 from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.service import RPCError, RPCStatusCode
@@ -18,6 +18,7 @@ from ...contracts.inputs import QueryInput
 from ...contracts.message import Message, PersonDecision, TokenUsage
 from ...contracts.panel import Contribution, DebateShape, PanelShape, contributions_in
 from ...contracts.status import Status, turn_status
+from ...contracts.text import truncate
 from ...contracts.turn import TurnResult
 from ...resources.agent import Agent
 from ...resources.base import JsonObject
@@ -31,7 +32,7 @@ from ..runs.decisions import NotDecided, decide, pending_decisions, reply
 from ..runs.runs import NotServedError, RunHandle, closed_status, live_status, request_termination
 from ..runs.schedules import find_schedule, schedule_handle, trigger_schedule
 from ..runs.start import original_input
-from .resources import as_json, check_mapping, check_text
+from .resources import Value_co, as_json, check_mapping, check_text
 
 RECONNECT_TIMEOUT = 60.0
 """Seconds for which a lost connection is retried."""
@@ -51,18 +52,42 @@ async def stream_messages(
                 yield event
 
 
+class NoValueError(ValueError):
+    """A run ended before it had an answer of the declared type; ``result.message`` has what was said."""
+
+
 @dataclass(frozen=True)
-class Result:
-    """The result of a completed run. ``value`` is its ``message``, parsed into the type that the target declares.
+class EndedEarly:
+    """The place of a value in the result of a run that ended before it had one; ``why`` says so."""
 
-    That is JSON or a pydantic model for an ``output_schema``; a ``PanelShape`` or ``DebateShape`` for a panel without a
-    synthesizer, or one that was terminated or whose budget is used up; otherwise the message itself. It is also the
-    message if a run with an ``output_schema`` ended before it had an answer in that form.
-    """
+    why: str
 
-    id: str
-    status: Status
-    value: object
+
+class Result(Generic[Value_co]):
+    """The result of a completed run: its ``id``, its ``status``, and the answer as ``message`` and as ``value``."""
+
+    def __init__(self, id: str, status: Status, value: Value_co | EndedEarly) -> None:  # noqa: A002  # the attribute
+        self.id = id
+        self.status = status
+        self._value = value
+
+    def __repr__(self) -> str:
+        text = truncate(self.message, 100)
+        cost = "" if self.cost is None else f", cost={self.cost:g}"
+        return f"Result(id={self.id!r}, message={text!r}, tokens={self.usage.total_tokens}{cost})"
+
+    @property
+    def value(self) -> Value_co:
+        """The answer, parsed into the type that the target declares.
+
+        That is an instance of the pydantic model that is the ``output_schema`` or ``output_type``; JSON for another
+        ``output_schema``; a ``PanelShape`` or ``DebateShape`` for a panel without a synthesizer, or one that was
+        terminated or whose budget is used up; otherwise the message itself. Raises NoValueError if the run ended before
+        it had an answer of that pydantic model.
+        """
+        if isinstance(self._value, EndedEarly):
+            raise NoValueError(self._value.why)
+        return self._value
 
     @property
     def message(self) -> str:
@@ -73,6 +98,21 @@ class Result:
     def usage(self) -> TokenUsage:
         """The tokens and calls that the run used."""
         return self.status.token_usage
+
+    @property
+    def cost(self) -> float | None:
+        """The cost in US dollars; None if the price of no model is known."""
+        return self.usage.cost
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The latest messages, target by target."""
+        return messages_in(self.status)
+
+
+def messages_in(status: Status) -> tuple[Message, ...]:
+    """The latest messages of a run, target by target."""
+    return tuple(message for response in status.responses for message in response.messages) or status.messages
 
 
 class RunFailed(Exception):
@@ -90,8 +130,7 @@ class RunFailed(Exception):
     @property
     def messages(self) -> tuple[Message, ...]:
         """The latest messages, target by target."""
-        messages = tuple(message for response in self.status.responses for message in response.messages)
-        return messages or self.status.messages
+        return messages_in(self.status)
 
     @property
     def contributions(self) -> tuple[Contribution, ...]:
@@ -120,37 +159,54 @@ _ENDED_EARLY = ("terminated", "budget")
 """Stop reasons of runs that completed early: their message is the last message, or the panel's state."""
 
 
-def value_of(target: Resource | None, status: Status, output_model: type[BaseModel] | None = None) -> object:
-    """The value of a completed run's message; ``output_model`` is the model into which structured answers are parsed.
+def value_of(target: Resource | None, status: Status, output_type: Any = None) -> Any:
+    """The value of a completed run's message; ``output_type`` is the type into which it is parsed, if it is known.
 
-    If a run ended early, without an answer in that form, it is the message. Raises pydantic's ValidationError if any
-    other answer does not fit the model.
+    If a run ended early, without an answer of that type, it is an EndedEarly, or without a type the message. Raises
+    pydantic's ValidationError if any other answer does not fit the type.
     """
     ended_early = status.stop_reason in _ENDED_EARLY
     if isinstance(target, Team) and target.spec.is_panel and (ended_early or target.spec.synthesizer is False):
         shape = DebateShape if target.spec.strategy == "debate" else PanelShape
         with suppress(ValidationError):
             return shape.model_validate_json(status.message)
-    if isinstance(target, Team | Agent) and target.spec.output_schema:
+    if output_type is not None and output_type is not str:
         try:
-            return output_model.model_validate_json(status.message) if output_model else json.loads(status.message)
-        except ValueError:  # pydantic's ValidationError or json's JSONDecodeError
+            return TypeAdapter(output_type).validate_json(status.message)
+        except ValidationError:
+            if status.stop_reason in (None, "completed"):
+                raise
+            return EndedEarly(
+                f"the run ended early ({status.stop_reason}), without an answer of the type {type_name(output_type)}"
+            )
+    if output_type is None and isinstance(target, Team | Agent) and target.spec.output_schema:
+        try:
+            return json.loads(status.message)
+        except ValueError:
             if not ended_early:
                 raise
     return status.message
 
 
-class Handle:
+def type_name(type_: object) -> str:
+    """A type as error messages name it, such as ``Verdict`` or ``list[str]``."""
+    return type_.__name__ if isinstance(type_, type) and not get_args(type_) else str(type_)
+
+
+class Handle(Generic[Value_co]):
     """A run. It continues whether or not a program holds a handle on it.
 
     ``async for message in handle`` iterates over its messages from beginning to end, across lost connections; it can be
     repeated.
     """
 
-    def __init__(self, client: Client, run: RunHandle, output_model: type[BaseModel] | None = None) -> None:
+    def __init__(self, client: Client, run: RunHandle, output_type: type[Value_co] | None = None) -> None:
         self._client = client
         self._run = run
-        self._output_model = output_model
+        self._output_type = output_type
+
+    def __repr__(self) -> str:
+        return f"Handle(id={self.id!r})"
 
     @property
     def id(self) -> str:
@@ -169,12 +225,12 @@ class Handle:
         """
         return stream_events(self._client, self._run, after, wait=wait, reconnect_timeout=RECONNECT_TIMEOUT)
 
-    async def result(self) -> Result:
+    async def result(self) -> Result[Value_co]:
         """Waits for the end of the run. Raises RunFailed if it failed or was canceled."""
         status = await self._ended()
         if status.phase != "Completed":
             raise RunFailed(self.id, status)
-        return Result(self.id, status, value_of(await target_of(self._client, self._run), status, self._output_model))
+        return Result(self.id, status, value_of(await target_of(self._client, self._run), status, self._output_type))
 
     async def status(self) -> Status:
         """The current status of the run, or its final one."""
@@ -318,6 +374,9 @@ class ScheduleHandle:
         self.name = name
         self._schedule = schedule_handle(client, namespace, name)
 
+    def __repr__(self) -> str:
+        return f"ScheduleHandle(name={self.name!r}, namespace={self.namespace!r})"
+
     async def status(self) -> JsonObject:
         """Its status, as ``baton schedules list -o json`` shows it. Raises ScheduleError if it was deleted."""
         return (await find_schedule(self._client, self.namespace, self.name)).value
@@ -332,7 +391,7 @@ class ScheduleHandle:
         check_text(note, "note")
         await self._schedule.unpause(note=note or f"unpaused by {account_name()}")
 
-    async def trigger(self) -> Handle | None:
+    async def trigger(self) -> Handle[object] | None:
         """Starts a run now. None if an open run makes its overlap policy buffer or skip this one."""
         run = await trigger_schedule(self._client, self.namespace, self.name)
         return Handle(self._client, self._client.get_workflow_handle(run)) if run else None

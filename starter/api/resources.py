@@ -2,17 +2,18 @@
 
 import inspect
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, Generic, TypedDict, Unpack, cast, get_args, get_type_hints, overload
 
 from pydantic import BaseModel, JsonValue, SecretStr
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
+from typing_extensions import TypeVar
 
 from ...resources.base import API_VERSION, JsonObject
 from ...resources.base import Path as JsonPath
-from ...resources.catalog import Catalog
+from ...resources.catalog import Catalog, Resource
 from ...resources.documents import Document
 from ...resources.functions import Function, description, input_schema, name_of
 from ...resources.loader import Loaded, load_documents, load_files
@@ -22,8 +23,35 @@ from ...resources.problems import OTHER_NAMES, dotted_path
 from ...resources.query import TARGETS
 from ...resources.schedule import OverlapPolicy
 from ...resources.secret import Secret
+from ...resources.skill import Skill
 from ...resources.skill_folder import read_skill
 from ...resources.values import sources
+
+Value_co = TypeVar("Value_co", covariant=True, default=object)
+"""The type of ``value`` in the result of a run."""
+
+Answer_co = TypeVar("Answer_co", covariant=True, default=str)
+"""The same for an agent: a text, unless it has an output schema."""
+
+OutputModel = TypeVar("OutputModel", bound=BaseModel)
+
+Callable_ = TypeVar("Callable_", bound=Callable[..., object])
+
+
+def with_options_in_signature(function: Callable_) -> Callable_:
+    """Shows each option of ``**options: Unpack[Options]`` as a keyword argument in help() and in editors.
+
+    Type checkers know them from the annotation. None stands for an option that is omitted.
+    """
+    signature = inspect.signature(function)
+    *others, options = signature.parameters.values()
+    fields = get_type_hints(get_args(options.annotation)[0])
+    shown = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for name, annotation in fields.items()
+    ]
+    vars(function)["__signature__"] = signature.replace(parameters=[*others, *shown])
+    return function
 
 
 def check(value: object, kind: type | tuple[type, ...], argument: str, expected: str) -> None:
@@ -126,11 +154,12 @@ def spec_fields(options: Mapping[str, object]) -> dict[str, object]:
     return cast(dict[str, object], camel_case({key: value for key, value in options.items() if value is not None}))
 
 
-class ResourceDefinition:
+class ResourceDefinition(Generic[Value_co]):
     """A manifest of any kind: ``Manifest("Tool", "weather", {...})``, with a ``spec`` as in a file.
 
     A run of it has its ``dependencies`` as inline manifests. ``output_model`` is the pydantic model into which its
-    answer is parsed. Raises ManifestError with all errors, as for a manifest in a file.
+    answer is parsed: the type of ``value`` in its results. Raises ManifestError with all errors, as for a manifest in a
+    file.
     """
 
     def __init__(
@@ -149,11 +178,33 @@ class ResourceDefinition:
         self.name = name
         self.namespace = namespace
         self.output_model = output_model
-        self.names_targets = False
-        """Whether it is a query whose targets include names of resources that workers know."""
         self.manifest = as_json({"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec})
         self.dependencies = dependencies or Dependencies()
         load_definitions([self])  # reports mistakes where they were made
+
+    @classmethod
+    def loaded(
+        cls, manifest: JsonObject, needed: "Sequence[ResourceDefinition[Any]]" = ()
+    ) -> "ResourceDefinition[Any]":
+        """The definition of a manifest that was loaded from a file, with the ``needed`` ones."""
+        metadata = Metadata.model_validate(manifest["metadata"])
+        definition = ResourceDefinition[Any].__new__(ResourceDefinition)
+        definition.kind = str(manifest["kind"])
+        definition.name = metadata.name
+        definition.namespace = metadata.namespace
+        definition.output_model = None
+        definition.manifest = manifest
+        definition.dependencies = Dependencies()
+        definition.dependencies.definitions.extend(needed)
+        return definition
+
+    @property
+    def names_workers(self) -> bool:
+        """Whether it, or a definition that it depends on, names resources that workers know, as ``"team/NAME"``."""
+        return any(definition.dependencies.names_workers for definition in self.with_dependencies())
+
+    def __repr__(self) -> str:
+        return f"{self.kind}('{self.name}')"
 
     def with_dependencies(self) -> Iterator["ResourceDefinition"]:
         """The definition, and all definitions that it depends on."""
@@ -177,8 +228,10 @@ class Dependencies:
 
     def __init__(self, namespace: str = "default") -> None:
         self._namespace = namespace
-        self.definitions: list[ResourceDefinition] = []
+        self.definitions: list[ResourceDefinition[object]] = []
         self.functions: list[Function] = []
+        self.names_workers = False
+        """Whether the manifest refers to resources that workers know, by names such as ``"team/NAME"``."""
 
     def function(self, function: Function) -> str:
         """Adds a function and returns its name."""
@@ -190,10 +243,25 @@ class Dependencies:
         if isinstance(resource, ResourceDefinition):
             self.definitions.append(resource)
             return {"name": resource.name, "namespace": resource.namespace}
+        if isinstance(resource, str) and (name := self._name_of_workers(resource)):
+            return name[1]
         return camel_case(resource)
 
+    def _name_of_workers(self, text: str) -> tuple[str, str] | None:
+        """The kind and the name in a text such as ``"team/NAME"``: workers know that resource."""
+        kind, slash, name = text.partition("/")
+        if not (slash and name):
+            return None
+        self.names_workers = True
+        return kind, name
+
     def speaker(self, speaker: object) -> object:
-        """A speaker as ``{name, type}``, from a definition or a function; names and booleans are returned unchanged."""
+        """A speaker as ``{name, type}``, from a definition, a function, or a name that workers know: ``"team/NAME"``.
+
+        Other names and booleans are returned unchanged.
+        """
+        if isinstance(speaker, str) and (known := self._name_of_workers(speaker)):
+            return {"type": known[0], "name": known[1]}
         if isinstance(speaker, ResourceDefinition):
             self.definitions.append(speaker)
             return {"name": speaker.name, "namespace": speaker.namespace, "type": speaker.kind.lower()}
@@ -318,6 +386,63 @@ def load_sources(sources: Sequence[Source], *, recursive: bool = False) -> tuple
     return load_files(paths, others=unique, recursive=recursive), functions
 
 
+class Manifests(Mapping[str, ResourceDefinition[Any]]):
+    """The manifests of files, by names such as ``"team/review"``; ``"team/NAMESPACE/review"`` outside of ``default``.
+
+    Each is a definition with all that it needs from the files: a target of a run, or a member of a team in Python.
+    """
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+        self._secrets = [
+            ResourceDefinition.loaded(document.data)
+            for name, document in loaded.places.items()
+            if name.startswith("Secret/") and isinstance(document.data, dict)
+        ]
+        self._manifests = {_short_name(manifest): manifest for manifest in loaded.catalog.manifests}
+
+    def __repr__(self) -> str:
+        return f"Manifests({', '.join(self._manifests)})"
+
+    def __getitem__(self, name: str) -> ResourceDefinition[Any]:
+        manifest = self._manifests.get(name)
+        if manifest is None:
+            raise KeyError(f"the files have no '{name}'; they have: {', '.join(self._manifests) or 'nothing'}")
+        needed, _ = self._loaded.catalog.needed_by(manifest)
+        others = [self._definition(other) for other in needed.manifests if other.id != manifest.id]
+        return self._definition(manifest, [*others, *self._secrets])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._manifests)
+
+    def __len__(self) -> int:
+        return len(self._manifests)
+
+    def _definition(
+        self, manifest: Resource, needed: Sequence[ResourceDefinition[Any]] = ()
+    ) -> ResourceDefinition[Any]:
+        document = self._loaded.places[manifest.id]
+        data = cast(JsonObject, document.data)
+        if isinstance(manifest, Skill):  # its folder was read, relative to the file
+            data = {**data, "spec": manifest.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)}
+        return ResourceDefinition.loaded(data, needed)
+
+
+def _short_name(manifest: Resource) -> str:
+    place = "" if manifest.namespace == "default" else f"{manifest.namespace}/"
+    return f"{manifest.kind.lower()}/{place}{manifest.name}"
+
+
+def load(*paths: str | Path, recursive: bool = False) -> Manifests:
+    """Loads files and folders of manifests, with ``recursive`` including subfolders: ``baton.load("team.yaml")``.
+
+    Raises ManifestError with all errors of all files, and FileNotFoundError.
+    """
+    for path in paths:
+        check(path, (str, Path), "path", "the path of a file or folder")
+    return Manifests(load_files([Path(path) for path in paths], recursive=recursive))
+
+
 def unique_functions(functions: Iterable[Function]) -> tuple[Function, ...]:
     """Functions without duplicates; raises ValueError for two with the same name."""
     by_name: dict[str, Function] = {}
@@ -356,17 +481,17 @@ def _parameters(parameters: Mapping[str, ValueInput] | None) -> list[dict[str, A
 class SettingsOptions(TypedDict, total=False):
     """Settings of model calls, for an agent and for a model: those of the agent take precedence."""
 
-    temperature: float
-    top_p: float
-    max_tokens: int
-    stop: Sequence[str]
-    seed: int
-    frequency_penalty: float
-    presence_penalty: float
-    reasoning_effort: ReasoningEffort
+    temperature: float | None
+    top_p: float | None
+    max_tokens: int | None
+    stop: Sequence[str] | None
+    seed: int | None
+    frequency_penalty: float | None
+    presence_penalty: float | None
+    reasoning_effort: ReasoningEffort | None
 
 
-class ModelDefinition(ResourceDefinition):
+class ModelDefinition(ResourceDefinition[str]):
     """A language model. With a literal API key, the run is executed in this process, the only one that has the key.
 
     ``connection`` has further fields of the provider's connection, such as ``{"region": "us-east-1"}``; ``timeout`` is
@@ -375,6 +500,7 @@ class ModelDefinition(ResourceDefinition):
     ``{"input": …, "output": …}``.
     """
 
+    @with_options_in_signature
     def __init__(
         self,
         name: str,
@@ -427,32 +553,82 @@ class SkillDefinition(ResourceDefinition):
 
 
 class AgentOptions(SettingsOptions, total=False):
-    """Further fields of an agent, like the manifest's fields with the same names in camelCase."""
+    """Further fields of an agent, like the manifest's fields with the same names in camelCase; None omits a field."""
 
-    description: str
-    max_iterations: int
-    context_window: Mapping[str, int]
-    parallel_tool_calls: bool
-    budget: Mapping[str, Any]
+    model: str | ModelDefinition | None
+    tools: Sequence[ToolInput] | None
+    skills: Sequence[str | SkillDefinition] | None
+    parameters: Mapping[str, ValueInput] | None
+    description: str | None
+    max_iterations: int | None
+    context_window: Mapping[str, int] | None
+    parallel_tool_calls: bool | None
+    budget: Mapping[str, Any] | None
+    namespace: str | None
 
 
-class AgentDefinition(ResourceDefinition):
-    """An agent: a system prompt for a model, with tools."""
+class AgentDefinition(ResourceDefinition[Answer_co]):
+    """An agent: a system prompt for a model, with tools.
 
+    The ``value`` of its results is a text; with an ``output_schema`` it is an instance of that pydantic model, or JSON
+    that matches the schema.
+    """
+
+    @overload
+    def __init__(
+        self: "AgentDefinition[str]",
+        name: str,
+        *,
+        prompt: str,
+        output_schema: None = None,
+        **options: Unpack[AgentOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "AgentDefinition[OutputModel]",
+        name: str,
+        *,
+        prompt: str,
+        output_schema: type[OutputModel],
+        **options: Unpack[AgentOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "AgentDefinition[JsonValue]",
+        name: str,
+        *,
+        prompt: str,
+        output_schema: Mapping[str, Any],
+        **options: Unpack[AgentOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "AgentDefinition[Any]",
+        name: str,
+        *,
+        prompt: str,
+        output_schema: SchemaInput | None = None,
+        **options: Unpack[AgentOptions],
+    ) -> None: ...
+
+    @with_options_in_signature
     def __init__(
         self,
         name: str,
         *,
         prompt: str,
-        model: str | ModelDefinition | None = None,
-        tools: Sequence[ToolInput] = (),
-        skills: Sequence[str | SkillDefinition] = (),
-        parameters: Mapping[str, ValueInput] | None = None,
         output_schema: SchemaInput | None = None,
-        namespace: str = "default",
         **options: Unpack[AgentOptions],
     ) -> None:
         reject_unknown(AgentOptions, options, "Agent")
+        model = options.pop("model", None)
+        tools = options.pop("tools", None) or ()
+        skills = options.pop("skills", None) or ()
+        parameters = options.pop("parameters", None)
+        namespace = options.pop("namespace", None) or "default"
         check_list(tools, "tools", expected="a list of tools")
         check_list(skills, "skills", expected="a list of names and Skills")
         dependencies = Dependencies(namespace)
@@ -477,7 +653,7 @@ class AgentDefinition(ResourceDefinition):
         )
 
 
-class QueryDefinition(ResourceDefinition):
+class QueryDefinition(ResourceDefinition[Any]):
     """A question to agents, teams, models and tools, which become inline manifests of its run.
 
     A target can also be the name of a resource that workers know: ``"team/NAME"``.
@@ -501,6 +677,7 @@ class QueryDefinition(ResourceDefinition):
         definitions = [target for target in targets if isinstance(target, ResourceDefinition)]
         dependencies = Dependencies()
         dependencies.definitions.extend(definitions)
+        dependencies.names_workers = len(definitions) < len(targets)
         spec = {
             "input": input,
             "targets": [_target(target) for target in targets],
@@ -517,7 +694,6 @@ class QueryDefinition(ResourceDefinition):
             dependencies=dependencies,
             output_model=definitions[0].output_model if len(targets) == len(definitions) == 1 else None,
         )
-        self.names_targets = len(definitions) < len(targets)
 
 
 def _target(target: ResourceDefinition | str) -> dict[str, str]:
@@ -533,18 +709,19 @@ def _target(target: ResourceDefinition | str) -> dict[str, str]:
 class ScheduleOptions(TypedDict, total=False):
     """Further fields of a schedule, like the manifest's fields with the same names in camelCase."""
 
-    time_zone: str
-    overlap_policy: OverlapPolicy
-    catchup_window: str
-    jitter: str
-    pause_on_failure: bool
-    paused: bool
-    note: str
+    time_zone: str | None
+    overlap_policy: OverlapPolicy | None
+    catchup_window: str | None
+    jitter: str | None
+    pause_on_failure: bool | None
+    paused: bool | None
+    note: str | None
 
 
 class ScheduleDefinition(ResourceDefinition):
     """When to start a ``Query``: ``schedule`` is a cron expression, or ``@every 10m``."""
 
+    @with_options_in_signature
     def __init__(
         self,
         name: str,

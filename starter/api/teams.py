@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack, overload
 
-from ...contracts.panel import RefereeOutput
+from pydantic import BaseModel, JsonValue
+from typing_extensions import TypeVar
+
+from ...contracts.panel import DebateShape, PanelShape, RefereeOutput
 from ...resources.base import JsonObject
 from ...resources.default_prompts import default_prompt
 from ...resources.functions import Function
@@ -15,6 +18,7 @@ from .resources import (
     AgentDefinition,
     Dependencies,
     ModelDefinition,
+    OutputModel,
     ResourceDefinition,
     SchemaInput,
     ToolInput,
@@ -24,6 +28,7 @@ from .resources import (
     reject_unknown,
     schema_of,
     spec_fields,
+    with_options_in_signature,
 )
 
 TextOrFunction = str | Function | Mapping[str, Any]
@@ -34,13 +39,15 @@ TextOrFunction = str | Function | Mapping[str, Any]
 class MemberDefinition:
     """A member of a team: an agent, a team or a function as ``speaker``, or otherwise a default agent with a ``role``.
 
-    A speaker has its own prompt, which does not include its ``role`` (round-robin pattern: roster).
+    A speaker has its own prompt, which does not include its ``role`` (round-robin pattern: roster). ``handoffs`` are
+    the names of the members to which it can transfer the conversation, with ``strategy="handoff"``; by default all.
     """
 
     name: str
     role: str | None = None
     stance: str | None = None
     speaker: ResourceDefinition | Function | str | None = None
+    handoffs: Sequence[str] | None = None
 
 
 MemberInput = str | Mapping[str, Any] | MemberDefinition | ResourceDefinition | Function
@@ -59,7 +66,7 @@ class TeamOptions(TypedDict, total=False):
     loops: bool | None
     selector: Mapping[str, Any] | None
     graph: Mapping[str, Any] | None
-    aggregator: str | AgentDefinition | None
+    aggregator: str | AgentDefinition[Any] | None
     max_concurrency: int | None
     on_member_error: Literal["fail", "continue"] | None
     no_progress: Mapping[str, Any] | None
@@ -71,7 +78,6 @@ class TeamOptions(TypedDict, total=False):
     moderator: RoleInput | None
     judge: RoleInput | None
     synthesizer: RoleInput | None
-    output_schema: SchemaInput | None
     instructions: TextOrFunction | None
     model: str | ModelDefinition | None
     tools: Sequence[ToolInput] | None
@@ -84,24 +90,69 @@ class TeamOptions(TypedDict, total=False):
     synthesizer_visibility: Mapping[str, bool] | None
     anonymize_transcript: bool | None
     shuffle_for_judge: bool | None
+    namespace: str | None
 
 
-class TeamDefinition(ResourceDefinition):
-    """A team: members that answer a question together, according to a strategy."""
+TeamValue_co = TypeVar("TeamValue_co", covariant=True, default=Any)
+"""The type of ``value`` in the result of a team. It depends on who answers last, so a program may state it."""
 
+
+class TeamDefinition(ResourceDefinition[TeamValue_co]):
+    """A team: members that answer a question together, according to a strategy.
+
+    The ``value`` of its results is that of the agent that ends it: of the last member of a ``sequential`` team, or of
+    the aggregator of a ``parallel`` one, an instance of the pydantic model that is its ``output_schema``. Type checkers
+    learn it from ``team: baton.Team[Verdict] = baton.Team(…)``. A panel has an ``output_schema`` of its own.
+    """
+
+    @overload
     def __init__(
         self,
         name: str,
         *,
         strategy: Strategy,
         members: Sequence[MemberInput],
-        namespace: str = "default",
+        output_schema: Mapping[str, Any] | None = None,
+        **options: Unpack[TeamOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "TeamDefinition[OutputModel | PanelShape | DebateShape]",
+        name: str,
+        *,
+        strategy: Strategy,
+        members: Sequence[MemberInput],
+        output_schema: type[OutputModel],
+        **options: Unpack[TeamOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        strategy: Strategy,
+        members: Sequence[MemberInput],
+        output_schema: SchemaInput | None = None,
+        **options: Unpack[TeamOptions],
+    ) -> None: ...
+
+    @with_options_in_signature
+    def __init__(
+        self,
+        name: str,
+        *,
+        strategy: Strategy,
+        members: Sequence[MemberInput],
+        output_schema: SchemaInput | None = None,
         **options: Unpack[TeamOptions],
     ) -> None:
         reject_unknown(TeamOptions, options, "Team")
         check_list(members, "members", expected="a list of names, mappings, agents, teams or functions")
+        namespace = options.pop("namespace", None) or "default"
         dependencies = Dependencies()
-        schema, output_model = schema_of(options.get("output_schema"))
+        schema, output_model = schema_of(output_schema)
         spec = {
             "strategy": strategy,
             "members": [_member(dependencies, member) for member in members],
@@ -115,14 +166,29 @@ class TeamDefinition(ResourceDefinition):
             spec_fields(spec),
             namespace=namespace,
             dependencies=dependencies,
-            output_model=output_model,
+            output_model=output_model or _model_of_last(strategy, members, options),
         )
+
+
+def _model_of_last(strategy: Strategy, members: Sequence[MemberInput], options: TeamOptions) -> type[BaseModel] | None:
+    """The output model of the agent or team that ends a team with its answer, if the strategy determines it."""
+    last: object = None
+    if strategy == "sequential" and not options.get("loops"):
+        last = members[-1] if members else None
+    elif strategy == "parallel":
+        last = options.get("aggregator")
+    if isinstance(last, MemberDefinition):
+        last = last.speaker
+    elif isinstance(last, Mapping):
+        last = last.get("speaker")
+    return last.output_model if isinstance(last, ResourceDefinition) else None
 
 
 def _member(dependencies: Dependencies, member: MemberInput) -> object:
     """A member as in a manifest."""
     if isinstance(member, str):
-        return {"name": member}
+        speaker = dependencies.speaker(member)
+        return {"name": speaker} if isinstance(speaker, str) else speaker
     if isinstance(member, MemberDefinition):
         member = {key: value for key, value in vars(member).items() if value is not None}
     if not isinstance(member, Mapping):
@@ -162,7 +228,40 @@ def _resolved(dependencies: Dependencies, options: TeamOptions) -> dict[str, obj
     return resolved
 
 
-def round_robin(name: str, roster: Sequence[MemberInput], **options: Unpack[TeamOptions]) -> TeamDefinition:
+@overload
+def round_robin(
+    name: str,
+    roster: Sequence[MemberInput],
+    *,
+    output_schema: type[OutputModel],
+    **options: Unpack[TeamOptions],
+) -> TeamDefinition[OutputModel | PanelShape]: ...
+
+
+@overload
+def round_robin(
+    name: str,
+    roster: Sequence[MemberInput],
+    *,
+    output_schema: Mapping[str, Any],
+    **options: Unpack[TeamOptions],
+) -> TeamDefinition[JsonValue | PanelShape]: ...
+
+
+@overload
+def round_robin(
+    name: str, roster: Sequence[MemberInput], *, output_schema: None = None, **options: Unpack[TeamOptions]
+) -> TeamDefinition[str | PanelShape]: ...
+
+
+@with_options_in_signature
+def round_robin(
+    name: str,
+    roster: Sequence[MemberInput],
+    *,
+    output_schema: SchemaInput | None = None,
+    **options: Unpack[TeamOptions],
+) -> TeamDefinition[Any]:
     """A panel: its members speak in turn, round by round, on the goal that is its input (round-robin pattern: config).
 
     By default there are at most 5 rounds, no referee, and a default synthesizer. The result is the synthesizer's text,
@@ -176,17 +275,50 @@ def round_robin(name: str, roster: Sequence[MemberInput], **options: Unpack[Team
     reject_unknown(TeamOptions, options, "round_robin")
     if options.get("max_rounds") is None:
         options["max_rounds"] = default_rounds("round-robin")
-    return TeamDefinition(name, strategy="round-robin", members=roster, **options)
+    return TeamDefinition(name, strategy="round-robin", members=roster, output_schema=output_schema, **options)
 
 
-def debate(name: str, debaters: Sequence[MemberInput], **options: Unpack[TeamOptions]) -> TeamDefinition:
+@overload
+def debate(
+    name: str,
+    debaters: Sequence[MemberInput],
+    *,
+    output_schema: type[OutputModel],
+    **options: Unpack[TeamOptions],
+) -> TeamDefinition[OutputModel | DebateShape]: ...
+
+
+@overload
+def debate(
+    name: str,
+    debaters: Sequence[MemberInput],
+    *,
+    output_schema: Mapping[str, Any],
+    **options: Unpack[TeamOptions],
+) -> TeamDefinition[JsonValue | DebateShape]: ...
+
+
+@overload
+def debate(
+    name: str, debaters: Sequence[MemberInput], *, output_schema: None = None, **options: Unpack[TeamOptions]
+) -> TeamDefinition[str | DebateShape]: ...
+
+
+@with_options_in_signature
+def debate(
+    name: str,
+    debaters: Sequence[MemberInput],
+    *,
+    output_schema: SchemaInput | None = None,
+    **options: Unpack[TeamOptions],
+) -> TeamDefinition[Any]:
     """A debate: the debaters argue for their ``stance``, and a judge decides the question that is its input.
 
     By default there are at most 2 rounds, no moderator, and a default judge and synthesizer. The result is the
     synthesizer's text, or with ``synthesizer=False`` a ``DebateShape``. Raises the errors of ``round_robin``.
     """
     reject_unknown(TeamOptions, options, "debate")
-    return TeamDefinition(name, strategy="debate", members=debaters, **options)
+    return TeamDefinition(name, strategy="debate", members=debaters, output_schema=output_schema, **options)
 
 
 def roster_agent(
@@ -210,7 +342,7 @@ def referee(
     model: str | ModelDefinition | None = None,
     tools: Sequence[ToolInput] = (),
     more: str = "",
-) -> AgentDefinition:
+) -> AgentDefinition[RefereeOutput]:
     """The default referee of the panel ``team`` as an agent; it answers with ``{"critique": …}``."""
     return AgentDefinition(
         name, prompt=_prompt("referee", more, Team=team), model=model, tools=tools, output_schema=RefereeOutput
@@ -225,7 +357,7 @@ def synthesizer(
     tools: Sequence[ToolInput] = (),
     more: str = "",
     output_schema: SchemaInput | None = None,
-) -> AgentDefinition:
+) -> AgentDefinition[Any]:
     """The default synthesizer of the panel ``team`` as an agent; its input is the panel's ``PanelShape`` as JSON."""
     prompt = _prompt("synthesizer", more, Team=team)
     return AgentDefinition(name, prompt=prompt, model=model, tools=tools, output_schema=output_schema)

@@ -167,6 +167,14 @@ def _selected(spec: TeamSpec) -> Arrangement:
     return Arrangement((1,) * count, (*selections, *_merge(edges)), (selector,))
 
 
+def _handed_off(spec: TeamSpec) -> Arrangement:
+    """The first member in the first column, the others in the next; an arrow for each possible transfer."""
+    count = len(spec.members)
+    transfers = [Arrow(start, end) for start in range(count) for end in spec.handoff_tools(start).values()]
+    columns = (1, *(2 for _ in range(count - 1)))
+    return Arrangement(columns, (Arrow(count, 0), *_merge(transfers)), (Box("dot"),))
+
+
 def _by_edges(spec: TeamSpec) -> Arrangement:
     """The first member in the first column; the others by the number of turns before them; unreachable ones last."""
     edges = _edges(spec)
@@ -210,6 +218,7 @@ _ARRANGE: dict[SpeakingOrder, Callable[[TeamSpec], Arrangement]] = {
     "at_once": _at_once,
     "selected": _selected,
     "by_edges": _by_edges,
+    "handed_off": _handed_off,
 }
 """The arrangements by speaking order; a new strategy with one of these orders needs no change here."""
 

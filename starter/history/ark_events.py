@@ -354,7 +354,7 @@ class _AgentTurn:
     key: TurnKey
     usage: TokenUsage = field(default_factory=TokenUsage)
     unanswered: int = 0
-    ends_team: bool = False
+    is_over: bool = False
     failure: Failure | None = None
 
 
@@ -480,14 +480,20 @@ class EventBuilder:
             yield self._context_loaded(ended.result.thread)
         elif call.activity_type == "recall":
             yield "ContextLoadFailed", {**self._data, **failure_data(ended.failure)}
-        if isinstance(ended.result, SelectResult):
-            self.selected = True
-            yield "ParticipantSelected", {**self._data, "member": ended.result.member, "reason": ended.result.how}
+        yield from self._selected(ended.result)
         if isinstance(call.request, PerformRequest) and call.request.brief.member_index is not None:
             usage = TokenUsage(tool_calls=1)
             yield from self.team_turns.end_member(self.team_turns.started, end, ended.failure, usage)
         if (turn := self._open_turn(ended)) and not is_deferred(ended):
             yield from self._continue_turn(turn, ended)
+
+    def _selected(self, result: object) -> Iterator[NamedEvent]:
+        """The event for the choice of the next member, by a selector or by a transfer of the conversation."""
+        if isinstance(result, SelectResult):
+            self.selected = True
+            yield "ParticipantSelected", {**self._data, "member": result.member, "reason": result.how}
+        if isinstance(result, UseToolResult) and (handoff := result.message.handoff):
+            yield "ParticipantSelected", {**self._data, "member": handoff.member, "reason": "handoff"}
 
     def _record_end(self, ended: CallEnded) -> None:
         """Records who has ended the team, or the agent's turn, by a tool."""
@@ -496,7 +502,7 @@ class EventBuilder:
             self.end_message = ended.result.message.content
 
     def _continue_turn(self, turn: _AgentTurn, ended: CallEnded) -> Iterator[NamedEvent]:
-        """Updates a turn, which ends with an answer without tool calls, or with the results of terminating calls."""
+        """Updates a turn, which ends with an answer without tool calls, or with the results of calls that end it."""
         result = ended.result
         turn.failure = ended.failure
         if isinstance(result, AskModelResult):
@@ -504,10 +510,10 @@ class EventBuilder:
             self.turn_of_reply[result.head.id] = turn.key
         elif isinstance(ended.call.request, UseToolRequest):
             turn.unanswered -= 1
-        if isinstance(result, UseToolResult) and result.ends:
-            turn.ends_team = True
+        if isinstance(result, UseToolResult) and (result.ends or result.message.handoff):
+            turn.is_over = True
         is_answer = isinstance(result, AskModelResult) and not (result.wrong or result.question)
-        if turn.unanswered == 0 and (turn.ends_team or is_answer):
+        if turn.unanswered == 0 and (turn.is_over or is_answer):
             yield from self._end_turn(turn, "Completed")
 
     def _end_turn(self, turn: _AgentTurn, end: str, failure: Failure | None = None) -> Iterator[NamedEvent]:

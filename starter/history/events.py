@@ -278,6 +278,14 @@ class SpeakerSelectedEvent(BaseEvent):
     how: Literal["chosen", "matched", "fallback", "only_candidate", "terminated"]
 
 
+class HandoffEvent(BaseEvent):
+    """The ``speaker`` has transferred the conversation to another member, the ``receiver``, by its name in the team."""
+
+    type: Literal["handoff"] = "handoff"
+    speaker: str
+    receiver: str
+
+
 class ConditionsEvaluatedEvent(BaseEvent):
     """The conditions of a team were evaluated after a turn: whether it ends, or the index of the edge to follow."""
 
@@ -394,6 +402,7 @@ Event = Annotated[
     | ToolReturnedEvent
     | ToolFailedEvent
     | SpeakerSelectedEvent
+    | HandoffEvent
     | ConditionsEvaluatedEvent
     | MessageEvent
     | WaitStartedEvent

@@ -28,6 +28,7 @@ from .events import (
     CalledTool,
     ConditionsEvaluatedEvent,
     Event,
+    HandoffEvent,
     MemoryReadEvent,
     MemoryWrittenEvent,
     MessageEvent,
@@ -105,7 +106,7 @@ class _Turn:
     started: TurnStartedEvent
     usage: TokenUsage = field(default_factory=TokenUsage)
     unanswered: int = 0
-    ends_team: bool = False
+    is_over: bool = False
     failure: Failure | None = None
 
 
@@ -305,6 +306,8 @@ class EventTranslator:
                     yield SpeakerSelectedEvent(**base, speaker=event.result.member, how=event.result.how)
             case UseToolRequest(reply=reply):
                 yield self._tool_ended(event)
+                if isinstance(event.result, UseToolResult) and (handoff := event.result.message.handoff):
+                    yield HandoffEvent(**base, speaker=call.speaker, receiver=handoff.member)
                 yield from self._continue_turn(self._turn_of_reply.get(reply or "", ""), event, usage)
             case PerformRequest():
                 if turn := self._turns.get(call.id):
@@ -455,7 +458,7 @@ class EventTranslator:
             yield RoundEndedEvent(**self._base(at), round=self._round)
 
     def _continue_turn(self, key: str, event: CallEnded, usage: TokenUsage) -> Iterator[Event]:
-        """Updates a turn, which ends with an answer without tool calls, or with the results of terminating calls."""
+        """Updates a turn, which ends with an answer without tool calls, or with the results of calls that end it."""
         turn = self._turns.get(key)
         if turn is None:
             return
@@ -467,10 +470,10 @@ class EventTranslator:
             self._turn_of_reply[result.head.id] = key
         elif isinstance(event.call.request, UseToolRequest):
             turn.unanswered -= 1
-        if isinstance(result, UseToolResult) and result.ends:
-            turn.ends_team = True
+        if isinstance(result, UseToolResult) and (result.ends or result.message.handoff):
+            turn.is_over = True
         is_answer = isinstance(result, AskModelResult) and not (result.wrong or result.question)
-        if turn.unanswered == 0 and (turn.ends_team or is_answer):
+        if turn.unanswered == 0 and (turn.is_over or is_answer):
             yield from self._end_turn(event.at, key, "completed")
 
     def _end_turn(

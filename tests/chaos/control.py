@@ -53,6 +53,7 @@ _TEAMS: dict[str, Json] = {
         **BOUND,
     ),
     "parallel": team("team", "a", "b", "c", strategy="parallel", aggregator="d"),
+    "handoff": team("team", "a", "b", "c", strategy="handoff", maxTurns=4, **BOUND),
     "panel": manifest("Team", "team", _PANEL),
     "debate": manifest(
         "Team",
@@ -81,6 +82,10 @@ def answer(request: Request) -> Reply:
     if candidates := re.findall(r"which of them \((.*?)\)", system):
         choice = {"name": random.choice(candidates[0].split(", "))}
         return Reply(text="", calls=[ScriptedToolCall(name="select-next-speaker", arguments=choice)], delay=delay)
+    names = [tool["function"]["name"] for tool in request.get("tools", [])]
+    if transfers := [name for name in names if name.startswith("transfer_to_")]:
+        call = ScriptedToolCall(name=random.choice(transfers), arguments={"message": "Over to you."})
+        return Reply(text="", calls=[call], delay=delay)
     return Reply(text="I see.", delay=delay)
 
 

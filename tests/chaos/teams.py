@@ -30,6 +30,7 @@ TEAMS: dict[str, Json] = {
     "round-robin": team("team", A, B, maxTurns=2, **BOUND),
     "selector": team("team", A, B, C, strategy="selector", maxTurns=3, **BOUND),
     "graph": team("team", A, B, C, D, strategy="graph", graph=EDGES, maxTurns=4, **BOUND),
+    "handoff": team("team", A, B, C, D, strategy="handoff", maxTurns=4, **BOUND),
     "panel": manifest("Team", "team", {"strategy": "round-robin", "members": _ROLES, "maxRounds": 2}),
     "debate": manifest("Team", "team", {"strategy": "debate", "members": _STANCES, "maxRounds": 2}),
 }
@@ -76,6 +77,9 @@ class MarkingModel:
             return Reply(text=json.dumps({"verdict": f"{mark} It is KEY.", "winner": "Stance a", "reasoning": "So."}))
         if "You are counter" in system and sum(each["role"] == "tool" for each in request["messages"]) < COUNTED:
             return Reply(text=mark, calls=[ScriptedToolCall(name="calculator", arguments={"expression": "1 + 1"})])
+        names = [tool["function"]["name"] for tool in request.get("tools", [])]
+        if transfer := next((name for name in names if name.startswith("transfer_to_")), None):
+            return Reply(text=mark, calls=[ScriptedToolCall(name=transfer, arguments={"message": mark})])
         if candidates := re.findall(r"which of them \((.*?)\)", system):
             choice = {"name": candidates[0].split(", ")[0]}
             return Reply(text=mark, calls=[ScriptedToolCall(name="select-next-speaker", arguments=choice)])

@@ -15,12 +15,13 @@ from tests.harness.processes import FORKS
 LIVE = ("text.delta", "text.retracted", "attempt.failed")
 """The types of the events that only a reader receives that is there during a call."""
 
-AGENTS = [agent("one", "noop"), agent("two"), agent("three")]
+AGENTS = [agent("one", "noop"), agent("two"), agent("three"), agent("four")]
 
 SCRIPT = [
     line("one", call("noop", message="x"), "1", "1"),
     line("two", "2"),
     line("three", "3"),
+    line("four", call("transfer_to_two", message="Go on.")),
     panelist_line("writer", "w1", "w2"),
     panelist_line("editor", "e1", "e2"),
     prompt_line("You are the referee", '{"critique": "Be brief."}'),
@@ -43,6 +44,7 @@ TEAMS: dict[str, list[Json]] = {
     "round-robin": [team("team", "one", "two", terminateWhen="turn > 2", **_BOUNDED)],
     "selector": [team("team", "one", "two", strategy="selector", **_BOUNDED)],
     "graph": [team("team", "one", "two", "three", strategy="graph", graph={"edges": _EDGES}, **_BOUNDED)],
+    "handoff": [team("team", "four", "two", strategy="handoff")],
     "parallel": [
         team("inner", "two", "three", strategy="sequential"),
         team("wide", "one", "inner", strategy="parallel"),

@@ -117,6 +117,12 @@ RUNS: list[tuple[str, list[str], str, list[str]]] = [
         ["reporter", "fact-checker", "reporter", "shopkeeper", "resident", "writer", "newsroom"],
     ),
     (
+        "support",
+        [],
+        "You get 49 EUR back within three days.",
+        ["triage", "transfer_to_billing", "billing", "transfer_to_refunds", "refunds"],
+    ),
+    (
         "expenses",
         [],
         "You get 380 EUR back, since Oslo's limit is 190 EUR per night (rule 1). The other 40 EUR are not paid.",

@@ -114,6 +114,18 @@ async def nested(env: Environment) -> Handle:
     return await env.start_team([*TRIO, inner, team("team", "inner", "critic", strategy="sequential")])
 
 
+async def handoff(env: Environment) -> Handle:
+    """A transfer and a second one in the same answer; then a query that begins with the last member."""
+    transfers = [
+        {"name": f"transfer_to_{name}", "arguments": {"message": "Go on."}} for name in ("critic", "coordinator")
+    ]
+    env.script(line("brainstormer", {"text": "idea 1", "calls": transfers}), line("critic", "no 1", "no 2"))
+    desk = team("team", "brainstormer", "critic", "coordinator", strategy="handoff")
+    manifests = [*TRIO, desk]
+    await env.status(await env.start_query(manifests, "team/team", conversationId="c"))
+    return await env.start_query(manifests, "team/team", conversationId="c")
+
+
 async def parallel(env: Environment) -> Handle:
     trio(env)
     members = "brainstormer", "critic"
@@ -585,6 +597,7 @@ SCENARIOS: dict[str, Scenario] = {
         canceled,
         sequential,
         nested,
+        handoff,
         parallel,
         parallel_with_a_failure,
         graph,

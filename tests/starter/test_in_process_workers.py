@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
@@ -28,7 +28,7 @@ def asks(tool: Callable[..., Any]) -> baton.Agent:
     return baton.Agent("one", prompt="You are one.", tools=[tool])
 
 
-async def task_queues(env: Environment, handles: list[baton.Handle]) -> set[str]:
+async def task_queues(env: Environment, handles: Sequence[baton.Handle]) -> set[str]:
     """The task queues of runs."""
     described = [await env.client.get_workflow_handle(handle.id).describe() for handle in handles]
     return {each.task_queue for each in described}

@@ -139,9 +139,9 @@ def test_a_debate_needs_two_stances() -> None:
 
 def test_an_unknown_option_is_a_type_error() -> None:
     with pytest.raises(TypeError, match=r"round_robin\(\) got an unexpected keyword argument 'rounds'"):
-        round_robin("panel", ["a"], rounds=2)  # type: ignore[call-arg]
+        round_robin("panel", ["a"], rounds=2)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match=r"Agent\(\) got an unexpected keyword argument 'promt'"):
-        Agent("a", prompt="p", promt="p")  # type: ignore[call-arg]
+        Agent("a", prompt="p", promt="p")  # type: ignore[call-overload]
 
 
 async def test_settings_of_a_model_and_of_an_agent_are_numbers_that_its_server_receives(
@@ -184,7 +184,7 @@ async def test_a_run_needs_an_input_and_takes_no_unknown_option() -> None:
     with pytest.raises(TypeError, match="panel needs an input"):
         await baton.run(round_robin("panel", ["a"]))
     with pytest.raises(TypeError, match="there is no option 'nmae'"):
-        await baton.run(round_robin("panel", ["a"]), "Why?", nmae="x")  # type: ignore[call-arg]
+        await baton.run(round_robin("panel", ["a"]), "Why?", nmae="x")  # type: ignore[call-overload]
 
 
 def test_two_functions_by_one_name_are_refused() -> None:
@@ -232,8 +232,9 @@ async def test_a_pydantic_model_is_what_the_deliverable_is_read_into(env: Enviro
     env.script(panelist_line("writer", "w1"), prompt_line("You write what", '{"go": true, "reasons": ["w1"]}'))
     panel = round_robin("panel", [role_member("writer")], max_rounds=1, output_schema=Report)
     assert (await temporal.run(panel, input="Why?")).value == Report(go=True, reasons=["w1"])
-    panel = round_robin("panel", [role_member("writer")], max_rounds=1, output_schema=Report.model_json_schema())
-    assert (await temporal.run(panel, input="Why?")).value == {"go": True, "reasons": ["w1"]}
+    schema = Report.model_json_schema()
+    other = round_robin("panel", [role_member("writer")], max_rounds=1, output_schema=schema)
+    assert (await temporal.run(other, input="Why?")).value == {"go": True, "reasons": ["w1"]}
 
 
 async def test_a_debate_gives_its_verdict(env: Environment, temporal: Connection) -> None:
@@ -478,7 +479,12 @@ async def test_an_agent_that_was_terminated_before_it_has_answered_in_its_schema
     await env.wait_for_calls(1)
     await handle.terminate("enough", now=True)
     result = await handle.result()
-    assert (result.status.stop_reason, result.value) == ("terminated", result.message)
+    assert (result.status.stop_reason, result.message) == ("terminated", "")
+    if schema is Report:
+        with pytest.raises(baton.NoValueError, match=r"early \(terminated\), without an answer of the type Report"):
+            _ = result.value
+    else:
+        assert result.value == result.message
 
 
 async def test_a_run_that_has_ended_refuses_messages(env: Environment, temporal: Connection) -> None:

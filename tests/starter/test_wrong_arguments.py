@@ -98,7 +98,7 @@ def test_a_sentence_names_the_argument_or_the_field_of_the_manifest() -> None:
 
 def test_the_names_of_the_round_robin_pattern_are_pointed_to_ours() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'collection_id'; write audit"):
-        baton.round_robin("p", ["a"], collection_id="x")  # type: ignore[call-arg]
+        baton.round_robin("p", ["a"], collection_id="x")  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="block is called speaker here"):
         baton.round_robin("p", [{"name": "a", "block": AGENT}])
 

@@ -71,6 +71,7 @@ TEAMS: dict[str, list[Json]] = {
     "round-robin": [*ABC, team("team", "a", "b", maxTurns=2, onMaxTurns="complete")],
     "selector": [*ABC, team("team", "a", "b", "c", strategy="selector", maxTurns=3, onMaxTurns="complete")],
     "graph": [*ABC, team("team", "a", "b", "c", strategy="graph", graph={"edges": EDGES}, maxTurns=5)],
+    "handoff": [*ABC, team("team", "a", "b", "c", strategy="handoff", maxTurns=3, onMaxTurns="complete")],
     "parallel": [*ABC, team("team", "a", "b", "c", strategy="parallel", aggregator="a")],
     "nested teams": [*ABC, INNER, team("team", "a", "inner", strategy="sequential")],
     "nested in parallel": [*ABC, INNER, team("team", "a", "inner", strategy="parallel")],

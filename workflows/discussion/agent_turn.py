@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from temporalio import workflow
@@ -110,6 +110,8 @@ NOT_EXECUTED = "Not executed: the turn ended first."
 """The result of a call whose request was not sent."""
 
 INTERRUPTED = "Interrupted: the turn ended first, and whether this call was executed is unknown."
+
+NOT_TRANSFERRED = "Not executed: one answer transfers the conversation once, and its first transfer counts."
 
 WITHOUT_RESULT = "Executed, but its result could not be read or stored."
 """The result of a call of an application's activity or workflow that has completed."""
@@ -329,6 +331,7 @@ class AgentTurn:
         self._unanswered: dict[int, Message] = {}
         self.pending = [*state.pending]
         self.ends_team = state.ends
+        self.handoff = state.handoff
         self.answer = state.answer
         self._children = team.children
         self._before_failure: AgentState | None = None
@@ -365,6 +368,7 @@ class AgentTurn:
             usage=self.usage,
             answer=self.answer,
             outcomes=self.outcomes,
+            handoff=self.handoff,
             span=span,
         ).without_defaults
 
@@ -438,7 +442,7 @@ class AgentTurn:
         elif not reply.message.tool_calls:
             return True
         await self._use_tools(reply)
-        if self.ends_team:
+        if self.ends_team or self.handoff is not None:
             return True
         self.reply = None
         self._continue_as_new_if_long()
@@ -464,6 +468,7 @@ class AgentTurn:
             turns=self.turn.of,
             window=self.agent.window,
             brief=self.turn.brief,
+            member=self.agent.handoffs.place if self.agent.handoffs else None,
         )
 
     async def _use_tools(self, reply: requests.AskModelResult) -> None:
@@ -511,7 +516,16 @@ class AgentTurn:
         if known := self.outcomes.get(index):
             return known
         thread = self.turn.thread.at(self.head)
-        request = UseToolRequest(thread=thread, speaker=self.agent.speaker, reply=reply.head.id, call=index)
+        earlier = reply.message.tool_calls[:index]
+        if call.name in self._transfers and any(other.name in self._transfers for other in earlier):
+            return CallOutcome(message=call.result_message(NOT_TRANSFERRED), after=thread.head)
+        request = UseToolRequest(
+            thread=thread,
+            speaker=self.agent.speaker,
+            reply=reply.head.id,
+            call=index,
+            member=self.agent.handoffs.place if self.agent.handoffs else None,
+        )
         use = ToolUse(self.agent.tool(call.name), request, self.run, self._children)
 
         def charge() -> None:
@@ -524,8 +538,15 @@ class AgentTurn:
                 self._unanswered[index] = use.unanswered(call, error)
                 raise
 
+    @property
+    def _transfers(self) -> Mapping[str, int]:
+        """The tools by which it can transfer the conversation, with the indexes of the receiving members."""
+        return self.agent.handoffs.tools if self.agent.handoffs else {}
+
     def _add_result(self, index: int, outcome: CallOutcome) -> None:
         """Adds a tool's result to the conversation: at once if it directly follows, or with the next activity."""
+        if outcome.message.handoff:
+            self.handoff = self._transfers[self.open_calls[index].name]
         if outcome.ends:
             self.ends_team = True
             self.answer = self.answer or outcome.message.content or None
@@ -559,6 +580,7 @@ class AgentTurn:
             reason = "failed"
             failure = failure or failed.failure
         if failure is None:
-            return self.so_far.stopped(reason, ended=self.ends_team and reason == "completed")
+            result = self.so_far.stopped(reason, ended=self.ends_team and reason == "completed")
+            return result.handed_to(self.handoff)
         failure = failure.in_turn(self.agent.name, self.turn.number)
         return self.so_far.ended_by(failure, self.agent.speaker) if failure.budget else self.so_far.failed(failure)

@@ -218,6 +218,11 @@ class Discussion:
         self.result.max_turns = turns
 
     @property
+    def handed_to(self) -> int | None:
+        """The member to which the last speaker has transferred the conversation."""
+        return self.result.so_far.handoff
+
+    @property
     def thread(self) -> Thread:
         """The conversation so far."""
         return self._pinned.thread.at(self.result.so_far.head)

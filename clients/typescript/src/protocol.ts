@@ -40,6 +40,10 @@ export interface Protocol {
       input: TeamInput | RetryInput;
       result: Status;
     };
+    handoff: {
+      input: TeamInput | RetryInput;
+      result: Status;
+    };
     agent: {
       input: AgentInput | RetryInput;
       result: Status;
@@ -587,8 +591,8 @@ export interface Refusal {
  * `fence` marks an untrusted tool result: a model reads it between two lines with this mark; people read `content`
  * unchanged. `decision` is the decision about the tool call that it answers. `summarizes` marks a summary of the
  * conversation from its beginning up to that depth: only agents whose context window uses summaries read it, in place
- * of those messages. `reasoning` is what the model has thought before its tool calls: it is never shown, and sent
- * back to the same model.
+ * of those messages. `handoff` is the transfer of the conversation that a tool result confirms. `reasoning` is what
+ * the model has thought before its tool calls: it is never shown, and sent back to the same model.
  */
 export interface Message {
   role: "system" | "user" | "assistant" | "tool";
@@ -605,6 +609,7 @@ export interface Message {
   fence?: string;
   decision?: PersonDecision;
   summarizes?: number;
+  handoff?: Handoff;
   reasoning?: ServerContent;
 }
 /**
@@ -677,6 +682,13 @@ export interface PersonDecision {
   arguments?: string;
   remember?: boolean;
   text?: string;
+}
+/**
+ * A member of the `team` (an id) has transferred the conversation to another `member`, by its name there.
+ */
+export interface Handoff {
+  team: string;
+  member: string;
 }
 /**
  * A place in a conversation: the id of the last row in the journal, and the number of rows up to it.
@@ -881,7 +893,8 @@ export interface ReplyRequest {
  * `budget` where those fail the run. `answer` is set if the answer is not the last message: after `terminate`,
  * or from a parallel team. `unread` are messages of people that a child workflow received too late: it returns them
  * to its parent. `memberFailures` are the failures of members that did not fail their team.
- * `outerBudget` is an enclosing budget, if it has ended the turn.
+ * `outerBudget` is an enclosing budget, if it has ended the turn. `handoff` is the index of the member to which
+ * a member has transferred the conversation.
  */
 export interface TurnResult {
   head: Head;
@@ -906,4 +919,5 @@ export interface TurnResult {
   unread?: SteerRequest[];
   memberFailures?: Failure[];
   outerBudget?: BudgetReached;
+  handoff?: number;
 }
