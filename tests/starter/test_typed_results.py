@@ -129,9 +129,7 @@ async def test_a_secret_of_a_file_is_used_by_the_program(
 
 
 def test_mistakes_in_a_file_are_reported_with_their_lines(tmp_path: Path) -> None:
-    with pytest.raises(
-        baton.ManifestError, match=r"team.yaml:\d+: Team/default/review: spec.strategy: 'nosuch'"
-    ):
+    with pytest.raises(baton.ManifestError, match=r"team.yaml:\d+: Team/default/review: spec.strategy: 'nosuch'"):
         baton.load(written(tmp_path, team("review", "writer", strategy="nosuch")))
     with pytest.raises(baton.ManifestError, match="No such file"):
         baton.load(tmp_path / "nosuch.yaml")
