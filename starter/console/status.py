@@ -13,7 +13,6 @@ from ..text import escape_control_characters, format_duration, format_usage
 if TYPE_CHECKING:
     from ...contracts.decisions import PendingDecision
     from ...contracts.status import Status
-    from ...resources.problems import ManifestError
 
 _COLOURS = {"Completed": "green", "Running": "yellow", "InputRequired": "yellow", "Waiting": "yellow"}
 
@@ -69,14 +68,6 @@ def _print_line(console: Console, line: Text) -> None:
     """Prints a line literally: without markup, and with escaped control characters."""
     line.plain = escape_control_characters(line.plain)
     console.print(line, soft_wrap=True)
-
-
-def print_problems(console: Console, error: "ManifestError") -> None:
-    """Prints all problems of manifests."""
-    for line in error.lines():
-        _print_line(console, Text(line))
-    count = len(error.problems)
-    console.print(Text(f"{count} {'problem' if count == 1 else 'problems'}", style="red"))
 
 
 _PHASE_COLOURS = {
