@@ -339,7 +339,8 @@ async def test_all_that_the_keys_of_a_journal_encrypt_is_encrypted_again(encrypt
     env = encrypted_env
     env.script(line("one", "hello"))
     async with open_store(env.worker_env) as store:
-        safe = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "safe"}, "stringData": {"k": "hidden-123"}}
+        safe = {**manifest("Secret", "safe", {}), "apiVersion": "v1", "stringData": {"k": "hidden-123"}}
+        del safe["spec"]
         await store.apply(load_documents([Document("file", agent("one"), {}), Document("file", safe, {})]))
     await env.status(await env.start_query([], "agent/one"))
 
