@@ -42,11 +42,12 @@ from baton.starter.console.watch import Watch
 from baton.starter.history.follow import follow
 from baton.starter.history.live_state import read_heartbeats
 from baton.starter.operations.manifests import open_store
-from baton.starter.scripted_model import Reply, Request, serve_in_thread
+from baton.starter.scripted_model import serve_in_thread
 from baton.starter.server.codec_server import codec_app
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import connect
 from baton.temporal.encryption import KEYS, KEYS_FILE, EncryptionCodec, Key, Keys, UnknownKeyError, WrongKeyError
+from baton.testing import Reply, Request
 from tests.harness.environment import Environment, Handle, agent, line, manifest, team
 from tests.harness.postgres import execute
 from tests.harness.processes import BATON, baton, process_env

@@ -15,8 +15,8 @@ from baton.activities.runtime.settings import Settings
 from baton.activities.runtime.start_checks import check_manifests
 from baton.contracts.settings import SettingsError
 from baton.resources.loader import Loaded, load_files
-from baton.starter.scripted_model import Reply
 from baton.temporal.search_attributes import live_workers
+from baton.testing import Reply
 from tests.harness.environment import KEY, Environment, agent
 from tests.harness.manifests import Writer
 from tests.harness.processes import BATON, ROOT, baton, process_env

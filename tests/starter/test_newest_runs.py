@@ -13,8 +13,8 @@ from baton import Agent, Connection, Query
 from baton.starter.console.status import print_status
 from baton.starter.runs.listing import recent_runs, reset_time
 from baton.starter.runs.runs import live_status
-from baton.starter.scripted_model import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
+from baton.testing import Reply, Request
 from tests.harness.environment import Environment, agent
 from tests.harness.resets import reset, reset_points
 from tests.starter.test_approvals import temporal
