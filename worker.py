@@ -71,7 +71,7 @@ from .journal.database import JournalIdentity
 from .journal.external_storage import JournalStorageDriver, storage_drivers
 from .journal.journal import Journal
 from .journal.manifest_store import ManifestStore
-from .observability.log import log_to_stderr, shorten_sdk_log
+from .observability.log import LogFormat, log_to_stderr, shorten_sdk_log
 from .observability.runtime import MetricsText, exporting_metrics, watch_waiting_runs
 from .observability.tracing import TracedActivities, run_is_sampled, span_processor
 from .resources.functions import Function
@@ -360,13 +360,23 @@ def sdk_worker(
     return Worker(**(sdk_options(settings, queue) | config))
 
 
+def logs_json() -> bool:
+    """Whether each line of this process's log is to be JSON, also those before its settings are checked."""
+    return os.environ.get("BATON_LOG_FORMAT") == "json"
+
+
+def log_before_start(form: LogFormat) -> None:
+    """Sends the log to stderr until a worker has started, which knows more secrets than those in the environment."""
+    log_to_stderr(SecretStore(Secrets(), os.environ).redact, form)
+
+
 async def main(paths: Sequence[Path], *, recursive: bool, address: str | None = None) -> int:
     """Runs a worker until SIGINT or SIGTERM, on the server at ``address`` or the configured one; returns the exit code.
 
     1: manifests or settings are invalid, or differ from those of another worker of the task queue; 3: no connection.
     """
-    is_json = os.environ.get("BATON_LOG_FORMAT") == "json"
-    log_to_stderr(SecretStore(Secrets(), os.environ).redact, "json" if is_json else "text")
+    is_json = logs_json()
+    log_before_start("json" if is_json else "text")
 
     def end(code: int, text: str) -> int:
         if is_json:

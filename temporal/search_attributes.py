@@ -143,8 +143,11 @@ async def live_workers(client: Client, task_queue: str) -> list[LiveWorker]:
     overdue = datetime.now(UTC) - OVERDUE_AFTER
     recent = sorted(identity for identity, polled in pollers.items() if polled > overdue)
     of_queue = f"TaskQueue = '{task_queue}'"
-    live = await _list(client, f"{of_queue} AND WorkerStatus = 'Running' AND HeartbeatTime > '{overdue.isoformat()}'")
+    # In this order: a worker that sends its first heartbeat between the requests is live, and would be left out if it
+    # was known only after the live ones were listed.
     known = {worker.identity for worker in await _list(client, of_queue)}
+    live = await _list(client, f"{of_queue} AND WorkerStatus = 'Running' AND HeartbeatTime > '{overdue.isoformat()}'")
+    known.update(worker.identity for worker in live)
     return [*live, *(LiveWorker(key=identity, identity=identity) for identity in recent if identity not in known)]
 
 

@@ -79,6 +79,7 @@ async def _describe_run(client: "Client", handle: "RunHandle") -> None:
     from ..console.watch import print_open_calls
     from ..history.stream import stream_events
     from ..runs.decisions import pending_decisions
+    from ..runs.listing import reset_time
     from ..runs.runs import live_status
     from .terminal import print_result
 
@@ -100,7 +101,7 @@ async def _describe_run(client: "Client", handle: "RunHandle") -> None:
     }
     print_result("\n".join(field_lines({name: str(value) for name, value in fields.items() if value})))
     console = Console(highlight=False)
-    print_status(console, handle.id, status)
+    print_status(console, handle.id, status, await reset_time(client, handle))
     if status.phase == "InputRequired":
         pending = await pending_decisions(client, handle.id, handle.run_id)
         print_decisions(console, [(handle.id, decision) for decision in pending])

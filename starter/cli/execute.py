@@ -21,6 +21,7 @@ from ..console.status import print_status
 from ..console.watch import Watch
 from ..errors import ConnectionLostError, UsageError
 from ..history.follow import follow
+from ..runs.listing import reset_time
 from ..runs.runs import RunHandle, final_status, find_run, why_not_served
 from ..runs.start import (
     QueryStart,
@@ -120,7 +121,7 @@ async def _follow_to_end(client: Client, started: list[RunHandle]) -> RunResults
     results = []
     for handle in started:
         status = await final_status(client, handle)
-        print_status(console, handle.id, status)
+        print_status(console, handle.id, status, await reset_time(client, handle))
         if status.failure and status.failure.family in RETRIED and status.failure.type not in NOT_RETRIED:
             print_message(f"Resume it from the failed call: baton retry {handle.id}")
         results.append(await run_manifest(client, handle, status))

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import typer
 
-from .terminal import print_message, stderr_console
+from .terminal import print_message
 
 DONE = 0
 REFUSED = 1
@@ -57,9 +57,8 @@ def _report(error: Exception) -> int:
     from ...resources.problems import ManifestError
 
     if isinstance(error, ManifestError):
-        from ..console.status import print_problems
-
-        print_problems(stderr_console(), error)
+        for line in error.lines():
+            print_message(line)
         return REFUSED
     code, text = _explain(error)
     print_message(f"error: {text}", style="red")

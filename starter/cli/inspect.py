@@ -80,6 +80,7 @@ def status(name: RunName, namespace: Namespace = "default", output: QueryOutput 
     from ..console.status import print_decisions, print_status
     from ..console.watch import print_open_calls
     from ..runs.decisions import pending_decisions
+    from ..runs.listing import reset_time
     from ..runs.runs import live_status
     from ..runs.start import run_manifest
     from .client import with_run
@@ -88,7 +89,7 @@ def status(name: RunName, namespace: Namespace = "default", output: QueryOutput 
     async def read(client: "Client", handle: "RunHandle") -> str:
         current = await live_status(client, handle)
         if output is QueryFormat.text:
-            print_status(stderr_console(), handle.id, current)
+            print_status(stderr_console(), handle.id, current, await reset_time(client, handle))
             if current.phase == "InputRequired":
                 pending = await pending_decisions(client, handle.id, handle.run_id)
                 print_decisions(stderr_console(), [(handle.id, decision) for decision in pending])
@@ -106,6 +107,7 @@ def watch(name: RunName, namespace: Namespace = "default") -> None:
     from ..console.status import print_status
     from ..console.watch import Watch
     from ..history.follow import follow
+    from ..runs.listing import reset_time
     from .client import with_run
 
     async def show(client: "Client", handle: "RunHandle") -> bool:
@@ -113,7 +115,7 @@ def watch(name: RunName, namespace: Namespace = "default") -> None:
         async with watch.live_view():
             await follow(client, handle, watch.on_event)
         status = watch.state.runs[handle.id].status
-        print_status(stderr_console(), handle.id, status)
+        print_status(stderr_console(), handle.id, status, await reset_time(client, handle))
         return status.phase == "Completed"
 
     if not with_run(name, namespace, show):
@@ -128,13 +130,15 @@ def transcript(name: RunName, namespace: Namespace = "default") -> None:
     from ..console.status import print_status
     from ..console.watch import Watch
     from ..history.follow import follow
+    from ..runs.listing import reset_time
     from .client import with_run
 
     async def show(client: "Client", handle: "RunHandle") -> None:
         watch = Watch(client, Console(highlight=False))
         await follow(client, handle, watch.on_event, wait=False)
         await watch.print_unfinished()
-        print_status(stderr_console(), handle.id, watch.state.runs[handle.id].status)
+        status = watch.state.runs[handle.id].status
+        print_status(stderr_console(), handle.id, status, await reset_time(client, handle))
 
     with_run(name, namespace, show)
 

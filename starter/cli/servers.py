@@ -11,7 +11,7 @@ import typer
 from ...installation import require
 from .exit_codes import REFUSED, CommandEndError
 from .options import Recursive
-from .terminal import print_message
+from .terminal import log_messages, print_message
 
 if TYPE_CHECKING:
     from ..server.dev import DevOptions
@@ -39,10 +39,13 @@ def dev(
     import asyncio
 
     from ..server.connection import stop_idle
-    from ..server.dev import DevOptions, importable_from_here, run_dev_server
+    from ..server.dev import DevOptions, importable_from_here, log_before_start, logs_json, run_dev_server
     from ..server.state_dir import StateDir
     from .targets import load_manifests
 
+    if logs_json():
+        log_before_start("json")
+        log_messages()
     importable_from_here()
     state_dir = StateDir.of(os.environ)
     options = DevOptions(load_manifests(file or (), recursive=recursive), port, ui_port, linger)

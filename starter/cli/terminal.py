@@ -21,8 +21,24 @@ def stderr_console() -> "Console":
     return Console(stderr=True, highlight=False, force_interactive=None if sys.stderr.isatty() else False)
 
 
+class _Messages:
+    """Where messages go: to the terminal, or to the log of a server, whose lines are JSON."""
+
+    are_logged = False
+
+
+def log_messages() -> None:
+    """From now on, messages are logged."""
+    _Messages.are_logged = True
+
+
 def print_message(text: str, style: str | None = None) -> None:
     """Prints a message on stderr; control characters are escaped, as parts of it may be untrusted."""
+    if _Messages.are_logged:
+        import logging
+
+        logging.getLogger("baton").log(logging.ERROR if style == "red" else logging.INFO, "%s", text)
+        return
     stderr_console().print(escape_control_characters(text), soft_wrap=True, markup=False, style=style)
 
 

@@ -1,7 +1,7 @@
 """Prints the status of a run, rows as a table, and the problems of manifests."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
@@ -13,18 +13,24 @@ from ..text import escape_control_characters, format_duration, format_usage
 if TYPE_CHECKING:
     from ...contracts.decisions import PendingDecision
     from ...contracts.status import Status
-    from ...resources.problems import ManifestError
 
 _COLOURS = {"Completed": "green", "Running": "yellow", "InputRequired": "yellow", "Waiting": "yellow"}
 
 
-def print_status(console: Console, name: str, status: "Status") -> None:
-    """Prints the phase of a run with its usage and duration, and its error if it has one."""
+def print_status(console: Console, name: str, status: "Status", reset: datetime | None = None) -> None:
+    """Prints the phase of a run with its usage and duration, and its error if it has one.
+
+    ``reset`` is the time of its last reset: then the duration since that is printed, too.
+    """
     colour = _COLOURS.get(status.phase, "red")
     reason = f" ({status.stop_reason})" if status.stop_reason else ""
     if status.paused:
         reason = f" (paused by {status.paused.by or 'an unknown person'} since {status.paused.since})"
-    about = f"{name} · {format_usage(status.token_usage)} · {format_duration(_duration(status))}"
+    end = datetime.fromisoformat(status.completion_time) if status.completion_time else datetime.now(UTC)
+    duration = format_duration(end - datetime.fromisoformat(status.start_time))
+    if reset:
+        duration = f"{format_duration(end - reset)} since its reset, {duration} since its start"
+    about = f"{name} · {format_usage(status.token_usage)} · {duration}"
     _print_line(console, Text.assemble((status.phase, f"{colour} bold"), f"{reason} ", (about, "dim")))
     if status.error:
         kind = f"{status.failure.type}: " if status.failure else ""
@@ -62,19 +68,6 @@ def _print_line(console: Console, line: Text) -> None:
     """Prints a line literally: without markup, and with escaped control characters."""
     line.plain = escape_control_characters(line.plain)
     console.print(line, soft_wrap=True)
-
-
-def _duration(status: "Status") -> timedelta:
-    end = datetime.fromisoformat(status.completion_time) if status.completion_time else datetime.now(UTC)
-    return end - datetime.fromisoformat(status.start_time)
-
-
-def print_problems(console: Console, error: "ManifestError") -> None:
-    """Prints all problems of manifests."""
-    for line in error.lines():
-        _print_line(console, Text(line))
-    count = len(error.problems)
-    console.print(Text(f"{count} {'problem' if count == 1 else 'problems'}", style="red"))
 
 
 _PHASE_COLOURS = {

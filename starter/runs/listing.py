@@ -6,9 +6,9 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.service import RPCError
 
 from ...contracts.settings import SettingsError
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
 
 class StartedRun(NamedTuple):
-    """The last execution of a run, with the start and the run id of its first one."""
+    """The last execution of a run, with the start and the run id of its first one, and whether it was reset."""
 
     start: datetime
     execution: WorkflowExecution
     first_run_id: str
+    was_reset: bool = False
 
 
 async def newest_runs(
@@ -64,17 +65,16 @@ async def _newest(
     client: Client, earlier: list[StartedRun], runs: list[WorkflowExecution], count: int
 ) -> list[StartedRun]:
     """The newest of the earlier runs and of others, whose start times are looked up at once."""
-    begun = [*zip(runs, await asyncio.gather(*(_begun(client, run) for run in runs)), strict=True)]
-    begun += [(run, (first, start)) for start, run, first in earlier]
+    started = [*earlier, *await asyncio.gather(*(started_run(client, run) for run in runs))]
     # A run that closed between the two lists is in both of them. One that was reset has two executions.
     latest: dict[tuple[str, str], StartedRun] = {}
-    for run, (first, start) in sorted(begun, key=lambda one: one[0].start_time):
-        latest[run.id, first] = StartedRun(start, run, first)
+    for run in sorted(started, key=lambda run: run.execution.start_time):
+        latest[run.execution.id, run.first_run_id] = run
     return sorted(latest.values(), key=lambda one: one.start, reverse=True)[:count]
 
 
-async def _begun(client: Client, run: WorkflowExecution) -> tuple[str, datetime]:
-    """The run id of the first execution, and its start time. A reset run has started when it was reset.
+async def started_run(client: Client, run: WorkflowExecution) -> StartedRun:
+    """A run, by its last execution, with the start of its first one. A reset run has started when it was reset.
 
     It is the start time of this execution if Temporal has deleted the first.
     """
@@ -86,8 +86,14 @@ async def _begun(client: Client, run: WorkflowExecution) -> tuple[str, datetime]
             described = await client.get_workflow_handle(run.id, run_id=following).describe()
             following = described.raw_description.workflow_extended_info.reset_run_id
             if not following:
-                return first, described.start_time
-    return first or run.run_id, run.start_time
+                return StartedRun(described.start_time, run, first, was_reset=described.run_id != first)
+    return StartedRun(run.start_time, run, first or run.run_id, was_reset=first not in (None, run.run_id))
+
+
+async def reset_time(client: Client, handle: WorkflowHandle[Any, Any]) -> datetime | None:
+    """The time of a run's last reset; None if it was never reset. Raises RPCError."""
+    started = await started_run(client, await handle.describe())
+    return started.start if started.was_reset else None
 
 
 @dataclass(frozen=True)

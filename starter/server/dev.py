@@ -25,6 +25,8 @@ from ...observability.log import log_to_stderr
 from ...observability.runtime import MetricsText, exporting_metrics
 from ...resources.loader import Loaded
 from ...temporal.encryption import EncryptionCodec, Keys
+from ...worker import log_before_start as log_before_start
+from ...worker import logs_json as logs_json
 from ..errors import UnreachableError
 from ..runs.runs import catalogs_of_open_runs, has_open_runs
 from ..runs.schedules import catalogs_of_schedules, has_active_schedules

@@ -15,7 +15,7 @@ from baton.activities.runtime.secrets import SecretStore
 from baton.contracts.message import Message
 from baton.resources.model import Model
 from baton.resources.secret import Secrets
-from baton.starter.scripted_model import Reply, ScriptedModel
+from baton.testing import Reply, ScriptedModel
 from tests.harness.environment import manifest
 from tests.harness.manifests import own_catalog
 

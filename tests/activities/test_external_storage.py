@@ -15,9 +15,10 @@ from baton.contracts.settings import SettingsError
 from baton.contracts.turn import TurnResult
 from baton.journal.database import Database
 from baton.journal.external_storage import JournalStorageDriver, storage_drivers
-from baton.starter.scripted_model import Reply, ScriptedModel, serve_in_thread
+from baton.starter.scripted_model import serve_in_thread
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import EXTERNAL_STORAGE_URL, with_external_storage
+from baton.testing import Reply, ScriptedModel
 from tests.harness.environment import agent
 from tests.harness.manifests import Writer, query
 from tests.harness.processes import ROOT, WorkerProcess, baton, process_env

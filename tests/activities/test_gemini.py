@@ -13,7 +13,7 @@ from baton.activities.runtime.secrets import SecretStore
 from baton.contracts.message import Message, ServerContent, ToolCall
 from baton.resources.model import Model
 from baton.resources.secret import Secrets
-from baton.starter.scripted_model import Reply
+from baton.testing import Reply
 from tests.harness.environment import Environment, Json, agent, manifest
 from tests.harness.manifests import own_catalog
 

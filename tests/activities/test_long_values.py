@@ -11,9 +11,9 @@ from baton.contracts.message import Head, Message, latest_within
 from baton.contracts.turn import TurnResult
 from baton.journal.database import Database
 from baton.journal.external_storage import JournalStorageDriver
-from baton.starter.scripted_model import Reply
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import with_external_storage
+from baton.testing import Reply
 from tests.harness.environment import Environment, agent, call, line, manifest, team, texts
 from tests.harness.replayer import replay
 from tests.harness.tool_server import Answer, ToolServer

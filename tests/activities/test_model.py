@@ -22,8 +22,8 @@ from baton.contracts import errors
 from baton.contracts.message import Message, TokenUsage, ToolCall
 from baton.resources.model import Model
 from baton.resources.secret import Secrets
-from baton.starter.scripted_model import Reply, ScriptedModel, ScriptedToolCall
 from baton.temporal.activity import SHOWN_CHARACTERS, Heartbeat, is_last_attempt
+from baton.testing import Reply, ScriptedModel, ScriptedToolCall
 from tests.harness.environment import KEY, Environment, Json, agent, manifest
 from tests.harness.manifests import own_catalog
 

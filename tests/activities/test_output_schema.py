@@ -11,7 +11,7 @@ from baton.activities.model.openai import is_strict
 from baton.contracts.turn import TurnResult
 from baton.starter.console.printer import EventPrinter
 from baton.starter.history.follow import follow
-from baton.starter.scripted_model import Reply, Request
+from baton.testing import Reply, Request
 from tests.harness.environment import Environment, Json, agent, call, line, team, texts
 from tests.starter.test_ark_events import events
 

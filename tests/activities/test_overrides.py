@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from baton.resources.secret import Secret
-from baton.starter.scripted_model import Reply
+from baton.testing import Reply
 from tests.activities.test_inline_manifests import failure_of, loaded, model, working
 from tests.harness.agent_server import AgentServer
 from tests.harness.anthropic_server import AnthropicServer

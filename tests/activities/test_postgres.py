@@ -18,7 +18,7 @@ from temporalio.client import Client
 from baton.contracts.errors import JournalUnavailable
 from baton.contracts.message import Head, Message
 from baton.journal.journal import Journal
-from baton.starter.scripted_model import Reply, Request
+from baton.testing import Reply, Request
 from tests.harness.environment import Environment, agent, line, team, texts
 from tests.harness.postgres import PASSWORD, PostgresServer, execute
 

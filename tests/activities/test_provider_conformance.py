@@ -11,7 +11,7 @@ from baton.contracts import errors
 from baton.contracts.errors import BatonError
 from baton.contracts.message import Message, ToolCall
 from baton.resources.model_settings import ModelSettings
-from baton.starter.scripted_model import Reply, ScriptedToolCall
+from baton.testing import Reply, ScriptedToolCall
 from tests.harness.environment import KEY, Json
 from tests.harness.model_providers import ASKED, PROVIDERS, ProviderServer, serving
 from tests.harness.stand_in import StandInReply

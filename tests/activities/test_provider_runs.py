@@ -12,9 +12,9 @@ import yaml
 from temporalio.client import Client
 
 from baton.resources.loader import load_files
-from baton.starter.scripted_model import Reply, ScriptedModel, ScriptedToolCall
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import WORKFLOW_TASK_TIMEOUT
+from baton.testing import Reply, ScriptedModel, ScriptedToolCall
 from tests.harness.environment import Environment, Json, agent, manifest, team
 from tests.harness.killable import KillableWorker, wait_until
 from tests.harness.model_providers import ProviderServer, serving

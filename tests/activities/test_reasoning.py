@@ -10,7 +10,7 @@ from baton.activities.model.provider import ModelRequest
 from baton.activities.runtime.redaction import redacted
 from baton.activities.tool.tool import ToolDefinition
 from baton.contracts.message import Message, ServerContent, ToolCall
-from baton.starter.scripted_model import Reply
+from baton.testing import Reply
 from tests.harness.environment import KEY, Environment, Json, agent, manifest
 from tests.harness.model_providers import ASKED, ProviderServer, serving
 

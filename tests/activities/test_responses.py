@@ -8,7 +8,7 @@ import pytest
 from baton.activities.model.provider import ModelRequest
 from baton.activities.tool.tool import ToolDefinition
 from baton.contracts.message import Message, ToolCall
-from baton.starter.scripted_model import Reply
+from baton.testing import Reply
 from tests.harness.environment import KEY, Environment, Json, agent, call, line, manifest
 from tests.harness.manifests import Writer
 from tests.harness.model_providers import ASKED, ProviderServer, serving

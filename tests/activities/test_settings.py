@@ -22,8 +22,8 @@ from baton.activities.runtime.settings import Settings
 from baton.contracts.settings import SettingsError, check_private_names
 from baton.contracts.turn import TurnResult
 from baton.resources.loader import Loaded
-from baton.starter.scripted_model import Reply
 from baton.temporal.client import WORKFLOW_TASK_TIMEOUT, connect
+from baton.testing import Reply
 from tests.harness.environment import Environment, agent, call, line, manifest, team
 from tests.harness.ports import own_port
 

@@ -15,8 +15,8 @@ from baton.journal.manifest_store import Changes, ManifestStore
 from baton.resources.catalog import Catalog
 from baton.resources.stored import UNUSED, Revision
 from baton.starter.operations.manifests import open_store
-from baton.starter.scripted_model import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
+from baton.testing import Reply, Request
 from tests.activities.test_inline_manifests import OF_KEY, failure_of, http_tool, loaded, secret, working
 from tests.activities.test_manifest_store import COMMAND, KEYS
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team

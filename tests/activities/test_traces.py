@@ -18,8 +18,8 @@ from temporalio.client import Client
 
 from baton import worker
 from baton.contracts.status import Status
-from baton.starter.scripted_model import Reply
 from baton.temporal.client import connect
+from baton.testing import Reply
 from tests.harness.agent_server import AgentServer
 from tests.harness.environment import KEY, Environment, Json, agent, call, line, manifest, team
 from tests.harness.mcp_process import McpServerProcess

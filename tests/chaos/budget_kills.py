@@ -23,8 +23,8 @@ from baton.contracts.plan import ConversationPlan
 from baton.contracts.settings import TASK_QUEUE
 from baton.contracts.status import Status
 from baton.starter.operations.conversations import read_conversation
-from baton.starter.scripted_model import Reply, Request
 from baton.temporal.client import WORKFLOW_TASK_TIMEOUT
+from baton.testing import Reply, Request
 from tests.chaos.environment import ProcessEnvironment
 from tests.chaos.kills import TARGETS
 from tests.chaos.report import Report, arguments

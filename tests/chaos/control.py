@@ -19,7 +19,7 @@ from typing import Any
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
-from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
+from baton.testing import Reply, Request, ScriptedToolCall
 from tests.chaos.environment import ProcessEnvironment, batched
 from tests.chaos.report import Report, arguments
 from tests.harness.environment import Handle, Json, agent, manifest, team

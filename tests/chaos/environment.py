@@ -18,10 +18,10 @@ from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from baton.contracts.settings import TASK_QUEUE
-from baton.starter.scripted_model import Reply, Request, ScriptedModel
 from baton.starter.server.embedded import TUNING, EmbeddedServer
 from baton.starter.server.state_dir import StateDir
 from baton.temporal.client import WORKFLOW_TASK_TIMEOUT
+from baton.testing import Reply, Request, ScriptedModel
 from tests.chaos.secret_search import SecretSearch
 from tests.harness.environment import KEY, Handle, Json, manifest
 from tests.harness.ports import own_ports

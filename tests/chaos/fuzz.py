@@ -26,9 +26,9 @@ from temporalio.common import RawValue
 from baton.contracts import errors
 from baton.resources.loader import load_files
 from baton.resources.problems import ManifestError
-from baton.starter.scripted_model import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.server.state_dir import StateDir
+from baton.testing import Reply, Request
 from tests.chaos import coverage_guided, odd_values
 from tests.chaos.report import Report, arguments
 from tests.harness.environment import Environment, Handle, Json, agent, manifest

@@ -25,7 +25,7 @@ from baton.activities.tool.http import HttpClient
 from baton.activities.tool.http_request import HttpRequest
 from baton.contracts.errors import ToolFailed
 from baton.resources.conditions import SAMPLE_PANEL_FACTS, check_condition
-from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
+from baton.testing import Reply, Request, ScriptedToolCall
 from tests.chaos import coverage_guided, hostile_values
 from tests.chaos.environment import ProcessEnvironment
 from tests.chaos.fuzz import first_failure, within

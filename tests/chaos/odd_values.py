@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
-from baton.starter.scripted_model import Reply, ScriptedToolCall
+from baton.testing import Reply, ScriptedToolCall
 from tests.harness.environment import Json, agent, manifest, team
 from tests.harness.processes import ROOT
 from tests.harness.tool_server import Answer

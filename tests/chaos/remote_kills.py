@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from baton.contracts.turn import TurnResult
-from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
+from baton.testing import Reply, Request, ScriptedToolCall
 from tests.chaos.counterparts import KINDS, Counterparts, Kind, label_in, noted_tools
 from tests.chaos.environment import ProcessEnvironment
 from tests.chaos.kills import TARGETS

@@ -10,7 +10,7 @@ from typing import Any
 
 from baton.contracts.status import Status
 from baton.contracts.turn import TurnResult
-from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
+from baton.testing import Reply, Request, ScriptedToolCall
 from tests.chaos.environment import ProcessEnvironment
 from tests.harness.environment import Handle, Json, agent, manifest, team, texts
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import WorkflowHistory
 
-from baton.starter.scripted_model import Reply, ScriptedToolCall
+from baton.testing import Reply, ScriptedToolCall
 from tests.chaos import fuzz
 from tests.harness.environment import Environment, agent
 from tests.harness.tool_server import Answer, ToolServer

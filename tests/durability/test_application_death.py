@@ -6,7 +6,7 @@ from pathlib import Path
 
 from temporalio.client import Client
 
-from baton.starter.scripted_model import Reply, Request, ScriptedModel
+from baton.testing import Reply, Request, ScriptedModel
 from tests.harness.application import serve_in_process
 from tests.harness.claims import Claim
 from tests.harness.environment import KEY, agent, team

@@ -18,7 +18,7 @@ from temporalio.service import RPCError
 from baton.contracts.decisions import ApproveRequest, PendingDecision
 from baton.contracts.turn import TurnResult
 from baton.starter.runs.decisions import NotDecided, decide, pending_decisions
-from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
+from baton.testing import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Handle, Json, agent, ended, manifest, team
 from tests.harness.killable import KillableEnvironment
 from tests.harness.tool_answers import plain_answer

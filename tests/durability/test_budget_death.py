@@ -10,9 +10,9 @@ import pytest
 from temporalio.client import Client
 
 from baton.contracts.status import Status
-from baton.starter.scripted_model import Reply, ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import WORKFLOW_TASK_TIMEOUT
+from baton.testing import Reply, ScriptedModel
 from tests.harness.environment import KEY, agent, team
 from tests.harness.killable import wait_until
 from tests.harness.processes import WorkerProcess, process_env

@@ -7,8 +7,8 @@ from pathlib import Path
 from temporalio.client import Client
 
 from baton.contracts.status import Status
-from baton.starter.scripted_model import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
+from baton.testing import Reply, Request
 from tests.activities.test_inline_manifests import model
 from tests.harness.environment import Json, agent
 from tests.harness.killable import KillableWorker, wait_until

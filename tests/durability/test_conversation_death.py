@@ -15,9 +15,9 @@ from temporalio.client import Client
 from baton.contracts.plan import ConversationPlan
 from baton.contracts.status import Status
 from baton.starter.operations.conversations import read_conversation
-from baton.starter.scripted_model import Reply, Request, ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import WORKFLOW_TASK_TIMEOUT
+from baton.testing import Reply, Request, ScriptedModel
 from tests.harness.environment import KEY, Json, agent, manifest
 from tests.harness.killable import KillableWorker, wait_until
 from tests.harness.memory_server import MemoryServer

@@ -11,9 +11,9 @@ import pytest_asyncio
 from temporalio.client import Client
 
 from baton.contracts.turn import TurnResult
-from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import connect
+from baton.testing import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Handle, agent, ended, manifest, team, texts
 from tests.harness.killable import MANIFESTS, REPLIES, KillableWorker, wait_until
 from tests.harness.replayer import replay

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from baton.starter.scripted_model import Script
 from baton.starter.server.state_dir import LOGS, MAX_LOG_BYTES
+from baton.testing import Script
 from tests.harness.environment import KEY, line
 from tests.harness.processes import PATIENCE, ROOT, kill_server, process_env
 from tests.harness.user_machine import UserMachine

@@ -11,7 +11,7 @@ from temporalio.common import Priority as Given
 
 from baton import worker
 from baton.resources.loader import Loaded
-from baton.starter.scripted_model import Reply, Request
+from baton.testing import Reply, Request
 from tests.harness.environment import Environment, Handle, Json, agent, manifest, team
 from tests.replay.scenarios import TRIO, trio
 

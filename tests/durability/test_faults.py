@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from baton.starter.scripted_model import Reply
+from baton.testing import Reply
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.tool_server import Answer, ToolServer
 

@@ -15,8 +15,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from baton.activities.runtime.worker_process import AFTER_GRACE, HELD, watch_event_loop
-from baton.starter.scripted_model import Reply, ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
+from baton.testing import Reply, ScriptedModel
 from tests.conftest import serving
 from tests.harness.environment import KEY, agent, team
 from tests.harness.killable import wait_until

@@ -8,8 +8,8 @@ import pytest_asyncio
 from temporalio.client import Client
 
 from baton.contracts.turn import TurnResult
-from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
 from baton.starter.server.embedded import EmbeddedServer
+from baton.testing import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Json, agent, ended
 from tests.harness.killable import KillableWorker, wait_until
 from tests.harness.mcp_process import McpServerProcess

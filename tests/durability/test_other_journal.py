@@ -15,7 +15,7 @@ from baton.contracts.errors import JournalUnavailable
 from baton.contracts.settings import SettingsError
 from baton.journal.database import JournalIdentity
 from baton.journal.journal import Journal
-from baton.starter.scripted_model import Reply, Request
+from baton.testing import Reply, Request
 from tests.harness.environment import Environment, Handle, agent, team, texts
 from tests.harness.postgres import execute
 from tests.harness.processes import baton, process_env

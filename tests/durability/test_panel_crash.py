@@ -10,8 +10,8 @@ from temporalio.client import Client
 
 from baton.contracts.turn import TurnResult
 from baton.starter.history.tasks import list_tasks
-from baton.starter.scripted_model import Script
 from baton.starter.server.embedded import EmbeddedServer
+from baton.testing import Script
 from tests.harness.environment import ended, texts
 from tests.harness.killable import KillableWorker, wait_until
 from tests.harness.panels import SYNTHESIS, panel, panelist_line, prompt_line, role_member

@@ -10,8 +10,8 @@ from temporalio.client import Client
 
 from baton.contracts.turn import TurnResult
 from baton.starter.runs.decisions import pending_decisions
-from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
 from baton.starter.server.embedded import EmbeddedServer
+from baton.testing import Reply, Request, ScriptedToolCall
 from tests.harness.environment import agent, ended
 from tests.harness.killable import KillableWorker
 from tests.harness.mcp_process import McpServerProcess

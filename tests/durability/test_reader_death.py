@@ -9,8 +9,8 @@ from temporalio.client import Client
 
 from baton.starter.api.handle import Handle as RunHandle
 from baton.starter.history.events import EVENTS
-from baton.starter.scripted_model import Reply, Request, Script
 from baton.starter.server.embedded import EmbeddedServer
+from baton.testing import Reply, Request, Script
 from tests.harness.event_streams import AGENTS, SCRIPT, TEAMS, EventReader, check_stream, check_text, read_events
 from tests.harness.killable import MANIFESTS, KillableEnvironment, KillableWorker
 

@@ -15,7 +15,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from baton.contracts.turn import TurnResult
-from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
+from baton.testing import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Handle, agent, manifest, texts
 from tests.harness.killable import REPLIES, KillableEnvironment, reply_count, wait_until
 from tests.harness.replayer import replay

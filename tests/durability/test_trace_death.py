@@ -6,8 +6,8 @@ from pathlib import Path
 from temporalio.client import Client
 
 from baton.contracts.status import Status
-from baton.starter.scripted_model import Reply
 from baton.starter.server.embedded import EmbeddedServer
+from baton.testing import Reply
 from tests.harness.environment import Json, agent, team
 from tests.harness.killable import KillableEnvironment, KillableWorker, wait_until
 from tests.harness.trace_collector import TraceCollector

@@ -10,9 +10,9 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from baton.contracts.status import Status
-from baton.starter.scripted_model import Reply
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.executions import run_tree
+from baton.testing import Reply
 from tests.harness.environment import Handle, agent, team
 from tests.harness.killable import KillableWorker
 

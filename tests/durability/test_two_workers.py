@@ -14,9 +14,9 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 
 from baton.contracts.turn import TurnResult
-from baton.starter.scripted_model import Reply, Request, ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import WORKFLOW_TASK_TIMEOUT
+from baton.testing import Reply, Request, ScriptedModel
 from tests.harness.environment import KEY, agent, team, texts
 from tests.harness.postgres import execute
 from tests.harness.processes import WorkerProcess, process_env

@@ -11,7 +11,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from baton import worker
-from baton.starter.scripted_model import Reply, Request
+from baton.testing import Reply, Request
 from tests.harness.environment import Environment, Handle, Json
 
 BOUND = 150

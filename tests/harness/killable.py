@@ -11,10 +11,10 @@ from typing import Any
 from temporalio.client import Client
 
 from baton.contracts.settings import TASK_QUEUE
-from baton.starter.scripted_model import Reply, Request, ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.server.state_dir import StateDir
 from baton.temporal.client import WORKFLOW_TASK_TIMEOUT
+from baton.testing import Reply, Request, ScriptedModel
 from tests.harness.environment import KEY, Handle, agent, team
 from tests.harness.ports import own_ports
 from tests.harness.processes import WorkerProcess, kill_server, process_env, server_process

@@ -3,7 +3,7 @@
 import threading
 from collections import Counter
 
-from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
+from baton.testing import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Json, agent, manifest, team
 from tests.harness.panels import panel, role_member
 from tests.harness.tool_server import Answer, ToolServer

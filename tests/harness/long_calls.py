@@ -10,8 +10,8 @@ from pathlib import Path
 from temporalio.client import Client
 
 from baton.contracts.turn import TurnResult
-from baton.starter.scripted_model import Reply, Request, ScriptedModel, ScriptedToolCall
 from baton.temporal.client import WORKFLOW_TASK_TIMEOUT
+from baton.testing import Reply, Request, ScriptedModel, ScriptedToolCall
 from tests.harness.environment import KEY, Handle, Json, agent, ended, manifest
 from tests.harness.processes import WorkerProcess, process_env
 from tests.harness.remote_agents import engine, engine_agent, said

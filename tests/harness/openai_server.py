@@ -10,7 +10,6 @@ from starlette.routing import Route
 
 from baton.starter.scripted_model import (
     END_OF_STREAM,
-    Request,
     chat_request,
     completion,
     error,
@@ -18,6 +17,7 @@ from baton.starter.scripted_model import (
     response_stream,
     stream,
 )
+from baton.testing import Request
 from tests.harness.stand_in import Json, StandIn, StandInReply
 
 EVENT = "data: "

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from baton.contracts.turn import TurnResult
-from baton.starter.scripted_model import ScriptLine
+from baton.testing import ScriptLine
 from tests.harness.environment import Environment, Json, manifest
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
+from baton.testing import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Json, agent, manifest
 
 BEHAVIORS = ("answers", "calculates", "is busy", "errs", "stumbles", "ends", "fails")

@@ -13,8 +13,8 @@ from prometheus_client import parser
 from prometheus_client.metrics_core import Metric as Family
 from temporalio.client import Client
 
-from baton.starter.scripted_model import Reply, Request, Script, ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
+from baton.testing import Reply, Request, Script, ScriptedModel
 from tests.activities.test_inline_manifests import model
 from tests.harness.collector import Collector
 from tests.harness.environment import KEY, Handle, agent, call, line, team

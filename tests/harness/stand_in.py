@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from baton.starter.scripted_model import Reply, serve_in_thread
+from baton.starter.scripted_model import serve_in_thread
+from baton.testing import Reply
 
 Json = dict[str, Any]
 

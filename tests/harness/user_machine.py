@@ -13,8 +13,8 @@ from pathlib import Path
 
 import yaml
 
-from baton.starter.scripted_model import Reply, Request, Script, ScriptedModel, ScriptLine
 from baton.starter.server.state_dir import DevServer, StateDir
+from baton.testing import Reply, Request, Script, ScriptedModel, ScriptLine
 from tests.harness.ports import own_ports
 from tests.harness.processes import BATON, PATIENCE, ROOT, baton
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from baton.resources.loader import load_files
-from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
+from baton.testing import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Json, agent, manifest
 from tests.harness.manifests import Writer, model, prealpha
 from tests.harness.memory_server import MemoryServer

@@ -7,7 +7,7 @@ import yaml
 from temporalio.client import Client
 
 from baton.resources.loader import load_files
-from baton.starter.scripted_model import Reply, Request
+from baton.testing import Reply, Request
 from tests.harness.environment import Environment, Json, agent, manifest, team
 from tests.harness.manifests import Writer
 from tests.harness.tool_server import Answer, ToolServer

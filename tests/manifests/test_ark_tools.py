@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.starter.scripted_model import ScriptedToolCall
+from baton.testing import ScriptedToolCall
 from tests.activities.test_custom_tools import TOKEN, env
 from tests.harness.bedrock_server import BedrockServer
 from tests.harness.environment import Environment, Json, agent, call, line, manifest

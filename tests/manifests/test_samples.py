@@ -12,7 +12,7 @@ import yaml
 from a2a.types import Part
 
 from baton.resources.loader import load_files
-from baton.starter.scripted_model import Reply, Script, ScriptedModel, ScriptedToolCall
+from baton.testing import Reply, Script, ScriptedModel, ScriptedToolCall
 from tests.harness.agent_server import AgentServer, Turn
 from tests.harness.anthropic_server import AnthropicServer
 from tests.harness.bedrock_server import BedrockServer

@@ -16,8 +16,8 @@ from baton.observability.log import RedactingFormatter
 from baton.resources.loader import load_files
 from baton.resources.secret import Secrets
 from baton.resources.values import KeyRef
-from baton.starter.scripted_model import Script, ScriptedModel
 from baton.temporal.activity import SHOWN_CHARACTERS, Heartbeat
+from baton.testing import Script, ScriptedModel
 from tests.harness.environment import KEY, Environment, Json, agent, line
 from tests.harness.processes import baton, process_env
 

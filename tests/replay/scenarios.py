@@ -13,7 +13,7 @@ from baton.contracts.decisions import ApproveRequest
 from baton.resources.base import PREALPHA
 from baton.starter.runs.decisions import decide, pending_decisions
 from baton.starter.runs.start import retry_run
-from baton.starter.scripted_model import Reply, Request, Script
+from baton.testing import Reply, Request, Script
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
 from tests.harness.mcp_process import McpServerProcess
 from tests.harness.memory_server import MemoryServer

@@ -1,6 +1,6 @@
 """A run with a long history continues as new, without a visible difference for those who start or wait for it."""
 
-from baton.starter.scripted_model import Reply
+from baton.testing import Reply
 from tests.harness.continued_runs import check_continued, continued_runs, count_replies, numbers
 from tests.harness.environment import Environment, agent, line, team, texts
 

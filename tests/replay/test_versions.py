@@ -11,8 +11,8 @@ from temporalio.service import RPCError
 
 from baton import worker
 from baton.resources.loader import Loaded
-from baton.starter.scripted_model import Reply, Request
 from baton.temporal.client import connect
+from baton.testing import Reply, Request
 from tests.harness.environment import Environment, Handle, agent, team
 
 TEAM = [agent("one"), agent("two"), team("team", "one", "two", strategy="sequential")]

@@ -14,10 +14,10 @@ from temporalio.common import SearchAttributePair, TypedSearchAttributes
 import baton
 from baton.starter.history.ark_events import EventRecorder
 from baton.starter.history.follow import follow
-from baton.starter.scripted_model import Script
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import PROGRAM, connect
 from baton.temporal.search_attributes import PHASE
+from baton.testing import Script
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
 from tests.harness.processes import PATIENCE, ROOT
 from tests.harness.user_machine import UserMachine

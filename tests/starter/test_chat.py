@@ -8,7 +8,7 @@ import pytest
 
 from baton.contracts.plan import ConversationPlan
 from baton.starter.operations.conversations import read_conversation
-from baton.starter.scripted_model import Reply, Request
+from baton.testing import Reply, Request
 from tests.harness.environment import Environment, agent, line, manifest
 from tests.harness.processes import BATON
 from tests.harness.user_machine import UserMachine

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from baton.starter.account import account_name, client_identity
-from baton.starter.scripted_model import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
+from baton.testing import Reply, Request
 from tests.harness.environment import agent, call, line, manifest, team
 from tests.harness.processes import BATON, PATIENCE, ROOT, WorkerProcess, baton
 from tests.harness.tool_server import ToolServer

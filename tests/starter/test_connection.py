@@ -12,8 +12,8 @@ import yaml
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 
-from baton.starter.scripted_model import Reply, ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
+from baton.testing import Reply, ScriptedModel
 from tests.harness.environment import KEY, agent
 from tests.harness.processes import PATIENCE, ROOT, WorkerProcess, baton, process_env
 from tests.harness.tls import Certificates, tls_proxy

@@ -16,7 +16,7 @@ from baton.starter.history.run_events import CallEnded, RunEnded, RunEvent, RunS
 from baton.starter.runs.listing import recent_runs
 from baton.starter.runs.runs import final_status, find_run
 from baton.starter.runs.start import run_manifest
-from baton.starter.scripted_model import Reply
+from baton.testing import Reply
 from tests.harness.continued_runs import check_continued, continued_runs, count_replies, numbers
 from tests.harness.environment import Environment, agent, team, texts
 from tests.harness.resets import reset, reset_points

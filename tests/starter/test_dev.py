@@ -53,6 +53,23 @@ def test_two_servers_that_prefer_the_same_ports_both_start_on_different_ones(tmp
     assert printed[0].split(", its UI")[0] != printed[1].split(", its UI")[0]
 
 
+def test_all_lines_of_a_server_are_json_if_its_log_is(tmp_path: Path) -> None:
+    machine = UserMachine(tmp_path)
+    machine.env = process_env(BATON_LOG_FORMAT="json")
+    port, ui = own_ports()
+    file = machine.write(agent("one"), manifest("Evaluator", "unused", {}))
+    dev = machine.start("dev", "-f", file, "--linger", "0", "--port", f"{port}", "--ui-port", f"{ui}")
+    stdout, stderr = dev.communicate(timeout=PATIENCE)
+    lines = [json.loads(line) for line in stderr.splitlines()]
+    assert (dev.returncode, stdout) == (0, "")
+    messages = [line["message"] for line in lines]
+    assert "ignored, because no run needs them" in messages[0]
+    assert any(message.startswith(f"Temporal server: 127.0.0.1:{port}") for message in messages)
+    refused = machine.run("dev", "-f", machine.folder / "nowhere.yaml")
+    (error,) = [json.loads(line) for line in refused.stderr.splitlines()]
+    assert (refused.returncode, "nowhere.yaml" in error["message"]) == (1, True)
+
+
 def test_short_commands_keep_the_server_running(tmp_path: Path) -> None:
     machine = UserMachine(tmp_path)
     machine.env = process_env()

@@ -14,9 +14,9 @@ from temporalio.client import Client
 from baton.starter.operations import doctor
 from baton.starter.operations.prune import prune_journal
 from baton.starter.runs.runs import why_not_served
-from baton.starter.scripted_model import Reply
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal import search_attributes
+from baton.testing import Reply
 from tests.harness.agent_server import AgentServer
 from tests.harness.anthropic_server import AnthropicServer
 from tests.harness.bedrock_server import BedrockServer

@@ -42,11 +42,12 @@ from baton.starter.console.watch import Watch
 from baton.starter.history.follow import follow
 from baton.starter.history.live_state import read_heartbeats
 from baton.starter.operations.manifests import open_store
-from baton.starter.scripted_model import Reply, Request, serve_in_thread
+from baton.starter.scripted_model import serve_in_thread
 from baton.starter.server.codec_server import codec_app
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import connect
 from baton.temporal.encryption import KEYS, KEYS_FILE, EncryptionCodec, Key, Keys, UnknownKeyError, WrongKeyError
+from baton.testing import Reply, Request
 from tests.harness.environment import Environment, Handle, agent, line, manifest, team
 from tests.harness.postgres import execute
 from tests.harness.processes import BATON, baton, process_env
@@ -339,7 +340,8 @@ async def test_all_that_the_keys_of_a_journal_encrypt_is_encrypted_again(encrypt
     env = encrypted_env
     env.script(line("one", "hello"))
     async with open_store(env.worker_env) as store:
-        safe: Json = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "safe"}, "stringData": {"k": "hidden-123"}}
+        safe = {**manifest("Secret", "safe", {}), "apiVersion": "v1", "stringData": {"k": "hidden-123"}}
+        del safe["spec"]
         await store.apply(load_documents([Document("file", agent("one"), {}), Document("file", safe, {})]))
     await env.status(await env.start_query([], "agent/one"))
 

@@ -10,12 +10,13 @@ import pytest
 import pytest_asyncio
 from temporalio.client import Client, WorkflowFailureError
 
+from baton import worker
 from baton.activities.runtime.settings import Settings
 from baton.activities.runtime.start_checks import check_manifests
 from baton.contracts.settings import SettingsError
-from baton.resources.loader import load_files
-from baton.starter.scripted_model import Reply
+from baton.resources.loader import Loaded, load_files
 from baton.temporal.search_attributes import live_workers
+from baton.testing import Reply
 from tests.harness.environment import KEY, Environment, agent
 from tests.harness.manifests import Writer
 from tests.harness.processes import BATON, ROOT, baton, process_env
@@ -71,6 +72,22 @@ async def alive(client: Client, fleet: Fleetmates, count: int) -> float:
             break
         await asyncio.sleep(0.1)
     return time.monotonic() - begun
+
+
+async def test_a_worker_is_listed_once_all_the_time_before_and_after_its_first_heartbeat(env: Environment) -> None:
+    async def watch(queue: str) -> set[int]:
+        """The numbers of workers that are listed from the first one on until it has sent a heartbeat."""
+        counts = set[int]()
+        while True:
+            workers = await live_workers(env.client, queue)
+            if workers or counts:
+                counts.add(len(workers))
+            if any(each.since for each in workers):
+                return counts
+
+    queue = f"heartbeat-{env.task_queue}"
+    async with worker.run_worker(env.client, Loaded(), {**env.worker_env, "BATON_TASK_QUEUE": queue}):
+        assert await asyncio.gather(*(watch(queue) for _ in range(30))) == [{1}] * 30
 
 
 async def test_a_worker_without_manifests_does_not_share_a_task_queue_with_one_that_has_some(

@@ -9,8 +9,8 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 import baton
-from baton.starter.scripted_model import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
+from baton.testing import Reply, Request
 from tests.harness.environment import KEY, Environment, call, line
 from tests.starter.test_python_interface import temporal as temporal  # the fixture
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import baton
-from baton.starter.scripted_model import Script
+from baton.testing import Script
 from tests.harness.environment import Environment, Json
 from tests.harness.processes import ROOT
 from tests.harness.user_machine import UserMachine

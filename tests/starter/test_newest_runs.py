@@ -1,16 +1,20 @@
 """Tests of which run is the newest: for a Query's name, and in a list."""
 
 import asyncio
+import io
 import subprocess
 import sys
 
 import pytest
+from rich.console import Console
 
 import baton
 from baton import Agent, Connection, Query
-from baton.starter.runs.listing import recent_runs
-from baton.starter.scripted_model import Reply, Request
+from baton.starter.console.status import print_status
+from baton.starter.runs.listing import recent_runs, reset_time
+from baton.starter.runs.runs import live_status
 from baton.starter.server.embedded import EmbeddedServer
+from baton.testing import Reply, Request
 from tests.harness.environment import Environment, agent
 from tests.harness.resets import reset, reset_points
 from tests.starter.test_approvals import temporal
@@ -98,6 +102,13 @@ async def test_a_run_that_was_reset_is_listed_once_and_has_the_duration_of_its_n
         described.close_time,
     )
     assert only.start > listed.end
+    assert await reset_time(env.client, first) is None
+    text = io.StringIO()
+    reset_at = await reset_time(env.client, again)
+    assert reset_at == described.start_time
+    print_status(Console(file=text, width=200), "run", await live_status(env.client, again), reset_at)
+    assert "0 s since its reset, " in text.getvalue()
+    assert " since its start" in text.getvalue()
 
 
 async def test_a_table_of_runs_is_printed_without_loading_types_of_runs_and_manifests(

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest_asyncio
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from baton.starter.scripted_model import Script, ScriptedModel
 from baton.starter.server.embedded import EmbeddedServer
+from baton.testing import Script, ScriptedModel
 from tests.harness.environment import KEY
 from tests.harness.processes import ROOT, WorkerProcess, end_open_runs, process_env
 

@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 from baton.contracts.protocol import QUERIES, SIGNALS, UPDATES, WORKFLOW_TYPES, protocol_schema
 from baton.contracts.status import Status
 from baton.resources.base import JsonModel
-from baton.starter.scripted_model import Reply
+from baton.testing import Reply
 from baton.workflows.registry import WORKFLOWS
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.processes import ROOT, baton, process_env

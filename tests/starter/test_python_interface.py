@@ -19,10 +19,10 @@ from baton.resources.model import Model as ModelManifest
 from baton.starter.api.client import query_for
 from baton.starter.api.handle import stream_messages
 from baton.starter.api.resources import load_definitions
-from baton.starter.scripted_model import ScriptLine
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.converter import DATA_CONVERTER
 from baton.temporal.executions import first_run_id
+from baton.testing import ScriptLine
 from tests.harness.environment import KEY, Environment, call, line
 from tests.harness.panels import SYNTHESIS, model_requests, panelist_line, prompt_line, role_member
 from tests.harness.tcp_proxy import TcpProxy

@@ -25,8 +25,8 @@ from baton.starter.runs.schedules import (
     trigger_schedule,
 )
 from baton.starter.runs.start import start_query
-from baton.starter.scripted_model import Reply, Request
 from baton.temporal.client import connect
+from baton.testing import Reply, Request
 from tests.conftest import serving
 from tests.harness.environment import Environment, Json, agent, line, manifest
 from tests.harness.manifests import Writer

@@ -17,8 +17,8 @@ import pytest_asyncio
 import yaml
 from temporalio.client import Client
 
-from baton.starter.scripted_model import Reply, Script, ScriptedModel, ScriptLine
 from baton.starter.server.embedded import EmbeddedServer
+from baton.testing import Reply, Script, ScriptedModel, ScriptLine
 from tests.harness.environment import KEY
 from tests.harness.processes import PATIENCE, ROOT, WorkerProcess, end_open_runs, process_env
 from tests.harness.user_machine import UserMachine

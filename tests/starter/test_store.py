@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from baton.starter.scripted_model import Reply, Request
+from baton.testing import Reply, Request
 from tests.harness.environment import Json, agent, manifest, team
 from tests.harness.user_machine import UserMachine
 

@@ -12,7 +12,7 @@ import pytest
 from temporalio.client import Client
 
 from baton.resources.loader import load_files
-from baton.starter.scripted_model import Reply, Request, Script, ScriptedToolCall, ScriptLine
+from baton.testing import Reply, Request, Script, ScriptedToolCall, ScriptLine
 from tests.harness.environment import Environment, Json, agent, call, manifest, team
 from tests.harness.manifests import Writer
 from tests.harness.processes import ROOT, process_env

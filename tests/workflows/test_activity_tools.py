@@ -22,9 +22,9 @@ from baton.resources.tool import OWN_ACTIVITIES
 from baton.starter.history.follow import follow
 from baton.starter.history.run_events import CallEnded, RunEvent
 from baton.starter.runs.start import retry_run
-from baton.starter.scripted_model import Script, ScriptedModel
 from baton.temporal.client import connect
 from baton.temporal.encryption import ENCODING, Key
+from baton.testing import Script, ScriptedModel
 from baton.workflows.discussion.agent_turn import INTERRUPTED, WITHOUT_RESULT
 from tests.harness.environment import KEY, Environment, Handle, Json, agent, call, line, manifest
 from tests.harness.manifests import Writer

@@ -14,7 +14,7 @@ from baton.activities.runtime.settings import Settings
 from baton.contracts.settings import SettingsError
 from baton.contracts.status import ARK_PHASES, Status
 from baton.starter.runs.runs import live_status
-from baton.starter.scripted_model import Reply, ScriptLine
+from baton.testing import Reply, ScriptLine
 from tests.activities.test_a2a import streamed
 from tests.harness.agent_server import AgentServer
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, team

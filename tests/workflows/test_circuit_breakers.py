@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from baton.contracts.status import Status
-from baton.starter.scripted_model import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
+from baton.testing import Reply, Request
 from tests.activities.test_inline_manifests import model, working
 from tests.harness.agent_server import AgentServer
 from tests.harness.environment import Environment, Json, agent, call, line, manifest

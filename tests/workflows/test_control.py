@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from baton.starter.scripted_model import ScriptLine
+from baton.testing import ScriptLine
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, team
 
 SELECT = call("select-next-speaker", name="one")

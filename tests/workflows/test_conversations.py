@@ -9,7 +9,7 @@ from temporalio.client import Client
 
 from baton.contracts.status import Status
 from baton.resources.loader import load_files
-from baton.starter.scripted_model import Reply
+from baton.testing import Reply
 from tests.harness.environment import Environment, agent, call, line, team
 
 ONE = [agent("one"), agent("two"), team("team", "one", "two", strategy="sequential")]

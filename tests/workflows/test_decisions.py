@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 import baton
 from baton.contracts.decisions import PendingDecision
 from baton.contracts.status import Status
-from baton.starter.scripted_model import ScriptLine
+from baton.testing import ScriptLine
 from tests.harness.agent_server import AgentServer, Turn
 from tests.harness.environment import Environment, Handle, Json, agent, line, texts
 from tests.harness.remote_agents import a2a_agent, a2a_server

@@ -6,7 +6,7 @@ import pytest
 from temporalio.client import Client
 
 from baton.contracts.turn import TurnResult
-from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
+from baton.testing import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Environment, Json, agent, ended
 from tests.harness.mcp_process import McpServerProcess
 from tests.harness.tool_answers import plain_answer

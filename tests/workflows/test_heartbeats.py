@@ -4,9 +4,9 @@ import pytest
 from temporalio.client import Client
 from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
-from baton.starter.scripted_model import Reply
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.converter import DATA_CONVERTER
+from baton.testing import Reply
 from tests.harness.environment import Environment, agent
 
 

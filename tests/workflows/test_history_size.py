@@ -13,8 +13,8 @@ from baton.contracts.message import Head
 from baton.contracts.requests import AskModelRequest
 from baton.contracts.turn import Thread
 from baton.installation import version
-from baton.starter.scripted_model import Reply
 from baton.temporal.converter import DATA_CONVERTER
+from baton.testing import Reply
 from tests.harness.environment import Environment, agent, team
 
 TURNS = 24

@@ -7,7 +7,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.common import RawValue
 
-from baton.starter.scripted_model import Reply, ScriptedToolCall
+from baton.testing import Reply, ScriptedToolCall
 from tests.chaos.fuzz import check_history, ended
 from tests.harness.environment import Environment, agent, line, team
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
+from baton.testing import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Environment, Handle, Json, agent, manifest, team
 from tests.harness.panels import panel, role_member
 from tests.harness.payloads import long_values

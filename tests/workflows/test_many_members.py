@@ -6,7 +6,7 @@ import threading
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
-from baton.starter.scripted_model import Reply, Request
+from baton.testing import Reply, Request
 from tests.harness.environment import Environment, agent, team
 from tests.harness.large_teams import PARALLEL_CALLS, BusyModel, busy_team
 from tests.harness.tool_server import ToolServer

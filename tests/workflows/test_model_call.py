@@ -18,7 +18,7 @@ from temporalio.worker import (
 )
 from temporalio.workflow import ActivityHandle
 
-from baton.starter.scripted_model import Reply
+from baton.testing import Reply
 from tests.harness.environment import Environment, agent, team
 from tests.harness.processes import ROOT
 

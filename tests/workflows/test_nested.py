@@ -5,7 +5,7 @@ from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from baton.starter.scripted_model import Reply
+from baton.testing import Reply
 from tests.harness.environment import Environment, Json, agent, call, line, team, texts
 
 AGENTS = [agent("one"), agent("two", "terminate"), agent("last")]

@@ -14,7 +14,7 @@ from baton.starter.history.follow import follow
 from baton.starter.history.live_state import LiveState
 from baton.starter.runs.listing import recent_runs
 from baton.starter.runs.runs import live_status
-from baton.starter.scripted_model import Reply, Request
+from baton.testing import Reply, Request
 from tests.activities.test_inline_manifests import model
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team, texts
 from tests.harness.tool_server import Answer, ToolServer

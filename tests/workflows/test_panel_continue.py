@@ -9,9 +9,9 @@ import pytest
 import pytest_asyncio
 
 from baton.starter.history.tasks import list_tasks
-from baton.starter.scripted_model import Reply, Request
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import connect
+from baton.testing import Reply, Request
 from tests.harness.continued_runs import continued_runs
 from tests.harness.environment import Environment
 from tests.harness.functions import ballot

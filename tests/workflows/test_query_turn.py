@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from baton.starter.scripted_model import Reply
+from baton.testing import Reply
 from tests.harness.continued_runs import continued_runs
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team, texts
 from tests.harness.tool_server import Answer, ToolServer

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from baton.starter.scripted_model import Reply, ScriptedToolCall
+from baton.testing import Reply, ScriptedToolCall
 from tests.harness.agent_server import AgentServer, Turn
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.remote_agents import a2a_agent, a2a_server, engine, engine_agent, said

@@ -14,7 +14,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from baton.contracts.errors import InvalidInput
 from baton.contracts.status import Status
 from baton.starter.runs.start import NotRetriedError, retry_run
-from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
+from baton.testing import Reply, Request, ScriptedToolCall
 from baton.workflows.discussion.agent_turn import INTERRUPTED
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.panels import debate, panel, role_member

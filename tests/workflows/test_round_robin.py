@@ -3,7 +3,7 @@
 import json
 
 from baton.contracts.turn import TurnResult
-from baton.starter.scripted_model import ScriptLine
+from baton.testing import ScriptLine
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, team, texts
 
 TRIO = [agent("brainstormer"), agent("critic"), agent("coordinator", "terminate_team")]

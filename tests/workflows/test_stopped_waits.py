@@ -15,7 +15,7 @@ from baton import worker
 from baton.contracts.control_messages import TerminateRequest
 from baton.contracts.decisions import DecisionsState, PendingDecision
 from baton.contracts.message import PersonDecision
-from baton.starter.scripted_model import Reply, Request
+from baton.testing import Reply, Request
 from baton.workflows.state.decisions import Decisions, NotWaiting
 from baton.workflows.state.run_trace import RunTrace
 from baton.workflows.state.stopping import ActivityInterrupted, StopState

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from baton.contracts.turn import TurnResult
-from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
+from baton.testing import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Environment, Json, agent, call, line, team, texts
 
 ABC = [agent("a"), agent("b"), agent("c")]

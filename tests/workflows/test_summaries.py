@@ -10,7 +10,7 @@ import baton
 from baton.contracts.decisions import ApproveRequest
 from baton.contracts.status import Status
 from baton.starter.runs import decisions
-from baton.starter.scripted_model import Reply, Request, ScriptedToolCall
+from baton.testing import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Environment, Json, agent, manifest, team
 from tests.harness.event_streams import read_events
 from tests.harness.memory_server import MemoryServer

@@ -11,7 +11,7 @@ from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest, StartWorkflowExecutionRequest
 from temporalio.client import WorkflowExecutionStatus
 
-from baton.starter.scripted_model import Reply
+from baton.testing import Reply
 from tests.harness.environment import Environment, Handle, agent, team
 
 TEAM = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=50)]
