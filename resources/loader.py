@@ -10,6 +10,7 @@ from .base import Path, Reference
 from .catalog import Catalog, Missing, Resource, catalog_of
 from .documents import Document, manifest_files, read_documents, variables_in_free_text
 from .manifest import Manifest
+from .mcp_server import MCPServer
 from .member import Member
 from .parse import manifest_error, manifest_of, split_list
 from .problems import ManifestError, Problem, did_you_mean, dotted_path
@@ -82,6 +83,11 @@ class Loaded:
         required = (one for one in references if not one.optional)
         found = all(self.catalog.find(one) or self.secrets.find(one) for one in required)
         return found and not any(queries_without_targets(self.catalog))
+
+    @property
+    def has_commands(self) -> bool:
+        """Whether an MCPServer is a command, which only a worker that has it among its own manifests may start."""
+        return any(isinstance(manifest, MCPServer) and manifest.spec.command for manifest in self.catalog.manifests)
 
     def problem(self, manifest: Manifest, path: Path, text: str) -> Problem:
         """An error of a manifest, with file and line if it is in a file."""

@@ -443,7 +443,7 @@ CONNECTED = {
 
 UNCONNECTED = {
     *{"ahocorasick_rs", "cachetools", "cel", "cryptography", "google", "jq", "jsonschema", "mcp_types", "pydantic"},
-    *{"pydantic_core", "pythonjsonlogger", "referencing", "regex", "rich", "typer", "yaml"},
+    *{"pydantic_core", "pythonjsonlogger", "referencing", "regex", "rich", "typer", "typing_extensions", "yaml"},
     *{"sqlalchemy", "temporalio"},  # to the journal and to Temporal: those of the environment
     *{"httpx", "httpx2"},  # see ``outside_the_gate``
 }

@@ -68,9 +68,12 @@ from .client import (
     start,
 )
 from .handle import Handle, NoValueError, Refused, Result, RunFailed, ScheduleHandle
+from .resources import A2AServerDefinition as A2AServer
 from .resources import AgentDefinition as Agent
 from .resources import EnvironmentSecret as Secret
+from .resources import ExecutionEngineDefinition as ExecutionEngine
 from .resources import Manifests, load
+from .resources import MCPServerDefinition as MCPServer
 from .resources import ModelDefinition as Model
 from .resources import QueryDefinition as Query
 from .resources import ResourceDefinition as Manifest
@@ -81,6 +84,7 @@ from .teams import TeamDefinition as Team
 from .teams import debate, referee, roster_agent, round_robin, synthesizer
 
 __all__ = [
+    "A2AServer",
     "Agent",
     "AttemptFailedEvent",
     "Briefing",
@@ -94,8 +98,10 @@ __all__ = [
     "DebateShape",
     "Decision",
     "Event",
+    "ExecutionEngine",
     "Handle",
     "HandoffEvent",
+    "MCPServer",
     "Manifest",
     "ManifestError",
     "Manifests",

@@ -267,8 +267,9 @@ class Connection:
         new_id = run_id or new_run_id(query.name)
         manifest = loaded.catalog.get("Query", query.namespace, query.name)
         assert isinstance(manifest, Query)
-        # Only this process has the functions and the literal keys: it executes the run, on a separate task queue.
-        in_process = bool(functions or loaded.secrets)
+        # Only this process has the functions, the literal keys and the commands: it executes the run, on a separate
+        # task queue.
+        in_process = bool(functions or loaded.secrets or loaded.has_commands)
         remote = self._server.state_dir is None
         catalog = loaded.needed_by(manifest, elsewhere=remote and not in_process)
         if self._server.state_dir:
@@ -348,8 +349,9 @@ class Connection:
         """
         check(schedule, ScheduleDefinition, "schedule", "a Schedule")
         loaded = load_definitions([schedule])
-        if schedule.functions() or loaded.secrets:
-            what = "functions" if schedule.functions() else "a secret of this process"
+        if schedule.functions() or loaded.secrets or loaded.has_commands:
+            what = "a secret of this process" if loaded.secrets else "an MCPServer with a command"
+            what = "functions" if schedule.functions() else what
             raise ValueError(f"a scheduled query can't use {what}: it runs on workers, without this process")
         manifest = loaded.catalog.get("Schedule", schedule.namespace, schedule.name)
         assert isinstance(manifest, Schedule)

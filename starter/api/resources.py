@@ -2,16 +2,18 @@
 
 import inspect
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypedDict, Unpack, cast, get_args, get_type_hints, overload
+from typing import Any, Generic, Literal, TypedDict, Unpack, cast, get_args, get_type_hints, overload
 
 from pydantic import BaseModel, JsonValue, SecretStr
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 from typing_extensions import TypeVar
 
-from ...resources.base import API_VERSION, JsonObject
+from ...resources.agent import A2A_NAME
+from ...resources.base import API_VERSION, PREALPHA, JsonObject
 from ...resources.base import Path as JsonPath
 from ...resources.catalog import Catalog, Resource
 from ...resources.documents import Document
@@ -169,16 +171,22 @@ class ResourceDefinition(Generic[Value_co]):
         spec: Mapping[str, object],
         *,
         namespace: str = "default",
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
         dependencies: "Dependencies | None" = None,
         output_model: type[BaseModel] | None = None,
     ) -> None:
         check(spec, Mapping, "spec", "a mapping, as in a manifest")
-        metadata = {"name": name, "namespace": namespace}
+        check_mapping(labels, "labels")
+        check_mapping(annotations, "annotations")
+        metadata: dict[str, object] = {"name": name, "namespace": namespace}
+        metadata.update({key: value for key, value in {"labels": labels, "annotations": annotations}.items() if value})
         self.kind = kind
         self.name = name
         self.namespace = namespace
         self.output_model = output_model
-        self.manifest = as_json({"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec})
+        api_version = PREALPHA if kind in PREALPHA_KINDS else API_VERSION
+        self.manifest = as_json({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec})
         self.dependencies = dependencies or Dependencies()
         load_definitions([self])  # reports mistakes where they were made
 
@@ -218,6 +226,9 @@ class ResourceDefinition(Generic[Value_co]):
             function for definition in self.with_dependencies() for function in definition.dependencies.functions
         )
 
+
+PREALPHA_KINDS = ("A2AServer", "ExecutionEngine")
+"""The kinds of manifest that ARK has in its pre-alpha version only."""
 
 ACTIVITY = "__temporal_activity_definition"
 """The attribute of functions with ``@activity.defn``, which has the activity type as its ``name``."""
@@ -282,6 +293,8 @@ class Dependencies:
 
         One with ``@activity.defn`` is called as an activity, by the workers of the application that have it.
         """
+        if isinstance(tool, MCPServerDefinition):
+            tool = tool.tool()
         if callable(tool):
             tool = self._activity_tool(tool) if hasattr(tool, ACTIVITY) else self._function_tool(tool)
         if isinstance(tool, ResourceDefinition):
@@ -552,11 +565,152 @@ class SkillDefinition(ResourceDefinition):
         super().__init__("Skill", name, spec.model_dump(exclude_unset=True), namespace=namespace)
 
 
+class ServerOptions(TypedDict, total=False):
+    """Further fields of a server, like the manifest's fields with the same names in camelCase; None omits a field.
+
+    ``headers`` are those of each request, by their names. ``timeout`` is a duration such as ``"5m"``;
+    ``circuit_breaker`` such as ``{"failures": 3, "open_for": "1m"}``.
+    """
+
+    headers: Mapping[str, ValueInput] | None
+    description: str | None
+    timeout: str | None
+    circuit_breaker: Mapping[str, Any] | None
+    labels: Mapping[str, str] | None
+    annotations: Mapping[str, str] | None
+    namespace: str | None
+
+
+class RemoteAgentOptions(ServerOptions, total=False):
+    """Further fields of a server of agents; ``idempotent``: it executes a repeated request only once."""
+
+    idempotent: bool | None
+
+
+class _ServerDefinition(ResourceDefinition[object]):
+    """A server, with the fields that all servers have."""
+
+    def __init__(self, kind: str, name: str, spec: Mapping[str, object], options: Mapping[str, Any]) -> None:
+        fields = {key: value for key, value in options.items() if key not in ("labels", "annotations", "namespace")}
+        super().__init__(
+            kind,
+            name,
+            spec_fields({**fields, **spec, "headers": named_values(options.get("headers"), "headers")}),
+            namespace=options.get("namespace") or "default",
+            labels=options.get("labels"),
+            annotations=options.get("annotations"),
+        )
+
+
+def named_values(values: Mapping[str, ValueInput] | None, argument: str) -> list[dict[str, Any]] | None:
+    """Headers or environment variables as in a manifest, ``{name, value}``."""
+    check_mapping(values, argument)
+    return [{"name": name, "value": _value(value)} for name, value in (values or {}).items()] or None
+
+
+class A2AServerDefinition(_ServerDefinition):
+    """A server that speaks the Agent2Agent protocol; ``baton.Agent("booking", a2a_server=server)`` is its agent.
+
+    ``questions``: people answer what it asks during a call; ``{}`` for all defaults.
+    """
+
+    @with_options_in_signature
+    def __init__(
+        self,
+        name: str,
+        *,
+        address: ValueInput,
+        questions: Mapping[str, Any] | None = None,
+        **options: Unpack[RemoteAgentOptions],
+    ) -> None:
+        reject_unknown(RemoteAgentOptions, options, "A2AServer")
+        super().__init__("A2AServer", name, {"address": _value(address), "questions": questions}, options)
+
+
+class ExecutionEngineDefinition(_ServerDefinition):
+    """A service that executes agents, which name it as their ``execution_engine``.
+
+    ``type`` is the type of the engine, such as ``"langchain"``. With ``send_keys`` it receives the keys and headers of
+    the agent's model.
+    """
+
+    @with_options_in_signature
+    def __init__(
+        self,
+        name: str,
+        *,
+        address: ValueInput,
+        type: str,  # noqa: A002  # the manifest's name of the field
+        send_keys: bool = False,
+        **options: Unpack[RemoteAgentOptions],
+    ) -> None:
+        reject_unknown(RemoteAgentOptions, options, "ExecutionEngine")
+        spec = {"address": _value(address), "type": type, "send_keys": send_keys or None}
+        super().__init__("ExecutionEngine", name, spec, options)
+
+
+class MCPServerDefinition(_ServerDefinition):
+    """A server that speaks the Model Context Protocol: an ``address``, or a ``command`` with ``args``, over stdio.
+
+    As one of an agent's ``tools`` it stands for all its tools. A run with a ``command`` is executed in this process,
+    which starts the command: workers start only those of their own files.
+    """
+
+    @with_options_in_signature
+    def __init__(
+        self,
+        name: str,
+        *,
+        address: ValueInput | None = None,
+        command: str | None = None,
+        args: Sequence[str] = (),
+        env: Mapping[str, ValueInput] | None = None,
+        transport: Literal["http", "sse"] | None = None,
+        authorization: Mapping[str, Any] | None = None,
+        tool_call_timeout: str | None = None,
+        questions: Mapping[str, Any] | None = None,
+        **options: Unpack[ServerOptions],
+    ) -> None:
+        reject_unknown(ServerOptions, options, "MCPServer")
+        check_list(args, "args", str, "a list of strings")
+        spec = {
+            "address": _value(address),
+            "command": command,
+            "args": [*args] or None,
+            "env": named_values(env, "env"),
+            "transport": transport,
+            "authorization": authorization,
+            "tool_call_timeout": tool_call_timeout,
+            "questions": questions,
+        }
+        super().__init__("MCPServer", name, spec, options)
+
+    def tool(self, tool: str = "*", *, name: str | None = None, **spec: Any) -> ResourceDefinition[object]:
+        """One of its tools, or with ``*`` in its name all that match, for an agent's ``tools``.
+
+        ``name`` is that of the Tool, by default the server's with the tool's; ``spec`` has further fields of a Tool,
+        such as ``approval={}``.
+        """
+        check_text(tool, "tool")
+        dependencies = Dependencies(self.namespace)
+        reference = dependencies.reference(self)
+        short = re.sub(r"[^a-z0-9]+", "-", tool.lower()).strip("-")
+        return ResourceDefinition(
+            "Tool",
+            name or (f"{self.name}-{short}" if short else self.name),
+            spec_fields({**spec, "type": "mcp", "mcp": {"mcpServerRef": reference, "toolName": tool}}),
+            namespace=self.namespace,
+            dependencies=dependencies,
+        )
+
+
 class AgentOptions(SettingsOptions, total=False):
     """Further fields of an agent, like the manifest's fields with the same names in camelCase; None omits a field."""
 
     model: str | ModelDefinition | None
     tools: Sequence[ToolInput] | None
+    a2a_server: A2AServerDefinition | None
+    execution_engine: str | ExecutionEngineDefinition | None
     skills: Sequence[str | SkillDefinition] | None
     parameters: Mapping[str, ValueInput] | None
     description: str | None
@@ -564,11 +718,15 @@ class AgentOptions(SettingsOptions, total=False):
     context_window: Mapping[str, int] | None
     parallel_tool_calls: bool | None
     budget: Mapping[str, Any] | None
+    overrides: Sequence[Mapping[str, Any]] | None
+    on_tools_unavailable: Literal["continue", "fail"] | None
+    labels: Mapping[str, str] | None
+    annotations: Mapping[str, str] | None
     namespace: str | None
 
 
 class AgentDefinition(ResourceDefinition[Answer_co]):
-    """An agent: a system prompt for a model, with tools.
+    """An agent: a system prompt for a model, with tools; or an agent of an ``a2a_server`` or an ``execution_engine``.
 
     The ``value`` of its results is a text; with an ``output_schema`` it is an instance of that pydantic model, or JSON
     that matches the schema.
@@ -579,7 +737,7 @@ class AgentDefinition(ResourceDefinition[Answer_co]):
         self: "AgentDefinition[str]",
         name: str,
         *,
-        prompt: str,
+        prompt: str | None = None,
         output_schema: None = None,
         **options: Unpack[AgentOptions],
     ) -> None: ...
@@ -589,7 +747,7 @@ class AgentDefinition(ResourceDefinition[Answer_co]):
         self: "AgentDefinition[OutputModel]",
         name: str,
         *,
-        prompt: str,
+        prompt: str | None = None,
         output_schema: type[OutputModel],
         **options: Unpack[AgentOptions],
     ) -> None: ...
@@ -599,7 +757,7 @@ class AgentDefinition(ResourceDefinition[Answer_co]):
         self: "AgentDefinition[JsonValue]",
         name: str,
         *,
-        prompt: str,
+        prompt: str | None = None,
         output_schema: Mapping[str, Any],
         **options: Unpack[AgentOptions],
     ) -> None: ...
@@ -609,7 +767,7 @@ class AgentDefinition(ResourceDefinition[Answer_co]):
         self: "AgentDefinition[Any]",
         name: str,
         *,
-        prompt: str,
+        prompt: str | None = None,
         output_schema: SchemaInput | None = None,
         **options: Unpack[AgentOptions],
     ) -> None: ...
@@ -619,7 +777,7 @@ class AgentDefinition(ResourceDefinition[Answer_co]):
         self,
         name: str,
         *,
-        prompt: str,
+        prompt: str | None = None,
         output_schema: SchemaInput | None = None,
         **options: Unpack[AgentOptions],
     ) -> None:
@@ -629,12 +787,20 @@ class AgentDefinition(ResourceDefinition[Answer_co]):
         skills = options.pop("skills", None) or ()
         parameters = options.pop("parameters", None)
         namespace = options.pop("namespace", None) or "default"
+        labels = options.pop("labels", None)
+        annotations = options.pop("annotations", None)
+        a2a_server = options.pop("a2a_server", None)
+        engine = options.pop("execution_engine", None)
         check_list(tools, "tools", expected="a list of tools")
         check_list(skills, "skills", expected="a list of names and Skills")
         dependencies = Dependencies(namespace)
         schema, output_model = schema_of(output_schema)
+        if a2a_server:
+            dependencies.definitions.append(a2a_server)
+            annotations = {A2A_NAME[0]: a2a_server.name, **(annotations or {})}
         spec = {
             "prompt": prompt,
+            "execution_engine": {"name": engine} if isinstance(engine, str) else dependencies.reference(engine),
             "model": {"name": model} if isinstance(model, str) else None,
             "model_ref": dependencies.reference(model) if isinstance(model, ModelDefinition) else None,
             "tools": [dependencies.tool(tool) for tool in tools] or None,
@@ -648,6 +814,8 @@ class AgentDefinition(ResourceDefinition[Answer_co]):
             name,
             spec_fields(spec),
             namespace=namespace,
+            labels=labels,
+            annotations=annotations,
             dependencies=dependencies,
             output_model=output_model,
         )

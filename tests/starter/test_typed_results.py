@@ -12,7 +12,11 @@ from pydantic import BaseModel, ValidationError
 import baton
 from baton.resources.loader import load_files
 from baton.starter.server.embedded import EmbeddedServer
-from tests.harness.environment import Environment, Json, agent, line, manifest, team
+from tests.harness.agent_server import AgentServer, Turn
+from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
+from tests.harness.mcp_process import command
+from tests.harness.remote_agents import said
+from tests.harness.tool_server import ToolServer
 
 
 class Verdict(BaseModel):
@@ -168,3 +172,34 @@ def test_signatures_show_every_option() -> None:
         assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()), constructor
     assert repr([JUDGE, baton.load]) != ""
     assert repr(JUDGE) == "Agent('judge')"
+
+
+async def test_a_program_starts_its_own_mcp_server(
+    env: Environment, temporal: baton.Connection, tmp_path: Path
+) -> None:
+    program, *arguments = command("stdio", tmp_path)
+    server = baton.MCPServer("files", command=program, args=arguments)
+    clerk = baton.Agent("clerk", prompt="You are clerk.", tools=[server.tool("echo"), server.tool("add_*")])
+    env.script(line("clerk", call("files-echo", message="Hi."), call("files-add-up", a=40, b=2), "Done."))
+    result = await temporal.run(clerk, "Why?")
+    assert [message.content for message in result.messages if message.role == "tool"] == ["Hi.", '{\n  "sum": 42\n}']
+
+
+async def test_agents_of_servers_are_defined_in_python(
+    env: Environment, temporal: baton.Connection, tool_server: ToolServer
+) -> None:
+    async def answer(turn: Turn) -> None:
+        await turn.reply("Booked.")
+
+    agents = AgentServer()
+    agents.behaviour = answer
+    tool_server.answers(said("A premium of 7."))
+    with agents.serving():
+        far = baton.A2AServer("far", address=agents.url, headers={"X-Tenant": "acme"}, annotations={"owner": "travel"})
+        booking = baton.Agent("booking", a2a_server=far, description="Books trips.")
+        engine = baton.ExecutionEngine("engine", address=f"{tool_server.url}/v1", type="langchain", idempotent=True)
+        actuary = baton.Agent("actuary", prompt="You price risks.", execution_engine=engine)
+        trip: baton.Team[str] = baton.Team("trip", strategy="sequential", members=[booking, actuary])
+        result = await temporal.run(trip, "To Oslo?")
+    assert [message.content for message in result.messages] == ["Booked.", "A premium of 7."]
+    assert far.manifest["metadata"] == {"name": "far", "namespace": "default", "annotations": {"owner": "travel"}}
