@@ -11,7 +11,7 @@ from .conditions import PanelCondition
 from .json_schema import JsonSchema
 from .manifest import Manifest
 from .member import Member, Speaker
-from .strategies import only_for
+from .strategies import except_for, only_for
 from .template import check_names
 from .values import ContributionsRef, Parameter
 
@@ -115,9 +115,9 @@ class PanelFields(JsonModel):
     max_rounds: Rounds | None = Field(
         None, description="the maximum number of rounds: 1 or more (maxRounds must be > 0)"
     )
-    terminate_when: Annotated[
-        TerminateCondition | None, only_for("sequential", "round-robin", "selector", "graph", "debate", "handoff")
-    ] = Field(None, description="a condition in CEL, or {function: NAME}, that ends the team")
+    terminate_when: Annotated[TerminateCondition | None, except_for("parallel")] = Field(
+        None, description="a condition in CEL, or {function: NAME}, that ends the team"
+    )
     referee: Annotated[RoleSetting | None, only_for("round-robin")] = Field(
         None, description="true or an agent: it criticizes each round"
     )

@@ -1,7 +1,7 @@
 """The table of team strategies: their names and rules.
 
 To add a strategy: add its name and its row here, its file in ``workflows/strategies/``, and its class in
-``workflows/registry.py``. Fields of Team that only some strategies use are marked with `only_for`.
+``workflows/registry.py``. Fields of Team that only some strategies use are marked with `only_for` or `except_for`.
 """
 
 from collections.abc import Callable
@@ -34,6 +34,11 @@ class AppliesTo:
 def only_for(*strategies: Strategy) -> AppliesTo:
     """The mark of a field that only these strategies use."""
     return AppliesTo(strategies)
+
+
+def except_for(*strategies: Strategy) -> AppliesTo:
+    """The mark of a field that all strategies but these use."""
+    return AppliesTo(tuple(name for name in get_args(Strategy) if name not in strategies))
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from .strategies import (
     Strategy,
     StrategyRules,
     default_rounds,
+    except_for,
     listed,
     only_for,
 )
@@ -131,9 +132,9 @@ class TeamSpec(PanelFields):
     strategy: Strategy = Field(description=listed())
     members: tuple[Member, ...] = Field(min_length=1, description="a roster of at least 1 entry {name, type}")
     description: str | None = Field(None, description="a description for people, and for the selector of a team above")
-    max_turns: Annotated[
-        int | None, only_for("sequential", "parallel", "round-robin", "selector", "graph", "handoff")
-    ] = Field(None, ge=1, description="the maximum number of turns; of rounds with round-robin")
+    max_turns: Annotated[int | None, except_for("debate")] = Field(
+        None, ge=1, description="the maximum number of turns; of rounds with round-robin"
+    )
     on_max_turns: Literal["fail", "complete"] = Field(
         "fail", description="what to do at maxTurns: 'fail', or 'complete' for a normal end"
     )
@@ -155,8 +156,8 @@ class TeamSpec(PanelFields):
     on_member_error: Annotated[Literal["fail", "continue"], PARALLEL] = Field(
         "fail", description="what to do if a member fails: 'fail', or 'continue' with the others"
     )
-    no_progress: Annotated[NoProgress | None, only_for("sequential", "round-robin", "selector", "graph", "handoff")] = (
-        Field(None, description="when a team that makes no progress is stopped")
+    no_progress: Annotated[NoProgress | None, except_for("parallel", "debate")] = Field(
+        None, description="when a team that makes no progress is stopped"
     )
     context_window: ContextWindow | None = Field(None, description="how much of the conversation the members read")
     budget: Budget | None = Field(None, description="limits for everything below it in one run")
