@@ -1,4 +1,4 @@
-"""Prints the status of a run, rows as a table, and the problems of manifests."""
+"""Prints the status of a run, and rows as a table."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
