@@ -217,6 +217,8 @@ def _resolved(dependencies: Dependencies, options: TeamOptions) -> dict[str, obj
                 resolved[key] = dependencies.speaker(value)
             case "terminate_when" | "instructions":
                 resolved[key] = dependencies.text_or_function(value)
+            case "context" if callable(value):
+                raise TypeError("context takes a text or values, no function; a function for a text is instructions=…")
             case "model" | "aggregator":
                 resolved[key] = dependencies.reference(value)
             case "selector" if isinstance(value, Mapping):

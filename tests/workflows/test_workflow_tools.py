@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from temporalio import workflow
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from baton.contracts.status import Status
 from baton.starter.console.status import print_status
@@ -19,6 +21,7 @@ from baton.starter.runs.listing import recent_runs
 from baton.starter.runs.runs import live_status
 from baton.temporal.executions import run_tree
 from baton.workflows.discussion.agent_turn import INTERRUPTED
+from tests.harness.continued_runs import continued_runs
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
 from tests.harness.manifests import Writer
 from tests.harness.payments import SCHEMA
@@ -225,3 +228,74 @@ def test_combinations_that_make_no_sense_are_reported(tmp_path: Path, spec: Json
     given = {name: value for name, value in {"type": "workflow", "inputSchema": SCHEMA, **spec}.items() if value}
     problems = Writer(tmp_path).refusal(manifest("Tool", "t", given))
     assert any(f"Tool/default/t: {problem}" in each for each in problems), problems
+
+
+@workflow.defn(name="handle-claim")
+class HandleClaim:
+    """A workflow of another application, which starts a query of Baton."""
+
+    @workflow.run
+    async def run(self, queue: str, query: Json) -> Any:
+        own = workflow.info().workflow_id
+        return await workflow.execute_child_workflow("query", query, id=f"{own}/query", task_queue=queue)
+
+
+@pytest.mark.parametrize("end", ["result", "cancel"])
+async def test_a_workflow_tool_works_below_a_workflow_of_another_application(env: Environment, end: str) -> None:
+    env.script(line("adjuster", INSPECT, "Inspected."))
+    async with settlements(env.client) as queue:
+        tool = workflow_tool(queue, "inspect", "inspect")
+        spec = {"input": "Why?", "targets": [{"type": "agent", "name": "adjuster"}]}
+        query = {"name": "claim", "spec": spec, "resources": [agent("adjuster", "inspect"), tool]}
+        claims = f"claims-{queue}"
+        runner = UnsandboxedWorkflowRunner()
+        async with Worker(env.client, task_queue=claims, workflows=[HandleClaim], workflow_runner=runner):
+            claim = await env.client.start_workflow(
+                "handle-claim", args=[env.task_queue, query], id=claims, task_queue=claims
+            )
+            await env.find_runs("WorkflowType = 'query'", 1)
+            inspect = await waiting_for_workflow(env, env.client.get_workflow_handle(f"{claims}/query"))
+            assert (await inspect.describe()).parent_id == f"{claims}/query"
+            listed = [run.id for run in await recent_runs(env.client, None, 500)]
+            assert f"{claims}/query" in listed
+            assert not {inspect.id, claims} & {*listed}
+            if end == "result":
+                await inspect.signal("inspected", "a broken wheel")
+                assert (await claim.result())["message"] == "Inspected."
+                assert "a broken wheel of 120" in str(env.model.requests[-1])
+            else:
+                await claim.cancel()
+                with pytest.raises(WorkflowFailureError):
+                    await claim.result()
+                with pytest.raises(WorkflowFailureError):
+                    await inspect.result()
+                assert (await inspect.describe()).status is WorkflowExecutionStatus.CANCELED
+
+
+async def test_a_run_that_gets_long_while_its_workflow_runs_reads_the_result_before_it_continues_as_new(
+    env_with_short_histories: Environment,
+) -> None:
+    env = env_with_short_histories
+    env.script(line("adjuster", INSPECT, INSPECT, "Inspected."))
+    async with settlements(env.client) as queue:
+        handle = await start(env, workflow_tool(queue, "inspect", "inspect"))
+        seen = []
+        for report in ("a wheel", "a door"):
+            inspect = await waiting_for_workflow(env, handle)
+            while inspect.id in seen:
+                inspect = await waiting_for_workflow(env, handle)
+            seen.append(inspect.id)
+            for number in range(30):
+                await handle.execute_update("steer", {"text": f"{report} {number}"})
+            assert (await inspect.describe()).status is WorkflowExecutionStatus.RUNNING
+            await inspect.signal("inspected", report)
+        assert await results(env, handle) == ["a wheel of 120", "a door of 120"]
+        executions = await continued_runs(env, handle)
+    started = [
+        event.start_child_workflow_execution_initiated_event_attributes.workflow_id
+        for execution in executions
+        for event in execution.events
+        if event.HasField("start_child_workflow_execution_initiated_event_attributes")
+    ]
+    assert len(executions) > 1
+    assert started == seen
