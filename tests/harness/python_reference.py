@@ -150,7 +150,8 @@ def documented(target: object) -> str:
 def options_of(callable_: object) -> str:
     """The explanation of the options that a signature spells out."""
     for annotation in inspect.get_annotations(callable_).values():  # type: ignore[arg-type]  # any function
-        if get_origin(annotation) is Unpack:
+        origin: object = get_origin(annotation)
+        if origin is Unpack:
             text = documented(get_args(annotation)[0])
             return re.sub(r"^(?:Further fields|Options) of .*?(?:omits a field|\.)\.?\n*", "", text)
     return ""
@@ -163,7 +164,7 @@ def entry(name: str) -> Iterator[str]:
     if not inspect.isclass(target):
         yield f"```python\n{signature(f'baton.{name}', target)}\n```\n\n{documented(target)}\n\n{options_of(target)}\n"
     elif name == "Secret":
-        yield f"```python\n{signature('baton.Secret.env', target.env)}\n```\n\n{documented(target)}\n"
+        yield f"```python\n{signature('baton.Secret.env', baton.Secret.env)}\n```\n\n{documented(target)}\n"
     elif issubclass(target, BaseModel):
         yield f"{documented(target)}\n"
         for field, info in target.model_fields.items():
