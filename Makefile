@@ -102,6 +102,7 @@ schema: $(INSTALLED)
 # Writes the tables of fields into docs/reference.md.
 reference: $(READY)
 	$(BIN)/python -m tests.harness.field_tables
+	$(BIN)/python -m tests.harness.python_reference
 
 # Records new scenarios, and new stored names and shapes, for the replay tests. Never changes what is recorded.
 record-histories: $(READY)

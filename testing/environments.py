@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
@@ -23,9 +23,9 @@ from ..contracts.decisions import PendingDecision
 from ..contracts.settings import SCRIPTED_MODEL_URL
 from ..resources.functions import Function
 from ..resources.loader import Loaded, OfWorkers
-from ..starter.api.client import Connection, RunInput, RunOptions, Target
+from ..starter.api.client import Connection, RunInput, RunOptions, Target, Value
 from ..starter.api.handle import Handle, Result
-from ..starter.api.resources import Source, load_sources, unique_functions
+from ..starter.api.resources import Source, load_sources, unique_functions, with_options_in_signature
 from ..starter.scripted_model import Answer, Reply, Request, Script, ScriptedModel, ScriptLine, unexpected
 from ..starter.server.embedded import TUNING, EmbeddedServer, free_ports
 from ..starter.server.state_dir import StateDir
@@ -145,13 +145,69 @@ class Environment:
         """A Temporal client of the server."""
         return self._client
 
-    async def run(self, target: Target, input: RunInput | None = None, **options: Unpack[RunOptions]) -> Result:  # noqa: A002
-        """Runs ``"team/NAME"``, ``"agent/NAME"`` or a definition to its end, like ``baton.run``; raises RunFailed."""
-        return await (await self.start(target, input, **options)).result()
+    @overload
+    async def run(
+        self,
+        target: Target[Any],
+        input: RunInput | None = None,
+        *,
+        output_type: type[Value],
+        **options: Unpack[RunOptions],
+    ) -> Result[Value]: ...
 
-    async def start(self, target: Target, input: RunInput | None = None, **options: Unpack[RunOptions]) -> Handle:  # noqa: A002
+    @overload
+    async def run(
+        self,
+        target: Target[Value],
+        input: RunInput | None = None,
+        *,
+        output_type: None = None,
+        **options: Unpack[RunOptions],
+    ) -> Result[Value]: ...
+
+    @with_options_in_signature
+    async def run(
+        self,
+        target: Target[Any],
+        input: RunInput | None = None,  # noqa: A002
+        *,
+        output_type: type[Any] | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Result[Any]:
+        """Runs ``"team/NAME"``, ``"agent/NAME"`` or a definition to its end, like ``baton.run``; raises RunFailed."""
+        return await (await self.start(target, input, output_type=output_type, **options)).result()
+
+    @overload
+    async def start(
+        self,
+        target: Target[Any],
+        input: RunInput | None = None,
+        *,
+        output_type: type[Value],
+        **options: Unpack[RunOptions],
+    ) -> Handle[Value]: ...
+
+    @overload
+    async def start(
+        self,
+        target: Target[Value],
+        input: RunInput | None = None,
+        *,
+        output_type: None = None,
+        **options: Unpack[RunOptions],
+    ) -> Handle[Value]: ...
+
+    @with_options_in_signature
+    async def start(
+        self,
+        target: Target[Any],
+        input: RunInput | None = None,  # noqa: A002
+        *,
+        output_type: type[Any] | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Handle[Any]:
         """Starts a run, as ``baton.start`` does."""
-        return await self._in_loop(self._connection.start(target, input, **options))
+        return await self._in_loop(self._connection.start(target, input, output_type=output_type, **options))
 
     async def retry(self, name: str) -> Handle:
         """Resumes a failed run from the failed call, as ``baton.retry`` does."""

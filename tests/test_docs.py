@@ -15,7 +15,7 @@ from baton.resources.parse import MANIFEST_KINDS
 from baton.resources.tool import OWN_ACTIVITIES
 from baton.starter.cli.app import app
 from baton.workflows.registry import WORKFLOWS
-from tests.harness import field_tables
+from tests.harness import field_tables, python_reference
 from tests.harness.processes import ROOT
 from tests.replay.recorded import HISTORIES
 from tests.test_architecture import FOLDERS, LAYERS
@@ -125,9 +125,10 @@ def test_every_make_target_that_is_named_exists() -> None:
 
 
 def test_every_name_of_the_python_interface_is_explained() -> None:
-    text = page("python.md") + page("events.md")
+    text = page("python-reference.md") + page("events.md")
     assert [name for name in baton.__all__ if not re.search(rf"\b{name}\b", text)] == []
-    assert {*re.findall(r"\bbaton\.(\w+)", text)} <= {*baton.__all__}
+    used = re.findall(r"\bbaton\.(\w+)", text + page("python.md") + page("cookbook.md"))
+    assert {*used} <= {*baton.__all__, "testing"}
 
 
 def test_every_type_of_error_is_listed_with_its_family() -> None:
@@ -166,6 +167,10 @@ def test_every_field_of_a_manifest_is_in_the_reference(kind: str) -> None:
 def test_the_tables_of_fields_are_generated_from_the_models() -> None:
     assert field_tables.generated(page("reference.md")) == page("reference.md"), "write them anew with: make reference"
     assert field_tables.with_events(page("events.md")) == page("events.md"), "write them anew with: make reference"
+
+
+def test_the_python_reference_is_generated_from_the_signatures() -> None:
+    assert python_reference.generated() == page("python-reference.md"), "write it anew with: make reference"
 
 
 def test_every_kind_of_manifest_has_its_table_of_fields() -> None:

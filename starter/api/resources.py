@@ -261,7 +261,7 @@ class Dependencies:
     def _name_of_workers(self, text: str) -> tuple[str, str] | None:
         """The kind and the name in a text such as ``"team/NAME"``: workers know that resource."""
         kind, slash, name = text.partition("/")
-        if not (slash and name):
+        if not (slash and name and kind in TARGETS.values()):
             return None
         self.names_workers = True
         return kind, name

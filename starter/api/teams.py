@@ -222,7 +222,8 @@ def _resolved(dependencies: Dependencies, options: TeamOptions) -> dict[str, obj
             case "model" | "aggregator":
                 resolved[key] = dependencies.reference(value)
             case "selector" if isinstance(value, Mapping):
-                resolved[key] = {name: dependencies.reference(item) for name, item in value.items()}
+                roles = ("agent", "model")
+                resolved[key] = {k: dependencies.reference(item) if k in roles else item for k, item in value.items()}
             case "tools" if isinstance(value, list | tuple):
                 resolved[key] = [dependencies.tool(tool) for tool in value]
             case "uses" if isinstance(value, list | tuple):

@@ -156,6 +156,21 @@ async def test_members_that_only_workers_know_are_named_with_their_kinds(
         await temporal.run(baton.Team("typo", strategy="sequential", members=["writter"]), "Why?")
 
 
+def test_only_names_with_a_kind_are_those_of_workers() -> None:
+    prompt = "Choose agent/a, or model/b."
+    chosen: baton.Team[str] = baton.Team(
+        "chosen",
+        strategy="selector",
+        members=["agent/a", "b"],
+        max_turns=2,
+        selector={"agent": "agent/chief", "selector_prompt": prompt, "enable_terminate_tool": True},
+    )
+    assert "'selectorPrompt': 'Choose agent/a, or model/b.'" in str(chosen.manifest)
+    assert "{'agent': 'chief'," in str(chosen.manifest)
+    with pytest.raises(baton.ManifestError, match="spec.model.name: is not a name"):
+        baton.Team("p", strategy="round-robin", members=[baton.Member("a", role="x")], model="vendor/model")
+
+
 def test_signatures_show_every_option() -> None:
     for constructor, option in (
         (baton.Agent, "temperature"),
