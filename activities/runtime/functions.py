@@ -12,7 +12,9 @@ from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 
-from ...contracts.errors import FunctionFailed, UnknownResource
+from temporalio.exceptions import ApplicationError
+
+from ...contracts.errors import FunctionFailed, ProgramMissing, UnknownResource
 from ...observability.metrics import metered
 from ...resources.functions import Function, is_marked, name_of
 
@@ -21,11 +23,16 @@ class FunctionRegistry:
     """The functions of a worker, by the names that manifests use."""
 
     def __init__(
-        self, functions: Iterable[Function], max_concurrent: int, threads: ThreadPoolExecutor | None = None
+        self,
+        functions: Iterable[Function],
+        max_concurrent: int,
+        threads: ThreadPoolExecutor | None = None,
+        program: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._by_name = {name_of(function): function for function in functions}
         self._shared_slots = asyncio.Semaphore(max_concurrent) if threads else None
         self._threads = threads or ThreadPoolExecutor(max_concurrent, "function")  # asyncio's pool is for DNS lookups
+        self._program = program
         self._is_closed = False
 
     @classmethod
@@ -35,14 +42,15 @@ class FunctionRegistry:
         functions: Iterable[Function],
         max_concurrent: int,
         threads: ThreadPoolExecutor | None = None,
+        program: asyncio.AbstractEventLoop | None = None,
     ) -> "FunctionRegistry":
         """Imports ``modules`` and registers their functions marked with ``@function``, and ``functions``.
 
         At most ``max_concurrent`` calls of functions that are not async run at once, in ``threads`` or the registry's
-        own threads; further calls wait.
+        own threads; further calls wait. Async functions run in the event loop of the ``program``, or in the worker's.
         """
         values = [value for name in modules for value in vars(importlib.import_module(name)).values()]
-        return cls([*(value for value in values if is_marked(value)), *functions], max_concurrent, threads)
+        return cls([*(value for value in values if is_marked(value)), *functions], max_concurrent, threads, program)
 
     @property
     def names(self) -> frozenset[str]:
@@ -84,13 +92,18 @@ class FunctionRegistry:
                 if self._is_closed:
                     raise asyncio.CancelledError
                 return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        if self._program is None:
+            return await _outcome_of(function)
+        if self._program.is_closed():
+            raise program_ended()
+        outcome = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_outcome_of(function), self._program))
         try:
-            return await function(), None
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            return await outcome
+        except asyncio.CancelledError:
             task = asyncio.current_task()
-            if task and task.cancelling():  # the activity itself was cancelled, not a task inside the function
+            if task and task.cancelling():
                 raise
-            return None, error
+            raise program_ended() from None
 
 
 def _failed(name: str, target: Function, error: BaseException) -> FunctionFailed:
@@ -111,6 +124,21 @@ def _place(error: BaseException, function: Function) -> str:
         return f" ({Path(last.filename).name}:{last.lineno}, in {last.name})"
     code = getattr(function, "__code__", None)  # without frames the call itself failed, as with wrong arguments
     return f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""
+
+
+def program_ended() -> ApplicationError:
+    """The error for a call whose program ends: it is attempted again once the run has a program."""
+    return ProgramMissing("the program has ended during the call").with_details({"wait": 0.0})
+
+
+async def _outcome_of(function: Function) -> tuple[object, BaseException | None]:
+    try:
+        return await function(), None
+    except (Exception, SystemExit, asyncio.CancelledError) as error:
+        task = asyncio.current_task()
+        if task and task.cancelling():  # the call itself was canceled, not a task inside the function
+            raise
+        return None, error
 
 
 def _outcome_in_thread(function: Function) -> tuple[object, BaseException | None]:

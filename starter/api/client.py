@@ -28,7 +28,7 @@ from ..runs import schedules
 from ..runs.runs import RunHandle, find_run, open_task_queue, why_not_served
 from ..runs.start import new_run_id, retry_run, start_query
 from ..server.connection import ServerLocation, use_server
-from ..server.in_process_worker import InProcessWorkers, worker_environment
+from ..server.in_process_worker import InProcessWorker, worker_environment
 from .handle import Handle, Result, ScheduleHandle
 from .resources import (
     QueryDefinition,
@@ -154,7 +154,7 @@ class Connection:
         self._server_locks = contextlib.ExitStack()
         self._connecting = asyncio.Lock()
         self._client: Client | None = None
-        self._in_process: InProcessWorkers | None = None
+        self._in_process: InProcessWorker | None = None
 
     async def __aenter__(self) -> Self:
         await self.client()
@@ -222,10 +222,10 @@ class Connection:
             start_query, client, manifest, catalog, new_id, session=options.get("session"), joins=run_id is not None
         )
         if in_process:
-            workers = await self._workers()
+            worker = await self._worker()
             queue = await open_task_queue(client, run_id) if run_id else None
             queue = queue if queue and PROGRAM in queue else None  # the workers of any other queue execute the run
-            run = await workers.execute(new_id, loaded, functions, lambda name: start_run(task_queue=name), queue)
+            run = await worker.execute(new_id, loaded, functions, lambda name: start_run(task_queue=name), queue)
         else:
             run = await start_run(task_queue=self._task_queue)
             if remote and (reason := await why_not_served(client, self._task_queue)):
@@ -235,19 +235,20 @@ class Connection:
     async def attach(self, name: str, *, namespace: str = "default", functions: Sequence[Function] = ()) -> Handle:
         """The run with that id, or the newest run of the Query with that name, regardless of who started it.
 
-        With ``functions`` it is executed in this process. Raises NoSuchRunError.
+        With ``functions`` it is executed in this process. Raises NoSuchRunError; and ValueError for functions of a
+        run that workers execute.
         """
         check_text(name, "name")
         check_list(functions, "functions", Callable, "a list of functions")  # type: ignore[arg-type]  # an ABC
         client = await self.client()
         run = await find_run(client, name, namespace)
         if functions:
-            queue = (await run.describe()).task_queue
+            queue = await _program_queue(run)
 
             async def existing(_: str) -> RunHandle:
                 return run
 
-            await (await self._workers()).execute(run.id, Loaded(), functions, existing, queue)
+            await (await self._worker()).execute(run.id, Loaded(), unique_functions(functions), existing, queue)
         return Handle(client, run)
 
     async def retry(self, name: str, *, namespace: str = "default", functions: Sequence[Function] = ()) -> Handle:
@@ -261,12 +262,13 @@ class Connection:
         failed = await find_run(client, name, namespace)
         if not functions:
             return Handle(client, await retry_run(client, failed))
-        queue = (await failed.describe()).task_queue
+        queue = await _program_queue(failed)
+        named = unique_functions(functions)
 
         async def start(_: str) -> RunHandle:
             return await retry_run(client, failed)
 
-        return Handle(client, await (await self._workers()).execute(failed.id, Loaded(), functions, start, queue))
+        return Handle(client, await (await self._worker()).execute(failed.id, Loaded(), named, start, queue))
 
     async def apply_schedule(self, schedule: ScheduleDefinition) -> ScheduleHandle:
         """Creates a schedule, or updates it in place, like ``baton schedules apply``.
@@ -308,14 +310,25 @@ class Connection:
 
         return await read_contributions(client.namespace, session, key, worker_environment(self._server))
 
-    async def _workers(self) -> InProcessWorkers:
-        """The workers in this process; started on first use."""
+    async def _worker(self) -> InProcessWorker:
+        """The worker in this process; started on first use."""
         async with self._connecting:
             if self._in_process is None:
-                workers = InProcessWorkers(self._server, self._task_queue)
-                await workers.start()
-                self._in_process = workers
+                worker = InProcessWorker(self._server, self._task_queue)
+                await worker.start()
+                self._in_process = worker
             return self._in_process
+
+
+async def _program_queue(run: RunHandle) -> str:
+    """The task queue of a run that programs execute. Raises ValueError for a run that workers execute."""
+    queue = (await run.describe()).task_queue
+    if PROGRAM not in queue:
+        raise ValueError(
+            f"the workers of the task queue {queue} execute {run.id}, and no program can: give them the functions "
+            "with BATON_FUNCTIONS, and pass none here"
+        )
+    return queue
 
 
 _connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = WeakKeyDictionary()

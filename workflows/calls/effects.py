@@ -31,6 +31,7 @@ from ...contracts.errors import (
     InvalidInput,
     JournalLost,
     JournalUnavailable,
+    ProgramMissing,
     ToolFailed,
 )
 from ...contracts.inputs import QueryInput, TurnInput
@@ -142,11 +143,11 @@ def has_fallback(failed: ActivityFailed, models: tuple[str, ...], index: int) ->
 
 
 def latest_wait(run: RunState, failure: Failure, begun: datetime, until: datetime) -> datetime:
-    """Until when a call waits. Even a call that otherwise gives up waits for the journal and its rows."""
-    return begun + run.max_outage if failure.type in JOURNAL_OUTAGES else until
+    """Until when a call waits. Even a call that otherwise gives up waits for the journal, its rows, and its program."""
+    return begun + run.max_outage if failure.type in INEVITABLE_OUTAGES else until
 
 
-JOURNAL_OUTAGES = (JournalLost.__name__, JournalUnavailable.__name__)
+INEVITABLE_OUTAGES = (JournalLost.__name__, JournalUnavailable.__name__, ProgramMissing.__name__)
 """The types of failures after which no call has another way out."""
 
 
