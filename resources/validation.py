@@ -509,6 +509,11 @@ def _functions(manifest: Manifest) -> Iterator[tuple[Path, str]]:
             yield (*path, "name"), item.name
 
 
+def function_names(catalog: Catalog) -> Iterator[str]:
+    """The registered functions that manifests name."""
+    yield from (name for manifest in catalog.manifests for _, name in _functions(manifest))
+
+
 def _instead(name: str, known: Collection[str]) -> str:
     return did_you_mean(name, known) if known else "it has none"
 

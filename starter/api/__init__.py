@@ -51,7 +51,7 @@ from ..history.events import (
     WaitStartedEvent,
 )
 from ..history.follow import CursorError
-from ..runs.runs import NoSuchRunError
+from ..runs.runs import NoSuchRunError, NotServedError
 from ..runs.schedules import ScheduleError
 from ..runs.start import NotRetriedError
 from .client import Connection, apply_schedule, attach, connect, contributions, find_schedule, retry, run, start
@@ -94,6 +94,7 @@ __all__ = [
     "ModelFailedEvent",
     "NoSuchRunError",
     "NotRetriedError",
+    "NotServedError",
     "NoticeEvent",
     "PanelInput",
     "PanelShape",

@@ -13,20 +13,21 @@ from typing import Any, Self, TypedDict, Unpack
 from weakref import WeakKeyDictionary
 
 from pydantic import JsonValue
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 
 from ...contracts.panel import Contribution
 from ...resources.base import JsonObject
 from ...resources.catalog import Catalog
-from ...resources.functions import Function
+from ...resources.functions import Function, name_of
 from ...resources.loader import Loaded, OfWorkers
 from ...resources.query import Query
 from ...resources.schedule import Schedule
+from ...resources.validation import function_names
 from ...temporal.client import PROGRAM
 from ...temporal.client import task_queue as default_task_queue
 from ..runs import schedules
 from ..runs.runs import RunHandle, find_run, open_task_queue, why_not_served
-from ..runs.start import new_run_id, retry_run, start_query
+from ..runs.start import new_run_id, original_input, retry_run, start_query
 from ..server.connection import ServerLocation, use_server
 from ..server.in_process_worker import InProcessWorker, worker_environment
 from .handle import Handle, Result, ScheduleHandle
@@ -235,15 +236,21 @@ class Connection:
     async def attach(self, name: str, *, namespace: str = "default", functions: Sequence[Function] = ()) -> Handle:
         """The run with that id, or the newest run of the Query with that name, regardless of who started it.
 
-        With ``functions`` it is executed in this process. Raises NoSuchRunError; and ValueError for functions of a
-        run that workers execute.
+        With ``functions`` it is executed in this process. Without them, a run that waits for its program is logged.
+        Raises NoSuchRunError; and ValueError if a function is missing that the run needs, and for functions of a run
+        that workers execute.
         """
         check_text(name, "name")
         check_list(functions, "functions", Callable, "a list of functions")  # type: ignore[arg-type]  # an ABC
         client = await self.client()
         run = await find_run(client, name, namespace)
+        about = await run.describe()
+        needs_program = PROGRAM in about.task_queue and about.status is WorkflowExecutionStatus.RUNNING
+        if needs_program and not functions and (reason := await why_not_served(client, about.task_queue)):
+            _log.warning("%s waits: %s", run.id, reason)
         if functions:
-            queue = await _program_queue(run)
+            queue = _program_queue(run, about)
+            await _check_functions(client, run, about, functions)
 
             async def existing(_: str) -> RunHandle:
                 return run
@@ -262,7 +269,9 @@ class Connection:
         failed = await find_run(client, name, namespace)
         if not functions:
             return Handle(client, await retry_run(client, failed))
-        queue = await _program_queue(failed)
+        about = await failed.describe()
+        queue = _program_queue(failed, about)
+        await _check_functions(client, failed, about, functions)
         named = unique_functions(functions)
 
         async def start(_: str) -> RunHandle:
@@ -320,15 +329,24 @@ class Connection:
             return self._in_process
 
 
-async def _program_queue(run: RunHandle) -> str:
+def _program_queue(run: RunHandle, about: WorkflowExecutionDescription) -> str:
     """The task queue of a run that programs execute. Raises ValueError for a run that workers execute."""
-    queue = (await run.describe()).task_queue
-    if PROGRAM not in queue:
+    if PROGRAM not in about.task_queue:
         raise ValueError(
-            f"the workers of the task queue {queue} execute {run.id}, and no program can: give them the functions "
-            "with BATON_FUNCTIONS, and pass none here"
+            f"the workers of the task queue {about.task_queue} execute {run.id}, and no program can: give them the "
+            "functions with BATON_FUNCTIONS, and pass none here"
         )
-    return queue
+    return about.task_queue
+
+
+async def _check_functions(
+    client: Client, run: RunHandle, about: WorkflowExecutionDescription, functions: Sequence[Function]
+) -> None:
+    """Raises ValueError if the manifests that a run was started with name a function that is not one of these."""
+    _, run_input = await original_input(client, run.id, about.run_id)
+    catalog = Catalog.model_validate({"manifests": run_input.get("resources") or []})
+    if missing := sorted({*function_names(catalog)} - {name_of(function) for function in functions}):
+        raise ValueError(f"{run.id} needs the function '{missing[0]}' as well: pass it in functions")
 
 
 _connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = WeakKeyDictionary()

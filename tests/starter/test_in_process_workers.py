@@ -195,7 +195,13 @@ async def test_a_process_that_attaches_to_one_run_of_a_program_declines_the_othe
     value = (await one.result()).value
     assert isinstance(value, baton.PanelShape)
     assert [each.text for each in value.contributions] == ["one checked"]
-    assert (await handles[1].status()).is_open
+    waiting = await handles[1].status()
+    assert waiting.phase == "Waiting"
+    assert "baton.attach" in (waiting.note or "")
+    with pytest.raises(baton.Refused, match="the program that executes it is not running"):
+        await handles[1].steer("Go on.")
+    with pytest.raises(ValueError, match="needs the function 'checker' as well"):
+        await temporal.attach(handles[1].id, functions=[look_up])
     two = await temporal.attach(handles[1].id, functions=[panel("two", "checked")[1]])
     value = (await two.result()).value
     assert isinstance(value, baton.PanelShape)
