@@ -305,8 +305,10 @@ def _edges(team: Team) -> tuple[EdgePlan, ...]:
 
 
 def _selector(team: Team, catalog: Catalog) -> SelectorPlan:
-    chain = selector_model_chain(team, catalog)
     selector = team.spec.selector
+    if selector and selector.function:
+        return SelectorPlan(models=(), function=selector.function)
+    chain = selector_model_chain(team, catalog)
     return SelectorPlan(
         models=tuple(model.name for model in chain),
         model_timeout=longest_timeout(chain),

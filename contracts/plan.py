@@ -31,7 +31,7 @@ class TeamMember(JsonModel):
 
 
 class ActivityMember(JsonModel):
-    """A member of a panel that is a function registered with the worker."""
+    """A member that is a function registered with the worker."""
 
     kind: Literal["activity"]
     name: str
@@ -211,9 +211,13 @@ class EdgePlan(JsonModel):
 
 
 class SelectorPlan(JsonModel):
-    """The model and fallback models of a selector, as in an AgentPlan, and whether it can end the team."""
+    """The model and fallback models of a selector, as in an AgentPlan, and whether it can end the team.
+
+    If a ``function`` chooses, there are no models.
+    """
 
     models: tuple[str, ...]
+    function: str | None = None
     model_timeout: float | None = None
     retries: tuple[RetryPlan | None, ...] = ()
     can_end: bool = False

@@ -201,7 +201,9 @@ class SelectResult(JsonModel):
 class EvaluateRequest(JsonModel):
     """``evaluate``: evaluate a team's conditions after a turn of member ``member_index``; ``elapsed`` is in seconds.
 
-    ``silent``: the turn has added nothing to the conversation, so its last message is another member's.
+    ``silent``: the turn has added nothing to the conversation, so its last message is another member's. With
+    ``candidates``, the indexes of members, the function that is the team's selector chooses one of them instead.
+    ``session`` has the run's values for functions.
     """
 
     thread: Thread
@@ -212,13 +214,19 @@ class EvaluateRequest(JsonModel):
     elapsed: float
     brief: SpeakerBrief | None = None
     silent: bool = False
+    candidates: tuple[int, ...] | None = None
+    session: JsonObject = {}
 
 
 class EvaluateResult(JsonModel):
-    """The result of ``evaluate``: whether the team ends, and the index of the edge to follow, if there is one."""
+    """The result of ``evaluate``: whether the team ends, and the index of the edge to follow, if there is one.
+
+    ``member`` is the index of the chosen candidate; None if the selector ends the team.
+    """
 
     ends: bool = False
     edge: int | None = None
+    member: int | None = None
 
 
 class Bookmark(JsonModel):

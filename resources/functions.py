@@ -61,6 +61,28 @@ def name_of(target: Function) -> str:
     return str(getattr(target, _MARK, target.__name__.replace("_", "-")))
 
 
+def first_type(function: Function) -> object:
+    """The type of a function's first argument; None if it has no annotation that can be read."""
+    try:
+        first = next(iter(inspect.signature(function).parameters))
+        return _hints(function).get(first)
+    except (StopIteration, TypeError, ValueError):
+        return None
+
+
+def _hints(function: Function) -> dict[str, Any]:
+    """The annotations of a function. Raises TypeError for one that can't be read, such as of a local class."""
+    try:
+        return get_type_hints(function, include_extras=True)
+    except NameError as error:
+        text = f"an annotation of {_display_name(function)} can't be read: {error}; define the type in its module"
+        raise TypeError(text) from None
+
+
+def _display_name(function: object) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
 _SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?):\s*$", re.MULTILINE)
 _ARGUMENT = re.compile(r"^( {2,8})(\w+)(?: ?\([^)]*\))?: *(.*(?:\n\1 +\S.*)*)", re.MULTILINE)
 
@@ -68,7 +90,7 @@ _ARGUMENT = re.compile(r"^( {2,8})(\w+)(?: ?\([^)]*\))?: *(.*(?:\n\1 +\S.*)*)", 
 def arguments_model(function: Function) -> type[BaseModel]:
     """A pydantic model of a function's arguments. Raises TypeError for arguments that can't be passed by name."""
     described = dict(_described_arguments(function))
-    hints = get_type_hints(function, include_extras=True)
+    hints = _hints(function)
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):

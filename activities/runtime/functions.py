@@ -12,11 +12,12 @@ from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 
+from pydantic import BaseModel, ValidationError
 from temporalio.exceptions import ApplicationError
 
 from ...contracts.errors import FunctionFailed, ProgramMissing, UnknownResource
 from ...observability.metrics import metered
-from ...resources.functions import Function, is_marked, name_of
+from ...resources.functions import Function, first_type, is_marked, name_of
 
 
 class FunctionRegistry:
@@ -69,6 +70,27 @@ class FunctionRegistry:
             return target
         known = ", ".join(sorted(self._by_name)) or "none"
         raise UnknownResource(f"the worker has no function '{name}'; known: {known}")
+
+    def argument(self, name: str, by_default: object, message: str, *others: object) -> object:
+        """The argument of a function for a turn or a decision, by the type of its first parameter.
+
+        ``str`` is the last ``message``, a pydantic model the structured value in it, and the type of one of the
+        ``others`` that value; anything else gets the value ``by_default``. Raises FunctionFailed and UnknownResource.
+        """
+        wanted = first_type(self.find(name))
+        if wanted is str:
+            return message
+        if not (isinstance(wanted, type) and issubclass(wanted, BaseModel)):
+            return by_default
+        for value in (by_default, *others):
+            if isinstance(value, wanted):
+                return value
+        try:
+            return wanted.model_validate_json(message)
+        except ValidationError as error:
+            problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:3])
+            text = f"the last message is no {wanted.__name__} for the function '{name}': {problems}"
+            raise FunctionFailed(text) from None
 
     async def invoke(self, name: str, /, *arguments: object, **parameters: object) -> object:
         """Calls a function and returns its result. A function that is not async runs in a thread.

@@ -57,7 +57,7 @@ class TeamOptions(TypedDict, total=False):
     max_turns: int | None
     on_max_turns: Literal["fail", "complete"] | None
     loops: bool | None
-    selector: Mapping[str, Any] | None
+    selector: Mapping[str, Any] | Function | None
     graph: Mapping[str, Any] | None
     aggregator: str | AgentDefinition | None
     max_concurrency: int | None
@@ -153,13 +153,27 @@ def _resolved(dependencies: Dependencies, options: TeamOptions) -> dict[str, obj
                 resolved[key] = dependencies.text_or_function(value)
             case "model" | "aggregator":
                 resolved[key] = dependencies.reference(value)
+            case "selector" if callable(value):
+                resolved[key] = {"function": dependencies.function(value)}
             case "selector" if isinstance(value, Mapping):
-                resolved[key] = {name: dependencies.reference(item) for name, item in value.items()}
+                resolved[key] = {
+                    name: dependencies.function(item) if callable(item) else dependencies.reference(item)
+                    for name, item in value.items()
+                }
+            case "graph" if isinstance(value, Mapping) and isinstance(value.get("edges"), list | tuple):
+                resolved[key] = {**value, "edges": [_edge(dependencies, edge) for edge in value["edges"]]}
             case "tools" if isinstance(value, list | tuple):
                 resolved[key] = [dependencies.tool(tool) for tool in value]
             case "uses" if isinstance(value, list | tuple):
                 resolved[key] = [dependencies.reference(capability) for capability in value]
     return resolved
+
+
+def _edge(dependencies: Dependencies, edge: object) -> object:
+    """An edge as in a manifest."""
+    if not isinstance(edge, Mapping) or "when" not in edge:
+        return edge
+    return {**edge, "when": dependencies.text_or_function(edge["when"])}
 
 
 def round_robin(name: str, roster: Sequence[MemberInput], **options: Unpack[TeamOptions]) -> TeamDefinition:

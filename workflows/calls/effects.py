@@ -440,10 +440,9 @@ def result_text(result: RawValue | None, name: str) -> str:
 
 
 async def evaluate(run: RunState, request: EvaluateRequest) -> EvaluateResult:
-    """Evaluates a team's conditions after a turn."""
-    return await execute_activity(
-        run, "evaluate", request, EvaluateResult, JOURNAL, f"conditions after turn {request.turn}"
-    )
+    """Evaluates a team's conditions after a turn, or lets its selector choose."""
+    summary = f"conditions after turn {request.turn}" if request.candidates is None else f"select turn {request.turn}"
+    return await execute_activity(run, "evaluate", request, EvaluateResult, JOURNAL, summary)
 
 
 Input = TypeVar("Input", QueryInput, TurnInput)
@@ -560,8 +559,9 @@ async def brief(run: RunState, request: BriefRequest, member: str) -> Thread:
 
 
 async def perform(run: RunState, request: PerformRequest) -> PerformResult:
-    """Calls a registered function that is a member of a panel."""
-    summary = f"round {request.brief.round} · {request.name} · {request.function}"
+    """Calls a registered function that is a member."""
+    place = f"round {request.brief.round}" if request.brief else f"turn {request.turn}"
+    summary = f"{place} · {request.name} · {request.function}"
     return await execute_activity(run, "perform", request, PerformResult, CALL, summary, run.task_queues.tools)
 
 
