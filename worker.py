@@ -139,12 +139,13 @@ async def open_worker_parts(
 class ProgramThreads:
     """What executes code for a worker in a program: threads for workflow tasks, and for functions that are not async.
 
-    Async functions run in the event loop of the ``program``.
+    Async functions run in the event loop of the ``program``. ``dependencies`` are the program's own, for functions.
     """
 
     workflows: ThreadPoolExecutor
     functions: ThreadPoolExecutor
     program: asyncio.AbstractEventLoop
+    dependencies: object = None
 
 
 @dataclass(frozen=True)
@@ -220,10 +221,15 @@ async def open_parts(
     secrets = SecretStore(own.secrets, environment, settings.state_dir / "sources", own.secret_files)
     # Resources are closed in reverse order, the journal last: canceled activities still append messages.
     async with contextlib.AsyncExitStack() as opened:
-        threads = shared.threads.functions if shared.threads else None
-        program = shared.threads.program if shared.threads else None
+        program = shared.threads
         registry = FunctionRegistry.of(
-            settings.functions, functions, settings.max_concurrent_functions, threads, program
+            settings.functions,
+            functions,
+            settings.max_concurrent_functions,
+            program.functions if program else None,
+            program.program if program else None,
+            program.dependencies if program else None,
+            secrets.redact,
         )
         opened.callback(registry.close)
         spans = span_processor(environment, settings.state_dir / "spans", secrets.redact)

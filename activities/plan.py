@@ -93,6 +93,7 @@ def _tool_plan(agent_tool: AgentTool, reference: Reference | None, catalog: Cata
         activity=_activity(tool),
         workflow=_workflow(tool),
         approval=_approval(strictest(tool.spec.approval, agent_tool.approval), tool.id),
+        reads_run=tool.spec.type == "function",
         questions=_questions(mcp_server_of(tool, catalog)),
         retries=_retries(tool.spec.retry_policy),
     ).without_defaults

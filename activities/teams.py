@@ -37,7 +37,7 @@ from .context.output_schema import output_error
 from .context.value_resolver import ValueResolver
 from .panel import SpeakerContext, Transcript, panel_output_schema
 from .runtime.bounded_process import BoundedFunction, EvaluationFailed
-from .runtime.functions import FunctionRegistry
+from .runtime.functions import CallPlace, FunctionRegistry, calling_at
 from .runtime.secrets import SecretStore
 
 
@@ -97,7 +97,8 @@ class TeamActivities:
         async with self._journal.leases.hold(row_id) as lease:
             coerced = False
             if not lease.is_answered:
-                with call_span("execute_tool", request.function, attributes, kind="internal"):
+                span = call_span("execute_tool", request.function, attributes, kind="internal")
+                with span, calling_at(_place(request)):
                     value = await self._functions.invoke(request.function, argument)
                 is_member = brief is None or brief.part == "member"
                 text, coerced = as_text(value) if is_member and not _is_structured(value) else as_answer(value)
@@ -198,9 +199,17 @@ class TeamActivities:
         by_default: object = briefing if request.brief or request.candidates is not None else facts
         try:
             argument = self._functions.argument(function, by_default, str(facts["message"]), briefing)
-            return await self._functions.invoke(function, argument, **parameters)
+            with calling_at(CallPlace(team.name, request.turn, briefing.session)):
+                return await self._functions.invoke(function, argument, **parameters)
         except BatonError as error:
             raise ConditionFailed(f"{team.id}: {field} can't be evaluated: {error.message}") from None
+
+
+def _place(request: PerformRequest) -> CallPlace:
+    """The place of a member, or of another role in a panel."""
+    if request.brief:
+        return CallPlace(request.name, request.brief.round, request.brief.session)
+    return CallPlace(request.name, request.turn, request.session)
 
 
 def _is_structured(value: object) -> bool:

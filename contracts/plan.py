@@ -129,11 +129,12 @@ class ToolPlan(JsonModel):
 
     ``asks`` is the agent or team that it delegates to in a child run, ``activity`` and ``workflow`` what the run itself
     calls in an application; with ``approval``, its calls may need human approval; with ``questions``, its server may
-    ask a person.
+    ask a person. ``reads_run``: a function, whose calls get the turn and the session.
     """
 
     name: str
     on_error: OnError = "feed"
+    reads_run: bool = False
     timeout: float | None = None
     untrusted: bool = False
     asks: DelegatePlan | None = None

@@ -254,7 +254,7 @@ class UseToolRequest(CallRequest):
     activity that it calls. ``decision`` is the approval of the call, if it needs one. ``answered`` is the answer to the
     tool's previous question. Three more activities take this request: ``delegate`` begins the conversation for the
     agent or team; ``check_arguments`` returns the arguments for the application's activity; ``review`` determines
-    whether approval is needed.
+    whether approval is needed. A function gets the number of the ``turn`` and the values of the ``session``.
     """
 
     thread: Thread
@@ -264,10 +264,16 @@ class UseToolRequest(CallRequest):
     answer: Text | None = None
     decision: PersonDecision | None = None
     answered: Answer | None = None
+    turn: int | None = None
+    session: JsonObject = {}
 
     def with_answer(self, answer: str) -> "UseToolRequest":
         """The request with the answer of the agent or team that the tool delegates to, or with an activity's result."""
         return self.model_copy(update={"answer": answer})
+
+    def in_turn(self, turn: int, session: JsonObject) -> "UseToolRequest":
+        """The request with the turn and the values of the session."""
+        return self.model_copy(update={"turn": turn, "session": session} if session else {"turn": turn})
 
     def after_question(self, answered: Answer) -> "UseToolRequest":
         """The request with the answer to the tool's question."""

@@ -3,12 +3,13 @@
 import asyncio
 import contextlib
 import importlib
-import inspect
+import logging
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,32 @@ from temporalio.exceptions import ApplicationError
 
 from ...contracts.errors import FunctionFailed, ProgramMissing, UnknownResource
 from ...observability.metrics import metered
-from ...resources.functions import Function, first_type, is_marked, name_of
+from ...resources.functions import Context, Function, first_type, is_async, is_marked, name_of, with_context
+from ...temporal.activity import idempotency_key, workflow_id
+
+_log = logging.getLogger("baton")
+
+
+@dataclass(frozen=True)
+class CallPlace:
+    """Who calls a function, in which turn, and the values of the session."""
+
+    speaker: str = ""
+    turn: int | None = None
+    session: Mapping[str, object] = field(default_factory=dict)
+
+
+_place_of_call: ContextVar[CallPlace] = ContextVar("place_of_call")
+
+
+@contextlib.contextmanager
+def calling_at(place: CallPlace) -> Iterator[None]:
+    """Functions that the block calls get this place as their context."""
+    token = _place_of_call.set(place)
+    try:
+        yield
+    finally:
+        _place_of_call.reset(token)
 
 
 class FunctionRegistry:
@@ -29,11 +55,15 @@ class FunctionRegistry:
         max_concurrent: int,
         threads: ThreadPoolExecutor | None = None,
         program: asyncio.AbstractEventLoop | None = None,
+        dependencies: object = None,
+        redact: Callable[[str], str] = str,
     ) -> None:
         self._by_name = {name_of(function): function for function in functions}
         self._shared_slots = asyncio.Semaphore(max_concurrent) if threads else None
         self._threads = threads or ThreadPoolExecutor(max_concurrent, "function")  # asyncio's pool is for DNS lookups
         self._program = program
+        self._dependencies = dependencies
+        self._redact = redact
         self._is_closed = False
 
     @classmethod
@@ -44,14 +74,18 @@ class FunctionRegistry:
         max_concurrent: int,
         threads: ThreadPoolExecutor | None = None,
         program: asyncio.AbstractEventLoop | None = None,
+        dependencies: object = None,
+        redact: Callable[[str], str] = str,
     ) -> "FunctionRegistry":
         """Imports ``modules`` and registers their functions marked with ``@function``, and ``functions``.
 
         At most ``max_concurrent`` calls of functions that are not async run at once, in ``threads`` or the registry's
         own threads; further calls wait. Async functions run in the event loop of the ``program``, or in the worker's.
+        Functions get the ``dependencies`` with their context. Tracebacks of failures are logged after ``redact``.
         """
         values = [value for name in modules for value in vars(importlib.import_module(name)).values()]
-        return cls([*(value for value in values if is_marked(value)), *functions], max_concurrent, threads, program)
+        marked = [value for value in values if is_marked(value)]
+        return cls([*marked, *functions], max_concurrent, threads, program, dependencies, redact)
 
     @property
     def names(self) -> frozenset[str]:
@@ -100,15 +134,30 @@ class FunctionRegistry:
             FunctionFailed: the function raised an exception; retryable for an OSError or a TimeoutError.
         """
         target = self.find(name)
+        call = partial(with_context(target, arguments, self._context()), **parameters)
         with metered("function", name):
-            value, error = await self._outcome(partial(target, *arguments, **parameters))
+            value, error = await self._outcome(call)
             if error is not None:
+                frames = "".join(traceback.format_exception(error)).rstrip()
+                _log.error("the function '%s' failed\n%s", name, self._redact(frames))
                 raise _failed(name, target, error) from error
             return value
 
+    def _context(self) -> Context:
+        """The context of the call in the current activity."""
+        place = _place_of_call.get(CallPlace())
+        return Context(
+            run=workflow_id().partition("/")[0],
+            speaker=place.speaker,
+            idempotency_key=idempotency_key(),
+            turn=place.turn,
+            session=place.session,
+            dependencies=self._dependencies,
+        )
+
     async def _outcome(self, function: Function) -> tuple[object, BaseException | None]:
         """The result or the exception of a call. Catches SystemExit too, which would otherwise end the worker."""
-        if not inspect.iscoroutinefunction(function):
+        if not is_async(function):
             call = partial(copy_context().run, _outcome_in_thread, function)
             async with self._shared_slots or contextlib.nullcontext():
                 if self._is_closed:

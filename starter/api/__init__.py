@@ -15,7 +15,7 @@ from ...contracts.panel import (
     Verdict,
 )
 from ...contracts.status import Status
-from ...resources.functions import function, tool
+from ...resources.functions import Context, function, tool
 from ...resources.problems import ManifestError
 from ...temporal.client import ConnectionFailed
 from ..errors import UnreachableError
@@ -75,6 +75,7 @@ __all__ = [
     "ConditionsEvaluatedEvent",
     "Connection",
     "ConnectionFailed",
+    "Context",
     "Contribution",
     "Critique",
     "CursorError",

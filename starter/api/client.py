@@ -136,11 +136,13 @@ class Connection:
         *,
         client: Client | None = None,
         task_queue: str | None = None,
+        dependencies: object = None,
         environment: Mapping[str, str] | None = None,
         of_workers: OfWorkers | None = None,
     ) -> None:
-        """``environment`` are the settings, by default the environment variables of the process.
+        """``dependencies`` are objects of the program, such as a connection pool, for functions with a ``Context``.
 
+        ``environment`` are the settings, by default the environment variables of the process.
         ``of_workers`` are the manifests that runs may name, if they are known.
         """
         check(address, (str, type(None)), "address", "a string such as 'localhost:7233'")
@@ -149,6 +151,7 @@ class Connection:
         if address and client:
             raise TypeError("pass an address or a client, not both")
         self._task_queue = task_queue or default_task_queue()
+        self._dependencies = dependencies
         settings = os.environ if environment is None else environment
         self._server = ServerLocation(address, client=client, environment=settings)
         self._of_workers = of_workers or OfWorkers(Catalog(), is_complete=False)
@@ -323,7 +326,7 @@ class Connection:
         """The worker in this process; started on first use."""
         async with self._connecting:
             if self._in_process is None:
-                worker = InProcessWorker(self._server, self._task_queue)
+                worker = InProcessWorker(self._server, self._task_queue, self._dependencies)
                 await worker.start()
                 self._in_process = worker
             return self._in_process
@@ -352,9 +355,15 @@ async def _check_functions(
 _connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = WeakKeyDictionary()
 
 
-def connect(address: str | None = None, *, client: Client | None = None, task_queue: str | None = None) -> Connection:
+def connect(
+    address: str | None = None,
+    *,
+    client: Client | None = None,
+    task_queue: str | None = None,
+    dependencies: object = None,
+) -> Connection:
     """A new connection, for ``async with``: as ``Connection``."""
-    return Connection(address, client=client, task_queue=task_queue)
+    return Connection(address, client=client, task_queue=task_queue, dependencies=dependencies)
 
 
 def _default_connection() -> Connection:

@@ -66,8 +66,9 @@ class InProcessWorker:
     the program, as their clients and connection pools belong to it.
     """
 
-    def __init__(self, server: ServerLocation, task_queue: str) -> None:
+    def __init__(self, server: ServerLocation, task_queue: str, dependencies: object = None) -> None:
         self._server = server
+        self._dependencies = dependencies
         self._own_queue = f"{task_queue}{PROGRAM}{uuid.uuid4().hex}"
         self._program = asyncio.get_running_loop()
         self._started: Future[asyncio.AbstractEventLoop] = Future()
@@ -155,6 +156,7 @@ class InProcessWorker:
             workflows=ThreadPoolExecutor(WORKFLOW_THREADS, "workflow"),
             functions=ThreadPoolExecutor(MAX_FUNCTION_THREADS, "function"),
             program=self._program,
+            dependencies=self._dependencies,
         )
         try:
             client = await self._server.connect_as()

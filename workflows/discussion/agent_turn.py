@@ -512,8 +512,11 @@ class AgentTurn:
         if known := self.outcomes.get(index):
             return known
         thread = self.turn.thread.at(self.head)
+        tool = self.agent.tool(call.name)
         request = UseToolRequest(thread=thread, speaker=self.agent.speaker, reply=reply.head.id, call=index)
-        use = ToolUse(self.agent.tool(call.name), request, self.run, self._children)
+        if tool.reads_run:
+            request = request.in_turn(self.turn.number, self.run.session.values)
+        use = ToolUse(tool, request, self.run, self._children)
 
         def charge() -> None:
             self.usage += use.usage
