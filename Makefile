@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # Benchmarks that count, which can run at once, and benchmarks that measure time, which cannot.
 COUNTING := bench-history-size bench-selector bench-fuzz
-TIMING := bench-hostile bench-single bench-overhead bench-kills bench-interruptions bench-control bench-query-burst bench-idle-teams bench-approvals bench-outage bench-conversation bench-stalls bench-telemetry bench-large bench-large-journal
+TIMING := bench-hostile bench-single bench-functions bench-overhead bench-kills bench-interruptions bench-control bench-query-burst bench-idle-teams bench-approvals bench-outage bench-conversation bench-stalls bench-telemetry bench-large bench-large-journal
 RECORDING := record-histories add-history replace-history replace-stored-names
 .PHONY: demo test test-all test-versions pytest pytest-all lint types lock clean schema reference bench bench-mcp bench-older-sdks bench-peers $(RECORDING) $(COUNTING) $(TIMING)
 
@@ -145,6 +145,10 @@ bench-overhead: $(READY)
 bench-single: $(READY)
 	$(BIN)/python -m benchmarks.single
 	$(BIN)/python -m benchmarks.single --postgres
+
+# 100 runs with Python functions, which the program executes, beside 100 without.
+bench-functions: $(READY)
+	$(BIN)/python -m benchmarks.functions
 
 # The same of other systems, each in a virtual environment in .baton/peers, which is made at first.
 bench-peers: $(READY)

@@ -74,6 +74,7 @@ from .journal.manifest_store import ManifestStore
 from .observability.log import LogFormat, log_to_stderr, shorten_sdk_log
 from .observability.runtime import MetricsText, exporting_metrics, watch_waiting_runs
 from .observability.tracing import TracedActivities, run_is_sampled, span_processor
+from .resources.catalog import Catalog
 from .resources.functions import Function
 from .resources.loader import Loaded, load_files
 from .resources.problems import ManifestError
@@ -135,29 +136,34 @@ async def open_worker_parts(
 
 
 @dataclass(frozen=True)
-class WorkerThreads:
-    """Threads for workflow tasks, and for functions that are not async."""
+class ProgramThreads:
+    """What executes code for a worker in a program: threads for workflow tasks, and for functions that are not async.
+
+    Async functions run in the event loop of the ``program``. ``dependencies`` are the program's own, for functions.
+    """
 
     workflows: ThreadPoolExecutor
     functions: ThreadPoolExecutor
+    program: asyncio.AbstractEventLoop
+    dependencies: object = None
 
 
 @dataclass(frozen=True)
 class SharedParts:
     """The connection and the journal that the workers of one event loop share.
 
-    ``threads`` run workflow tasks, and functions that are not async. Without them, each worker has its own threads.
+    ``threads`` are those of a program. Without them, each worker has its own threads.
     """
 
     client: Client
     journal: Journal
     attributes: KnownAttributes
-    threads: WorkerThreads | None = None
+    threads: ProgramThreads | None = None
 
 
 @contextlib.asynccontextmanager
 async def open_shared_parts(
-    client: Client, environment: Mapping[str, str], threads: WorkerThreads | None = None
+    client: Client, environment: Mapping[str, str], threads: ProgramThreads | None = None
 ) -> AsyncIterator[SharedParts]:
     """A context manager that opens the journal, and checks that workers can run in this process.
 
@@ -218,8 +224,16 @@ async def open_parts(
     )
     # Resources are closed in reverse order, the journal last: canceled activities still append messages.
     async with contextlib.AsyncExitStack() as opened:
-        threads = shared.threads.functions if shared.threads else None
-        registry = FunctionRegistry.of(settings.functions, functions, settings.max_concurrent_functions, threads)
+        program = shared.threads
+        registry = FunctionRegistry.of(
+            settings.functions,
+            functions,
+            settings.max_concurrent_functions,
+            program.functions if program else None,
+            program.program if program else None,
+            program.dependencies if program else None,
+            secrets.redact,
+        )
         opened.callback(registry.close)
         spans = span_processor(environment, settings.state_dir / "spans", secrets.redact)
         if spans:
@@ -316,19 +330,17 @@ class RunsOfWorker:
 
 
 @contextlib.asynccontextmanager
-async def run_worker_for_runs(
-    shared: SharedParts, own: Loaded, environment: Mapping[str, str], functions: Sequence[Function]
-) -> AsyncIterator[RunsOfWorker]:
+async def run_worker_for_runs(shared: SharedParts, environment: Mapping[str, str]) -> AsyncIterator[RunsOfWorker]:
     """A context manager that runs a worker of the environment's task queue, with which runs are registered.
 
-    ``own`` and ``functions`` are for runs that are not registered. Raises SettingsError.
+    It declines the activities of all other runs. Raises SettingsError.
     """
     settings = Settings.of(environment)
     journal_identity = await check_journal(shared.client, shared.journal.database.engine, settings.task_queue)
-    async with open_parts(shared, journal_identity, own, environment, functions) as parts:
-        by_run = PartsByRun(parts.of_activities)
+    async with open_parts(shared, journal_identity, Loaded(), environment) as parts:
+        by_run = PartsByRun()
         of_workflows = [part for part in parts.interceptors if isinstance(part, TracedWorkflows)]
-        identity = worker_identity(shared.client, own.catalog)
+        identity = worker_identity(shared.client, Catalog())
         workers = [
             sdk_worker(shared, identity, queue, settings, parts.activities, [by_run, *of_workflows])
             for queue in settings.worker_queues()

@@ -61,12 +61,26 @@ class Transcript:
         before = [row.message for row in past_rows(rows[:begun], question, begun) if row.message.role != "tool"]
         return cls(team, questions[0].content, [message for message in before if message.content], rows[begun:])
 
+    @classmethod
+    def after_question(cls, team: Team, rows: Sequence[Row], question: str) -> "Transcript":
+        """The transcript of a team that is not a panel: what follows its question. Raises JournalLost."""
+        places = [place for place, row in enumerate(rows, start=1) if row.id == question]
+        return cls.of(team, rows, question, places[0] if places else 0)
+
     def part(self, name: str) -> list[Message]:
         """The messages with this ``part``, in order."""
         return [row.message for row in self.rows if row.message.part == name]
 
     @property
     def contributions(self) -> tuple[Contribution, ...]:
+        """The contributions; outside of a panel the messages of members, in rounds of as many as there are members."""
+        if not self.team.spec.is_panel:
+            said = [row.message for row in self.rows if row.message.role == "assistant" and row.message.content]
+            count = len(self.team.spec.members)
+            return tuple(
+                Contribution(round=number // count + 1, agent_name=message.name or "", text=message.content)
+                for number, message in enumerate(said)
+            )
         stances = {member.name_in_team: member.stance for member in self.team.spec.members}
         contributions = contributions_in(row.message for row in self.rows)
         return tuple(contribution.with_stance(stances.get(contribution.agent_name)) for contribution in contributions)
@@ -97,6 +111,17 @@ class Transcript:
             moderator_decisions=self.decisions,
         )
 
+    @property
+    def _rounds_by_turns(self) -> int:
+        spec = self.team.spec
+        turns = spec.max_turns or len(spec.members)
+        return turns if spec.rules.turn_unit == "round" and spec.max_turns else -(-turns // len(spec.members))
+
+    def briefing_at(self, turn: int, session: JsonObject, name: str) -> Briefing:
+        """The briefing for turn ``turn`` of a team that is not a panel."""
+        number = -(-max(turn, 1) // len(self.team.spec.members))
+        return self.briefing(SpeakerBrief(team=self.team.id, round=number, begun=0, session=session), name)
+
     def briefing(self, brief: SpeakerBrief, name: str) -> Briefing:
         """The briefing for the speaker with this name."""
         members = {member.name_in_team: member for member in self.team.spec.members}
@@ -104,7 +129,7 @@ class Transcript:
         return Briefing(
             goal=self.goal,
             round=brief.round,
-            max_rounds=self.team.spec.rounds,
+            max_rounds=self.team.spec.rounds if self.team.spec.is_panel else self._rounds_by_turns,
             agent_name=name,
             transcript=self.contributions,
             referee_critiques=self.critiques,

@@ -95,6 +95,7 @@ def _tool_plan(agent_tool: AgentTool, reference: Reference | None, catalog: Cata
         activity=_activity(tool),
         workflow=_workflow(tool),
         approval=_approval(strictest(tool.spec.approval, agent_tool.approval), tool.id),
+        reads_run=tool.spec.type == "function",
         questions=_questions(mcp_server_of(tool, catalog)),
         retries=_retries(tool.spec.retry_policy),
     ).without_defaults
@@ -320,8 +321,10 @@ def _edges(team: Team) -> tuple[EdgePlan, ...]:
 
 
 def _selector(team: Team, catalog: Catalog) -> SelectorPlan:
-    chain = selector_model_chain(team, catalog)
     selector = team.spec.selector
+    if selector and selector.function:
+        return SelectorPlan(models=(), function=selector.function)
+    chain = selector_model_chain(team, catalog)
     return SelectorPlan(
         models=tuple(model.name for model in chain),
         model_timeout=longest_timeout(chain),

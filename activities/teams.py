@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 from pydantic_core import to_json
 from temporalio import activity
 
@@ -20,7 +20,7 @@ from ..contracts.panel import (
     PerformResult,
 )
 from ..contracts.requests import AskModelResult, EvaluateRequest, EvaluateResult
-from ..contracts.text import MAX_MESSAGE, byte_size
+from ..contracts.text import MAX_MESSAGE, byte_size, parse_json
 from ..contracts.turn import Thread
 from ..journal.journal import Journal
 from ..journal.rows import Row
@@ -29,6 +29,7 @@ from ..resources.base import JsonObject
 from ..resources.conditions import Facts, evaluate, is_quick
 from ..resources.panel import FunctionRef
 from ..resources.team import Team
+from ..resources.validation import functions_of
 from ..temporal.activity import idempotency_key
 from ..temporal.threads import COMPUTING
 from .context.lookup import find_team
@@ -36,7 +37,7 @@ from .context.output_schema import output_error
 from .context.value_resolver import ValueResolver
 from .panel import SpeakerContext, Transcript, panel_output_schema
 from .runtime.bounded_process import BoundedFunction, EvaluationFailed
-from .runtime.functions import FunctionRegistry
+from .runtime.functions import CallPlace, FunctionRegistry, calling_at
 from .runtime.secrets import SecretStore
 
 
@@ -53,11 +54,14 @@ class TeamActivities:
         """Whether ``terminateWhen`` is true; if not, the first edge of the last speaker whose ``when`` holds."""
         catalog = await self._journal.catalog(request.thread.catalog)
         team = find_team(catalog, request.team)
-        rows = await self._journal.read(request.thread.head, None if request.brief else _is_spoken(request.thread))
+        needs_all = request.brief or any(functions_of(team))
+        rows = await self._journal.read(request.thread.head, None if needs_all else _is_spoken(request.thread))
         facts = _facts(request, team, rows)
+        if request.candidates is not None:
+            return EvaluateResult(member=await self._choice(request, team, rows, facts))
         if await self._ends(request, team, rows, facts):
             return EvaluateResult(ends=True)
-        return EvaluateResult(edge=await _edge(request, team, facts))
+        return EvaluateResult(edge=await self._edge(request, team, rows, facts))
 
     @activity.defn(name="brief")
     async def brief(self, request: BriefRequest) -> Thread:
@@ -75,16 +79,31 @@ class TeamActivities:
         if row := await self._journal.find(row_id):
             recorded_call("execute_tool", request.function, attributes, kind="internal")
             return PerformResult(message=row.message.truncated(), head=row.head)
-        speaker = await self._speaker(request)
-        argument = speaker.transcript.shape(brief.round) if brief.part == "synthesizer" else speaker.briefing
+        values = await ValueResolver.of(self._journal, request.thread, self._secrets)
+        rows = await self._journal.read(request.thread.head)
+        argument: object
+        if brief is None:
+            assert request.team and request.turn
+            transcript = Transcript.after_question(
+                find_team(values.catalog, request.team), rows, request.thread.question
+            )
+            argument = transcript.briefing_at(request.turn, request.session, request.name)
+        else:
+            speaker = SpeakerContext(brief, values, rows, request.thread.question)
+            transcript = speaker.transcript
+            argument = speaker.transcript.shape(brief.round) if brief.part == "synthesizer" else speaker.briefing
+        spoken = last_spoken([row.message for row in transcript.rows])
+        argument = self._functions.argument(request.function, argument, spoken.content if spoken else transcript.goal)
         async with self._journal.leases.hold(row_id) as lease:
             coerced = False
             if not lease.is_answered:
-                with call_span("execute_tool", request.function, attributes, kind="internal"):
+                span = call_span("execute_tool", request.function, attributes, kind="internal")
+                with span, calling_at(_place(request)):
                     value = await self._functions.invoke(request.function, argument)
-                text, coerced = as_text(value) if brief.part == "member" else as_answer(value)
+                is_member = brief is None or brief.part == "member"
+                text, coerced = as_text(value) if is_member and not _is_structured(value) else as_answer(value)
                 message = await self._secrets.redact_message(Message(role="assistant", content=text, name=request.name))
-                if wrong := await output_error(message, panel_output_schema(speaker.values.catalog, brief)):
+                if wrong := await output_error(message, panel_output_schema(values.catalog, brief)):
                     raise OutputRejected(f"the result of the function '{request.function}' {wrong}")
                 await self._journal.answer(lease, request.thread.head, message)
         row = await self._journal.row(row_id)
@@ -105,27 +124,97 @@ class TeamActivities:
         row = await self._journal.append_once(request.thread.head, message, f"{idempotency_key()}/reply")
         return AskModelResult(message=message.with_content(_json(shortened(shape))), head=row.head)
 
-    async def _speaker(self, request: BriefRequest | PerformRequest | ConcludeRequest) -> SpeakerContext:
+    async def _speaker(self, request: BriefRequest | ConcludeRequest) -> SpeakerContext:
         rows = await self._journal.read(request.thread.head)
         values = await ValueResolver.of(self._journal, request.thread, self._secrets)
         return SpeakerContext(request.brief, values, rows, request.thread.question)
 
     async def _ends(self, request: EvaluateRequest, team: Team, rows: Sequence[Row], facts: Facts) -> bool:
         ends = team.spec.terminate_when
-        if not isinstance(ends, FunctionRef):
-            return ends is not None and await _holds(team, ("terminateWhen", ends), facts)
-        argument: object = facts
-        if request.brief:
-            transcript = Transcript.of(team, rows, request.thread.question, request.brief.begun)
-            argument = transcript.briefing(request.brief, team.name)
-        try:
-            value = await self._functions.invoke(ends.function, argument, **ends.parameters)
-        except BatonError as error:
-            raise ConditionFailed(f"{team.id}: terminateWhen can't be evaluated: {error.message}") from None
+        if isinstance(ends, FunctionRef):
+            return await self._decides(request, team, rows, facts, ("terminateWhen", ends))
+        return ends is not None and await _holds(team, ("terminateWhen", ends), facts)
+
+    async def _edge(self, request: EvaluateRequest, team: Team, rows: Sequence[Row], facts: Facts) -> int | None:
+        for index, edge in enumerate(team.spec.graph.edges if team.spec.graph else ()):
+            if edge.from_ != facts["speaker"]:
+                continue
+            field = f"graph.edges[{index}].when"
+            if isinstance(edge.when, FunctionRef):
+                follows = await self._decides(request, team, rows, facts, (field, edge.when))
+            else:
+                follows = edge.when is None or await _holds(team, (field, edge.when), facts)
+            if follows:
+                return index
+        return None
+
+    async def _decides(
+        self,
+        request: EvaluateRequest,
+        team: Team,
+        rows: Sequence[Row],
+        facts: Facts,
+        condition: tuple[str, FunctionRef],
+    ) -> bool:
+        """What a function that is a condition returns. Raises ConditionFailed."""
+        field, ref = condition
+        value = await self._result_of(request, team, rows, facts, (field, ref.function, ref.parameters))
         if not isinstance(value, bool):
-            problem = f"the function '{ends.function}' returned {type(value).__name__}, not True or False"
-            raise ConditionFailed(f"{team.id}: terminateWhen can't be evaluated: {problem}")
+            problem = f"the function '{ref.function}' returned {type(value).__name__}, not True or False"
+            raise ConditionFailed(f"{team.id}: {field} can't be evaluated: {problem}")
         return value
+
+    async def _choice(self, request: EvaluateRequest, team: Team, rows: Sequence[Row], facts: Facts) -> int | None:
+        """The index of the member that the selector's function names; None if it names none. Raises ConditionFailed."""
+        selector = team.spec.selector
+        assert selector and selector.function and request.candidates is not None
+        where = ("selector", selector.function, selector.parameters)
+        value = await self._result_of(request, team, rows, facts, where)
+        if value is None:
+            return None
+        names = {team.spec.members[index].name_in_team: index for index in request.candidates}
+        if not isinstance(value, str) or value not in names:
+            returned = f"'{value}'" if isinstance(value, str) else type(value).__name__
+            problem = f"returned {returned}, not one of {', '.join(names)} or None"
+            raise ConditionFailed(f"{team.id}: the selector function '{selector.function}' {problem}")
+        return names[value]
+
+    async def _result_of(
+        self,
+        request: EvaluateRequest,
+        team: Team,
+        rows: Sequence[Row],
+        facts: Facts,
+        call: tuple[str, str, JsonObject],
+    ) -> object:
+        """The result of a function for a decision about the team. Raises ConditionFailed, and ProgramMissing."""
+        field, function, parameters = call
+        question = request.thread.question
+        if request.brief:
+            transcript = Transcript.of(team, rows, question, request.brief.begun)
+            briefing = transcript.briefing(request.brief, team.name)
+        else:
+            transcript = Transcript.after_question(team, rows, question)
+            briefing = transcript.briefing_at(request.turn, request.session, team.name)
+        by_default: object = briefing if request.brief or request.candidates is not None else facts
+        try:
+            argument = self._functions.argument(function, by_default, str(facts["message"]), briefing)
+            with calling_at(CallPlace(team.name, request.turn, briefing.session)):
+                return await self._functions.invoke(function, argument, **parameters)
+        except BatonError as error:
+            raise ConditionFailed(f"{team.id}: {field} can't be evaluated: {error.message}") from None
+
+
+def _place(request: PerformRequest) -> CallPlace:
+    """The place of a member, or of another role in a panel."""
+    if request.brief:
+        return CallPlace(request.name, request.brief.round, request.brief.session)
+    return CallPlace(request.name, request.turn, request.session)
+
+
+def _is_structured(value: object) -> bool:
+    """Whether a member's result is a value that becomes JSON."""
+    return isinstance(value, BaseModel) and not isinstance(getattr(value, "text", None), str)
 
 
 SECONDS = 2.0
@@ -155,19 +244,13 @@ def _is_spoken(thread: Thread) -> Callable[[Row], bool]:
     return lambda row: row.id != thread.question and last_spoken([row.message]) is not None
 
 
-async def _edge(request: EvaluateRequest, team: Team, facts: Facts) -> int | None:
-    for index, edge in enumerate(team.spec.graph.edges if team.spec.graph else ()):
-        field = f"graph.edges[{index}].when"
-        if edge.from_ == facts["speaker"] and (edge.when is None or await _holds(team, (field, edge.when), facts)):
-            return index
-    return None
-
-
 def _facts(request: EvaluateRequest, team: Team, rows: Sequence[Row]) -> Facts:
     spoken = last_spoken([row.message for row in rows if row.id != request.thread.question])
+    message = spoken.content if spoken and not request.silent else ""
     members = team.spec.members
     facts: JsonObject = {
-        "message": spoken.content if spoken and not request.silent else "",
+        "message": message,
+        "value": _json_value(message),
         "speaker": "" if request.member_index is None else members[request.member_index].name_in_team,
         "turn": request.turn,
         "round": -(-request.turn // len(members)),
@@ -184,6 +267,15 @@ def _facts(request: EvaluateRequest, team: Team, rows: Sequence[Row]) -> Facts:
         "contributions": [contribution.model_dump(by_alias=True) for contribution in transcript.contributions],
         "session": request.brief.session,
     }
+
+
+def _json_value(text: str) -> JsonValue:
+    """The JSON object or array in a message; {} for any other text."""
+    try:
+        value = parse_json(text, constants=False)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict | list) else {}
 
 
 async def _holds(team: Team, condition: tuple[str, str], facts: Facts) -> bool:

@@ -25,6 +25,7 @@ from .context.metering import Meter
 from .context.output_schema import schema_errors
 from .context.value_resolver import ValueResolver
 from .panel import find_speaker
+from .runtime.functions import CallPlace, calling_at
 from .runtime.secrets import SecretStore
 from .tool.tool import Answered, AsksPerson, CallableTool, ToolDefinition
 from .tool.tools import Tools
@@ -69,7 +70,9 @@ class ToolActivities:
             async with self._journal.leases.hold(f"{key}/reply", await self._charge(request)) as lease:
                 try:
                     if not lease.is_answered:
-                        answer = await self._use(lease, call, tool) if request.answer is None else request.answer
+                        place = CallPlace(request.speaker.rpartition("/")[2], request.turn, request.session)
+                        with calling_at(place):
+                            answer = await self._use(lease, call, tool) if request.answer is None else request.answer
                         reply = _reply(request, call, tool, await tool.finish(answer))
                         await self._journal.answer(
                             lease, request.thread.head, await self._secrets.redact_message(reply)

@@ -2,7 +2,7 @@
 
     BatonError
     ├── ValidationError      InvalidInput · InvalidManifest · UnknownResource · NotCarriedOut · UnknownDecision
-    │                        ConditionFailed · FunctionFailed* · WrongPart · SchemaNotChecked
+    │                        ConditionFailed · FunctionFailed* · ProgramMissing · WrongPart · SchemaNotChecked
     ├── AuthenticationError  KeyMissing · KeyRefused · RightMissing · AuthorizationRequired
     ├── ModelError           ModelUnavailable* · ModelRejected · QuotaSpent · ContextTooLong · ContentFiltered
     │                        EmptyReply* · BrokenReply* · AnswerTooLong · OutputRejected · CircuitOpen
@@ -244,6 +244,10 @@ class FunctionFailed(ValidationFault):
     """A registered function failed, or returned a wrong value."""
 
     unsent = False
+
+
+class ProgramMissing(ValidationFault):
+    """The program with the functions and keys of a run is not running, or has not attached to it. The run waits."""
 
 
 class WrongPart(ValidationFault):

@@ -120,7 +120,7 @@ class DebateShape(JsonModel):
 
 
 class Briefing(JsonModel):
-    """The argument of a registered function of a panel: a member, a condition, or a function for instructions.
+    """The argument of a registered function: a member, a condition, a selector, or a function for instructions.
 
     ``round`` is the current round, of at most ``max_rounds``; ``agent_name`` is whose turn it is. ``remarks`` are
     messages from people to the panel, and ``decision`` is the moderator's decision for this round.
@@ -166,12 +166,19 @@ class BriefRequest(JsonModel):
 
 
 class PerformRequest(JsonModel):
-    """``perform``: call a registered function as a member of a panel."""
+    """``perform``: call a registered function as a member, or in another role of a panel.
+
+    Outside of a panel there is no ``brief``, but the id of the ``team``, the number of the ``turn`` and the values of
+    the ``session``.
+    """
 
     thread: Thread
-    brief: SpeakerBrief
+    brief: SpeakerBrief | None = None
     function: str
     name: str
+    team: str | None = None
+    turn: int | None = None
+    session: JsonObject = {}
 
 
 class PerformResult(JsonModel):

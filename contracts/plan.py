@@ -31,7 +31,7 @@ class TeamMember(JsonModel):
 
 
 class ActivityMember(JsonModel):
-    """A member of a panel that is a function registered with the worker."""
+    """A member that is a function registered with the worker."""
 
     kind: Literal["activity"]
     name: str
@@ -129,11 +129,12 @@ class ToolPlan(JsonModel):
 
     ``asks`` is the agent or team that it delegates to in a child run, ``activity`` and ``workflow`` what the run itself
     calls in an application; with ``approval``, its calls may need human approval; with ``questions``, its server may
-    ask a person.
+    ask a person. ``reads_run``: a function, whose calls get the turn and the session.
     """
 
     name: str
     on_error: OnError = "feed"
+    reads_run: bool = False
     timeout: float | None = None
     untrusted: bool = False
     asks: DelegatePlan | None = None
@@ -234,9 +235,13 @@ class EdgePlan(JsonModel):
 
 
 class SelectorPlan(JsonModel):
-    """The model and fallback models of a selector, as in an AgentPlan, and whether it can end the team."""
+    """The model and fallback models of a selector, as in an AgentPlan, and whether it can end the team.
+
+    If a ``function`` chooses, there are no models.
+    """
 
     models: tuple[str, ...]
+    function: str | None = None
     model_timeout: float | None = None
     retries: tuple[RetryPlan | None, ...] = ()
     can_end: bool = False

@@ -208,7 +208,9 @@ class SelectResult(JsonModel):
 class EvaluateRequest(JsonModel):
     """``evaluate``: evaluate a team's conditions after a turn of member ``member_index``; ``elapsed`` is in seconds.
 
-    ``silent``: the turn has added nothing to the conversation, so its last message is another member's.
+    ``silent``: the turn has added nothing to the conversation, so its last message is another member's. With
+    ``candidates``, the indexes of members, the function that is the team's selector chooses one of them instead.
+    ``session`` has the run's values for functions.
     """
 
     thread: Thread
@@ -219,13 +221,19 @@ class EvaluateRequest(JsonModel):
     elapsed: float
     brief: SpeakerBrief | None = None
     silent: bool = False
+    candidates: tuple[int, ...] | None = None
+    session: JsonObject = {}
 
 
 class EvaluateResult(JsonModel):
-    """The result of ``evaluate``: whether the team ends, and the index of the edge to follow, if there is one."""
+    """The result of ``evaluate``: whether the team ends, and the index of the edge to follow, if there is one.
+
+    ``member`` is the index of the chosen candidate; None if the selector ends the team.
+    """
 
     ends: bool = False
     edge: int | None = None
+    member: int | None = None
 
 
 class Bookmark(JsonModel):
@@ -253,7 +261,8 @@ class UseToolRequest(CallRequest):
     activity that it calls. ``decision`` is the approval of the call, if it needs one. ``answered`` is the answer to the
     tool's previous question. ``member`` is that of ``ask_model``. Three more activities take this request: ``delegate``
     begins the conversation for the agent or team; ``check_arguments`` returns the arguments for the application's
-    activity; ``review`` determines whether approval is needed.
+    activity; ``review`` determines whether approval is needed. A function gets the number of the ``turn`` and the
+    values of the ``session``.
     """
 
     thread: Thread
@@ -264,10 +273,16 @@ class UseToolRequest(CallRequest):
     decision: PersonDecision | None = None
     answered: Answer | None = None
     member: MemberPlace | None = None
+    turn: int | None = None
+    session: JsonObject = {}
 
     def with_answer(self, answer: str) -> "UseToolRequest":
         """The request with the answer of the agent or team that the tool delegates to, or with an activity's result."""
         return self.model_copy(update={"answer": answer})
+
+    def in_turn(self, turn: int, session: JsonObject) -> "UseToolRequest":
+        """The request with the turn and the values of the session."""
+        return self.model_copy(update={"turn": turn, "session": session} if session else {"turn": turn})
 
     def after_question(self, answered: Answer) -> "UseToolRequest":
         """The request with the answer to the tool's question."""

@@ -85,9 +85,20 @@ def _reason(error: Exception) -> str:
 
 Facts = Mapping[str, JsonValue]
 
-SAMPLE_FACTS: Facts = {"message": "text", "speaker": "name", "turn": 1, "round": 1, "tokens": 1, "elapsed": 1.5}
-"""The facts, with a value of each type: the last message and its speaker, the number of turns, rounds and tokens,
-and the seconds since the start."""
+SAMPLE_FACTS: Facts = {
+    "message": "text",
+    "value": {},
+    "speaker": "name",
+    "turn": 1,
+    "round": 1,
+    "tokens": 1,
+    "elapsed": 1.5,
+}
+"""The facts, with a value of each type: the last message, the JSON value in it and its speaker, the number of turns,
+rounds and tokens, and the seconds since the start. The value of a message that is not a JSON object or array is {}."""
+
+OPEN_FACTS = {"session", "value"}
+"""Facts whose fields are only known in a run."""
 
 SAMPLE_PANEL_FACTS: Facts = {**SAMPLE_FACTS, "goal": "text", "critiques": [], "contributions": [], "session": {}}
 """The facts of a panel: also its goal, ``[{round, critique}]``, ``[{round, agentName, text}]``, and the session."""
@@ -107,8 +118,8 @@ def check_condition(expression: str, sample: Facts = SAMPLE_FACTS) -> str:
     if not is_installed("cel"):
         return expression
     loops = loops_in(expression)
-    if loops and sample is SAMPLE_FACTS:
-        raise ValueError("is not a condition: it loops over a list, and only panels have lists")
+    if loops and sample is SAMPLE_FACTS and not re.search(r"\bvalue\b", expression):
+        raise ValueError("is not a condition: it loops over a list, and only panels and values have lists")
     if len(loops) > MAX_LOOPS:
         raise ValueError(f"loops over lists more than {MAX_LOOPS} times")
     try:
@@ -116,7 +127,7 @@ def check_condition(expression: str, sample: Facts = SAMPLE_FACTS) -> str:
         unknown = [name for name in names if name not in sample and name not in loops]
         if unknown:
             raise ValueError(f"'{min(unknown)}' is not known in a condition; known: {', '.join(sorted(sample))}")
-        if "session" not in names and is_quick(expression, sample):  # the session's values are only known in a run
+        if not OPEN_FACTS & {*names} and is_quick(expression, sample):
             lists = {"critiques", "contributions"} & {*names}  # so is the length of these lists
             with suppress(IndexError) if lists else nullcontext():
                 truth(expression, sample)

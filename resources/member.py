@@ -1,4 +1,4 @@
-"""Speakers and members of a team: agents, teams, people, and in a panel also default members and functions."""
+"""Speakers and members of a team: agents, teams, people, functions, and in a panel also default members."""
 
 from typing import Annotated, Literal, Self
 
@@ -70,7 +70,12 @@ class Member(Speaker):
 
     @property
     def only_in_panels(self) -> bool:
-        """Whether it can be a member of a panel only: a function, or a default member."""
+        """Whether it can be a member of a panel only: a default member."""
+        return self.type == "default"
+
+    @property
+    def makes_panel(self) -> bool:
+        """Whether a team that may be a panel is one because of it: a function, or a default member."""
         return self.type in ("activity", "default")
 
 

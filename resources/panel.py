@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
 
 from .agent import AgentTool
 from .base import BY_SHAPE, LIST, MAPPING, SINGLE, JsonModel, JsonObject, Name, NameOrRef, Path, Reference, Text
-from .conditions import PanelCondition
+from .conditions import Condition, PanelCondition
 from .json_schema import JsonSchema
 from .manifest import Manifest
 from .member import Member, Speaker
@@ -67,6 +67,9 @@ class FunctionRef(JsonModel):
 
 TerminateCondition = Annotated[Annotated[PanelCondition, SINGLE] | Annotated[FunctionRef, MAPPING], BY_SHAPE]
 """A condition, or a function that returns true or false."""
+
+EdgeCondition = Annotated[Annotated[Condition, SINGLE] | Annotated[FunctionRef, MAPPING], BY_SHAPE]
+"""As a TerminateCondition, outside of panels."""
 
 Instructions = Annotated[Annotated[Text, SINGLE] | Annotated[FunctionRef, MAPPING], BY_SHAPE]
 """A text, or a function that returns one."""

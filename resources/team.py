@@ -7,12 +7,12 @@ from typing import Annotated, Literal, Self, get_args
 from pydantic import AfterValidator, Field, model_validator
 
 from .agent import DEFAULT_MODEL
-from .base import FieldError, JsonModel, NameOrRef, Path, Ref, Reference
+from .base import FieldError, JsonModel, JsonObject, NameOrRef, Path, Ref, Reference, Text
 from .budget import Budget
-from .conditions import Condition, check_condition
+from .conditions import check_condition
 from .manifest import ContextWindow, Manifest
 from .member import KINDS, Member, Speaker
-from .panel import PanelFields, tool_references
+from .panel import EdgeCondition, PanelFields, tool_references
 from .strategies import (
     PANEL_STRATEGIES,
     STRATEGIES,
@@ -41,6 +41,11 @@ class SelectorSpec(JsonModel):
 
     model: NameOrRef | None = Field(None, description="the Model that chooses; by default the Model 'default'")
     agent: NameOrRef | None = Field(None, description="the Agent that chooses, instead of a model")
+    function: Text | None = Field(
+        None,
+        description="the registered function that chooses, instead of a model: it returns a name, or nothing to end",
+    )
+    parameters: JsonObject = Field({}, description="arguments of the function, by name")
     selector_prompt: Annotated[str, AfterValidator(_check_prompt)] | None = Field(
         None, min_length=1, description="its prompt, with {{.Roles}}, {{.Participants}} and {{.History}}"
     )
@@ -56,6 +61,11 @@ class SelectorSpec(JsonModel):
     def _one_model_or_agent(self) -> Self:
         if self.model and self.agent:
             raise FieldError(("agent",), "can't be combined with model: keep one of them")
+        if self.function and (others := self.model_fields_set - {"function", "parameters"}):
+            alias = type(self).model_fields[min(others)].alias or min(others)
+            raise FieldError((alias,), "can't be combined with function, which is asked instead of a model: remove it")
+        if self.parameters and not self.function:
+            raise FieldError(("parameters",), "is only for a function that chooses")
         return self
 
 
@@ -64,7 +74,9 @@ class Edge(JsonModel):
 
     from_: str = Field(alias="from", description="the member that spoke last")
     to: str = Field(description="the member that speaks next")
-    when: Condition | None = Field(None, description="a condition in CEL; edges are tried in order")
+    when: EdgeCondition | None = Field(
+        None, description="a condition in CEL, or {function: NAME}; edges are tried in order"
+    )
 
 
 class GraphSpec(JsonModel):
@@ -187,7 +199,7 @@ class TeamSpec(PanelFields):
         """Whether it is a panel: members speak in rounds about a goal, with a final result (round-robin pattern)."""
         panel = self.rules.panel
         fields = any(getattr(self, name) != type(self).model_fields[name].default for name in _PANEL_FIELDS)
-        has_panel_members = any(member.role or member.only_in_panels for member in self.members)
+        has_panel_members = any(member.role or member.makes_panel for member in self.members)
         return panel is not None and (panel.always or fields or has_panel_members)
 
     @property
@@ -235,7 +247,7 @@ class TeamSpec(PanelFields):
                     text = f"can't be used with the strategy '{self.strategy}', only in a panel"
                     yield ("members", index, name), text
             if member.only_in_panels:
-                text = "is only for panels and debates: members of other teams are agents and teams"
+                text = "is only for panels and debates: members of other teams are agents, teams, people and functions"
                 yield ("members", index, "type"), text
         try:
             if isinstance(self.terminate_when, str):
@@ -299,7 +311,7 @@ class Team(Manifest):
         yield from super()._references()
         yield from self.members()
         yield from (reference for _, reference in self.role_holders() if reference)
-        if self.spec.rules.order == "selected":
+        if self.spec.rules.order == "selected" and not (self.spec.selector and self.spec.selector.function):
             yield self.selector_reference()
         if self.spec.is_panel:
             yield self.default_model()

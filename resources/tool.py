@@ -292,7 +292,7 @@ _BELONGS: dict[str, tuple[ToolType, ...]] = {
     "team": ("team",),
     "activity": ("activity",),
     "workflow": ("workflow",),
-    "timeout": ("activity", "workflow"),
+    "timeout": ("activity", "workflow", "function"),
     "openapi": ("openapi",),
     "builtin": ("builtin",),
 }
@@ -334,7 +334,8 @@ class ToolSpec(JsonModel):
     )
     timeout: Timeout | None = Field(
         None,
-        description="how long one attempt of a tool of type 'activity' may take, such as '30s', by default 5 minutes; "
+        description="how long one attempt of a tool of type 'activity' or 'function' may take, such as '30s', by "
+        "default 5 minutes; "
         "or how long a workflow may take in all, by default without a limit",
     )
     builtin: NameRef | None = Field(None, description="{name} of the built-in tool, which is the name of the Tool")

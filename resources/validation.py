@@ -113,7 +113,8 @@ def _misnamed_tools(agent: Agent, catalog: Catalog) -> Iterator[Violation]:
 
 def _never_ends(team: Team, catalog: Catalog) -> Iterator[Violation]:
     selector = team.spec.selector
-    if team.spec.max_turns is not None or not team.spec.is_endless or (selector and selector.enable_terminate_tool):
+    may_end = selector and (selector.enable_terminate_tool or selector.function)
+    if team.spec.max_turns is not None or not team.spec.is_endless or may_end:
         return
     if team.budget and team.budget.ends_runs:
         return
@@ -140,7 +141,7 @@ def _impossible_handoffs(team: Team, catalog: Catalog) -> Iterator[Violation]:
 
 def _remote_selector(team: Team, catalog: Catalog) -> Iterator[Violation]:
     """A selector uses the model of its agent; an agent that is executed elsewhere has none."""
-    if team.spec.strategy != "selector":
+    if team.spec.strategy != "selector" or (team.spec.selector and team.spec.selector.function):
         return
     reference = team.selector_reference()
     manifest = catalog.find(reference)
@@ -499,7 +500,7 @@ def unregistered(catalog: Catalog, registered: Registered) -> Iterator[Violation
     """Functions, and activities and workflows on the worker's own task queue, that a worker has not registered."""
     functions = registered.functions
     for manifest in catalog.manifests:
-        for path, name in _functions(manifest):
+        for path, name in functions_of(manifest):
             if functions is not None and name not in functions:
                 yield Violation(manifest, path, f"the worker has no function '{name}'; {_instead(name, functions)}")
         called = manifest.spec.application if isinstance(manifest, Tool) else None
@@ -512,15 +513,22 @@ def unregistered(catalog: Catalog, registered: Registered) -> Iterator[Violation
             yield Violation(manifest, ("spec", kind, "type"), f"{text}; {_instead(called.type, types)}")
 
 
-def _functions(manifest: Manifest) -> Iterator[tuple[Path, str]]:
+def functions_of(manifest: Manifest) -> Iterator[tuple[Path, str]]:
     """The registered functions that a manifest names, with their paths."""
     if isinstance(manifest, Tool) and manifest.spec.type == "function" and manifest.spec.function:
         yield ("spec", "function", "name"), manifest.spec.function.name
+    if isinstance(manifest, Team) and manifest.spec.selector and manifest.spec.selector.function:
+        yield ("spec", "selector", "function"), manifest.spec.selector.function
     for path, item in walk(manifest):
         if isinstance(item, FunctionRef):
             yield (*path, "function"), item.function
         if isinstance(item, Speaker) and item.type == "activity":
             yield (*path, "name"), item.name
+
+
+def function_names(catalog: Catalog) -> Iterator[str]:
+    """The registered functions that manifests name."""
+    yield from (name for manifest in catalog.manifests for _, name in functions_of(manifest))
 
 
 def _instead(name: str, known: Collection[str]) -> str:

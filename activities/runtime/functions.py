@@ -3,29 +3,67 @@
 import asyncio
 import contextlib
 import importlib
-import inspect
+import logging
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from ...contracts.errors import FunctionFailed, UnknownResource
+from pydantic import BaseModel, ValidationError
+from temporalio.exceptions import ApplicationError
+
+from ...contracts.errors import FunctionFailed, ProgramMissing, UnknownResource
 from ...observability.metrics import metered
-from ...resources.functions import Function, is_marked, name_of
+from ...resources.functions import Context, Function, first_type, is_async, is_marked, name_of, with_context
+from ...temporal.activity import idempotency_key, workflow_id
+
+_log = logging.getLogger("baton")
+
+
+@dataclass(frozen=True)
+class CallPlace:
+    """Who calls a function, in which turn, and the values of the session."""
+
+    speaker: str = ""
+    turn: int | None = None
+    session: Mapping[str, object] = field(default_factory=dict)
+
+
+_place_of_call: ContextVar[CallPlace] = ContextVar("place_of_call")
+
+
+@contextlib.contextmanager
+def calling_at(place: CallPlace) -> Iterator[None]:
+    """Functions that the block calls get this place as their context."""
+    token = _place_of_call.set(place)
+    try:
+        yield
+    finally:
+        _place_of_call.reset(token)
 
 
 class FunctionRegistry:
     """The functions of a worker, by the names that manifests use."""
 
     def __init__(
-        self, functions: Iterable[Function], max_concurrent: int, threads: ThreadPoolExecutor | None = None
+        self,
+        functions: Iterable[Function],
+        max_concurrent: int,
+        threads: ThreadPoolExecutor | None = None,
+        program: asyncio.AbstractEventLoop | None = None,
+        dependencies: object = None,
+        redact: Callable[[str], str] = str,
     ) -> None:
         self._by_name = {name_of(function): function for function in functions}
         self._shared_slots = asyncio.Semaphore(max_concurrent) if threads else None
         self._threads = threads or ThreadPoolExecutor(max_concurrent, "function")  # asyncio's pool is for DNS lookups
+        self._program = program
+        self._dependencies = dependencies
+        self._redact = redact
         self._is_closed = False
 
     @classmethod
@@ -35,14 +73,19 @@ class FunctionRegistry:
         functions: Iterable[Function],
         max_concurrent: int,
         threads: ThreadPoolExecutor | None = None,
+        program: asyncio.AbstractEventLoop | None = None,
+        dependencies: object = None,
+        redact: Callable[[str], str] = str,
     ) -> "FunctionRegistry":
         """Imports ``modules`` and registers their functions marked with ``@function``, and ``functions``.
 
         At most ``max_concurrent`` calls of functions that are not async run at once, in ``threads`` or the registry's
-        own threads; further calls wait.
+        own threads; further calls wait. Async functions run in the event loop of the ``program``, or in the worker's.
+        Functions get the ``dependencies`` with their context. Tracebacks of failures are logged after ``redact``.
         """
         values = [value for name in modules for value in vars(importlib.import_module(name)).values()]
-        return cls([*(value for value in values if is_marked(value)), *functions], max_concurrent, threads)
+        marked = [value for value in values if is_marked(value)]
+        return cls([*marked, *functions], max_concurrent, threads, program, dependencies, redact)
 
     @property
     def names(self) -> frozenset[str]:
@@ -62,6 +105,27 @@ class FunctionRegistry:
         known = ", ".join(sorted(self._by_name)) or "none"
         raise UnknownResource(f"the worker has no function '{name}'; known: {known}")
 
+    def argument(self, name: str, by_default: object, message: str, *others: object) -> object:
+        """The argument of a function for a turn or a decision, by the type of its first parameter.
+
+        ``str`` is the last ``message``, a pydantic model the structured value in it, and the type of one of the
+        ``others`` that value; anything else gets the value ``by_default``. Raises FunctionFailed and UnknownResource.
+        """
+        wanted = first_type(self.find(name))
+        if wanted is str:
+            return message
+        if not (isinstance(wanted, type) and issubclass(wanted, BaseModel)):
+            return by_default
+        for value in (by_default, *others):
+            if isinstance(value, wanted):
+                return value
+        try:
+            return wanted.model_validate_json(message)
+        except ValidationError as error:
+            problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:3])
+            text = f"the last message is no {wanted.__name__} for the function '{name}': {problems}"
+            raise FunctionFailed(text) from None
+
     async def invoke(self, name: str, /, *arguments: object, **parameters: object) -> object:
         """Calls a function and returns its result. A function that is not async runs in a thread.
 
@@ -70,27 +134,47 @@ class FunctionRegistry:
             FunctionFailed: the function raised an exception; retryable for an OSError or a TimeoutError.
         """
         target = self.find(name)
+        call = partial(with_context(target, arguments, self._context()), **parameters)
         with metered("function", name):
-            value, error = await self._outcome(partial(target, *arguments, **parameters))
+            value, error = await self._outcome(call)
             if error is not None:
+                frames = "".join(traceback.format_exception(error)).rstrip()
+                _log.error("the function '%s' failed\n%s", name, self._redact(frames))
                 raise _failed(name, target, error) from error
             return value
 
+    def _context(self) -> Context:
+        """The context of the call in the current activity."""
+        place = _place_of_call.get(CallPlace())
+        return Context(
+            run=workflow_id().partition("/")[0],
+            speaker=place.speaker,
+            idempotency_key=idempotency_key(),
+            turn=place.turn,
+            session=place.session,
+            dependencies=self._dependencies,
+        )
+
     async def _outcome(self, function: Function) -> tuple[object, BaseException | None]:
         """The result or the exception of a call. Catches SystemExit too, which would otherwise end the worker."""
-        if not inspect.iscoroutinefunction(function):
+        if not is_async(function):
             call = partial(copy_context().run, _outcome_in_thread, function)
             async with self._shared_slots or contextlib.nullcontext():
                 if self._is_closed:
                     raise asyncio.CancelledError
                 return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        if self._program is None:
+            return await _outcome_of(function)
+        if self._program.is_closed():
+            raise program_ended()
+        outcome = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_outcome_of(function), self._program))
         try:
-            return await function(), None
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            return await outcome
+        except asyncio.CancelledError:
             task = asyncio.current_task()
-            if task and task.cancelling():  # the activity itself was cancelled, not a task inside the function
+            if task and task.cancelling():
                 raise
-            return None, error
+            raise program_ended() from None
 
 
 def _failed(name: str, target: Function, error: BaseException) -> FunctionFailed:
@@ -111,6 +195,21 @@ def _place(error: BaseException, function: Function) -> str:
         return f" ({Path(last.filename).name}:{last.lineno}, in {last.name})"
     code = getattr(function, "__code__", None)  # without frames the call itself failed, as with wrong arguments
     return f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else ""
+
+
+def program_ended() -> ApplicationError:
+    """The error for a call whose program ends: it is attempted again once the run has a program."""
+    return ProgramMissing("the program has ended during the call").with_details({"wait": 0.0})
+
+
+async def _outcome_of(function: Function) -> tuple[object, BaseException | None]:
+    try:
+        return await function(), None
+    except (Exception, SystemExit, asyncio.CancelledError) as error:
+        task = asyncio.current_task()
+        if task and task.cancelling():  # the call itself was canceled, not a task inside the function
+            raise
+        return None, error
 
 
 def _outcome_in_thread(function: Function) -> tuple[object, BaseException | None]:

@@ -6,9 +6,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
+from ...contracts.errors import ProgramMissing
 from ...temporal.activity import workflow_id
+
+RETRY_INTERVAL = 1.0
+"""Seconds after which a declined activity is attempted again, in a process that may have registered the run."""
+
+
+def declined(run: str) -> ApplicationError:
+    """The error for an activity that this process can't execute. The run waits, as for the end of an outage."""
+    root = run.partition("/")[0]
+    text = f"no running program executes {root}: attach to it with the functions and keys that it uses"
+    return ProgramMissing(text).with_details({"wait": RETRY_INTERVAL})
 
 
 @dataclass(frozen=True)
@@ -22,8 +34,8 @@ class ActivityParts:
 class PartsByRun(Interceptor):
     """Dispatches activities to the parts of their run, and those of unregistered runs to ``others``.
 
-    Unregistered runs of the task queue are those that another process has started. ``others`` are set before the worker
-    polls. Activities that are not Baton's are executed as they are.
+    Unregistered runs of the task queue are those that another process has started. Without ``others`` their activities
+    are declined, and wait until their run is registered. Activities that are not Baton's are executed as they are.
     """
 
     def __init__(self, others: ActivityParts | None = None) -> None:
@@ -60,7 +72,8 @@ class _ActivitiesOfRuns(ActivityInboundInterceptor):
 
     async def execute_activity(self, input: ExecuteActivityInput) -> object:  # noqa: A002  # the SDK's name
         parts = self._runs.find(workflow_id())
-        assert parts, "the parts are set before the worker polls"
+        if parts is None:
+            raise declined(workflow_id())
         function = parts.by_type.get(activity.info().activity_type)
         if function is None:
             return await super().execute_activity(input)

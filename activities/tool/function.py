@@ -1,5 +1,7 @@
 """Tools of ``type: function``: registered Python functions of the worker."""
 
+import asyncio
+
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
 
@@ -39,7 +41,11 @@ class FunctionTools:
             if not repeatable:
                 await lease.send_once(context.name)
             try:
-                return _text(await self._functions.invoke(name, **parameters))
+                async with asyncio.timeout(tool.spec.seconds):
+                    return _text(await self._functions.invoke(name, **parameters))
+            except TimeoutError:
+                text = f"the function '{name}' has not returned within {tool.spec.timeout}"
+                raise FunctionFailed(text, retryable=repeatable) from None
             except FunctionFailed as failed:
                 raise FunctionFailed(failed.message, retryable=repeatable and not failed.non_retryable) from failed
 

@@ -15,7 +15,7 @@ from ...contracts.panel import (
     Verdict,
 )
 from ...contracts.status import Status
-from ...resources.functions import function, tool
+from ...resources.functions import Context, function, tool
 from ...resources.problems import ManifestError
 from ...temporal.client import ConnectionFailed
 from ..errors import UnreachableError
@@ -52,7 +52,7 @@ from ..history.events import (
     WaitStartedEvent,
 )
 from ..history.follow import CursorError
-from ..runs.runs import NoSuchRunError
+from ..runs.runs import NoSuchRunError, NotServedError
 from ..runs.schedules import ScheduleError
 from ..runs.start import NotRetriedError
 from .client import (
@@ -92,6 +92,7 @@ __all__ = [
     "ConditionsEvaluatedEvent",
     "Connection",
     "ConnectionFailed",
+    "Context",
     "Contribution",
     "Critique",
     "CursorError",
@@ -116,6 +117,7 @@ __all__ = [
     "NoSuchRunError",
     "NoValueError",
     "NotRetriedError",
+    "NotServedError",
     "NoticeEvent",
     "PanelInput",
     "PanelShape",

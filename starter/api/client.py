@@ -13,23 +13,24 @@ from typing import Any, Self, TypedDict, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from pydantic import JsonValue
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from typing_extensions import TypeVar
 
 from ...contracts.panel import Contribution
 from ...resources.base import JsonObject
 from ...resources.catalog import Catalog
-from ...resources.functions import Function
+from ...resources.functions import Function, name_of
 from ...resources.loader import Loaded, OfWorkers
 from ...resources.query import Query
 from ...resources.schedule import Schedule
+from ...resources.validation import function_names
 from ...temporal.client import PROGRAM
 from ...temporal.client import task_queue as default_task_queue
 from ..runs import schedules
 from ..runs.runs import RunHandle, find_run, open_task_queue, why_not_served
-from ..runs.start import new_run_id, retry_run, start_query
+from ..runs.start import new_run_id, original_input, retry_run, start_query
 from ..server.connection import ServerLocation, use_server
-from ..server.in_process_worker import InProcessWorkers, worker_environment
+from ..server.in_process_worker import InProcessWorker, worker_environment
 from .handle import Handle, Result, ScheduleHandle
 from .resources import (
     QueryDefinition,
@@ -140,11 +141,13 @@ class Connection:
         *,
         client: Client | None = None,
         task_queue: str | None = None,
+        dependencies: object = None,
         environment: Mapping[str, str] | None = None,
         of_workers: OfWorkers | None = None,
     ) -> None:
-        """``environment`` are the settings, by default the environment variables of the process.
+        """``dependencies`` are objects of the program, such as a connection pool, for functions with a ``Context``.
 
+        ``environment`` are the settings, by default the environment variables of the process.
         ``of_workers`` are the manifests that runs may name, if they are known.
         """
         check(address, (str, type(None)), "address", "a string such as 'localhost:7233'")
@@ -153,13 +156,14 @@ class Connection:
         if address and client:
             raise TypeError("pass an address or a client, not both")
         self._task_queue = task_queue or default_task_queue()
+        self._dependencies = dependencies
         settings = os.environ if environment is None else environment
         self._server = ServerLocation(address, client=client, environment=settings)
         self._of_workers = of_workers or OfWorkers(Catalog(), is_complete=False)
         self._server_locks = contextlib.ExitStack()
         self._connecting = asyncio.Lock()
         self._client: Client | None = None
-        self._in_process: InProcessWorkers | None = None
+        self._in_process: InProcessWorker | None = None
 
     def __repr__(self) -> str:
         return f"Connection(address={self._server.address!r}, task_queue={self._task_queue!r})"
@@ -278,10 +282,10 @@ class Connection:
             start_query, client, manifest, catalog, new_id, session=options.get("session"), joins=run_id is not None
         )
         if in_process:
-            workers = await self._workers()
+            worker = await self._worker()
             queue = await open_task_queue(client, run_id) if run_id else None
             queue = queue if queue and PROGRAM in queue else None  # the workers of any other queue execute the run
-            run = await workers.execute(new_id, loaded, functions, lambda name: start_run(task_queue=name), queue)
+            run = await worker.execute(new_id, loaded, functions, lambda name: start_run(task_queue=name), queue)
         else:
             run = await start_run(task_queue=self._task_queue)
             if remote and (reason := await why_not_served(client, self._task_queue)):
@@ -299,19 +303,25 @@ class Connection:
         """The run with that id, or the newest run of the Query with that name, regardless of who started it.
 
         ``output_type`` is the type of its value, such as a pydantic model. With ``functions`` it is executed in this
-        process. Raises NoSuchRunError.
+        process. Without them, a run that waits for its program is logged. Raises NoSuchRunError; and ValueError if a
+        function is missing that the run needs, and for functions of a run that workers execute.
         """
         check_text(name, "name")
         check_list(functions, "functions", Callable, "a list of functions")  # type: ignore[arg-type]  # an ABC
         client = await self.client()
         run = await find_run(client, name, namespace)
+        about = await run.describe()
+        needs_program = PROGRAM in about.task_queue and about.status is WorkflowExecutionStatus.RUNNING
+        if needs_program and not functions and (reason := await why_not_served(client, about.task_queue)):
+            _log.warning("%s waits: %s", run.id, reason)
         if functions:
-            queue = (await run.describe()).task_queue
+            queue = _program_queue(run, about)
+            await _check_functions(client, run, about, functions)
 
             async def existing(_: str) -> RunHandle:
                 return run
 
-            await (await self._workers()).execute(run.id, Loaded(), functions, existing, queue)
+            await (await self._worker()).execute(run.id, Loaded(), unique_functions(functions), existing, queue)
         return Handle(client, run, output_type)
 
     async def retry(
@@ -333,12 +343,15 @@ class Connection:
         failed = await find_run(client, name, namespace)
         if not functions:
             return Handle(client, await retry_run(client, failed), output_type)
-        queue = (await failed.describe()).task_queue
+        about = await failed.describe()
+        queue = _program_queue(failed, about)
+        await _check_functions(client, failed, about, functions)
+        named = unique_functions(functions)
 
         async def start(_: str) -> RunHandle:
             return await retry_run(client, failed)
 
-        run = await (await self._workers()).execute(failed.id, Loaded(), functions, start, queue)
+        run = await (await self._worker()).execute(failed.id, Loaded(), named, start, queue)
         return Handle(client, run, output_type)
 
     async def apply_schedule(self, schedule: ScheduleDefinition) -> ScheduleHandle:
@@ -382,22 +395,48 @@ class Connection:
 
         return await read_contributions(client.namespace, session, key, worker_environment(self._server))
 
-    async def _workers(self) -> InProcessWorkers:
-        """The workers in this process; started on first use."""
+    async def _worker(self) -> InProcessWorker:
+        """The worker in this process; started on first use."""
         async with self._connecting:
             if self._in_process is None:
-                workers = InProcessWorkers(self._server, self._task_queue)
-                await workers.start()
-                self._in_process = workers
+                worker = InProcessWorker(self._server, self._task_queue, self._dependencies)
+                await worker.start()
+                self._in_process = worker
             return self._in_process
+
+
+def _program_queue(run: RunHandle, about: WorkflowExecutionDescription) -> str:
+    """The task queue of a run that programs execute. Raises ValueError for a run that workers execute."""
+    if PROGRAM not in about.task_queue:
+        raise ValueError(
+            f"the workers of the task queue {about.task_queue} execute {run.id}, and no program can: give them the "
+            "functions with BATON_FUNCTIONS, and pass none here"
+        )
+    return about.task_queue
+
+
+async def _check_functions(
+    client: Client, run: RunHandle, about: WorkflowExecutionDescription, functions: Sequence[Function]
+) -> None:
+    """Raises ValueError if the manifests that a run was started with name a function that is not one of these."""
+    _, run_input = await original_input(client, run.id, about.run_id)
+    catalog = Catalog.model_validate({"manifests": run_input.get("resources") or []})
+    if missing := sorted({*function_names(catalog)} - {name_of(function) for function in functions}):
+        raise ValueError(f"{run.id} needs the function '{missing[0]}' as well: pass it in functions")
 
 
 _connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = WeakKeyDictionary()
 
 
-def connect(address: str | None = None, *, client: Client | None = None, task_queue: str | None = None) -> Connection:
+def connect(
+    address: str | None = None,
+    *,
+    client: Client | None = None,
+    task_queue: str | None = None,
+    dependencies: object = None,
+) -> Connection:
     """A new connection, for ``async with``: as ``Connection``."""
-    return Connection(address, client=client, task_queue=task_queue)
+    return Connection(address, client=client, task_queue=task_queue, dependencies=dependencies)
 
 
 def _default_connection() -> Connection:

@@ -27,9 +27,10 @@ from ...resources.query import Query
 from ...resources.team import Team
 from ..account import account_name, client_identity
 from ..history.events import Event, MessageEvent
+from ..history.status import current_status
 from ..history.stream import stream_events
 from ..runs.decisions import NotDecided, decide, pending_decisions, reply
-from ..runs.runs import NotServedError, RunHandle, closed_status, live_status, request_termination
+from ..runs.runs import NotServedError, RunHandle, closed_status, live_status, request_termination, served
 from ..runs.schedules import find_schedule, schedule_handle, trigger_schedule
 from ..runs.start import original_input
 from .resources import Value_co, as_json, check_mapping, check_text
@@ -233,9 +234,13 @@ class Handle(Generic[Value_co]):
         return Result(self.id, status, value_of(await target_of(self._client, self._run), status, self._output_type))
 
     async def status(self) -> Status:
-        """The current status of the run, or its final one."""
+        """The current status of the run, or its final one.
+
+        If the program that executes the run is not running, it is read from the run's history: it is Waiting, and its
+        ``note`` says what to do. Raises NotServedError if no worker executes the run.
+        """
         closed = (await self._run.describe()).close_time
-        return await (self._ended() if closed else live_status(self._client, self._run))
+        return await (self._ended() if closed else current_status(self._client, self._run))
 
     async def steer(self, text: str, name: str = "user") -> None:
         """Sends a message into the discussion, which all later speakers read. Raises Refused."""
@@ -307,7 +312,7 @@ class Handle(Generic[Value_co]):
     async def _decided(self, sent: Coroutine[Any, Any, PersonDecision]) -> PersonDecision:
         try:
             return await sent
-        except NotDecided as error:
+        except (NotDecided, NotServedError) as error:
             raise Refused(str(error)) from None
 
     async def terminate(self, reason: str = "", *, now: bool = False) -> None:
@@ -325,9 +330,11 @@ class Handle(Generic[Value_co]):
     async def _update(self, name: str, payload: JsonObject) -> object:
         try:
             with self._refused_after_its_end():
-                return await self._run.execute_update(name, payload)
+                return await served(self._client, self._run, self._run.execute_update(name, payload))
         except WorkflowUpdateFailedError as error:
             raise Refused(str(error.cause)) from None
+        except NotServedError as error:
+            raise Refused(str(error)) from None
 
     @contextmanager
     def _refused_after_its_end(self) -> Iterator[None]:

@@ -17,7 +17,7 @@ from ...resources.base import API_VERSION, PREALPHA, JsonObject
 from ...resources.base import Path as JsonPath
 from ...resources.catalog import Catalog, Resource
 from ...resources.documents import Document
-from ...resources.functions import Function, description, input_schema, name_of
+from ...resources.functions import Function, description, input_schema, name_of, parameters_of, tool_options
 from ...resources.loader import Loaded, load_documents, load_files
 from ...resources.manifest import Metadata
 from ...resources.model_settings import ProviderName, ReasoningEffort
@@ -234,6 +234,10 @@ ACTIVITY = "__temporal_activity_definition"
 """The attribute of functions with ``@activity.defn``, which has the activity type as its ``name``."""
 
 
+WORKFLOW = "__temporal_workflow_definition"
+"""The attribute of classes with ``@workflow.defn``."""
+
+
 class Dependencies:
     """Collects the definitions and functions in a constructor's arguments, which the manifest references by name."""
 
@@ -291,15 +295,22 @@ class Dependencies:
     def tool(self, tool: object) -> object:
         """A tool as ``{name, type}``. A function becomes a Tool, described by its signature and docstring.
 
-        One with ``@activity.defn`` is called as an activity, by the workers of the application that have it.
+        One with ``@activity.defn`` is called as an activity, and a class with ``@workflow.defn`` as a workflow, by the
+        workers of the application that have it. An agent or a team becomes a Tool that asks it.
         """
+        on_error: str | None = None
         if isinstance(tool, MCPServerDefinition):
             tool = tool.tool()
-        if callable(tool):
+        if isinstance(tool, ResourceDefinition) and tool.kind in ("Agent", "Team"):
+            tool = self._delegating_tool(tool)
+        elif isinstance(tool, type):
+            tool = self._workflow_tool(tool)
+        elif callable(tool):
+            on_error = tool_options(tool).on_error
             tool = self._activity_tool(tool) if hasattr(tool, ACTIVITY) else self._function_tool(tool)
         if isinstance(tool, ResourceDefinition):
             self.definitions.append(tool)
-            return {"name": tool.name, "type": "custom"}
+            return {"name": tool.name, "type": "custom", **({"onError": on_error} if on_error else {})}
         return {"name": tool} if isinstance(tool, str) else camel_case(tool)
 
     def _function_tool(self, function: Function) -> ResourceDefinition:
@@ -310,14 +321,48 @@ class Dependencies:
         kind = getattr(function, ACTIVITY).name
         if kind is None:
             raise TypeError(f"the activity {function.__name__} is dynamic: a tool needs one with a name")
-        arguments = [*inspect.signature(function).parameters]
+        arguments = [*parameters_of(function)]
         return self._described_tool(function, {"type": "activity", "activity": {"type": kind, "arguments": arguments}})
 
-    def _described_tool(self, function: Function, spec: dict[str, object]) -> ResourceDefinition:
+    def _workflow_tool(self, workflow: type) -> ResourceDefinition:
+        definition = workflow.__dict__.get(WORKFLOW)
+        if definition is None or definition.name is None:
+            raise TypeError(f"the class {workflow.__name__} is no tool: it needs @workflow.defn, with a name")
+        run = definition.run_fn
+        name = name_of(workflow)
+        spec = {"type": definition.name, "arguments": [*parameters_of(run)]}
+        about = description(run) or inspect.getdoc(workflow)
+        return self._described_tool(run, {"type": "workflow", "workflow": spec, "description": about}, name)
+
+    def _delegating_tool(self, target: ResourceDefinition) -> ResourceDefinition:
+        """The Tool by which an agent asks another agent, or a team."""
+        kind = target.kind.lower()
+        spec: dict[str, object] = {"type": kind, kind: {"name": target.name}}
+        asked = target.manifest["spec"]
+        if isinstance(asked, dict) and asked.get("description"):
+            spec["description"] = asked["description"]
+        if target.namespace != self._namespace:
+            raise TypeError(f"{target.name} is in the namespace {target.namespace}, and the tool in {self._namespace}")
+        dependencies = Dependencies(self._namespace)
+        dependencies.definitions.append(target)
+        return ResourceDefinition("Tool", target.name, spec, namespace=self._namespace, dependencies=dependencies)
+
+    def _described_tool(
+        self, function: Function, spec: dict[str, object], name: str | None = None
+    ) -> ResourceDefinition:
+        options = tool_options(function)
         spec["inputSchema"] = input_schema(function)
         if about := description(function):
             spec["description"] = about
-        return ResourceDefinition("Tool", name_of(function), spec, namespace=self._namespace)
+        if options.approval is not None:
+            spec["approval"] = (
+                {"required": options.approval} if isinstance(options.approval, bool) else options.approval
+            )
+        if options.timeout:
+            spec["timeout"] = options.timeout
+        given = {key: value for key, value in spec.items() if value is not None}
+        shaped = {key: value if key == "inputSchema" else camel_case(value) for key, value in given.items()}
+        return ResourceDefinition("Tool", name or name_of(function), shaped, namespace=self._namespace)
 
 
 def schema_of(schema: object) -> tuple[object, type[BaseModel] | None]:
@@ -461,7 +506,8 @@ def unique_functions(functions: Iterable[Function]) -> tuple[Function, ...]:
     by_name: dict[str, Function] = {}
     for function in functions:
         name = name_of(function)
-        if by_name.setdefault(name, function) is not function:
+        known = by_name.setdefault(name, function)
+        if known is not function and known != function:  # a bound method is another object each time
             raise ValueError(f"two functions have the name '{name}': rename one with @baton.function('…')")
     return tuple(by_name.values())
 

@@ -64,7 +64,7 @@ class TeamOptions(TypedDict, total=False):
     max_turns: int | None
     on_max_turns: Literal["fail", "complete"] | None
     loops: bool | None
-    selector: Mapping[str, Any] | None
+    selector: Mapping[str, Any] | Function | None
     graph: Mapping[str, Any] | None
     aggregator: str | AgentDefinition[Any] | None
     max_concurrency: int | None
@@ -221,14 +221,31 @@ def _resolved(dependencies: Dependencies, options: TeamOptions) -> dict[str, obj
                 raise TypeError("context takes a text or values, no function; a function for a text is instructions=…")
             case "model" | "aggregator":
                 resolved[key] = dependencies.reference(value)
+            case "selector" if callable(value):
+                resolved[key] = {"function": dependencies.function(value)}
             case "selector" if isinstance(value, Mapping):
-                roles = ("agent", "model")
-                resolved[key] = {k: dependencies.reference(item) if k in roles else item for k, item in value.items()}
+                resolved[key] = {
+                    name: dependencies.function(item)
+                    if callable(item)
+                    else dependencies.reference(item)
+                    if name in ("agent", "model")
+                    else item
+                    for name, item in value.items()
+                }
+            case "graph" if isinstance(value, Mapping) and isinstance(value.get("edges"), list | tuple):
+                resolved[key] = {**value, "edges": [_edge(dependencies, edge) for edge in value["edges"]]}
             case "tools" if isinstance(value, list | tuple):
                 resolved[key] = [dependencies.tool(tool) for tool in value]
             case "uses" if isinstance(value, list | tuple):
                 resolved[key] = [dependencies.reference(capability) for capability in value]
     return resolved
+
+
+def _edge(dependencies: Dependencies, edge: object) -> object:
+    """An edge as in a manifest."""
+    if not isinstance(edge, Mapping) or "when" not in edge:
+        return edge
+    return {**edge, "when": dependencies.text_or_function(edge["when"])}
 
 
 @overload

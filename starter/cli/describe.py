@@ -77,13 +77,13 @@ async def _describe_run(client: "Client", handle: "RunHandle") -> None:
     from ...temporal.executions import memo_of
     from ..console.status import print_decisions, print_status
     from ..console.watch import print_open_calls
+    from ..history.status import current_status
     from ..history.stream import stream_events
     from ..runs.decisions import pending_decisions
     from ..runs.listing import reset_time
-    from ..runs.runs import live_status
     from .terminal import print_result
 
-    status = await live_status(client, handle)
+    status = await current_status(client, handle)
     description = await handle.describe()
     memo = await memo_of(description)
     fields = {

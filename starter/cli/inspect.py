@@ -79,15 +79,15 @@ def status(name: RunName, namespace: Namespace = "default", output: QueryOutput 
     """Show a run's status and latest answer; -o yaml shows the complete status."""
     from ..console.status import print_decisions, print_status
     from ..console.watch import print_open_calls
+    from ..history.status import current_status
     from ..runs.decisions import pending_decisions
     from ..runs.listing import reset_time
-    from ..runs.runs import live_status
     from ..runs.start import run_manifest
     from .client import with_run
     from .execute import printed
 
     async def read(client: "Client", handle: "RunHandle") -> str:
-        current = await live_status(client, handle)
+        current = await current_status(client, handle)
         if output is QueryFormat.text:
             print_status(stderr_console(), handle.id, current, await reset_time(client, handle))
             if current.phase == "InputRequired":

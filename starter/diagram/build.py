@@ -12,9 +12,10 @@ from ...resources.base import Reference
 from ...resources.catalog import Catalog, Resource
 from ...resources.member import Member
 from ...resources.model import Model
+from ...resources.panel import FunctionRef
 from ...resources.query import Query
 from ...resources.strategies import SpeakingOrder
-from ...resources.team import Team, TeamSpec
+from ...resources.team import Edge, Team, TeamSpec
 from ..text import escape_control_characters
 
 MAX_TITLE = 60
@@ -161,7 +162,8 @@ def _selected(spec: TeamSpec) -> Arrangement:
     """The members in a column, next to the selector. With edges it can select any first speaker, then follows them."""
     count = len(spec.members)
     selected_by = spec.selector and (spec.selector.agent or spec.selector.model)
-    selector = Box("selector", ("selector", *([selected_by.name] if selected_by else [])))
+    name = selected_by.name if selected_by else spec.selector and spec.selector.function
+    selector = Box("selector", ("selector", *([name] if name else [])))
     edges = _edges(spec)
     selections = (Arrow(count, index, two_way=not edges, dashed=bool(edges)) for index in range(count))
     return Arrangement((1,) * count, (*selections, *_merge(edges)), (selector,))
@@ -198,7 +200,11 @@ def _edges(spec: TeamSpec) -> list[Arrow]:
     """The edges between members, with their conditions."""
     indexes = {member.name_in_team: index for index, member in enumerate(spec.members)}
     edges = spec.graph.edges if spec.graph else ()
-    return [Arrow(indexes[edge.from_], indexes[edge.to], label=edge.when or "") for edge in edges]
+    return [Arrow(indexes[edge.from_], indexes[edge.to], label=_label(edge)) for edge in edges]
+
+
+def _label(edge: Edge) -> str:
+    return edge.when.function if isinstance(edge.when, FunctionRef) else edge.when or ""
 
 
 def _merge(arrows: Iterable[Arrow]) -> list[Arrow]:

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from ...contracts.errors import Failure
 from ...contracts.inputs import FailedRun
 from ...contracts.message import TokenUsage
-from ...contracts.panel import PerformRequest, PerformResult
+from ...contracts.panel import PerformRequest, PerformResult, SpeakerBrief
 from ...contracts.plan import QueryPlan, TargetPlan, TeamPlan
 from ...contracts.requests import (
     AskModelRequest,
@@ -441,8 +441,10 @@ class EventBuilder:
         match call.request:
             case AskModelRequest() as request if self.run.kind == "team" and _turn_key(request) not in self.started:
                 yield from self._agent_started(call, request)
-            case PerformRequest(name=name, brief=brief) if brief.member_index is not None:
-                yield from self.start_turn(name, "activity", in_round=brief.round)
+            case PerformRequest(name=name, brief=None, turn=int(turn)):
+                yield from self.start_turn(name, "activity", turn)
+            case PerformRequest(name=name, brief=SpeakerBrief(member_index=int(), round=in_round)):
+                yield from self.start_turn(name, "activity", in_round=in_round)
         if call.activity_type in CALL_EVENTS:
             yield f"{CALL_EVENTS[call.activity_type]}Started", started_data(call, self.team_turns.place_of(call))
 
@@ -481,7 +483,9 @@ class EventBuilder:
         elif call.activity_type == "recall":
             yield "ContextLoadFailed", {**self._data, **failure_data(ended.failure)}
         yield from self._selected(ended.result)
-        if isinstance(call.request, PerformRequest) and call.request.brief.member_index is not None:
+        if isinstance(call.request, PerformRequest) and not (
+            call.request.brief and call.request.brief.member_index is None
+        ):
             usage = TokenUsage(tool_calls=1)
             yield from self.team_turns.end_member(self.team_turns.started, end, ended.failure, usage)
         if (turn := self._open_turn(ended)) and not is_deferred(ended):

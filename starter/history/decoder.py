@@ -134,7 +134,9 @@ class CallTracker:
             if not (hides_deliverable and message.part == "deliverable")
         ]
 
-    def _added_messages(self, call: ActivityCall, result: CallResult) -> Iterator[tuple[int, Message]]:
+    def _added_messages(  # noqa: C901  # one case for each kind of call
+        self, call: ActivityCall, result: CallResult
+    ) -> Iterator[tuple[int, Message]]:
         """The messages of agents, of people and of a panel's conversation; a panel quotes earlier replies."""
         match call.request, result:
             case AskModelRequest(brief=None, pending=pending), AskModelResult(message=message, wrong=wrong) as answer:
@@ -145,6 +147,8 @@ class CallTracker:
                 yield from enumerate(answer.earlier, answer.head.depth - len(answer.earlier))
                 if message.content and not wrong:
                     yield answer.head.depth, message
+            case PerformRequest(brief=None), PerformResult(message=message, head=head):
+                yield head.depth, message
             case AppendRequest(head=head, items=items), _:
                 for number, item in _numbered(head.depth + 1, items):
                     if isinstance(item, Quote) and item.row in self._replies:

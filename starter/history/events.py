@@ -270,12 +270,15 @@ class ToolFailedEvent(BaseEvent):
     seconds: float
 
 
+SelectionKind = Literal["chosen", "matched", "fallback", "only_candidate", "terminated"]
+
+
 class SpeakerSelectedEvent(BaseEvent):
     """The selector of a team has chosen the next ``speaker``; without one it has ended the team."""
 
     type: Literal["speaker.selected"] = "speaker.selected"
     speaker: str | None = None
-    how: Literal["chosen", "matched", "fallback", "only_candidate", "terminated"]
+    how: SelectionKind
 
 
 class HandoffEvent(BaseEvent):

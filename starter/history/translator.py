@@ -15,6 +15,7 @@ from ...contracts.plan import TeamPlan
 from ...contracts.requests import (
     AskModelRequest,
     AskModelResult,
+    EvaluateRequest,
     EvaluateResult,
     Pinned,
     RecallRequest,
@@ -41,6 +42,7 @@ from .events import (
     RunEndedEvent,
     RunResetEvent,
     RunStartedEvent,
+    SelectionKind,
     SessionChangedEvent,
     SpeakerSelectedEvent,
     SteeredEvent,
@@ -276,8 +278,8 @@ class EventTranslator:
                 )
             case SelectRequest() as choice:
                 yield ModelCalledEvent(**base, call=call.id, speaker=call.speaker, model=call.name, turn=choice.turn)
-            case PerformRequest(name=name, brief=brief):
-                yield from self._start_turn(event.at, call.id, name, "function", 0, brief)
+            case PerformRequest(name=name, brief=brief, turn=turn):
+                yield from self._start_turn(event.at, call.id, name, "function", turn or 0, brief)
             case UseToolRequest() if call.activity_type == "use_tool":
                 yield ToolCalledEvent(**base, **_callee(call), arguments=None if call.hidden else call.arguments)
 
@@ -310,6 +312,7 @@ class EventTranslator:
                     yield HandoffEvent(**base, speaker=call.speaker, receiver=handoff.member)
                 yield from self._continue_turn(self._turn_of_reply.get(reply or "", ""), event, usage)
             case PerformRequest():
+                yield from self._messages(event)
                 if turn := self._turns.get(call.id):
                     turn.usage += usage
                 yield from self._end_turn(event.at, call.id, _outcome_of(event), event.failure)
@@ -320,7 +323,13 @@ class EventTranslator:
                 memory = plan.memory or None
                 yield MemoryWrittenEvent(**base, memory=memory, conversation=plan.id, error=error.get("error"))
             case _:
-                if isinstance(event.result, EvaluateResult):
+                if isinstance(event.result, EvaluateResult) and _is_choice(call.request):
+                    chosen = event.result.member
+                    names = [member.name for member in self._plan.members] if self._plan else []
+                    speaker = None if chosen is None else names[chosen]
+                    how: SelectionKind = "terminated" if chosen is None else "chosen"
+                    yield SpeakerSelectedEvent(**base, speaker=speaker, how=how)
+                elif isinstance(event.result, EvaluateResult):
                     yield ConditionsEvaluatedEvent(**base, ends=event.result.ends, edge=event.result.edge)
                 yield from self._messages(event)
 
@@ -584,6 +593,10 @@ def _turn_key(request: AskModelRequest) -> str:
 
 def _person_key(decision_id: str) -> str:
     return f"person/{decision_id}"
+
+
+def _is_choice(request: object) -> bool:
+    return isinstance(request, EvaluateRequest) and request.candidates is not None
 
 
 def _outage_key(call: ActivityCall) -> str:

@@ -17,7 +17,7 @@ from ...resources.base import JsonModel
 from ...temporal.executions import memo_of
 from ...temporal.search_attributes import PHASE
 from .listing import shown_roots
-from .runs import QUERY_TIMEOUT, RunHandle
+from .runs import QUERY_TIMEOUT, RunHandle, served
 
 CONCURRENT_QUERIES = 10
 """The number of runs that are queried for their pending decisions concurrently."""
@@ -46,11 +46,12 @@ async def pending_decisions(
     """The pending decisions of a run and its child runs, oldest first; a run that has just ended has none.
 
     ``run_id`` selects one of several runs with that id. ``query_timeout`` is the timeout per run; the default is
-    Temporal's. Raises RPCError if one of the runs can't be queried.
+    Temporal's. Raises RPCError if one of the runs can't be queried, and without a timeout NotServedError.
     """
     handle: RunHandle = client.get_workflow_handle(run, run_id=run_id)
     try:
-        status: Status = await handle.query("status", result_type=Status, rpc_timeout=query_timeout)
+        query = handle.query("status", result_type=Status, rpc_timeout=query_timeout)
+        status: Status = await (query if query_timeout else served(client, handle, query))
     except WorkflowQueryFailedError:
         return []
     except RPCError as error:
@@ -163,7 +164,8 @@ async def _send(
         where = next((decision.run for decision in pending if decision.id == decision_id), run.id)
         handle: RunHandle = client.get_workflow_handle(where)
         try:
-            decision: PersonDecision = await handle.execute_update(update, request, result_type=PersonDecision)
+            sent = handle.execute_update(update, request, result_type=PersonDecision)
+            decision: PersonDecision = await served(client, handle, sent)
         except WorkflowUpdateFailedError as error:
             text = error.cause.message if isinstance(error.cause, ApplicationError) else str(error.cause)
             is_unknown = isinstance(error.cause, ApplicationError) and error.cause.type == UnknownDecision.__name__

@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 from datetime import timedelta
+from typing import TypeVar
 
 from temporalio.api.workflowservice.v1 import ListWorkerDeploymentsRequest
 from temporalio.client import (
@@ -148,21 +149,37 @@ ANSWER_PATIENCE = 2.0
 """Seconds after which it is looked up whether any worker can answer."""
 
 
-async def _answer(client: Client, handle: RunHandle) -> Status:
-    """The answer of a run to the query for its status. Raises NotServedError at once if no worker is there to answer.
+T = TypeVar("T")
 
-    Only a query that is not answered says so: a worker that has just started may not be known to Temporal yet.
+
+async def served(client: Client, handle: RunHandle, request: Awaitable[T]) -> T:
+    """The answer of a run to a query or an update. Raises NotServedError at once if no worker is there to answer.
+
+    Only a request that is not answered says so: a worker that has just started may not be known to Temporal yet.
     """
-    answer: asyncio.Task[Status] = asyncio.create_task(handle.query("status", result_type=Status))
-    await asyncio.wait([answer], timeout=ANSWER_PATIENCE)
-    if not answer.done() or isinstance(answer.exception(), RPCError):
-        try:
-            if reason := await why_not_served(client, (await handle.describe()).task_queue):
-                raise NotServedError(f"{handle.id} can't answer: {reason}")
-        except BaseException:
-            answer.cancel()
-            raise
-    return await answer
+    answer = asyncio.ensure_future(request)
+    try:
+        await asyncio.wait([answer], timeout=ANSWER_PATIENCE)
+        if not answer.done() or isinstance(answer.exception(), RPCError):
+            await check_served(client, handle)
+        return await answer
+    except BaseException:
+        answer.cancel()
+        raise
+
+
+async def check_served(client: Client, handle: RunHandle) -> None:
+    """Raises NotServedError if no worker takes the tasks of a run, and ProgramNotRunningError if no program does."""
+    queue = (await handle.describe()).task_queue
+    if reason := await why_not_served(client, queue):
+        error = ProgramNotRunningError if PROGRAM in queue else NotServedError
+        raise error(f"{handle.id} can't answer: {reason}")
+
+
+async def _answer(client: Client, handle: RunHandle) -> Status:
+    """The answer of a run to the query for its status. Raises NotServedError."""
+    answer: Status = await served(client, handle, handle.query("status", result_type=Status))
+    return answer
 
 
 async def _with_responses(client: Client, status: Status, query_id: str) -> Status:
@@ -269,12 +286,16 @@ class NotServedError(Exception):
     """No worker takes the tasks of a run; the text says why, and what to do."""
 
 
+class ProgramNotRunningError(NotServedError):
+    """The program with the functions and keys of a run is not running."""
+
+
 async def why_not_served(client: Client, task_queue: str | None = None) -> str | None:
     """Why no worker takes new runs of the task queue, and what to do; None if one does."""
     queue = task_queue or default_task_queue()
     workers = await live_workers(client, queue)
     if not workers and PROGRAM in queue:
-        return "the program that executes it is not running; continue it there with baton.attach or baton.retry"
+        return "the program that executes it is not running; continue it with baton.attach(ID, functions=[…])"
     if not workers:
         return f"no worker is running on the task queue {queue}; start one with: baton worker"
     versions = sorted(worker.version for worker in workers)

@@ -1,4 +1,4 @@
-"""Workers in a thread of the program's process, for runs that use the program's functions or keys."""
+"""The worker in a thread of the program's process, for runs that use the program's functions or keys."""
 
 import asyncio
 import logging
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from ...resources.functions import Function
 from ...resources.loader import Loaded
-from ...resources.secret import Secrets
 from ...temporal.client import PROGRAM
 from ..runs.runs import RunHandle, wait_until_closed
 from .connection import ServerLocation
@@ -26,13 +25,13 @@ WORKFLOW_THREADS = 4
 """The number of threads for workflow tasks, which take milliseconds."""
 
 MAX_FUNCTION_THREADS = 1_000
-"""The number of threads for synchronous functions. Each worker has its own limit; idle threads are reused."""
+"""The number of threads for synchronous functions. Each run has its own limit; idle threads are reused."""
 
-STOP_TIMEOUT = 60.0
-"""Seconds for which a program waits for the end of its workers, which normally takes less than the grace time of 10 s.
+AFTER_GRACE = 5.0
+"""Seconds after the graceful shutdown of running activities, after which the shutdown of a worker is abandoned."""
 
-The shutdown of a worker has hung in rare cases on a busy machine. The thread then ends with the process.
-"""
+CANCEL_TIMEOUT = 2.0
+"""Seconds for which canceled tasks may still run."""
 
 FLEET_SETTINGS = (
     "BATON_ROLES",
@@ -46,33 +45,36 @@ FLEET_SETTINGS = (
 
 
 @dataclass(eq=False)
-class _SharedWorker:
-    """A worker for runs with the same functions and Secrets. ``users`` counts the open ones."""
+class _Worker:
+    """A worker of one task queue. ``users`` counts the open runs that it executes."""
 
     task_queue: str
-    functions: frozenset[Function]
-    secrets: Secrets
     runs: "asyncio.Future[RunsOfWorker]"
     ended: asyncio.Event
-    is_own: bool
     users: int = 0
 
 
-class InProcessWorkers:
-    """A thread with workers, until they are stopped, or the program's event loop ends.
+class InProcessWorker:
+    """A thread with the worker of a connection, until it is stopped, or the program's event loop ends.
 
-    Runs with the same functions and Secrets share a worker and a task queue, until all of them are over. So a process
-    that attaches to one of them later can execute the others, too. The thread has its own event loop, so that it sends
-    heartbeats while the program blocks its loop, and is not canceled during its shutdown.
+    All runs of the connection share one worker and one task queue; each run has its own functions and Secrets. Runs to
+    which the connection attaches, whose program has ended, are on another task queue: the worker of that queue ends
+    with the last of them. Tasks of runs that were not passed to ``execute`` are declined, and wait for their program.
+
+    The thread has its own event loop, so that it sends heartbeats while the program blocks its loop, and is not
+    canceled during its shutdown. Synchronous functions run in further threads, and async functions in the event loop of
+    the program, as their clients and connection pools belong to it.
     """
 
-    def __init__(self, server: ServerLocation, task_queue: str) -> None:
+    def __init__(self, server: ServerLocation, task_queue: str, dependencies: object = None) -> None:
         self._server = server
-        self._task_queue = task_queue
+        self._dependencies = dependencies
+        self._own_queue = f"{task_queue}{PROGRAM}{uuid.uuid4().hex}"
+        self._program = asyncio.get_running_loop()
         self._started: Future[asyncio.AbstractEventLoop] = Future()
-        self._thread = Thread(target=lambda: asyncio.run(self._main()), name="baton workers", daemon=True)
+        self._thread = Thread(target=self._run, name="baton worker", daemon=True)
         self._stopped = asyncio.Event()  # of the thread's loop, as are the next three
-        self._workers: list[_SharedWorker] = []
+        self._workers: dict[str, _Worker] = {}
         self._open = set[asyncio.Event]()
         self._tasks = set[asyncio.Task[None]]()
         self._ending = set[asyncio.Task[None]]()  # of the program's loop
@@ -92,14 +94,15 @@ class InProcessWorkers:
         start_run: Callable[[str], Awaitable[RunHandle]],
         task_queue: str | None = None,
     ) -> RunHandle:
-        """Starts a worker, calls ``start_run`` with its task queue, and executes the run until it is over.
+        """Calls ``start_run`` with the task queue of the worker, and executes the run until it is over.
 
         ``own`` are the manifests and Secrets of this run alone; ``task_queue`` is that of an open run. Raises the
-        errors of either start.
+        errors of the worker's start and of the run's.
         """
         loop = self._started.result()
         ready: Future[tuple[str, asyncio.Event]] = Future()
-        working = asyncio.run_coroutine_threadsafe(self._work(run, task_queue, own, functions, ready), loop)
+        work = self._work(run, task_queue or self._own_queue, own, functions, ready)
+        working = asyncio.run_coroutine_threadsafe(work, loop)
         queue, ended = await asyncio.wrap_future(ready)
         starting = asyncio.ensure_future(start_run(queue))
 
@@ -116,7 +119,7 @@ class InProcessWorkers:
         return await asyncio.shield(starting)
 
     async def stop(self) -> None:
-        """Stops all workers and waits until they have ended."""
+        """Stops the worker and waits until it has ended."""
         if self._stopper:
             self._stopper.cancel()
             with suppress(asyncio.CancelledError):
@@ -128,48 +131,81 @@ class InProcessWorkers:
             await asyncio.Event().wait()
         finally:
             self._started.result().call_soon_threadsafe(self._stopped.set)
-            await asyncio.to_thread(self._thread.join, STOP_TIMEOUT)
-            if self._thread.is_alive():
-                _log.error("the program's workers have not stopped within %.0f s", STOP_TIMEOUT)
+            await asyncio.to_thread(self._thread.join)
+            for task in self._ending:  # they wait for the end of runs that this process no longer executes
+                task.cancel()
+
+    def _run(self) -> None:
+        """The thread. It ends in limited time, whatever the tasks of its event loop do."""
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(self._main())
+        remaining = asyncio.all_tasks(loop)
+        for task in remaining:
+            task.cancel()
+        if remaining:
+            loop.run_until_complete(asyncio.wait(remaining, timeout=CANCEL_TIMEOUT))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        if not asyncio.all_tasks(loop):
+            loop.close()
 
     async def _main(self) -> None:
         # The import takes a second, and most programs do not need it.
-        from ...worker import WorkerThreads, open_shared_parts  # noqa: PLC0415
+        from ...worker import ProgramThreads, open_shared_parts  # noqa: PLC0415
 
-        threads = WorkerThreads(
+        threads = ProgramThreads(
             workflows=ThreadPoolExecutor(WORKFLOW_THREADS, "workflow"),
             functions=ThreadPoolExecutor(MAX_FUNCTION_THREADS, "function"),
+            program=self._program,
+            dependencies=self._dependencies,
         )
         try:
             client = await self._server.connect_as()
             async with open_shared_parts(client, worker_environment(self._server), threads) as self._shared:
                 self._started.set_result(asyncio.get_running_loop())
                 await self._stopped.wait()
-                for worker in self._workers:  # before the resources of their runs, which activities still use
-                    worker.ended.set()
-                await asyncio.gather(*self._tasks)
-                for ended in self._open:
-                    ended.set()
-                while self._open:
-                    await asyncio.sleep(0.01)
+                await self._end_workers()
         except Exception as error:
             if self._started.done():
-                raise
-            self._started.set_exception(error)
+                _log.exception("the program's worker has failed")
+            else:
+                self._started.set_exception(error)
         finally:
             threads.workflows.shutdown(wait=False)
             threads.functions.shutdown(wait=False, cancel_futures=True)
 
+    async def _end_workers(self) -> None:
+        """Ends the workers, and then the resources of their runs, which activities use until then.
+
+        The shutdown of the SDK's worker may hang: on a poll that the server has not ended, or on an activity that does
+        not end. Nothing is lost if it is abandoned: other processes take over its tasks after their timeouts.
+        """
+        from ...activities.runtime.settings import Settings  # noqa: PLC0415
+
+        for worker in self._workers.values():
+            worker.ended.set()
+        if self._tasks:
+            grace = Settings.of(worker_environment(self._server)).graceful_shutdown_seconds
+            _, pending = await asyncio.wait(self._tasks, timeout=grace + AFTER_GRACE)
+            if pending:
+                _log.warning("the shutdown of the program's worker has not ended after %g s", grace + AFTER_GRACE)
+                for task in pending:
+                    task.cancel()
+        for ended in self._open:
+            ended.set()
+        async with asyncio.timeout(CANCEL_TIMEOUT):
+            while self._open:
+                await asyncio.sleep(0.01)
+
     async def _work(
         self,
         run: str,
-        task_queue: str | None,
+        task_queue: str,
         own: Loaded,
         functions: Sequence[Function],
         ready: "Future[tuple[str, asyncio.Event]]",
     ) -> None:
         """Executes a run until the event passed to ``ready`` is set."""
-        worker = self._worker_for(task_queue, frozenset(functions), own.secrets)
+        worker = self._worker_for(task_queue)
         worker.users += 1
         ended = asyncio.Event()
         self._open.add(ended)
@@ -186,32 +222,32 @@ class InProcessWorkers:
         finally:
             self._open.discard(ended)
             worker.users -= 1
-            if not worker.users:
+            if not worker.users and worker.task_queue != self._own_queue:
                 worker.ended.set()
 
-    def _worker_for(self, task_queue: str | None, functions: frozenset[Function], secrets: Secrets) -> _SharedWorker:
-        """The worker for such runs; started if there is none."""
-        for worker in self._workers:
-            is_alike = worker.is_own and worker.functions == functions and worker.secrets == secrets
-            if not worker.ended.is_set() and (task_queue == worker.task_queue if task_queue else is_alike):
-                return worker
-        runs: asyncio.Future[RunsOfWorker] = asyncio.get_running_loop().create_future()
-        queue = task_queue or f"{self._task_queue}{PROGRAM}{uuid.uuid4().hex}"
-        worker = _SharedWorker(queue, functions, secrets, runs, asyncio.Event(), is_own=task_queue is None)
-        self._workers.append(worker)
+    def _worker_for(self, task_queue: str) -> _Worker:
+        """The worker of a task queue; started if there is none."""
+        known = self._workers.get(task_queue)
+        if known and not known.ended.is_set():
+            return known
+        worker = _Worker(
+            task_queue=task_queue,
+            runs=asyncio.get_running_loop().create_future(),
+            ended=asyncio.Event(),
+        )
+        self._workers[task_queue] = worker
         task = asyncio.create_task(self._poll(worker))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return worker
 
-    async def _poll(self, worker: _SharedWorker) -> None:
-        """Runs a worker until its last run is over."""
+    async def _poll(self, worker: _Worker) -> None:
+        """Runs a worker until it is to end."""
         from ...worker import run_worker_for_runs  # noqa: PLC0415
 
         environment = {**worker_environment(self._server), "BATON_TASK_QUEUE": worker.task_queue}
-        own = Loaded(secrets=worker.secrets)
         try:
-            async with run_worker_for_runs(self._shared, own, environment, [*worker.functions]) as runs:
+            async with run_worker_for_runs(self._shared, environment) as runs:
                 worker.runs.set_result(runs)
                 await worker.ended.wait()
         except Exception as error:
@@ -221,7 +257,8 @@ class InProcessWorkers:
                 worker.runs.set_exception(error)
         finally:
             worker.ended.set()
-            self._workers.remove(worker)
+            if self._workers.get(worker.task_queue) is worker:
+                del self._workers[worker.task_queue]
 
 
 def worker_environment(server: ServerLocation) -> dict[str, str]:

@@ -106,7 +106,15 @@ def test_the_schema_is_valid_and_has_no_references_to_other_documents() -> None:
 
 def test_the_schema_has_descriptions_values_and_defaults_of_fields() -> None:
     team_fields = SCHEMA["$defs"]["TeamSpec"]["properties"]
-    assert team_fields["strategy"]["enum"] == ["sequential", "parallel", "round-robin", "selector", "graph", "debate", "handoff"]
+    assert team_fields["strategy"]["enum"] == [
+        "sequential",
+        "parallel",
+        "round-robin",
+        "selector",
+        "graph",
+        "debate",
+        "handoff",
+    ]
     model = SCHEMA["$defs"]["ModelSpec"]["properties"]
     assert "'anthropic' or 'bedrock'" in model["type"]["description"]
     identity = SCHEMA["$defs"]["AzureAuth"]["properties"]["managedIdentity"]

@@ -1,7 +1,9 @@
 """Runs that a program executes itself: many at once cost no more than a few; each has its own functions and keys."""
 
 import asyncio
+import contextlib
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 import baton
 from baton.starter.server.embedded import EmbeddedServer
+from baton.starter.server.in_process_worker import AFTER_GRACE, CANCEL_TIMEOUT
 from baton.testing import Reply, Request
 from tests.harness.environment import KEY, Environment, call, line
 from tests.starter.test_python_interface import temporal as temporal  # the fixture
@@ -90,7 +93,7 @@ async def test_runs_with_other_functions_by_the_same_name_use_their_own(
         await handle.result()
     results = [row["content"] for row in env.rows() if row["role"] == "tool" and row["id"].endswith("/reply")]
     assert sorted(results) == ["why 0", "why 1"]
-    assert len(await task_queues(env, handles)) == 2
+    assert len(await task_queues(env, handles)) == 1
 
 
 async def test_runs_with_literal_keys_of_their_own_use_them(env: Environment, temporal: baton.Connection) -> None:
@@ -105,18 +108,104 @@ async def test_runs_with_literal_keys_of_their_own_use_them(env: Environment, te
     for handle in handles:
         await handle.result()
     assert sorted(keys) == [f"Bearer {KEY}-{number}" for number in (1, 1, 2, 2)]
-    assert len(await task_queues(env, handles)) == 2
+    assert len(await task_queues(env, handles)) == 1
 
 
-async def test_a_worker_ends_with_its_last_run_and_another_begins(env: Environment, temporal: baton.Connection) -> None:
+async def test_consecutive_runs_are_executed_by_one_worker(env: Environment, temporal: baton.Connection) -> None:
     env.script(line("one", "done"))
     first = await temporal.start(asks(look_up), input="Why?")
     await first.result()
-    assert temporal._in_process
-    while temporal._in_process._workers:
-        await asyncio.sleep(0.01)
     second = await temporal.start(asks(look_up), input="Why?")
     assert (await second.result()).message == "done"
+    assert len(await task_queues(env, [first, second])) == 1
+
+
+async def test_an_async_function_runs_in_the_event_loop_of_the_program_and_any_other_in_a_thread(
+    env: Environment, temporal: baton.Connection
+) -> None:
+    places: list[object] = []
+
+    @baton.function("in-loop")
+    async def in_loop(briefing: baton.Briefing) -> str:
+        places.append(asyncio.get_running_loop())
+        return "a"
+
+    @baton.function("in-thread")
+    def in_thread(briefing: baton.Briefing) -> str:
+        places.append(threading.current_thread())
+        return "b"
+
+    panel = baton.round_robin("panel", [in_loop, in_thread], max_rounds=1, synthesizer=False)
+    await temporal.run(panel, input="Why?")
+    loop, thread = places
+    assert loop is asyncio.get_running_loop()
+    assert thread is not threading.main_thread()
+
+
+async def test_a_connection_ends_though_a_function_ignores_its_cancellation(
+    env: Environment, temporal: baton.Connection, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BATON_GRACEFUL_SHUTDOWN", "0.2")
+    begun = asyncio.Event()
+    ended = asyncio.Event()
+
+    @baton.function("stubborn")
+    async def stubborn(briefing: baton.Briefing) -> str:
+        begun.set()
+        while not ended.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await ended.wait()
+        return "never"
+
+    async with baton.connect(server.address, task_queue=env.task_queue) as connection:
+        panel = baton.round_robin("panel", [stubborn], max_rounds=1, synthesizer=False)
+        handle = await connection.start(panel, input="Why?")
+        await begun.wait()
+        worker = connection._in_process
+        assert worker
+        closing = time.monotonic()
+    assert time.monotonic() - closing < 0.2 + AFTER_GRACE + CANCEL_TIMEOUT
+    assert not worker._thread.is_alive()
+    ended.set()
+    await (await temporal.attach(handle.id)).cancel()
+
+
+async def test_a_process_that_attaches_to_one_run_of_a_program_declines_the_others_until_it_attaches_to_them(
+    env: Environment, temporal: baton.Connection, server: EmbeddedServer
+) -> None:
+    begun: list[str] = []
+
+    def panel(name: str, text: str | None) -> tuple[baton.Team, Callable[..., Any]]:
+        """A panel with a function that returns the text, or never returns."""
+
+        @baton.function("checker")
+        async def check(briefing: baton.Briefing) -> str:
+            begun.append(name)
+            if text is None:
+                await asyncio.sleep(600)
+            return f"{name} {text}"
+
+        return baton.round_robin(name, [check], max_rounds=1, synthesizer=False), check
+
+    async with baton.connect(server.address, task_queue=env.task_queue) as first:
+        handles = [await first.start(panel(name, None)[0], input="Why?") for name in ("one", "two")]
+        while len(begun) < 2:
+            await asyncio.sleep(0.02)
+    one = await temporal.attach(handles[0].id, functions=[panel("one", "checked")[1]])
+    value = (await one.result()).value
+    assert isinstance(value, baton.PanelShape)
+    assert [each.text for each in value.contributions] == ["one checked"]
+    waiting = await handles[1].status()
+    assert waiting.phase == "Waiting"
+    assert "baton.attach" in (waiting.note or "")
+    with pytest.raises(baton.Refused, match="the program that executes it is not running"):
+        await handles[1].steer("Go on.")
+    with pytest.raises(ValueError, match="needs the function 'checker' as well"):
+        await temporal.attach(handles[1].id, functions=[look_up])
+    two = await temporal.attach(handles[1].id, functions=[panel("two", "checked")[1]])
+    value = (await two.result()).value
+    assert isinstance(value, baton.PanelShape)
+    assert [each.text for each in value.contributions] == ["two checked"]
 
 
 async def test_a_worker_that_cannot_start_fails_the_start_and_the_next_one_is_tried(

@@ -31,6 +31,7 @@ from ...contracts.errors import (
     InvalidInput,
     JournalLost,
     JournalUnavailable,
+    ProgramMissing,
     ToolFailed,
 )
 from ...contracts.inputs import QueryInput, TurnInput
@@ -142,11 +143,11 @@ def has_fallback(failed: ActivityFailed, models: tuple[str, ...], index: int) ->
 
 
 def latest_wait(run: RunState, failure: Failure, begun: datetime, until: datetime) -> datetime:
-    """Until when a call waits. Even a call that otherwise gives up waits for the journal and its rows."""
-    return begun + run.max_outage if failure.type in JOURNAL_OUTAGES else until
+    """Until when a call waits. Even a call that otherwise gives up waits for the journal, its rows, and its program."""
+    return begun + run.max_outage if failure.type in INEVITABLE_OUTAGES else until
 
 
-JOURNAL_OUTAGES = (JournalLost.__name__, JournalUnavailable.__name__)
+INEVITABLE_OUTAGES = (JournalLost.__name__, JournalUnavailable.__name__, ProgramMissing.__name__)
 """The types of failures after which no call has another way out."""
 
 
@@ -439,10 +440,9 @@ def result_text(result: RawValue | None, name: str) -> str:
 
 
 async def evaluate(run: RunState, request: EvaluateRequest) -> EvaluateResult:
-    """Evaluates a team's conditions after a turn."""
-    return await execute_activity(
-        run, "evaluate", request, EvaluateResult, JOURNAL, f"conditions after turn {request.turn}"
-    )
+    """Evaluates a team's conditions after a turn, or lets its selector choose."""
+    summary = f"conditions after turn {request.turn}" if request.candidates is None else f"select turn {request.turn}"
+    return await execute_activity(run, "evaluate", request, EvaluateResult, JOURNAL, summary)
 
 
 Input = TypeVar("Input", QueryInput, TurnInput)
@@ -559,8 +559,9 @@ async def brief(run: RunState, request: BriefRequest, member: str) -> Thread:
 
 
 async def perform(run: RunState, request: PerformRequest) -> PerformResult:
-    """Calls a registered function that is a member of a panel."""
-    summary = f"round {request.brief.round} · {request.name} · {request.function}"
+    """Calls a registered function that is a member."""
+    place = f"round {request.brief.round}" if request.brief else f"turn {request.turn}"
+    summary = f"{place} · {request.name} · {request.function}"
     return await execute_activity(run, "perform", request, PerformResult, CALL, summary, run.task_queues.tools)
 
 

@@ -519,6 +519,7 @@ class AgentTurn:
         earlier = reply.message.tool_calls[:index]
         if call.name in self._transfers and any(other.name in self._transfers for other in earlier):
             return CallOutcome(message=call.result_message(NOT_TRANSFERRED), after=thread.head)
+        tool = self.agent.tool(call.name)
         request = UseToolRequest(
             thread=thread,
             speaker=self.agent.speaker,
@@ -526,7 +527,9 @@ class AgentTurn:
             call=index,
             member=self.agent.handoffs.place if self.agent.handoffs else None,
         )
-        use = ToolUse(self.agent.tool(call.name), request, self.run, self._children)
+        if tool.reads_run:
+            request = request.in_turn(self.turn.number, self.run.session.values)
+        use = ToolUse(tool, request, self.run, self._children)
 
         def charge() -> None:
             self.usage += use.usage

@@ -355,7 +355,14 @@ class Discussion:
             elapsed=(workflow.now() - self.run.started_at).total_seconds(),
             brief=brief,
             silent=silent,
+            session={} if brief else self.run.session.values,
         )
+
+    async def choose(self, candidates: Sequence[int]) -> int | None:
+        """The candidate that the function chooses which is the team's selector; None if it ends the team."""
+        request = self.evaluation(self.last_speaker)
+        await self.evaluate(request.model_copy(update={"candidates": tuple(candidates), "turn": self.turns + 1}))
+        return self.evaluated.member if self.can_continue() else None
 
     async def evaluate(self, request: EvaluateRequest) -> None:
         """Evaluates the conditions, and ends the discussion if ``terminateWhen`` is true."""

@@ -14,7 +14,7 @@ from ...contracts.message import Message, PersonDecision, TokenUsage
 from ...contracts.panel import BriefRequest, PerformRequest
 from ...contracts.plan import ActivityMember, AgentPlan, HumanMember, TeamMember
 from ...contracts.requests import Pinned
-from ...contracts.turn import TurnResult
+from ...contracts.turn import Thread, TurnResult
 from ..calls import effects
 from ..state.decisions import accept
 from ..state.stopping import ActivityFailed, uncancelled
@@ -23,7 +23,7 @@ from .member_turn import MemberTurn, TeamContext
 
 
 class FunctionTurn:
-    """Calls a registered function with the brief."""
+    """Calls a registered function: with the brief in a panel, and otherwise with a briefing of the conversation."""
 
     def __init__(self, member: ActivityMember, team: TeamContext, turn: MemberTurn) -> None:
         self._member = member
@@ -35,15 +35,32 @@ class FunctionTurn:
         team = self._team
         turn = self._turn
         function = self._member.function
-        assert turn.brief, "the loader accepts functions as members of panels only"
         request = PerformRequest(thread=turn.thread, brief=turn.brief, function=function, name=turn.name)
+        if turn.brief is None:
+            request = PerformRequest(
+                thread=await self._with_inbox(),
+                function=function,
+                name=turn.name,
+                team=f"Team/{self._member.namespace}/{team.name}",
+                turn=turn.number,
+                session=team.run.session.values,
+            ).without_defaults
         performed = await effects.perform(team.run, request)
         if performed.coerced and turn.name not in team.warned:
             team.warned.add(turn.name)
-            text = "panel %s: %s returned neither a text nor {text}: converted with str()"
+            text = "team %s: %s returned neither a text nor {text}: converted with str()"
             workflow.logger.warning(text, team.name, turn.name)
         usage = TokenUsage(tool_calls=1)
         return TurnResult(head=performed.head, messages=(performed.message,), usage=usage)
+
+    async def _with_inbox(self) -> Thread:
+        """The conversation with the messages of people that wait."""
+        thread = self._turn.thread
+        run = self._team.run
+        messages = run.inbox.drain()
+        if not messages:
+            return thread
+        return thread.at(await uncancelled(asyncio.create_task(effects.append(run, thread.head, (*messages,)))))
 
 
 class NestedTeamTurn:

@@ -14,7 +14,11 @@ from ..run.turn import TurnOutput, TurnWorkflow
 async def select_speaker(team: Discussion) -> int | None:
     """The index of the next speaker; None if the discussion is over."""
     candidates = _candidates(team)
+    function = team.plan.selector and team.plan.selector.function
     may_end = team.plan.selector and team.plan.selector.can_end and team.turns
+    if function and candidates:
+        await team.attempt(team.read_inbox())
+        return await team.choose(candidates) if team.can_continue() else None
     if not candidates or (len(candidates) == 1 and not may_end):
         return candidates[0] if candidates else None
     await team.attempt(team.read_inbox())

@@ -1,0 +1,46 @@
+"""The status of a run, also of one whose program is not running: then from its history."""
+
+from collections import deque
+
+from temporalio.client import Client
+
+from ...contracts.message import Message, TokenUsage
+from ...contracts.status import Status
+from ...contracts.text import format_time
+from ..runs.runs import ProgramNotRunningError, RunHandle, live_status
+from .events import MessageEvent, ModelAnsweredEvent, ToolReturnedEvent
+from .stream import stream_events
+
+LATEST_MESSAGES = 20
+
+
+async def current_status(client: Client, handle: RunHandle) -> Status:
+    """The status of a run. If the program that executes it is not running, it is read from the run's history.
+
+    Then its phase is Waiting, and its note says what to do. Raises NotServedError if no worker executes the run.
+    """
+    try:
+        return await live_status(client, handle)
+    except ProgramNotRunningError as error:
+        return await _status_in_history(client, handle, str(error))
+
+
+async def _status_in_history(client: Client, handle: RunHandle, note: str) -> Status:
+    messages: deque[Message] = deque(maxlen=LATEST_MESSAGES)
+    usage = TokenUsage()
+    async for event in stream_events(client, handle, wait=False):
+        match event:
+            case MessageEvent(name=name, text=text, round=number, part=part):
+                messages.append(Message(role="assistant", content=text, name=name, round=number, part=part))
+            case ModelAnsweredEvent(usage=of_call):
+                usage += of_call
+            case ToolReturnedEvent():
+                usage += TokenUsage(tool_calls=1)
+    return Status(
+        phase="Waiting",
+        message=messages[-1].content if messages else "",
+        note=note,
+        token_usage=usage,
+        messages=tuple(messages),
+        start_time=format_time((await handle.describe()).start_time),
+    )
