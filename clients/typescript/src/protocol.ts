@@ -116,13 +116,13 @@ export interface QueryInput {
  */
 export interface QuerySpec {
   /**
-   * 'user': the input is the text of a question
+   * 'user': the input is the text of a question; 'messages': it is a list of messages
    */
-  type?: "user";
+  type?: "user" | "messages";
   /**
-   * the text of the question
+   * the text of the question; with type 'messages', the question as the last of a list of messages {role, content}, whose content is a text or a list of texts, images and files
    */
-  input: string;
+  input: string | [ChatMessage, ...ChatMessage[]];
   /**
    * the targets, all run at the same time, as {type, name}
    */
@@ -191,6 +191,78 @@ export interface QuerySpec {
    * true to cancel the other targets at the first failure
    */
   failFast?: boolean;
+}
+/**
+ * A message of a query's input.
+ */
+export interface ChatMessage {
+  /**
+   * 'user', 'assistant' or 'system'
+   */
+  role: "user" | "assistant" | "system";
+  /**
+   * a text, or a list of parts: {type: text}, {type: image_url} and {type: file}
+   */
+  content: string | [ContentPart, ...ContentPart[]];
+  /**
+   * the name of the speaker
+   */
+  name?: string;
+}
+/**
+ * A part of a message: a text, an image or a file.
+ */
+export interface ContentPart {
+  /**
+   * 'text', 'image_url' or 'file'; the field of the same name has the content
+   */
+  type: "text" | "image_url" | "file";
+  /**
+   * a text
+   */
+  text?: string;
+  /**
+   * an image
+   */
+  image_url?: ImageContent;
+  /**
+   * a file
+   */
+  file?: FileContent;
+}
+/**
+ * An image.
+ */
+export interface ImageContent {
+  /**
+   * an https:// URL, which the model's server fetches, or a data: URL
+   */
+  url: string;
+  /**
+   * how closely OpenAI's models look at it: 'auto', 'low' or 'high'
+   */
+  detail?: "auto" | "low" | "high";
+}
+/**
+ * A file.
+ */
+export interface FileContent {
+  /**
+   * its content, as a data: URL or base64
+   */
+  file_data?: string;
+  /**
+   * its https:// URL, instead of file_data
+   */
+  file_url?: string;
+  /**
+   * its name
+   */
+  filename?: string;
+  /**
+   * not supported: write file_data or file_url
+   */
+  file_id?: string;
 }
 /**
  * One target of a query.
@@ -588,7 +660,8 @@ export interface Refusal {
  * unchanged. `decision` is the decision about the tool call that it answers. `summarizes` marks a summary of the
  * conversation from its beginning up to that depth: only agents whose context window uses summaries read it, in place
  * of those messages. `reasoning` is what the model has thought before its tool calls: it is never shown, and sent
- * back to the same model.
+ * back to the same model. `attachments` are images and files, which have stand-ins in `content`: only models and
+ * agents that accept them read more than these.
  */
 export interface Message {
   role: "system" | "user" | "assistant" | "tool";
@@ -606,6 +679,7 @@ export interface Message {
   decision?: PersonDecision;
   summarizes?: number;
   reasoning?: ServerContent;
+  attachments?: Attachment[];
 }
 /**
  * A tool call. `arguments` is the model's JSON text, possibly invalid; `extra` is sent to its model only.
@@ -677,6 +751,21 @@ export interface PersonDecision {
   arguments?: string;
   remember?: boolean;
   text?: string;
+}
+/**
+ * An image or a file of a message: at a `url`, or `stored` in the journal under this id, with its `size`.
+ *
+ * Its place in the message is that of its `stand_in` in the text. So whoever reads only texts reads that there is an
+ * attachment, and texts before it may change, such as a secret that is inserted.
+ */
+export interface Attachment {
+  kind: "image" | "file";
+  name?: string;
+  mediaType?: string;
+  url?: string;
+  stored?: string;
+  size?: number;
+  detail?: "auto" | "low" | "high";
 }
 /**
  * A place in a conversation: the id of the last row in the journal, and the number of rows up to it.
