@@ -5,6 +5,7 @@ import binascii
 import mimetypes
 import re
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -90,6 +91,7 @@ class ImageContent(JsonModel):
     """An image."""
 
     url: Url = Field(description="an https:// URL, which the model's server fetches, or a data: URL")
+    filename: Text | None = Field(None, description="its name, which OpenAI's own format does not have")
     detail: Detail | None = Field(None, description="how closely OpenAI's models look at it: 'auto', 'low' or 'high'")
 
 
@@ -158,8 +160,15 @@ class ContentPart(JsonModel):
 
     @property
     def name(self) -> str | None:
-        """The name of a file."""
-        return self.file.filename if self.file else None
+        """The name of the image or the file."""
+        return self.image_url.filename if self.image_url else self.file.filename if self.file else None
+
+    def as_image(self, detail: Detail | None) -> "ContentPart":
+        """A file as an image, which OpenAI's models look at in that detail."""
+        assert self.file
+        url = self.file.file_url or self.file.file_data or ""
+        fields = {"url": url, "filename": self.name, "detail": detail}
+        return ContentPart(type="image_url", image_url=ImageContent.model_validate(_set(fields)))
 
     @cached_property
     def data(self) -> Data | None:
@@ -189,6 +198,38 @@ class ContentPart(JsonModel):
             return self.text
         size = len(self.data.content) if self.data else 0
         return stand_in(self.kind, self.name, self.media_type, size, self.url)
+
+
+def _set(fields: dict[str, str | None]) -> dict[str, str]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def part_of_bytes(content: bytes, media_type: str, name: str | None = None) -> ContentPart:
+    """The part with a file of these bytes. Raises ValidationError for an invalid media type."""
+    fields = {"file_data": data_url(Data(media_type, content)), "filename": name}
+    return ContentPart(type="file", file=FileContent.model_validate(_set(fields)))
+
+
+def part_of_url(url: str, name: str | None = None) -> ContentPart:
+    """The part with a file at a URL. Raises ValidationError for another URL than one of http, https or data."""
+    return ContentPart(type="file", file=FileContent.model_validate(_set({"file_url": url, "filename": name})))
+
+
+def part_of_file(path: Path, media_type: str | None = None, name: str | None = None) -> ContentPart:
+    """The part with a file of this machine, whose name tells the media type if it isn't passed.
+
+    Raises OSError, and ValueError for a file that is too large or whose media type is unknown.
+    """
+    size = path.stat().st_size
+    if size > MAX_ATTACHED:
+        raise ValueError(
+            f"{path.name} has {size:,} bytes, and {MAX_ATTACHED:,} bytes can be sent with a query: "
+            "name a larger file by an https:// URL"
+        )
+    known = media_type or mimetypes.guess_type(path.name)[0]
+    if known is None:
+        raise ValueError(f"{path.name}: its media type is unknown: give it a name that ends in .png, .pdf and so on")
+    return part_of_bytes(path.read_bytes(), known, name or path.name)
 
 
 class ChatMessage(JsonModel):

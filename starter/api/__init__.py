@@ -55,6 +55,7 @@ from ..runs.runs import NoSuchRunError
 from ..runs.schedules import ScheduleError
 from ..runs.start import NotRetriedError
 from .client import Connection, apply_schedule, attach, connect, contributions, find_schedule, retry, run, start
+from .content import File, Image
 from .handle import Handle, Refused, Result, RunFailed, ScheduleHandle
 from .resources import AgentDefinition as Agent
 from .resources import EnvironmentSecret as Secret
@@ -81,7 +82,9 @@ __all__ = [
     "DebateShape",
     "Decision",
     "Event",
+    "File",
     "Handle",
+    "Image",
     "Manifest",
     "ManifestError",
     "Member",

@@ -24,6 +24,7 @@ from ...resources.schedule import OverlapPolicy
 from ...resources.secret import Secret
 from ...resources.skill_folder import read_skill
 from ...resources.values import sources
+from .content import RunInput, input_fields
 
 
 def check(value: object, kind: type | tuple[type, ...], argument: str, expected: str) -> None:
@@ -486,7 +487,7 @@ class QueryDefinition(ResourceDefinition):
     def __init__(
         self,
         name: str,
-        input: str,  # noqa: A002  # the manifest's name of the field
+        input: RunInput,  # noqa: A002  # the manifest's name of the field
         *,
         targets: Sequence[ResourceDefinition | str],
         parameters: Mapping[str, ValueInput] | None = None,
@@ -502,7 +503,7 @@ class QueryDefinition(ResourceDefinition):
         dependencies = Dependencies()
         dependencies.definitions.extend(definitions)
         spec = {
-            "input": input,
+            **input_fields(input),
             "targets": [_target(target) for target in targets],
             "parameters": _parameters(parameters),
             "timeout": timeout,
