@@ -15,7 +15,7 @@ from ..resources.team import Team
 from ..resources.tool import Tool
 from .context.lookup import find_executor
 from .context.metering import ChainedModel, model_chain
-from .model.accepted import refusal
+from .model.accepted import ACCEPTED
 from .model.connection import ENVIRONMENT
 
 MAX_SENT = 20_000_000
@@ -67,7 +67,7 @@ def _refusal(reader: Resource, attachment: Attachment, catalog: Catalog) -> str 
     if isinstance(reader, Agent) and (executor := find_executor(reader, catalog)):
         return f"{executor.id}, which executes {reader.id}, takes only text"
     for model in model_chain(reader, catalog):
-        if why := refusal(_type_of(model), attachment):
+        if why := ACCEPTED[_type_of(model)].refusal(attachment):
             name = model.manifest.id if model.manifest else f"the model {model.name}"
             return f"{name} ({_type_of(model)}) can't take it: {why}"
     return None
@@ -88,11 +88,12 @@ async def contents_for(
     sent: list[Message] = []
     contents: dict[str, bytes] = {}
     size = 0
+    accepted = ACCEPTED[_type_of(model)]
     for message in reversed([*messages]):
         kept: list[Attachment] = []
-        for attachment in message.attachments:
+        for attachment in message.attachments if accepted.in_results or message.role != "tool" else ():
             size += attachment.size
-            if size <= MAX_SENT and not refusal(_type_of(model), attachment):
+            if size <= MAX_SENT and not accepted.refusal(attachment):
                 kept.append(attachment)
                 if attachment.stored:
                     contents[attachment.stored] = await journal.attachment(attachment.stored)

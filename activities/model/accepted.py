@@ -27,12 +27,14 @@ BEDROCK_DOCUMENTS = {
 class Accepted:
     """What an API accepts: ``files`` are media types besides those of images.
 
-    ``image_urls`` and ``file_urls``: its servers fetch an https URL themselves.
+    ``image_urls`` and ``file_urls``: its servers fetch an https URL themselves. ``in_results``: the results of tools
+    may have images and files, too.
     """
 
     files: frozenset[str]
     image_urls: bool
     file_urls: bool
+    in_results: bool
 
     def refusal(self, attachment: Attachment) -> str | None:
         """Why the API does not accept an attachment; None if it may. A model may accept less than its API."""
@@ -47,19 +49,14 @@ class Accepted:
         return None
 
 
-_OPENAI = Accepted(files=frozenset({PDF}), image_urls=True, file_urls=False)
+_OPENAI = Accepted(files=frozenset({PDF}), image_urls=True, file_urls=False, in_results=False)
 
 ACCEPTED = {
     "openai": _OPENAI,
     "azure": _OPENAI,
     "gemini": _OPENAI,
-    "openai-responses": Accepted(files=frozenset({PDF}), image_urls=True, file_urls=True),
-    "anthropic": Accepted(files=frozenset({PDF, "text/plain"}), image_urls=True, file_urls=True),
-    "bedrock": Accepted(files=frozenset(BEDROCK_DOCUMENTS), image_urls=False, file_urls=False),
+    "openai-responses": Accepted(files=frozenset({PDF}), image_urls=True, file_urls=True, in_results=True),
+    "anthropic": Accepted(files=frozenset({PDF, "text/plain"}), image_urls=True, file_urls=True, in_results=True),
+    "bedrock": Accepted(files=frozenset(BEDROCK_DOCUMENTS), image_urls=False, file_urls=False, in_results=True),
 }
 """What is accepted, by the type of a Model."""
-
-
-def refusal(type_: str, attachment: Attachment) -> str | None:
-    """Why models of a type don't accept an attachment; None if they may."""
-    return ACCEPTED[type_].refusal(attachment)

@@ -503,7 +503,6 @@ class QueryDefinition(ResourceDefinition):
         dependencies = Dependencies()
         dependencies.definitions.extend(definitions)
         spec = {
-            **input_fields(input),
             "targets": [_target(target) for target in targets],
             "parameters": _parameters(parameters),
             "timeout": timeout,
@@ -513,7 +512,7 @@ class QueryDefinition(ResourceDefinition):
         super().__init__(
             "Query",
             name,
-            spec_fields(spec),
+            {**input_fields(input), **spec_fields(spec)},  # OpenAI's names of parts have underscores
             namespace=namespace,
             dependencies=dependencies,
             output_model=definitions[0].output_model if len(targets) == len(definitions) == 1 else None,

@@ -9,10 +9,12 @@ import pytest_asyncio
 import yaml
 from temporalio.client import Client
 
+import baton
 from baton.resources.content import MAX_ATTACHED
 from baton.resources.loader import load_files
-from baton.starter.scripted_model import Reply
+from baton.starter.scripted_model import Reply, ScriptedToolCall
 from tests.harness.environment import Environment, Json, agent, line, manifest, team
+from tests.harness.mcp_process import McpServerProcess
 from tests.harness.model_providers import ProviderServer, serving
 
 SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "safe"}, "stringData": {"key": "held-0123456789"}}
@@ -248,3 +250,94 @@ async def test_an_image_goes_where_a_parameter_is_filled_in(env: Environment) ->
     query = {**asking(text("Its {{what}}:"), CHART), "parameters": parameters}
     assert (await env.status(await env.start_query([agent("one")], "agent/one", **query))).said == "Grey."
     assert env.model.requests[0].body["messages"][-1]["content"] == [text("Its colour:"), CHART]
+
+
+HELLO = base64.b64encode(b"hello").decode()
+AFTER = "\n".join(
+    [
+        "[resource plan: file:///plan.txt, text/plain]",
+        "[resource note://1]",
+        "a note",
+        "[resource note://2: binary, 5 bytes]",
+        '{"found": 5}',
+    ]
+)
+RESULTS: dict[str, object] = {
+    "openai": f"Look:\n[image: image/png, 5 bytes]\n{AFTER}",
+    "openai-responses": [
+        {"type": "input_text", "text": "Look:"},
+        {"type": "input_image", "image_url": f"data:image/png;base64,{HELLO}", "detail": "auto"},
+        {"type": "input_text", "text": AFTER},
+    ],
+    "anthropic": [
+        text("Look:"),
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": HELLO}},
+        text(AFTER),
+    ],
+    "bedrock": [
+        {"text": "Look:"},
+        {"image": {"format": "png", "source": {"bytes": HELLO}}},
+        {"text": AFTER},
+    ],
+}
+RESULTS["azure"] = RESULTS["openai"]
+
+
+def result_in(body: Json) -> object:
+    """The result of the only tool call in a request."""
+    match (body.get("input") or body["messages"])[-1]:
+        case {"type": "function_call_output", "output": output}:
+            return output
+        case {"role": "tool", "content": content}:
+            return content
+        case {"content": [{"type": "tool_result", "content": content}]}:
+            return content
+        case {"content": [{"toolResult": {"content": content}}]}:
+            return content
+    return None
+
+
+async def test_an_image_in_a_tools_result_is_sent_to_models_that_accept_it_there(
+    env: Environment, provider: ProviderServer, tmp_path: Path
+) -> None:
+    provider.server.answers(Reply(calls=[ScriptedToolCall(name="test-pieces")]), Reply(text="Hello."))
+    with McpServerProcess("2026", tmp_path / "mcp").running() as server:
+        one = agent("one", modelRef={"name": "m"}, tools=[{"name": "test", "type": "mcp", "untrustedContent": False}])
+        manifests = [one, provider.model(), server.manifest()]
+        status = await env.status(await env.start_query(manifests, "agent/one"))
+    assert status.said == "Hello.", status
+    assert result_in(provider.server.requests[1]) == RESULTS[provider.provider]
+    (attached,) = next(row["attachments"] for row in env.rows() if row["role"] == "tool")
+    assert (attached["mediaType"], attached["size"]) == ("image/png", 5)
+
+
+async def test_a_program_asks_with_texts_images_and_files(env: Environment, tmp_path: Path) -> None:
+    (tmp_path / "heron.png").write_bytes(PNG)
+    env.script(line("one", "Grey.", "Grey."))
+    content = ["See", baton.Image(tmp_path / "heron.png", detail="low"), baton.File(PDF, media_type="application/pdf")]
+    async with baton.Connection(client=env.client, task_queue=env.task_queue) as connection:
+        one = baton.Agent("one", prompt="You are one.")
+        assert (await connection.run(one, content)).message == "Grey."
+        messages = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes?"}]
+        await connection.run(one, [*messages, {"role": "user", "content": content}])
+    first, second = (request.body["messages"] for request in env.model.requests)
+    assert first[-1] == second[-1]
+    assert first[-1]["content"][:2] == [text("See"), CHART]
+    assert first[-1]["content"][2]["file"]["file_data"] == data_url("application/pdf", PDF)
+    assert [message["content"] for message in second[-3:-1]] == ["Hi.", "Yes?"]
+    assert next(row for row in env.rows() if row["role"] == "user")["content"].splitlines()[1] == (
+        f"[image: heron.png, image/png, {len(PNG)} bytes]"
+    )
+
+
+def test_a_file_that_cannot_be_sent_is_refused_where_it_is_made(tmp_path: Path) -> None:
+    (tmp_path / "large.png").write_bytes(bytes(MAX_ATTACHED + 1))
+    (tmp_path / "nameless").write_bytes(PNG)
+    with pytest.raises(ValueError, match=r"large\.png has 1,000,001 bytes, and 1,000,000 bytes can be sent"):
+        baton.Image(tmp_path / "large.png")
+    with pytest.raises(ValueError, match="its media type is unknown"):
+        baton.File(tmp_path / "nameless")
+    with pytest.raises(ValueError, match="bytes need a media_type"):
+        baton.File(PNG)
+    with pytest.raises(TypeError, match="input has int, must be a list of texts, images and files"):
+        baton.Query("q", ["See", 5], targets=["agent/one"])  # type: ignore[list-item]
