@@ -19,6 +19,7 @@ from ..resources.manifest import ContextWindow
 from ..resources.model import Model
 from ..resources.team import SelectorSpec
 from ..temporal.activity import idempotency_key, key_of, on_text
+from .attachments import contents_for
 from .context.context_window import history_within, summarized, summary_end, unsummarized, window_end
 from .context.lookup import find, find_team
 from .context.metering import ChainedModel, Meter, model_chain, selector_model_chain
@@ -102,6 +103,7 @@ class ModelActivities:
         resource = speaker.resource
         values = speaker.values
         messages = await speaker_messages(request, head, resource, values, self._journal, self._functions)
+        messages, contents = await contents_for(self._journal, speaker.model, messages)
         tools = (
             await self._tools.of_agent(resource, values, member=request.member) if isinstance(resource, Agent) else []
         )
@@ -110,6 +112,7 @@ class ModelActivities:
             tools=[tool.definition for tool in tools],
             schema=speaker.schema,
             speaker=resource.name,
+            contents=contents,
         )
 
     @activity.defn(name="select")

@@ -2,9 +2,10 @@
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
+from ..contracts.attachment import Attachment
 from ..contracts.errors import FunctionFailed, JournalLost, UnknownResource
 from ..contracts.message import Head, Message
 from ..contracts.panel import (
@@ -46,6 +47,7 @@ class Transcript:
 
     team: Team
     goal: str
+    attachments: Sequence[Attachment]
     before: Sequence[Message]
     rows: Sequence[Row]
 
@@ -59,7 +61,13 @@ class Transcript:
         if not questions:
             raise JournalLost(f"the conversation has no row {question}, its question")
         before = [row.message for row in past_rows(rows[:begun], question, begun) if row.message.role != "tool"]
-        return cls(team, questions[0].content, [message for message in before if message.content], rows[begun:])
+        return cls(
+            team=team,
+            goal=questions[0].content,
+            attachments=questions[0].attachments,
+            before=[message for message in before if message.content],
+            rows=rows[begun:],
+        )
 
     @classmethod
     def after_question(cls, team: Team, rows: Sequence[Row], question: str) -> "Transcript":
@@ -245,7 +253,7 @@ class PromptSections:
 
     def _contributions(self) -> Sequence[Contribution]:
         rows = apply_window(self.transcript.rows, self.window)
-        return Transcript(self.transcript.team, self.transcript.goal, (), rows).contributions
+        return replace(self.transcript, rows=rows).contributions
 
 
 def _lines(contributions: Iterable[Contribution], label: Label) -> list[str]:
@@ -391,7 +399,7 @@ class SpeakerContext:
             sections = PromptSections(self.transcript, self.briefing, agent.spec.context_window, idempotency_key())
             text = _SECTIONS[self.team.spec.strategy, self.brief.part](sections)
         system = [Message(role="system", content=prompt)] if prompt else []
-        return [*system, Message(role="user", content=text)]
+        return [*system, Message(role="user", content=text).with_attachments(self.transcript.attachments)]
 
     async def _prompt(self, agent: Agent, functions: FunctionRegistry) -> str:
         """The filled-in prompt, followed by the instructions and the context unless the prompt contains them."""

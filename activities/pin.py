@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from temporalio import activity
 
+from ..contracts.attachment import Attachment
 from ..contracts.errors import BatonError, InvalidInput, InvalidManifest, NotCarriedOut, Refusal, UnknownResource
 from ..contracts.message import Head, Message
 from ..contracts.plan import AgentPlan, ConversationPlan, Plan, QueryPlan, TargetPlan, TeamPlan, ToolTarget
@@ -36,6 +37,7 @@ from ..temporal.activity import root_id, workflow_id
 from ..temporal.search_attributes import KnownAttributes
 from ..temporal.threads import COMPUTING
 from .agent.executors import Discovery
+from .attachments import attachments_of, check_accepted, message_of
 from .context.lookup import OwnManifests, find, find_optional
 from .context.value_resolver import ValueResolver, check_overrides, with_rights
 from .plan import agent_plan, model_plan, team_plan, tool_plan
@@ -273,14 +275,27 @@ class Pin:
         values = await ValueResolver.of_catalog(self._journal, catalog, self._secrets, workflow_id())
         values.check_services()
         catalog = await self._discovery.pin(values)
-        start, plan = await COMPUTING.run(_plan, request, catalog, self._query_ttl, self._dialect)
+        run = activity.info().workflow_run_id or ""
+        start = find_start(request, catalog)
+        earlier: list[Message] = []
         if isinstance(start, Query):
             question = replace(values, catalog=catalog).question(start)
+            if start.spec.messages:
+                *earlier, question = await self._messages(start, catalog, run, question)
+                catalog = catalog.with_manifests(
+                    manifest.without_messages if isinstance(manifest, Query) else manifest
+                    for manifest in catalog.manifests
+                )
         else:
             question = Message(role="user", content=request.input or "")
-        run = activity.info().workflow_run_id or ""
+        start, plan = await COMPUTING.run(_plan, request, catalog, self._query_ttl, self._dialect)
         before = await self._conversation_head(plan)
-        row = await self._journal.begin(catalog, run, before, question)
+        if earlier and isinstance(plan, QueryPlan) and plan.conversation and plan.conversation.remote:
+            raise InvalidInput(
+                f"{start.id}: spec.input: messages before the question can't be added to the conversation of a Memory "
+                "with a service: name the conversation, and write only the question"
+            )
+        row = await self._journal.begin(catalog, run, before, question, earlier=earlier)
         thread = Thread(
             catalog=self._journal.catalog_name(catalog),
             question=row.id,
@@ -296,11 +311,25 @@ class Pin:
         )
         return pinned.of_root_run(
             question=truncate(await self._secrets.redact_long(question.content), MAX_SHOWN_QUESTION),
-            before=row.before if row.before.id else None,
+            before=before if before.id else None,
             journal=self._name,
             notices=catalog.notices,
             ineffective=tuple(ineffective_fields(start, catalog)),
         )
+
+    async def _messages(self, query: Query, catalog: Catalog, run: str, question: Message) -> list[Message]:
+        """The messages of a query's input, of which the last is its ``question``, with their images and files.
+
+        Raises InvalidInput before any model is called if one of the query's models can't take one of these.
+        """
+        parts = query.spec.attached
+        attachments = [Attachment.of(part, "" if part.data else None) for part in parts]
+        await COMPUTING.run(check_accepted, query, catalog, attachments)
+        *earlier, last = query.spec.messages
+        return [
+            *[await message_of(self._journal, run, message) for message in earlier],
+            question.with_attachments(await attachments_of(self._journal, run, last)),
+        ]
 
     async def _conversation_head(self, plan: Plan) -> Head:
         """The head that the question follows: that of the query's conversation, if it is stored in the journal."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from temporalio import activity
 
+from ..contracts.attachment import Attachment
 from ..contracts.decisions import MAX_ARGUMENTS, Question
 from ..contracts.errors import BadArguments, JournalLost, NotApproved, ToolFailed, UnknownResource, UnknownTool
 from ..contracts.message import Head, Message, PersonDecision, ToolCall
@@ -27,7 +28,7 @@ from .context.value_resolver import ValueResolver
 from .panel import find_speaker
 from .runtime.functions import CallPlace, calling_at
 from .runtime.secrets import SecretStore
-from .tool.tool import Answered, AsksPerson, CallableTool, ToolDefinition
+from .tool.tool import Answered, AsksPerson, CallableTool, ResultWithFiles, ToolDefinition
 from .tool.tools import Tools
 
 MAX_QUESTION = 8_000
@@ -73,10 +74,11 @@ class ToolActivities:
                         place = CallPlace(request.speaker.rpartition("/")[2], request.turn, request.session)
                         with calling_at(place):
                             answer = await self._use(lease, call, tool) if request.answer is None else request.answer
-                        reply = _reply(request, call, tool, await tool.finish(answer))
-                        await self._journal.answer(
-                            lease, request.thread.head, await self._secrets.redact_message(reply)
-                        )
+                        reply = _reply(request, call, tool, await tool.finish(_text(answer)))
+                        reply = await self._secrets.redact_message(reply)
+                        if isinstance(answer, ResultWithFiles) and reply.role == "tool":
+                            reply = await self._with_files(reply, answer)
+                        await self._journal.answer(lease, request.thread.head, reply)
                 except AsksPerson as asks:
                     await self._note_question(request, key, asks)
             if note := await self._question(request, key):
@@ -118,11 +120,18 @@ class ToolActivities:
             return row
         async with self._journal.leases.hold(f"{key}/0", await self._charge(request)) as lease:
             if not lease.is_answered:
-                message = Message(role="user", content=await use(lease, call, tool))
+                message = Message(role="user", content=_text(await use(lease, call, tool)))
                 await self._journal.answer(lease, Head(), await self._secrets.redact_message(message))
         return await self._journal.row(f"{key}/0")
 
-    async def _use(self, lease: Lease, call: ToolCall, tool: CallableTool) -> str:
+    async def _with_files(self, reply: Message, answer: ResultWithFiles) -> Message:
+        """The reply with the images and files whose stand-ins are still in its text."""
+        files = [file for file in answer.files if file.data and file.shown in reply.content]
+        run = activity.info().workflow_run_id or ""
+        stored = await self._journal.attach(run, [file.data.content for file in files if file.data])
+        return reply.with_attachments(Attachment.of(file, id_) for file, id_ in zip(files, stored, strict=True))
+
+    async def _use(self, lease: Lease, call: ToolCall, tool: CallableTool) -> str | ResultWithFiles:
         """The tool's answer."""
         with call_span("execute_tool", tool.definition.name, lambda: _attributes(tool, call), kind="internal"):
             try:
@@ -222,13 +231,17 @@ def _reply(request: UseToolRequest, call: ToolCall, tool: CallableTool, text: st
     )
 
 
-async def use(lease: Lease, call: ToolCall, tool: CallableTool) -> str:
+def _text(answer: str | ResultWithFiles) -> str:
+    return answer if isinstance(answer, str) else answer.text
+
+
+async def use(lease: Lease, call: ToolCall, tool: CallableTool) -> str | ResultWithFiles:
     """Calls the tool and returns its answer. Raises BadArguments and the tool's errors."""
     arguments = await checked_arguments(tool.definition, call.arguments)
     try:
         note_content(lambda: {"gen_ai.tool.call.arguments": json.dumps(arguments, ensure_ascii=False)})
         answer = await tool.use(arguments, lease)
-        note_content(lambda: {"gen_ai.tool.call.result": answer})
+        note_content(lambda: {"gen_ai.tool.call.result": _text(answer)})
         return answer
     except ToolFailed as failed:
         retryable = tool.retries or not failed.non_retryable

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from ..resources.base import JsonModel, JsonObject
+from .attachment import Attachment
 from .text import MAX_MESSAGE, Count, Text, byte_size, truncate
 
 SCRIPTED = "scripted:"
@@ -179,8 +180,9 @@ class Message(JsonModel):
     ``fence`` marks an untrusted tool result: a model reads it between two lines with this mark; people read ``content``
     unchanged. ``decision`` is the decision about the tool call that it answers. ``summarizes`` marks a summary of the
     conversation from its beginning up to that depth: only agents whose context window uses summaries read it, in place
-    of those messages. ``handoff`` is the transfer that a tool result confirms. ``reasoning`` is what
-    the model has thought before its tool calls: it is never shown, and sent back to the same model.
+    of those messages. ``handoff`` is the transfer that a tool result confirms. ``reasoning`` is what the model has
+    thought before its tool calls: it is never shown, and sent back to the same model. ``attachments`` are images and
+    files, which have stand-ins in ``content``: only models and agents that accept them read more than these.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -199,6 +201,7 @@ class Message(JsonModel):
     summarizes: int | None = None
     handoff: Handoff | None = None
     reasoning: ServerContent | None = None
+    attachments: tuple[Attachment, ...] = ()
 
     @property
     def length(self) -> int:
@@ -234,6 +237,10 @@ class Message(JsonModel):
         """The message with the usage of the call that it answers."""
         return self.model_copy(update={"usage": usage})
 
+    def with_attachments(self, attachments: Iterable[Attachment]) -> "Message":
+        """The message with other attachments; its text stays as it is."""
+        return self.model_copy(update={"attachments": tuple(attachments)})
+
     def with_content(self, content: str) -> "Message":
         """The message with another text."""
         return self.model_copy(update={"content": content})
@@ -255,10 +262,14 @@ class Message(JsonModel):
         return self.model_copy(update=changed)
 
     def truncated(self, limit: int = MAX_MESSAGE) -> "Message":
-        """The message without what only its server reads, its texts truncated to equal shares of ``limit`` bytes."""
-        if self.reasoning or any(call.extra for call in self.tool_calls):
+        """The message as text: without what only its server reads, and without attachments, but with their stand-ins.
+
+        Its texts are truncated to equal shares of ``limit`` bytes.
+        """
+        if self.reasoning or self.attachments or any(call.extra for call in self.tool_calls):
             bare = tuple(call.model_copy(update={"extra": None}) for call in self.tool_calls)
-            return self.model_copy(update={"tool_calls": bare, "reasoning": None}).truncated(limit)
+            changed = {"tool_calls": bare, "reasoning": None, "attachments": ()}
+            return self.model_copy(update=changed).truncated(limit)
         if self.length <= limit and self.byte_size <= limit:
             return self
         share = limit // (1 + len(self.tool_calls))

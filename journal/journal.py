@@ -29,7 +29,7 @@ from .leases import LEASE_SECONDS, Lease, Leases
 from .rows import Row, RowEncryption, chain, key_ids, move_conversation, select_back, select_row, upsert_bookmark
 
 CACHE_SIZE = 64_000_000
-"""Characters of rows in a worker's cache."""
+"""Characters of rows in a worker's cache, and bytes of attachments in another one."""
 
 PAGE_SIZE = 100
 """Rows that are read at once, backwards from the last one."""
@@ -45,6 +45,7 @@ class Journal:
         self.leases = leases
         self.encryption = encryption
         self._rows: LRUCache[str, Row] = LRUCache(CACHE_SIZE, getsizeof=lambda row: row.size)
+        self._attachments: LRUCache[str, bytes] = LRUCache(CACHE_SIZE, getsizeof=len)
         self._catalogs: LRUCache[str, RunCatalog] = LRUCache(100)
         self._reading = asyncio.Lock()
 
@@ -81,20 +82,57 @@ class Journal:
         """The ids of all keys with which this journal was ever written."""
         return await self.database.engine.run(key_ids)
 
-    async def begin(self, catalog: RunCatalog, run: str, head: Head, question: Message) -> Row:
+    async def begin(
+        self, catalog: RunCatalog, run: str, head: Head, question: Message, *, earlier: Sequence[Message] = ()
+    ) -> Row:
         """Stores a ``prepared`` catalog until ``run`` is pruned, and appends a question after a head.
 
         The question is the row ``run/1``, regardless of the activity that writes it; an existing row is returned
-        unchanged.
+        unchanged. ``earlier`` messages of the same input precede it, as the rows ``run/1/0``, ``run/1/1`` and so on.
         """
         columns = await in_thread_if_long(len(catalog.canonical), lambda: self.encryption.encrypt_catalog(catalog))
-        rows = chain(head, [(f"{run}/1", question)])
+        numbered = ((f"{run}/1/{number}", message) for number, message in enumerate(earlier))
+        rows = chain(head, [*numbered, (f"{run}/1", question)])
         # In this order, a concurrent prune deletes nothing that is needed.
         use: Rows = (schema.uses, [{"run": run, "sha": columns["sha"]}])
         pinned: Rows = (schema.catalogs, [columns])
         is_new = await self._write(rows, use, pinned)
         self._catalogs[str(columns["sha"])] = catalog
-        return self._cache(rows[0]) if is_new else await self.row(rows[0].id)
+        return self._cache(rows[-1]) if is_new else await self.row(rows[-1].id)
+
+    async def attach(self, run: str, contents: Sequence[bytes]) -> list[str]:
+        """Stores attachments until ``run`` is pruned, and returns their ids. The same content is stored once."""
+        ids = [self.encryption.attachment_id(run, content) for content in contents]
+
+        def rows() -> list[dict[str, str]]:
+            return [
+                {
+                    "id": attachment_id,
+                    "temporal_namespace": self.database.namespace,
+                    "content": self.encryption.encrypt_attachment(attachment_id, content),
+                }
+                for attachment_id, content in dict(zip(ids, contents, strict=True)).items()
+            ]
+
+        if ids:
+            stored = await in_thread_if_long(sum(map(len, contents)), rows)
+            await self.database.insert((schema.attachments, stored))
+        return ids
+
+    async def attachment(self, attachment_id: str) -> bytes:
+        """The content of an attachment; raises JournalLost if there is none with that id."""
+        content = self._attachments.get(attachment_id)
+        if content is None:
+            table = schema.attachments
+            here = table.c.temporal_namespace == self.database.namespace
+            rows = await self.database.run(select(table).where(table.c.id == attachment_id, here))
+            if not rows:
+                raise journal_lost(f"the attachment {attachment_id}")
+            stored = rows[0]
+            content = await in_thread_if_long(len(stored.content), lambda: self.encryption.decrypt_attachment(stored))
+            if len(content) <= CACHE_SIZE:
+                self._attachments[attachment_id] = content
+        return content
 
     def catalog_name(self, catalog: RunCatalog) -> str:
         """The name under which ``begin`` stores a catalog."""

@@ -37,6 +37,7 @@ class EncryptedColumn(NamedTuple):
 
 ENCRYPTED = (
     EncryptedColumn("messages", schema.messages.c.message, place_of),
+    EncryptedColumn("attachments", schema.attachments.c.content, lambda row: f"attachment {row.id}"),
     EncryptedColumn("catalogs", schema.catalogs.c.catalog, lambda row: f"catalog {row.sha}"),
     EncryptedColumn(
         "versions of manifests",

@@ -1,6 +1,7 @@
 """The rows of the journal: their links, their encryption, and the statements that write them."""
 
 import base64
+import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -166,6 +167,19 @@ class RowEncryption:
         """
         plain = catalog_id(catalog)
         return self._keys.all[0].keyed_hash(plain) if self._keys.all else plain
+
+    def attachment_id(self, run: str, content: bytes) -> str:
+        """The id of an attachment that a run stores. With a key, as for a catalog, its hash is a keyed one."""
+        plain = hashlib.sha256(content).hexdigest()
+        return f"{run}/{self._keys.all[0].keyed_hash(plain) if self._keys.all else plain}"
+
+    def encrypt_attachment(self, attachment_id: str, content: bytes) -> str:
+        """The content of an attachment as it is stored."""
+        return self._encrypt(base64.b64encode(content).decode(), f"attachment {attachment_id}")
+
+    def decrypt_attachment(self, record: Record[Any]) -> bytes:
+        """Decrypts an attachment; raises the errors of ``decrypt_rows``."""
+        return base64.b64decode(self._decrypt(record.content, f"attachment {record.id}"))
 
     def encrypt_catalog(self, catalog: RunCatalog) -> dict[str, object]:
         """The columns of a catalog to write."""

@@ -92,6 +92,15 @@ copies = Table(
 """The latest copies of conversations that Memories' services store. Unlike ``conversations``, they are deleted with the
 run that wrote their head."""
 
+attachments = Table(
+    "baton_attachments",
+    metadata,
+    Column("id", String(255), primary_key=True),
+    Column("temporal_namespace", String(255), nullable=False),
+    Column("content", Text, nullable=False),
+)
+"""Images and files of messages, in base64. An id is that of the run that stored it, with a hash of the content."""
+
 blobs = Table(
     "baton_blobs",
     metadata,
@@ -246,6 +255,7 @@ def run_of(column: ColumnElement[str]) -> ColumnElement[str]:
 
 RUN_COLUMNS = (
     messages.c.id,
+    attachments.c.id,
     uses.c.run,
     bookmarks.c.head,
     copies.c.head,

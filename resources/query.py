@@ -4,10 +4,27 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal, NamedTuple, Self
 
-from pydantic import BeforeValidator, Field, JsonValue, ValidationError, model_validator
+from pydantic import Field, JsonValue, ValidationError, model_validator
 
-from .base import Duration, FieldError, JsonModel, JsonObject, Name, NameOrRef, NoEffect, Path, Pattern, Ref, Reference
+from .base import (
+    BY_SHAPE,
+    LIST,
+    SINGLE,
+    Duration,
+    FieldError,
+    JsonModel,
+    JsonObject,
+    Name,
+    NameOrRef,
+    NoEffect,
+    Path,
+    Pattern,
+    Ref,
+    Reference,
+    Text,
+)
 from .budget import Budget
+from .content import MAX_ATTACHED, ChatMessage, ContentPart
 from .labels import LabelSelector
 from .manifest import Manifest
 from .values import Headers, Parameter, check_parameters
@@ -52,12 +69,6 @@ ConversationId = Annotated[
 """The id of a conversation."""
 
 
-def _check_type(type_: object) -> object:
-    if type_ == "messages":
-        raise ValueError("'messages' is not supported: write the last question as input, and name a conversationId")
-    return type_
-
-
 class Target(JsonModel):
     """One target of a query."""
 
@@ -69,10 +80,15 @@ class Target(JsonModel):
 class QuerySpec(JsonModel):
     """The ``spec`` of a Query: the input and its targets."""
 
-    type: Annotated[Literal["user"], BeforeValidator(_check_type)] = Field(
-        "user", description="'user': the input is the text of a question"
+    type: Literal["user", "messages"] = Field(
+        "user", description="'user': the input is the text of a question; 'messages': it is a list of messages"
     )
-    input: str = Field(min_length=1, description="the text of the question")
+    input: Annotated[
+        Annotated[Text, SINGLE] | Annotated[tuple[ChatMessage, ...], LIST, Field(min_length=1)], BY_SHAPE
+    ] = Field(
+        description="the text of the question; with type 'messages', the question as the last of a list of messages "
+        "{role, content}, whose content is a text or a list of texts, images and files"
+    )
     targets: tuple[Target, ...] = Field((), description="the targets, all run at the same time, as {type, name}")
     target: Target | None = Field(None, description="{type, name} of the only target")
     team: Ref | None = Field(None, description="{name} of a team that is the only target")
@@ -106,12 +122,46 @@ class QuerySpec(JsonModel):
             )
         if self.evaluators and self.evaluator_selector:
             raise FieldError(("evaluatorSelector",), "can't be combined with evaluators: keep one of them")
-        check_parameters(self.parameters, "input", self.input)
+        if isinstance(self.input, str) == (self.type == "messages"):
+            shape = "a list of messages {role, content}" if self.type == "messages" else "a text, or a list with type"
+            raise FieldError(("input",), f"must be {shape}{'' if self.type == 'messages' else ': messages'}")
+        self._check_messages()
+        check_parameters(self.parameters, "input", self.text)
         for index, parameter in enumerate(self.parameters):
             if parameter.value_from and parameter.value_from.query_parameter_ref:
                 place = ("parameters", index, "valueFrom", "queryParameterRef")
                 raise FieldError(place, "is for agents and tools: a query's parameter can't refer to another")
         return self
+
+    def _check_messages(self) -> None:
+        if self.messages and self.messages[-1].role != "user":
+            raise FieldError(
+                ("input", len(self.messages) - 1, "role"), "must be 'user': the last message is the question"
+            )
+        if not self.text.strip():
+            raise FieldError(("input",), "has no question: the last message is empty")
+        size = sum(message.attached_bytes for message in self.messages)
+        if size > MAX_ATTACHED:
+            raise FieldError(
+                ("input",),
+                f"has images and files of {size:,} bytes in all, and {MAX_ATTACHED:,} bytes can be sent with a query: "
+                "name larger ones by an https:// URL",
+            )
+
+    @property
+    def messages(self) -> tuple[ChatMessage, ...]:
+        """The messages of the input; empty if it is a text."""
+        return () if isinstance(self.input, str) else self.input
+
+    @property
+    def text(self) -> str:
+        """The text of the question, in which stand-ins show where its images and files belong."""
+        return self.input if isinstance(self.input, str) else self.input[-1].text
+
+    @property
+    def attached(self) -> tuple[ContentPart, ...]:
+        """The images and files of all messages."""
+        return tuple(part for message in self.messages for part in message.attached)
 
     def written_targets(self) -> Iterator[tuple[Path, Target]]:
         """The targets in the order of the manifest, with their paths."""
@@ -167,6 +217,24 @@ class Query(Manifest):
     def in_conversation(self, conversation_id: str) -> "Query":
         """The query with another conversation."""
         spec = self.spec.model_copy(update={"conversation_id": conversation_id})
+        return self.model_copy(update={"spec": spec})
+
+    def attaching(self, parts: Iterable[ContentPart]) -> "Query":
+        """The query with more images and files after its question. Raises ValidationError if they are too large."""
+        *earlier, question = self.spec.messages or (ChatMessage(role="user", content=self.spec.text),)
+        own = question.content
+        content = (ContentPart(type="text", text=own),) if isinstance(own, str) else own
+        with_parts = question.model_copy(update={"content": (*content, *parts)})
+        fields = self.spec.model_dump(exclude_unset=True, exclude={"type", "input"})
+        spec = QuerySpec.model_validate({**fields, "type": "messages", "input": (*earlier, with_parts)})
+        return self.model_copy(update={"spec": spec})
+
+    @property
+    def without_messages(self) -> "Query":
+        """The query without the messages of its input, which the journal has as a conversation, and their bytes."""
+        if not self.spec.messages:
+            return self
+        spec = self.spec.model_copy(update={"type": "user", "input": "(the journal has the messages)"})
         return self.model_copy(update={"spec": spec})
 
     def _references(self) -> Iterator[Reference]:

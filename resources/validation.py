@@ -475,7 +475,7 @@ def missing_memories(catalog: Catalog) -> Iterator[Violation]:
 def ambiguous_texts(catalog: Catalog) -> Iterator[Violation]:
     """Queries that send a text to a tool with several arguments, any of which the text could be for."""
     for query in catalog.manifests:
-        if not isinstance(query, Query) or query.spec.parameters or _is_json_object(query.spec.input):
+        if not isinstance(query, Query) or query.spec.parameters or _is_json_object(query.spec.text):
             continue
         for reference in catalog.targets(query):
             tool = catalog.find(reference)

@@ -69,10 +69,24 @@ class Request(Json):
             results.insert(0, _texts([message]))
         return results
 
+    @property
+    def attached(self) -> list[Json]:
+        """The images and files in the conversation, as parts of a chat completion's messages."""
+        contents = (message.get("content") for message in self["messages"])
+        parts = (part for content in contents if isinstance(content, list) for part in content)
+        return [part for part in parts if part.get("type") != "text"]
+
 
 def _texts(messages: Iterable[Json]) -> str:
     """The texts of messages."""
-    return " ".join(message.get("content") or "" for message in messages)
+    return " ".join(_text_of(message.get("content")) for message in messages)
+
+
+def _text_of(content: object) -> str:
+    """The text of a message's content, which may be a list of parts."""
+    if isinstance(content, list):
+        return "\n".join(str(part["text"]) for part in content if "text" in part)
+    return str(content or "")
 
 
 class _ScriptPart(BaseModel):
@@ -276,20 +290,36 @@ def chat_request(request: Request) -> Request:
         match item.get("type", "message"):
             case "message":
                 content = item["content"]
-                text = content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
                 if item["role"] == "assistant":
-                    turn()["content"] += text
+                    turn()["content"] += _text_of(content)
                 else:
-                    messages.append({"role": item["role"], "content": text})
+                    messages.append({"role": item["role"], "content": _chat_content(content)})
             case "function_call":
                 function = {"name": item["name"], "arguments": item["arguments"]}
                 turn()["tool_calls"].append({"id": item["call_id"], "type": "function", "function": function})
             case "function_call_output":
-                messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": item["output"]})
+                output = _chat_content(item["output"])
+                messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": output})
     tools = [{"type": "function", "function": tool} for tool in request.get("tools", ()) if tool["type"] == "function"]
     stream = request.get("stream", False)
     chat = {"model": request["model"], "messages": messages, "stream": stream, **({"tools": tools} if tools else {})}
     return Request(chat, request.agent)
+
+
+def _chat_content(content: str | list[Json]) -> str | list[Json]:
+    """The content of a message of the Responses API as that of a chat completion's message."""
+    if isinstance(content, str):
+        return content
+    parts: list[Json] = []
+    for part in content:
+        match part.get("type"):
+            case "input_image":
+                parts.append({"type": "image_url", "image_url": {"url": part.get("image_url")}})
+            case "input_file":
+                parts.append({"type": "file", "file": {name: part[name] for name in part if name != "type"}})
+            case _:
+                parts.append({"type": "text", "text": part.get("text", "")})
+    return parts if any(part["type"] != "text" for part in parts) else _text_of(parts)
 
 
 def response(request: Json, reply: Reply) -> Json:
@@ -387,7 +417,7 @@ def usage(request: Json, reply: Reply) -> Json:
 
 def estimate_usage(request: Json, reply: Reply) -> dict[str, int]:
     """The token usage, estimated with four characters per token."""
-    prompt = sum(len(message.get("content") or "") for message in request["messages"]) // 4 + 1
+    prompt = sum(len(_text_of(message.get("content"))) for message in request["messages"]) // 4 + 1
     answer = (len(reply.text) + sum(len(json.dumps(call)) for call in _tool_calls(reply))) // 4 + 1
     return {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer}
 

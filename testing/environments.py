@@ -23,7 +23,8 @@ from ..contracts.decisions import PendingDecision
 from ..contracts.settings import SCRIPTED_MODEL_URL
 from ..resources.functions import Function
 from ..resources.loader import Loaded, OfWorkers
-from ..starter.api.client import Connection, RunInput, RunOptions, Target, Value
+from ..starter.api.client import Connection, RunOptions, Target, Value
+from ..starter.api.content import RunInput
 from ..starter.api.handle import Handle, Result
 from ..starter.api.resources import Source, load_sources, unique_functions, with_options_in_signature
 from ..starter.scripted_model import Answer, Reply, Request, Script, ScriptedModel, ScriptLine, unexpected

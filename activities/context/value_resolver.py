@@ -191,11 +191,11 @@ class ValueResolver:
         """A query's input with its parameters filled in; secret ones become placeholders."""
         secret_names = {parameter.name for parameter in query.spec.parameters if _is_secret(parameter)}
         if not query.spec.parameters:
-            return Message(role="user", content=query.spec.input)
+            return Message(role="user", content=query.spec.text)
         value = self.parameters_of(query).value
         text = ""
         placeholders: list[SecretPlaceholder] = []
-        for piece in parse_template(query.spec.input):
+        for piece in parse_template(query.spec.text):
             shown = piece.text
             if piece.name in secret_names:
                 shown = f"[{piece.name}]"

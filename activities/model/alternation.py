@@ -4,7 +4,7 @@ The model's own messages become assistant messages, those of other speakers user
 has only two speakers, and a model would continue a last message of the assistant.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -12,7 +12,7 @@ from ...contracts.message import Message, ToolCall
 from ...contracts.text import parse_json
 from ...resources.base import JsonObject
 from .answer import reasoning_of
-from .provider import ModelRequest
+from .provider import Attached, ModelRequest
 
 OPENING = "(The conversation so far:)"
 """The first user message of a conversation that begins with the model's own message."""
@@ -37,10 +37,15 @@ class CallBlock:
 
 @dataclass(frozen=True)
 class ResultBlock:
-    """The result of the tool call with this id."""
+    """The result of the tool call with this id: texts, images and files."""
 
     id: str
-    text: str
+    segments: tuple[str | Attached, ...]
+
+    @property
+    def text(self) -> str:
+        """The result as one text; empty if it has images or files, which only ``segments`` has."""
+        return self.segments[0] if len(self.segments) == 1 and isinstance(self.segments[0], str) else ""
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class ReasoningBlock:
     content: JsonObject
 
 
-Block = str | CallBlock | ResultBlock | ReasoningBlock
+Block = str | Attached | CallBlock | ResultBlock | ReasoningBlock
 
 
 class Entry(NamedTuple):
@@ -89,7 +94,7 @@ class _Turns:
     def add(self, message: Message) -> None:
         """Adds a message."""
         if message.role == "user":
-            self._say("user", message.content)
+            self._add_segments(self._request.segments(message))
         elif message.role == "tool":
             self._add_result(message)
         elif message.role == "assistant":
@@ -127,14 +132,21 @@ class _Turns:
         for index, (call_id, use) in enumerate(self._open):
             if call_id == message.tool_call_id:
                 self._open.pop(index)
-                self._put("user", ResultBlock(use.id, message.content or NO_RESULT))
+                self._put("user", ResultBlock(use.id, tuple(self._request.segments(message)) or (NO_RESULT,)))
                 return
         self._say("user", f"# Result of {message.name}:\n{message.content}")
 
     def _close_calls(self) -> None:
         for _, use in self._open:
-            self._put("user", ResultBlock(use.id, NO_RESULT))
+            self._put("user", ResultBlock(use.id, (NO_RESULT,)))
         self._open = []
+
+    def _add_segments(self, segments: Iterable[str | Attached]) -> None:
+        for segment in segments:
+            if isinstance(segment, str):
+                self._say("user", segment)
+            else:
+                self._put("user", segment)
 
     def _say(self, role: Literal["user", "assistant"], text: str) -> None:
         if text.strip():

@@ -29,7 +29,7 @@ from .alternation import Block, CallBlock, Entry, ReasoningBlock, ResultBlock, a
 from .answer import End, StreamedAnswer, has_open_objects
 from .call_attributes import parameter_attributes
 from .connection import NO_KEY, checked_server, environment_headers, outbound_to, properties_of
-from .provider import CONNECT_TIMEOUT, ClientPool, ModelRequest, connection_error, error_of_status
+from .provider import CONNECT_TIMEOUT, Attached, ClientPool, ModelRequest, connection_error, error_of_status
 
 ANTHROPIC = "https://api.anthropic.com"
 VERSION = "2023-06-01"
@@ -202,12 +202,28 @@ def _block(block: Block) -> Body:
     match block:
         case CallBlock(id_, name, arguments, _):
             return {"type": "tool_use", "id": id_, "name": name, "input": arguments}
-        case ResultBlock(id_, text):
-            return {"type": "tool_result", "tool_use_id": id_, "content": text}
+        case ResultBlock(id_, segments):
+            return {"type": "tool_result", "tool_use_id": id_, "content": block.text or [*map(_block, segments)]}
+        case Attached():
+            return _attached_block(block)
         case ReasoningBlock(content):
             return content
         case text:
             return {"type": "text", "text": text}
+
+
+def _attached_block(attached: Attached) -> Body:
+    attachment = attached.attachment
+    if attachment.url:
+        source = {"type": "url", "url": attachment.url}
+    elif attachment.media_type == "text/plain":
+        text = (attached.content or b"").decode(errors="replace")
+        source = {"type": "text", "media_type": "text/plain", "data": text}
+    else:
+        source = {"type": "base64", "media_type": attached.media_type, "data": attached.base64}
+    if attachment.kind == "image":
+        return {"type": "image", "source": source}
+    return {"type": "document", "source": source, **({"title": attachment.name} if attachment.name else {})}
 
 
 ENDS: dict[str, End] = {

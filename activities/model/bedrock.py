@@ -43,10 +43,11 @@ from ...resources.model_settings import ModelSettings, without_settings
 from ..context.metering import ChainedModel
 from ..context.value_resolver import ValueResolver
 from ..runtime.outbound import PORTS, SAFE_METHODS, Destination
+from .accepted import BEDROCK_DOCUMENTS
 from .alternation import Block, CallBlock, ReasoningBlock, ResultBlock, alternating, system_prompt
 from .answer import End, StreamedAnswer, has_open_objects
 from .connection import MAX_EVENT, checked_server, outbound_to, properties_of
-from .provider import CONNECT_TIMEOUT, MAX_SERVER_TEXT, ClientPool, ModelRequest, error_of_status
+from .provider import CONNECT_TIMEOUT, MAX_SERVER_TEXT, Attached, ClientPool, ModelRequest, error_of_status
 
 _OF_ENVIRONMENT = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_BEARER_TOKEN_BEDROCK")
 """Secrets that AWS' library reads from environment variables."""
@@ -241,10 +242,22 @@ def _block(block: Block) -> Fields:
             return content
         case CallBlock(id_, name, arguments, _):
             return {"toolUse": {"toolUseId": id_, "name": name, "input": arguments}}
-        case ResultBlock(id_, text):
-            return {"toolResult": {"toolUseId": id_, "content": [{"text": text}]}}
+        case ResultBlock(id_, segments):
+            return {"toolResult": {"toolUseId": id_, "content": [*map(_block, segments)]}}
+        case Attached():
+            return _attached_block(block)
         case text:
             return {"text": text}
+
+
+def _attached_block(attached: Attached) -> Fields:
+    """An image or a document. Names of documents may have letters, digits, and few other characters."""
+    source = {"bytes": attached.content}
+    if attached.attachment.kind == "image":
+        return {"image": {"format": attached.media_type.removeprefix("image/"), "source": source}}
+    name = " ".join(re.sub(r"[^A-Za-z0-9()\[\]-]+", " ", attached.attachment.name or "").split())
+    format_ = BEDROCK_DOCUMENTS[attached.media_type]
+    return {"document": {"format": format_, "name": name or "document", "source": source}}
 
 
 ENDS: dict[str, End | None] = {

@@ -38,7 +38,15 @@ from ..tool.tool import ToolDefinition
 from .answer import LONGEST_NAME, End, StreamedAnswer, reasoning_of
 from .call_attributes import parameter_attributes
 from .connection import Endpoint, endpoint_of, environment_headers, outbound_to
-from .provider import CONNECT_TIMEOUT, MAX_SERVER_TEXT, ClientPool, ModelRequest, connection_error, error_of_status
+from .provider import (
+    CONNECT_TIMEOUT,
+    MAX_SERVER_TEXT,
+    Attached,
+    ClientPool,
+    ModelRequest,
+    connection_error,
+    error_of_status,
+)
 
 _KEY_REFUSED = frozenset({"401", "403", "invalid_api_key", "authentication_error", "permission_error"})
 """Statuses, codes and types of errors about the key. Their messages are dropped, as they may contain it."""
@@ -97,9 +105,11 @@ Google, this one lowers the quality of answers.
 """
 
 
-def message_param(message: Message, endpoint: Endpoint) -> ChatCompletionMessageParam:
-    """The message as it is sent to the endpoint."""
+def message_param(message: Message, endpoint: Endpoint, request: ModelRequest) -> ChatCompletionMessageParam:
+    """A message of a request as it is sent to the endpoint. Only messages of users may have images and files."""
     data: JsonObject = {"role": message.role, "content": message.content}
+    if message.role == "user" and message.attachments:
+        data["content"] = [*map(_content_part, request.segments(message))]
     if message.role in ("assistant", "user") and message.name:
         data["name"] = message.name.replace(".", "_")[:LONGEST_NAME]
     if message.role == "tool":
@@ -111,6 +121,16 @@ def message_param(message: Message, endpoint: Endpoint) -> ChatCompletionMessage
             _call_param(call, endpoint, first=number == 0) for number, call in enumerate(message.tool_calls)
         ]
     return cast(ChatCompletionMessageParam, data)
+
+
+def _content_part(segment: str | Attached) -> JsonObject:
+    if isinstance(segment, str):
+        return {"type": "text", "text": segment}
+    attachment = segment.attachment
+    if attachment.kind == "file":
+        return {"type": "file", "file": {"filename": attachment.name or "file", "file_data": segment.url}}
+    detail: JsonObject = {"detail": attachment.detail} if attachment.detail else {}
+    return {"type": "image_url", "image_url": {"url": segment.url, **detail}}
 
 
 def _call_param(call: ToolCall, endpoint: Endpoint, *, first: bool) -> JsonObject:
@@ -318,7 +338,10 @@ class ChatCompletions:
             **_options(request),
             **without_settings(endpoint.properties, settings),
             **_settings(endpoint, settings),
-            **{"messages": [message_param(message, endpoint) for message in request.messages], "stream": stream},
+            **{
+                "messages": [message_param(message, endpoint, request) for message in request.messages],
+                "stream": stream,
+            },
         }
 
     def reader(self, answer: StreamedAnswer, endpoint: Endpoint) -> AnswerReader:

@@ -1,15 +1,17 @@
 """The protocol of model providers, and what they share: client pools and the translation of errors."""
 
 import asyncio
+import base64
 import contextlib
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Generic, Protocol, TypeVar
 
 import httpx2
 
+from ...contracts.attachment import Attachment, segments
 from ...contracts.errors import BatonError, BrokenReply, CallTimeout, KeyRefused, ModelRejected, ModelUnavailable
 from ...contracts.message import Message
 from ...resources.base import JsonObject
@@ -20,13 +22,36 @@ from ..tool.tool import ToolDefinition
 
 
 @dataclass(frozen=True)
+class Attached:
+    """An image or a file for a request, with its ``content`` unless it is at a URL."""
+
+    attachment: Attachment
+    content: bytes | None = field(default=None, repr=False)
+
+    @property
+    def media_type(self) -> str:
+        """The media type of the content."""
+        return self.attachment.media_type or "application/octet-stream"
+
+    @property
+    def base64(self) -> str:
+        """The content in base64."""
+        return base64.b64encode(self.content or b"").decode()
+
+    @property
+    def url(self) -> str:
+        """The URL of the image or the file, or a data URL."""
+        return self.attachment.url or f"data:{self.media_type};base64,{self.base64}"
+
+
+@dataclass(frozen=True)
 class ModelRequest:
     """A request to a model, independent of an API.
 
     ``schema`` is the JSON Schema of the final answer, if it has one; a provider sends it in the form that its server
     supports. ``must_use``: the model must call one of the tools. ``speaker`` is the name of the model's own earlier
     messages in the conversation; assistant messages with other names are from other speakers. ``label`` distinguishes
-    the calls of one activity.
+    the calls of one activity. ``contents`` are the bytes of the attachments of messages that are stored, by their ids.
     """
 
     messages: Sequence[Message]
@@ -35,6 +60,12 @@ class ModelRequest:
     must_use: bool = False
     speaker: str | None = None
     label: str = "call"
+    contents: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+    def segments(self, message: Message) -> Iterator[str | Attached]:
+        """The texts and attachments of a message in order."""
+        for segment in segments(message.content, message.attachments):
+            yield segment if isinstance(segment, str) else Attached(segment, self.contents.get(segment.stored or ""))
 
 
 class Provider(Protocol):

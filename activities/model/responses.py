@@ -1,6 +1,7 @@
 """OpenAI's Responses API, without any state on the server: each request has the whole conversation."""
 
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 from cachetools import LRUCache
@@ -13,7 +14,7 @@ from .alternation import Block, CallBlock, ReasoningBlock, ResultBlock, alternat
 from .answer import End, StreamedAnswer
 from .connection import Endpoint
 from .openai import AnswerReader, is_strict, reported_error
-from .provider import ModelRequest
+from .provider import Attached, ModelRequest
 
 Item = dict[str, object]
 
@@ -79,16 +80,33 @@ class Responses:
 
 def _input(request: ModelRequest, endpoint: Endpoint) -> Iterator[Item]:
     for role, blocks in alternating(request, endpoint.where):
-        for block in blocks:
-            yield _item(role, block)
+        for is_content, together in groupby(blocks, lambda block: isinstance(block, str | Attached)):
+            content = [*together]
+            if is_content and any(isinstance(block, Attached) for block in content):
+                yield {"type": "message", "role": role, "content": [*map(_content, content)]}
+            else:
+                yield from (_item(role, block) for block in content)
+
+
+def _content(segment: Block) -> Item:
+    """A part of a message, or of a tool's result."""
+    if not isinstance(segment, Attached):
+        return {"type": "input_text", "text": segment}
+    attachment = segment.attachment
+    if attachment.kind == "image":
+        return {"type": "input_image", "image_url": segment.url, "detail": attachment.detail or "auto"}
+    if attachment.url:
+        return {"type": "input_file", "file_url": attachment.url}
+    return {"type": "input_file", "filename": attachment.name or "file", "file_data": segment.url}
 
 
 def _item(role: str, block: Block) -> Item:
     match block:
         case CallBlock(id_, name, _, text):
             return {"type": "function_call", "call_id": id_, "name": name, "arguments": text}
-        case ResultBlock(id_, text):
-            return {"type": "function_call_output", "call_id": id_, "output": text}
+        case ResultBlock(id_, segments):
+            output = block.text or [*map(_content, segments)]
+            return {"type": "function_call_output", "call_id": id_, "output": output}
         case ReasoningBlock(content):
             return {**content}
         case text:

@@ -13,6 +13,7 @@ from ...resources import tool as resources
 from ...resources.agent import Agent, AgentTool
 from ...resources.approval import Approval
 from ...resources.base import JsonObject, Reference
+from ...resources.content import ContentPart
 from ...resources.provenance import Provenance
 from ...resources.run_catalog import RunCatalog
 from ..context.value_resolver import ValueResolver
@@ -32,8 +33,16 @@ async def unchanged(answer: str) -> str:
     return answer
 
 
-Use = Callable[[JsonObject, Lease], Awaitable[str]]
-"""Calls a tool with arguments that are valid for its parameters, and returns the result as text.
+@dataclass(frozen=True)
+class ResultWithFiles:
+    """A tool's result with images and files, of which ``text`` has the stand-ins."""
+
+    text: str
+    files: tuple[ContentPart, ...]
+
+
+Use = Callable[[JsonObject, Lease], Awaitable[str | ResultWithFiles]]
+"""Calls a tool with arguments that are valid for its parameters, and returns the result: a text, perhaps with files.
 
 The caller holds the lease of the call; ``Lease.send_once`` is awaited right before what must not be done twice. Raises
 ToolFailed or AsksPerson.

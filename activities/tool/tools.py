@@ -33,7 +33,7 @@ from .function import FunctionTools
 from .http import HttpTools
 from .mcp.source import McpTools
 from .openapi import OpenApiTools
-from .tool import Answered, CallableTool, ToolContext, ToolSource
+from .tool import Answered, CallableTool, ResultWithFiles, ToolContext, ToolSource
 
 Resolve = Callable[[Parameter], str | None]
 """From a preset argument to its text; None if an optional value is missing."""
@@ -55,7 +55,7 @@ def with_presets(
         values = values.sending_to(values.destination_at("", tool.server))  # the host differs between calls
     resolve = _resolver(owner, agent, values)
 
-    async def use_with_presets(arguments: JsonObject, lease: Lease) -> str:
+    async def use_with_presets(arguments: JsonObject, lease: Lease) -> str | ResultWithFiles:
         complete = {name: argument for name, argument in arguments.items() if name not in names}
         for preset in presets.parameters:
             if (text := resolve(preset)) is not None:
@@ -258,7 +258,7 @@ class Tools:
         reference = manifest.mcp_server() if manifest else None
         server = values.catalog.find(reference) if reference else None
 
-        async def use(arguments: JsonObject, lease: Lease) -> str:
+        async def use(arguments: JsonObject, lease: Lease) -> str | ResultWithFiles:
             async with self._calls.make(lease, "tool", manifest, values, context.name, server):
                 return await tool.use(arguments, lease)
 

@@ -63,6 +63,12 @@ def upgrade(op: Operations) -> None:
         sa.Column("changed", sa.BigInteger, nullable=False),
     )
     op.create_table(
+        "baton_attachments",
+        sa.Column("id", sa.String(255), primary_key=True),
+        sa.Column("temporal_namespace", sa.String(255), nullable=False),
+        sa.Column("content", sa.Text, nullable=False),
+    )
+    op.create_table(
         "baton_blobs",
         sa.Column("sha", sa.String(64), primary_key=True),
         sa.Column("blob", sa.LargeBinary, nullable=False),
@@ -151,6 +157,7 @@ def upgrade(op: Operations) -> None:
     # The rows of a run are deleted together; their ids begin with the run's.
     op.create_index("baton_messages_run", "baton_messages", [sa.text("substr(id, 1, 36)"), "temporal_namespace"])
     for table, column in (
+        ("baton_attachments", "id"),
         ("baton_uses", "run"),
         ("baton_bookmarks", "head"),
         ("baton_copies", "head"),

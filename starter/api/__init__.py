@@ -67,6 +67,7 @@ from .client import (
     run_sync,
     start,
 )
+from .content import File, Image
 from .handle import Handle, NoValueError, Refused, Result, RunFailed, ScheduleHandle
 from .resources import A2AServerDefinition as A2AServer
 from .resources import AgentDefinition as Agent
@@ -100,8 +101,10 @@ __all__ = [
     "Decision",
     "Event",
     "ExecutionEngine",
+    "File",
     "Handle",
     "HandoffEvent",
+    "Image",
     "MCPServer",
     "Manifest",
     "ManifestError",

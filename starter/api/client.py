@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +11,6 @@ from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack, overload
 from weakref import WeakKeyDictionary
 
-from pydantic import JsonValue
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from typing_extensions import TypeVar
 
@@ -31,6 +29,7 @@ from ..runs.runs import RunHandle, find_run, open_task_queue, why_not_served
 from ..runs.start import new_run_id, original_input, retry_run, start_query
 from ..server.connection import ServerLocation, use_server
 from ..server.in_process_worker import InProcessWorker, worker_environment
+from .content import RunInput
 from .handle import Handle, Result, ScheduleHandle
 from .resources import (
     QueryDefinition,
@@ -66,18 +65,6 @@ class RunOptions(TypedDict, total=False):
     resources: Sequence[ResourceDefinition] | None
 
 
-RunInput = str | Mapping[str, JsonValue]
-"""The input of a run: a text, or a mapping such as ``{"goal": "Review draft X"}``."""
-
-
-def input_text(value: RunInput) -> str:
-    """The text of an input: that of its only field ``goal``, or the mapping as JSON, as tools take it."""
-    if isinstance(value, str):
-        return value
-    goal = value.get("goal")
-    return goal if isinstance(goal, str) and len(value) == 1 else json.dumps(dict(value), ensure_ascii=False)
-
-
 Value = TypeVar("Value", default=object)
 """The type of ``value`` in the result of a run; object for a target of which only the name is known."""
 
@@ -93,24 +80,24 @@ def query_for(target: Target[Any], value: RunInput | None, options: RunOptions) 
     if unknown:
         raise TypeError(f"there is no option '{unknown[0]}'; known: {', '.join(sorted(RunOptions.__annotations__))}")
     conversation = options.get("conversation")
-    check(value, (str, Mapping, type(None)), "input", "a string, or a mapping such as {'goal': …}")
+    what_input = "a string, a mapping such as {'goal': …}, or a list of texts, images and files"
+    check(value, (str, Mapping, list, tuple, type(None)), "input", what_input)
     for argument, option in (("id", options.get("id")), ("conversation", conversation)):
         check(option, (str, type(None)), argument, "a string")
-    text = None if value is None else input_text(value)
     check_mapping(options.get("session"), "session")
     check_list(options.get("functions") or (), "functions", Callable, "a list of functions")  # type: ignore[arg-type]  # ABC
     check_list(options.get("resources") or (), "resources", ResourceDefinition, "a list of Manifests")
     if isinstance(target, ResourceDefinition) and target.kind == "Query":
-        if text is not None:
+        if value is not None:
             raise TypeError("a Query has its own input")
         if conversation is not None:
             raise TypeError("pass the conversation to the Query itself: baton.Query(…, conversation=…)")
         return target
-    if text is None:
+    if value is None:
         raise TypeError(f"{target if isinstance(target, str) else target.name} needs an input")
     return QueryDefinition(
         target.rpartition("/")[2] if isinstance(target, str) else target.name,
-        text,
+        value,
         targets=[target],
         parameters=options.get("parameters"),
         timeout=options.get("timeout"),

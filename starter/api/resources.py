@@ -28,6 +28,7 @@ from ...resources.secret import Secret
 from ...resources.skill import Skill
 from ...resources.skill_folder import read_skill
 from ...resources.values import sources
+from .content import RunInput, input_fields
 
 Value_co = TypeVar("Value_co", covariant=True, default=object)
 """The type of ``value`` in the result of a run."""
@@ -876,7 +877,7 @@ class QueryDefinition(ResourceDefinition[Any]):
     def __init__(
         self,
         name: str,
-        input: str,  # noqa: A002  # the manifest's name of the field
+        input: RunInput,  # noqa: A002  # the manifest's name of the field
         *,
         targets: Sequence[ResourceDefinition | str],
         parameters: Mapping[str, ValueInput] | None = None,
@@ -893,7 +894,6 @@ class QueryDefinition(ResourceDefinition[Any]):
         dependencies.definitions.extend(definitions)
         dependencies.names_workers = len(definitions) < len(targets)
         spec = {
-            "input": input,
             "targets": [_target(target) for target in targets],
             "parameters": _parameters(parameters),
             "timeout": timeout,
@@ -903,7 +903,7 @@ class QueryDefinition(ResourceDefinition[Any]):
         super().__init__(
             "Query",
             name,
-            spec_fields(spec),
+            {**input_fields(input), **spec_fields(spec)},  # OpenAI's names of parts have underscores
             namespace=namespace,
             dependencies=dependencies,
             output_model=definitions[0].output_model if len(targets) == len(definitions) == 1 else None,

@@ -221,17 +221,8 @@ def _resolved(dependencies: Dependencies, options: TeamOptions) -> dict[str, obj
                 raise TypeError("context takes a text or values, no function; a function for a text is instructions=…")
             case "model" | "aggregator":
                 resolved[key] = dependencies.reference(value)
-            case "selector" if callable(value):
-                resolved[key] = {"function": dependencies.function(value)}
-            case "selector" if isinstance(value, Mapping):
-                resolved[key] = {
-                    name: dependencies.function(item)
-                    if callable(item)
-                    else dependencies.reference(item)
-                    if name in ("agent", "model")
-                    else item
-                    for name, item in value.items()
-                }
+            case "selector":
+                resolved[key] = _selector(dependencies, value)
             case "graph" if isinstance(value, Mapping) and isinstance(value.get("edges"), list | tuple):
                 resolved[key] = {**value, "edges": [_edge(dependencies, edge) for edge in value["edges"]]}
             case "tools" if isinstance(value, list | tuple):
@@ -239,6 +230,17 @@ def _resolved(dependencies: Dependencies, options: TeamOptions) -> dict[str, obj
             case "uses" if isinstance(value, list | tuple):
                 resolved[key] = [dependencies.reference(capability) for capability in value]
     return resolved
+
+
+def _selector(dependencies: Dependencies, selector: object) -> object:
+    """A selector as in a manifest; a function selects by itself."""
+    if callable(selector):
+        return {"function": dependencies.function(selector)}
+    if not isinstance(selector, Mapping):
+        return selector
+    references = {name: dependencies.reference(selector[name]) for name in ("agent", "model") if name in selector}
+    functions = {name: dependencies.function(item) for name, item in selector.items() if callable(item)}
+    return {**selector, **references, **functions}
 
 
 def _edge(dependencies: Dependencies, edge: object) -> object:

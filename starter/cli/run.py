@@ -44,6 +44,10 @@ def run(
     conversation: Annotated[
         str | None, typer.Option("--conversation", help="The conversation to continue or start.")
     ] = None,
+    attach: Annotated[
+        list[str] | None,
+        typer.Option("--attach", help="An image or a file for the models: its path or https:// URL; repeatable."),
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Start the run without following it.")] = False,
     output: QueryOutput = QueryFormat.text,
 ) -> None:
@@ -56,12 +60,12 @@ def run(
     from ..server.connection import use_server, uses_remote_server
     from .client import silence_sdk
     from .execute import run_queries
-    from .targets import check_runnable, choose_queries, in_conversation, load_for_runs, read_parameters
+    from .targets import attaching, check_runnable, choose_queries, in_conversation, load_for_runs, read_parameters
 
     parameters = read_parameters(parameter or ())
     loaded = load_for_runs(file or (), target, namespace, parameters, recursive=recursive)
     chosen = choose_queries(loaded, target, text, namespace, parameters)
-    queries = [in_conversation(query, conversation) for query in chosen]
+    queries = [attaching(in_conversation(query, conversation), attach or ()) for query in chosen]
     check_runnable(loaded, queries, remote=uses_remote_server())
     silence_sdk()
     with use_server(print_message, start=True) as server:

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from ...resources.agent import Agent
 from ...resources.base import API_VERSION, Reference
 from ...resources.catalog import Catalog, Resource
+from ...resources.content import part_of_file, part_of_url
 from ...resources.documents import Document, is_stream
 from ...resources.loader import Loaded, OfWorkers, load_files
 from ...resources.manifest import Metadata
@@ -230,6 +231,27 @@ def in_conversation(query: Q, conversation: str | None) -> Q:
         reason = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise UsageError(f"--conversation: '{conversation[:40]}' {reason}") from None
     return query.in_conversation(conversation_id)
+
+
+def attaching(query: Query | QueryName, sources: Sequence[str]) -> Query | QueryName:
+    """The query with the files at these paths and URLs after its question. Raises UsageError."""
+    if not sources:
+        return query
+    if isinstance(query, QueryName):
+        raise UsageError(f"--attach can't be used with query/{query.name} of the workers: pass a team or an agent")
+    try:
+        is_url = [source.startswith(("https://", "http://")) for source in sources]
+        parts = [
+            part_of_url(source) if url else part_of_file(Path(source))
+            for source, url in zip(sources, is_url, strict=True)
+        ]
+        return query.attaching(parts)
+    except ValidationError as error:
+        raise UsageError(f"--attach: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
+    except OSError as error:
+        raise UsageError(f"--attach: {error.filename}: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(f"--attach: {error}") from None
 
 
 def find_resource(loaded: Loaded, target: str, namespace: str | None) -> Resource:

@@ -271,7 +271,7 @@ class _BoxBuilder:
 
     def query(self, query: Query, namespace: str) -> Box:
         """The box of a query, with its input."""
-        return Box("query", box_lines(title_of(query, namespace), shorten(query.spec.input, MAX_INPUT)))
+        return Box("query", box_lines(title_of(query, namespace), shorten(query.spec.text, MAX_INPUT)))
 
     def referenced(self, reference: Reference, namespace: str, depth: int = 0) -> Box:
         """The box of a referenced resource."""

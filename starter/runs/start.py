@@ -111,7 +111,7 @@ def query_start(query: Query, catalog: Catalog, session: JsonObject | None = Non
     if session:  # an unset field takes no space in the history
         query_input = QueryInput(name=query.name, namespace=query.namespace, resources=resources, session=session)
     memo: JsonObject = {"query": query.name, "namespace": query.namespace, CATALOG: catalog.sha}
-    return QueryStart(query_input, memo, truncate(" ".join(query.spec.input.split()), MAX_SUMMARY_BYTES))
+    return QueryStart(query_input, memo, truncate(" ".join(query.spec.text.split()), MAX_SUMMARY_BYTES))
 
 
 def named_start(query: QueryName) -> QueryStart:

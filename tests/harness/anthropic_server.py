@@ -63,6 +63,8 @@ def _part(block: Json) -> Part:
             return Part("result", block["tool_use_id"])
         case "thinking" | "redacted_thinking":
             return Part("thinking", block.get("signature") or block["data"])
+        case "image" | "document" as kind:
+            return Part(kind, block["source"]["type"])
         case _:
             return Part("text", block["text"])
 

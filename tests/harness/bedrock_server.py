@@ -76,6 +76,8 @@ def _part(block: Json) -> Part:
             return Part("call", use["toolUseId"])
         case {"toolResult": result}:
             return Part("result", result["toolUseId"])
+        case {"image": content} | {"document": content}:
+            return Part("attached", content["format"])
         case _:
             return Part("text", block["text"])
 

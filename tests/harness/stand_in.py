@@ -64,7 +64,7 @@ def wrong_in(messages: Sequence[tuple[str, Sequence[Part]]], *, tools: bool) -> 
     parts = [part for _, parts in messages for part in parts]
     if not all(parts for _, parts in messages) or any(not part.value.strip() for part in parts):
         return "text content blocks must be non-empty"
-    if any(part.kind != "text" for part in parts) and not tools:
+    if any(part.kind in ("call", "result") for part in parts) and not tools:
         return "requests which include tool calls must define tools"
     return _unpaired(messages)
 

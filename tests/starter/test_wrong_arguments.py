@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import baton
-from baton.starter.api.client import input_text, query_for
+from baton.starter.api.client import query_for
+from baton.starter.api.content import input_fields
 
 
 class Other:
@@ -107,8 +108,8 @@ def test_the_names_of_the_round_robin_pattern_are_pointed_to_ours() -> None:
 
 def test_an_input_is_a_text_or_a_mapping() -> None:
     """The field ``goal`` alone is the text itself; other mappings are JSON."""
-    assert input_text("Why?") == "Why?"
-    assert input_text({"goal": "Review it"}) == "Review it"
-    assert input_text({"goal": "x", "n": 1}) == '{"goal": "x", "n": 1}'
+    assert input_fields("Why?") == {"input": "Why?"}
+    assert input_fields({"goal": "Review it"}) == {"input": "Review it"}
+    assert input_fields({"goal": "x", "n": 1}) == {"input": '{"goal": "x", "n": 1}'}
     asked = query_for(baton.Agent("poet", prompt="You write."), {"goal": "Review it"}, {})
     assert '"input": "Review it"' in json.dumps(asked.manifest)

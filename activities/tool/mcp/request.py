@@ -1,6 +1,8 @@
 """One request to an MCP server: the operations, their results, and the retries after failures."""
 
 import asyncio
+import base64
+import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -33,6 +35,7 @@ from ....contracts.errors import ToolFailed
 from ....contracts.text import parse_json, repair_surrogates
 from ....journal.leases import check_lease
 from ....resources.base import JsonObject
+from ....resources.content import ContentPart, part_of_bytes
 from ....temporal.activity import on_text
 from ...runtime.http import is_retryable
 from ..http import MAX_BYTES
@@ -298,7 +301,27 @@ def result_text(result: CallToolResult, redact: Callable[[str], str] = str) -> s
     return f"Error: {text.removeprefix('Error: ')}" if result.is_error else text
 
 
+def result_files(result: CallToolResult) -> tuple[ContentPart, ...]:
+    """The images and files in a result, whose stand-ins are in its text; the limit of a response limits their size."""
+    return tuple(file for block in result.content if (file := _file(block)))
+
+
+def _file(block: ContentBlock) -> ContentPart | None:
+    """The image or the file in a block; None if it has none, or if it is not valid base64."""
+    with contextlib.suppress(ValueError):
+        match block:
+            case ImageContent(mime_type=media_type, data=data):
+                return part_of_bytes(base64.b64decode(data, validate=True), media_type)
+            case EmbeddedResource(resource=BlobResourceContents(uri=uri, blob=data, mime_type=media_type)) if (
+                media_type
+            ):
+                return part_of_bytes(base64.b64decode(data, validate=True), media_type, str(uri))
+    return None
+
+
 def _part(block: ContentBlock) -> str:
+    if file := _file(block):
+        return file.shown
     match block:
         case TextContent():
             return block.text

@@ -22,7 +22,7 @@ from ....temporal.threads import COMPUTING
 from ...context.lookup import mcp_server_of
 from ...context.value_resolver import ValueResolver
 from ...runtime.secrets import SecretStore
-from ..tool import CallableTool, ToolContext, ToolDefinition
+from ..tool import CallableTool, ResultWithFiles, ToolContext, ToolDefinition
 from .endpoint import McpEndpoint, endpoint_of
 from .pinned_tools import ListedTool, with_listed_tools
 
@@ -82,10 +82,10 @@ class McpTools:
         hints = manifest.spec.annotations
         is_idempotent = bool(hints and (hints.read_only_hint or hints.idempotent_hint))
 
-        async def use(arguments: JsonObject, lease: Lease) -> str:
+        async def use(arguments: JsonObject, lease: Lease) -> str | ResultWithFiles:
             await _load(server)
             from .input import Elicitation  # noqa: PLC0415
-            from .request import McpRequest, result_text, use_tool  # noqa: PLC0415
+            from .request import McpRequest, result_files, result_text, use_tool  # noqa: PLC0415
 
             request = McpRequest(
                 self._connections(),
@@ -96,7 +96,9 @@ class McpTools:
             name = manifest.mcp_name
             asks = Elicitation(f"{server.id}, tool {name},", context.answered) if server.spec.questions else None
             result = await request.send(use_tool(name, arguments, server.id, asks), server.call_timeout, asks)
-            return result_text(result, self._redact)
+            text = result_text(result, self._redact)
+            files = result_files(result)
+            return ResultWithFiles(text, files) if files else text
 
         definition = ToolDefinition(context.name, manifest.model_description, manifest.spec.input_schema)
         return [CallableTool(definition, use, context.provenance)]

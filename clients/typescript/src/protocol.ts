@@ -120,13 +120,13 @@ export interface QueryInput {
  */
 export interface QuerySpec {
   /**
-   * 'user': the input is the text of a question
+   * 'user': the input is the text of a question; 'messages': it is a list of messages
    */
-  type?: "user";
+  type?: "user" | "messages";
   /**
-   * the text of the question
+   * the text of the question; with type 'messages', the question as the last of a list of messages {role, content}, whose content is a text or a list of texts, images and files
    */
-  input: string;
+  input: string | [ChatMessage, ...ChatMessage[]];
   /**
    * the targets, all run at the same time, as {type, name}
    */
@@ -195,6 +195,78 @@ export interface QuerySpec {
    * true to cancel the other targets at the first failure
    */
   failFast?: boolean;
+}
+/**
+ * A message of a query's input.
+ */
+export interface ChatMessage {
+  /**
+   * 'user', 'assistant' or 'system'
+   */
+  role: "user" | "assistant" | "system";
+  /**
+   * a text, or a list of parts: {type: text}, {type: image_url} and {type: file}
+   */
+  content: string | [ContentPart, ...ContentPart[]];
+  /**
+   * the name of the speaker
+   */
+  name?: string;
+}
+/**
+ * A part of a message: a text, an image or a file.
+ */
+export interface ContentPart {
+  /**
+   * 'text', 'image_url' or 'file'; the field of the same name has the content
+   */
+  type: "text" | "image_url" | "file";
+  /**
+   * a text
+   */
+  text?: string;
+  /**
+   * an image
+   */
+  image_url?: ImageContent;
+  /**
+   * a file
+   */
+  file?: FileContent;
+}
+/**
+ * An image.
+ */
+export interface ImageContent {
+  /**
+   * an https:// URL, which the model's server fetches, or a data: URL
+   */
+  url: string;
+  /**
+   * how closely OpenAI's models look at it: 'auto', 'low' or 'high'
+   */
+  detail?: "auto" | "low" | "high";
+}
+/**
+ * A file.
+ */
+export interface FileContent {
+  /**
+   * its content, as a data: URL or base64
+   */
+  file_data?: string;
+  /**
+   * its https:// URL, instead of file_data
+   */
+  file_url?: string;
+  /**
+   * its name
+   */
+  filename?: string;
+  /**
+   * not supported: write file_data or file_url
+   */
+  file_id?: string;
 }
 /**
  * One target of a query.
@@ -611,6 +683,7 @@ export interface Message {
   summarizes?: number;
   handoff?: Handoff;
   reasoning?: ServerContent;
+  attachments?: Attachment[];
 }
 /**
  * A tool call. `arguments` is the model's JSON text, possibly invalid; `extra` is sent to its model only.

@@ -1,0 +1,343 @@
+"""Images and files in the input of a query: what the models read, where the bytes are stored, and what is refused."""
+
+import base64
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import yaml
+from temporalio.client import Client
+
+import baton
+from baton.resources.content import MAX_ATTACHED
+from baton.resources.loader import load_files
+from baton.starter.scripted_model import Reply, ScriptedToolCall
+from tests.harness.environment import Environment, Json, agent, line, manifest, team
+from tests.harness.mcp_process import McpServerProcess
+from tests.harness.model_providers import ProviderServer, serving
+
+SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "safe"}, "stringData": {"key": "held-0123456789"}}
+OF_SECRET = {"valueFrom": {"secretKeyRef": {"name": "safe", "key": "key"}}}
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+PDF = b"%PDF-1.4 a report about herons"
+
+
+def data_url(media_type: str, content: bytes) -> str:
+    return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
+
+
+CHART = {"type": "image_url", "image_url": {"url": data_url("image/png", PNG), "detail": "low"}}
+REPORT = {"type": "file", "file": {"file_data": data_url("application/pdf", PDF), "filename": "herons.pdf"}}
+LINKED = {"type": "image_url", "image_url": {"url": "https://example.com/heron.jpg?signature=abc"}}
+SHOWN = f"[image: image/png, {len(PNG)} bytes]"
+SHOWN_REPORT = f"[file: herons.pdf, application/pdf, {len(PDF)} bytes]"
+SHOWN_LINK = "[image: https://example.com/heron.jpg, image/jpeg]"
+
+
+def text(content: str) -> Json:
+    return {"type": "text", "text": content}
+
+
+def asking(*content: Json) -> Json:
+    """The fields of a query with one message."""
+    return {"type": "messages", "input": [{"role": "user", "content": [*content]}]}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def env(client: Client, tmp_path: Path) -> AsyncIterator[Environment]:
+    """A worker with the key of the providers."""
+    (tmp_path / "secret.yaml").write_text(yaml.safe_dump(SECRET))
+    async with Environment.running(client, tmp_path, load_files([tmp_path / "secret.yaml"])) as env:
+        yield env
+
+
+@pytest.fixture(params=["openai", "openai-responses", "azure", "anthropic", "bedrock"])
+def provider(request: pytest.FixtureRequest) -> Iterator[ProviderServer]:
+    with serving(request.param, OF_SECRET) as provider:
+        yield provider
+
+
+ENCODED = base64.b64encode(PNG).decode()
+ENCODED_PDF = base64.b64encode(PDF).decode()
+SENT: dict[str, list[Json]] = {
+    "openai": [
+        text("Compare"),
+        CHART,
+        text("with"),
+        {"type": "file", "file": {"filename": "herons.pdf", "file_data": data_url("application/pdf", PDF)}},
+    ],
+    "openai-responses": [
+        {"type": "input_text", "text": "Compare"},
+        {"type": "input_image", "image_url": data_url("image/png", PNG), "detail": "low"},
+        {"type": "input_text", "text": "with"},
+        {"type": "input_file", "filename": "herons.pdf", "file_data": data_url("application/pdf", PDF)},
+    ],
+    "anthropic": [
+        text("Compare"),
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ENCODED}},
+        text("with"),
+        {
+            "type": "document",
+            "source": {"type": "base64", "media_type": "application/pdf", "data": ENCODED_PDF},
+            "title": "herons.pdf",
+        },
+    ],
+    "bedrock": [
+        {"text": "Compare"},
+        {"image": {"format": "png", "source": {"bytes": ENCODED}}},
+        {"text": "with"},
+        {"document": {"format": "pdf", "name": "herons pdf", "source": {"bytes": ENCODED_PDF}}},
+    ],
+}
+SENT["azure"] = SENT["openai"]
+
+
+async def test_each_provider_sends_images_and_files_at_their_places_in_the_text(
+    env: Environment, provider: ProviderServer
+) -> None:
+    content = [text("Compare"), CHART, text("with"), REPORT]
+    handle = await env.start_query([provider.model()], "model/m", **asking(*content))
+    status = await env.status(handle)
+    assert status.phase == "Completed", status
+    (body,) = provider.server.requests
+    message = body["input" if provider.provider == "openai-responses" else "messages"][-1]
+    assert (message["role"], message["content"]) == ("user", SENT[provider.provider])
+
+
+async def test_the_journal_has_the_bytes_and_the_rows_have_texts_with_references(env: Environment) -> None:
+    env.script(line("one", "Alike."))
+    handle = await env.start_query([agent("one")], "agent/one", **asking(text("See"), CHART, REPORT, CHART))
+    status = await env.status(handle)
+    assert status.said == "Alike."
+    question = next(row for row in env.rows() if row["role"] == "user")
+    assert question["content"] == f"See\n{SHOWN}\n{SHOWN_REPORT}\n{SHOWN}"
+    first, report, second = question["attachments"]
+    run = (await handle.describe()).run_id
+    assert first == second
+    assert first["stored"].startswith(f"{run}/")
+    assert (report["name"], report["mediaType"], report["size"]) == ("herons.pdf", "application/pdf", len(PDF))
+    assert ENCODED.encode() in env.journal_bytes
+    history = [event async for event in handle.fetch_history_events()]
+    holding = [event for event in history if ENCODED.encode() in event.SerializeToString()]
+    assert len(holding) == 1, "only the input of the run has the bytes"
+    catalog = env.journal_bytes.count(ENCODED.encode())
+    assert catalog == 1
+
+
+async def test_all_members_of_a_team_and_later_queries_of_the_conversation_read_the_images(env: Environment) -> None:
+    env.answer = lambda _: Reply(text="Seen.")
+    members = [agent("one"), agent("two"), team("team", "one", "two", strategy="sequential")]
+    query = {**asking(text("See"), CHART), "conversationId": "c"}
+    assert (await env.status(await env.start_query(members, "team/team", **query))).phase == "Completed"
+    later = await env.start_query([agent("one")], "agent/one", input="And now?", conversationId="c")
+    assert (await env.status(later)).phase == "Completed"
+    assert [len(request.body.attached) for request in env.model.requests] == [1, 1, 1]
+
+
+async def test_a_panel_reads_the_images_of_its_goal(env: Environment) -> None:
+    panel = team("team", "one", "two", maxRounds=1, referee=False, synthesizer=False)
+    panel["spec"]["members"] = [{"name": "one", "role": "critic"}, {"name": "two", "role": "friend"}]
+    status = await env.status(await env.start_query([panel], "team/team", **asking(text("See"), CHART)))
+    assert status.phase == "Completed", status
+    assert [len(request.body.attached) for request in env.model.requests] == [1, 1]
+
+
+async def test_messages_before_the_question_are_part_of_the_conversation(env: Environment) -> None:
+    env.script(line("one", "?", "Grey.", "Fish."))
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [text("What is this?"), CHART]},
+        {"role": "assistant", "content": "A heron.", "name": "one"},
+        {"role": "user", "content": "Its colour?"},
+    ]
+    query = {"type": "messages", "input": messages, "conversationId": "c"}
+    assert (await env.status(await env.start_query([agent("one")], "agent/one", **query))).said == "Grey."
+    await env.status(await env.start_query([agent("one")], "agent/one", input="And food?", conversationId="c"))
+    _, second = env.model.requests
+    contents = [message["content"] for message in second.body["messages"]]
+    assert contents[-6:] == [
+        "Be brief.",
+        [text("What is this?"), CHART],
+        "A heron.",
+        "Its colour?",
+        "Grey.",
+        "And food?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("type_", "content", "reason"),
+    [
+        ("bedrock", LINKED, f"{SHOWN_LINK}: Model/default/m (bedrock) can't take it: it accepts no URLs of images"),
+        (
+            "openai",
+            {"type": "file", "file": {"file_url": "https://example.com/a.pdf"}},
+            "Model/default/m (openai) can't take it: it accepts no URLs of files: pass the bytes",
+        ),
+        (
+            "anthropic",
+            {"type": "image_url", "image_url": {"url": data_url("image/bmp", PNG)}},
+            "(anthropic) can't take it: it accepts images of the types image/gif, image/jpeg, image/png, image/webp",
+        ),
+    ],
+)
+async def test_what_a_model_cannot_take_is_refused_before_any_model_is_called(
+    env: Environment, type_: str, content: Json, reason: str
+) -> None:
+    with serving(type_, OF_SECRET) as provider:
+        members = [
+            agent("first", modelRef={"name": "m"}),
+            agent("one", modelRef={"name": "m"}),
+            team("team", "first", "one", strategy="sequential"),
+            provider.model(),
+        ]
+        status = await env.status(await env.start_query(members, "team/team", **asking(text("See"), content)))
+        assert status.phase == "Failed"
+        assert status.failure
+        assert reason in status.failure.message
+        assert (provider.server.requests, env.model.requests) == ([], [])
+
+
+async def test_an_address_is_sent_to_the_server_as_it_is_and_shown_without_its_signature(env: Environment) -> None:
+    env.script(line("one", "A heron."))
+    handle = await env.start_query([agent("one")], "agent/one", **asking(text("See"), LINKED))
+    assert (await env.status(handle)).said == "A heron."
+    assert env.model.requests[0].body.attached == [LINKED]
+    assert next(row for row in env.rows() if row["role"] == "user")["content"] == f"See\n{SHOWN_LINK}"
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        (asking(text("See"), {"type": "input_audio", "input_audio": {}}), "'input_audio' is not supported"),
+        (asking({"type": "file", "file": {"file_id": "file-1"}}), "names a file on the server of one provider"),
+        (asking({"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}), "must be an https:// URL"),
+        (asking({"type": "image_url", "image_url": {"url": "data:image/png;base64,?"}}), "is not base64"),
+        (asking({"type": "image_url", "text": "See"}), "can't be in a part of type image_url"),
+        ({"type": "messages", "input": "Why?"}, "must be a list of messages"),
+        ({"input": [{"role": "user", "content": "Why?"}]}, "must be a text"),
+        ({"type": "messages", "input": [{"role": "assistant", "content": "Why?"}]}, "the last message is the question"),
+        (
+            asking({"type": "image_url", "image_url": {"url": data_url("image/png", bytes(MAX_ATTACHED + 1))}}),
+            "has images and files of 1,000,001 bytes in all, and 1,000,000 bytes can be sent with a query",
+        ),
+    ],
+)
+async def test_an_input_with_wrong_messages_is_refused_with_a_reason(
+    env: Environment, query: Json, reason: str
+) -> None:
+    status = await env.status(await env.start_query([agent("one")], "agent/one", **query))
+    assert status.failure
+    assert reason in status.failure.message
+
+
+async def test_a_tool_that_takes_text_is_not_asked_with_an_image(env: Environment) -> None:
+    tool = manifest(
+        "Tool", "echo", {"type": "http", "http": {"url": "http://127.0.0.1:9/"}, "inputSchema": {"type": "object"}}
+    )
+    status = await env.status(await env.start_query([tool], "tool/echo", **asking(text("See"), CHART)))
+    assert status.failure
+    assert "Tool/default/echo takes only text" in status.failure.message
+
+
+async def test_an_image_goes_where_a_parameter_is_filled_in(env: Environment) -> None:
+    env.script(line("one", "Grey."))
+    parameters = [{"name": "what", "value": "colour"}]
+    query = {**asking(text("Its {{what}}:"), CHART), "parameters": parameters}
+    assert (await env.status(await env.start_query([agent("one")], "agent/one", **query))).said == "Grey."
+    assert env.model.requests[0].body["messages"][-1]["content"] == [text("Its colour:"), CHART]
+
+
+HELLO = base64.b64encode(b"hello").decode()
+AFTER = "\n".join(
+    [
+        "[resource plan: file:///plan.txt, text/plain]",
+        "[resource note://1]",
+        "a note",
+        "[resource note://2: binary, 5 bytes]",
+        '{"found": 5}',
+    ]
+)
+RESULTS: dict[str, object] = {
+    "openai": f"Look:\n[image: image/png, 5 bytes]\n{AFTER}",
+    "openai-responses": [
+        {"type": "input_text", "text": "Look:"},
+        {"type": "input_image", "image_url": f"data:image/png;base64,{HELLO}", "detail": "auto"},
+        {"type": "input_text", "text": AFTER},
+    ],
+    "anthropic": [
+        text("Look:"),
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": HELLO}},
+        text(AFTER),
+    ],
+    "bedrock": [
+        {"text": "Look:"},
+        {"image": {"format": "png", "source": {"bytes": HELLO}}},
+        {"text": AFTER},
+    ],
+}
+RESULTS["azure"] = RESULTS["openai"]
+
+
+def result_in(body: Json) -> object:
+    """The result of the only tool call in a request."""
+    match (body.get("input") or body["messages"])[-1]:
+        case {"type": "function_call_output", "output": output}:
+            return output
+        case {"role": "tool", "content": content}:
+            return content
+        case {"content": [{"type": "tool_result", "content": content}]}:
+            return content
+        case {"content": [{"toolResult": {"content": content}}]}:
+            return content
+    return None
+
+
+async def test_an_image_in_a_tools_result_is_sent_to_models_that_accept_it_there(
+    env: Environment, provider: ProviderServer, tmp_path: Path
+) -> None:
+    provider.server.answers(Reply(calls=[ScriptedToolCall(name="test-pieces")]), Reply(text="Hello."))
+    with McpServerProcess("2026", tmp_path / "mcp").running() as server:
+        one = agent("one", modelRef={"name": "m"}, tools=[{"name": "test", "type": "mcp", "untrustedContent": False}])
+        manifests = [one, provider.model(), server.manifest()]
+        status = await env.status(await env.start_query(manifests, "agent/one"))
+    assert status.said == "Hello.", status
+    assert result_in(provider.server.requests[1]) == RESULTS[provider.provider]
+    (attached,) = next(row["attachments"] for row in env.rows() if row["role"] == "tool")
+    assert (attached["mediaType"], attached["size"]) == ("image/png", 5)
+
+
+async def test_a_program_asks_with_texts_images_and_files(env: Environment, tmp_path: Path) -> None:
+    (tmp_path / "heron.png").write_bytes(PNG)
+    env.script(line("one", "Grey.", "Grey."))
+    content = ["See", baton.Image(tmp_path / "heron.png", detail="low"), baton.File(PDF, media_type="application/pdf")]
+    async with baton.Connection(client=env.client, task_queue=env.task_queue) as connection:
+        one = baton.Agent("one", prompt="You are one.")
+        assert (await connection.run(one, content)).message == "Grey."
+        messages = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes?"}]
+        await connection.run(one, [*messages, {"role": "user", "content": content}])
+    first, second = (request.body["messages"] for request in env.model.requests)
+    assert first[-1] == second[-1]
+    assert first[-1]["content"][:2] == [text("See"), CHART]
+    assert first[-1]["content"][2]["file"]["file_data"] == data_url("application/pdf", PDF)
+    assert [message["content"] for message in second[-3:-1]] == ["Hi.", "Yes?"]
+    assert next(row for row in env.rows() if row["role"] == "user")["content"].splitlines()[1] == (
+        f"[image: heron.png, image/png, {len(PNG)} bytes]"
+    )
+
+
+def test_a_file_that_cannot_be_sent_is_refused_where_it_is_made(tmp_path: Path) -> None:
+    (tmp_path / "large.png").write_bytes(bytes(MAX_ATTACHED + 1))
+    (tmp_path / "nameless").write_bytes(PNG)
+    with pytest.raises(ValueError, match=r"large\.png has 1,000,001 bytes, and 1,000,000 bytes can be sent"):
+        baton.Image(tmp_path / "large.png")
+    with pytest.raises(ValueError, match="its media type is unknown"):
+        baton.File(tmp_path / "nameless")
+    with pytest.raises(ValueError, match="bytes need a media_type"):
+        baton.File(PNG)
+    with pytest.raises(TypeError, match="input has int, must be a list of texts, images and files"):
+        baton.Query("q", ["See", 5], targets=["agent/one"])  # type: ignore[list-item]
