@@ -70,6 +70,7 @@ from .installation import MissingExtraError
 from .journal.database import JournalIdentity
 from .journal.external_storage import JournalStorageDriver, storage_drivers
 from .journal.journal import Journal
+from .journal.live_text import LiveTextPublisher, channel_of
 from .journal.manifest_store import ManifestStore
 from .observability.log import LogFormat, log_to_stderr, shorten_sdk_log
 from .observability.runtime import MetricsText, exporting_metrics, watch_waiting_runs
@@ -157,6 +158,7 @@ class SharedParts:
 
     client: Client
     journal: Journal
+    live_text: LiveTextPublisher
     attributes: KnownAttributes
     threads: ProgramThreads | None = None
 
@@ -184,7 +186,10 @@ async def open_shared_parts(
         opened.push_async_callback(close_idle)
         in_journal = JournalStorageDriver(lambda: contextlib.nullcontext(journal.database))
         client = with_external_storage(client, *storage_drivers(environment, in_journal))
-        yield SharedParts(client, journal, KnownAttributes(client), threads)
+        live_text = LiveTextPublisher(channel_of(settings.journal), client.namespace, keys)
+        live_text.start()
+        opened.push_async_callback(live_text.close)
+        yield SharedParts(client, journal, live_text, KnownAttributes(client), threads)
 
 
 @dataclass(frozen=True)
@@ -253,7 +258,7 @@ async def open_parts(
         opened.push_async_callback(executors.close)
         providers = Providers(types_in(own.catalog), calls, scripted=bool(environment.get(SCRIPTED_MODEL_URL)))
         opened.push_async_callback(providers.close)
-        single_flight = SingleFlight(secrets.redact_partial)
+        single_flight = SingleFlight(secrets.redact_partial, shared.live_text.publish)
         opened.push_async_callback(single_flight.close)
 
         manifests = OwnManifests(own.catalog, store, calls.know)

@@ -14,10 +14,11 @@ from sqlalchemy import Row as Record
 from ..contracts.errors import JournalLost
 from ..resources.stored import StoredManifest
 from ..temporal.activity import in_thread_if_long
+from ..temporal.encryption import SEALED_PREFIX
 from . import schema
 from .database import Database
 from .journal import Journal
-from .rows import ENCRYPTED_PREFIX, key_ids, place_of
+from .rows import key_ids, place_of
 
 BATCH_SIZE = 100
 """Rows in one transaction."""
@@ -32,7 +33,7 @@ class EncryptedColumn(NamedTuple):
 
     def encrypted_with(self, key: str) -> ColumnElement[bool]:
         """Whether a text is encrypted with a key."""
-        return self.column.startswith(f"{ENCRYPTED_PREFIX}:{key}:", autoescape=True)
+        return self.column.startswith(f"{SEALED_PREFIX}:{key}:", autoescape=True)
 
 
 ENCRYPTED = (

@@ -131,14 +131,11 @@ def catalog_id(catalog: RunCatalog) -> str:
     return base64.urlsafe_b64encode(bytes.fromhex(catalog.sha)[:_BYTES]).decode()
 
 
-# An encrypted text is ``sealed:KEY-ID:BASE64``. Its place in the journal is authenticated (AEAD), so that it can't be
-# moved to another place. A text without that prefix is plain JSON, written by a worker without a key.
-
-ENCRYPTED_PREFIX = "sealed"
-
-
 class RowEncryption:
-    """Encrypts with the first key, and decrypts with any of them. Without keys, nothing is encrypted."""
+    """Encrypts with the first key, and decrypts with any of them. Without keys, nothing is encrypted.
+
+    A text that is not sealed is plain JSON, written by a worker without a key.
+    """
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -230,30 +227,20 @@ class RowEncryption:
         registered = await engine.run(lambda connection: connection.execute(select(schema.keys)).all())
         try:
             for key in registered:
-                self._decrypt_with_key(key.proof, f"key {key.id}")
+                self._keys.unseal(key.proof, f"key {key.id}")
         except SettingsError as error:
             raise SettingsError(f"the journal can't be read: {error}") from None
 
     def _encrypt(self, text: str, place: str) -> str:
-        if not self._keys.all:
-            return text
-        key = self._keys.all[0]
-        encrypted = key.encrypt(text.encode(), _associated_data(key.id, place))
-        return f"{ENCRYPTED_PREFIX}:{key.id}:{base64.b64encode(encrypted).decode()}"
+        return self._keys.seal(text, place)
 
     def _decrypt(self, text: str, place: str) -> str:
-        if not text.startswith(f"{ENCRYPTED_PREFIX}:"):
-            return text
         try:
-            return self._decrypt_with_key(text, place)
+            return self._keys.unseal(text, place)
         except UnknownKeyError as error:
             raise JournalUnavailable(f"the journal can't be read: {error}") from None  # another worker has the key
         except WrongKeyError as error:
             raise JournalDamaged(f"the journal's {place} can't be read: {error}") from None
-
-    def _decrypt_with_key(self, text: str, place: str) -> str:
-        _, key_id, encrypted = text.split(":")
-        return self._keys.decrypt(key_id, base64.b64decode(encrypted), _associated_data(key_id, place)).decode()
 
 
 def key_ids(connection: Connection) -> Sequence[str]:
@@ -264,7 +251,3 @@ def key_ids(connection: Connection) -> Sequence[str]:
 def place_of(row: Row | Record[Any]) -> str:
     """The place of a row in the journal: the associated data of its text."""
     return f"row {row.id} at {row.depth} after {row.parent}"
-
-
-def _associated_data(key_id: str, place: str) -> bytes:
-    return f"baton journal\n{key_id}\n{place}".encode()

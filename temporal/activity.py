@@ -31,23 +31,28 @@ BUFFERED_CHARACTERS = 10 * SHOWN_CHARACTERS
 
 
 class Heartbeat:
-    """The content of an activity's heartbeats: the end of the text received so far, after ``redact``."""
+    """The content of an activity's heartbeats: the end of the text received so far, after ``redact``.
+
+    ``on_change`` is called after each piece of text.
+    """
 
     withdrawn = False
     """Whether Temporal has canceled the activity, or no longer waits for it."""
 
     def __init__(self, redact: Callable[[str], str]) -> None:
+        self.on_change: Callable[[], None] = lambda: None
         self._redact = redact
         self._text = ""
         self._offset = 0
 
     def on_text(self, text: str) -> None:
-        """Adds a piece of text."""
+        """Adds a piece of text. Offsets count redacted characters, which are as many at the end of a shorter text."""
         self._text += text
-        surplus = len(self._text) - BUFFERED_CHARACTERS
-        if surplus > 0:
-            self._text = self._text[surplus:]
-            self._offset += surplus
+        if len(self._text) > 2 * BUFFERED_CHARACTERS:
+            last = self._text[-BUFFERED_CHARACTERS:]
+            self._offset += len(self._redact(self._text)) - len(self._redact(last))
+            self._text = last
+        self.on_change()
 
     @property
     def live_text(self) -> LiveText:
@@ -55,6 +60,11 @@ class Heartbeat:
         clean = self._redact(self._text)
         surplus = max(0, len(clean) - SHOWN_CHARACTERS)
         return LiveText(offset=self._offset + surplus, text=clean[surplus:])
+
+    async def streamed(self) -> LiveText:
+        """The text in the buffer, redacted. Only a part that was sent before may begin within a secret."""
+        offset = self._offset
+        return LiveText(offset=offset, text=await in_thread_if_long(len(self._text), self._redact, self._text))
 
 
 _current: ContextVar[Heartbeat] = ContextVar("heartbeat")
@@ -128,12 +138,25 @@ GIVEN_UP = PendingActivityState.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED
 """The state of an activity whose result Temporal does not wait for, although it is listed."""
 
 
+@dataclass(eq=False)
+class StreamingCall:
+    """An activity that receives text, identified as in histories; ``attempt`` is the newest that waits for it."""
+
+    workflow_id: str
+    run_id: str
+    activity_id: str
+    heartbeat: Heartbeat
+    attempt: int = 0
+
+    async def streamed(self) -> LiveText:
+        """The text received so far, of a long one the end."""
+        return await self.heartbeat.streamed()
+
+
 @dataclass
 class _Flight:
     task: asyncio.Task[Any]
-    heartbeat: Heartbeat
-    attempt: int = 0
-    """The newest attempt that waits for the task."""
+    call: StreamingCall
 
 
 class SingleFlight(Interceptor):
@@ -142,10 +165,14 @@ class SingleFlight(Interceptor):
     After a network interruption the server considers the worker dead: it times the attempt out and schedules another,
     although the model call or tool call of the first one is still running. To avoid paying twice, the next attempt on
     this worker waits for that call. Work is identified by the idempotency key; ``redact`` is applied to heartbeats.
+    ``publish`` is called when a call has received text.
     """
 
-    def __init__(self, redact: Callable[[str], str] = str) -> None:
+    def __init__(
+        self, redact: Callable[[str], str] = str, publish: Callable[[StreamingCall], None] = lambda _: None
+    ) -> None:
         self._redact = redact
+        self._publish = publish
         self._flights: dict[str, _Flight] = {}
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002  # SDK's
@@ -155,8 +182,8 @@ class SingleFlight(Interceptor):
         """The result of ``work``, or of the same work begun by an earlier attempt of this activity."""
         key = idempotency_key()
         flight = self._flights.get(key) or self._begin(key, work)
-        flight.attempt = activity.info().attempt
-        async with heartbeats(flight.heartbeat):
+        flight.call.attempt = activity.info().attempt
+        async with heartbeats(flight.call.heartbeat):
             try:
                 return await asyncio.shield(flight.task)
             except asyncio.CancelledError:
@@ -165,7 +192,10 @@ class SingleFlight(Interceptor):
 
     def _begin(self, key: str, work: Callable[[], Coroutine[Any, Any, object]]) -> _Flight:
         heartbeat = Heartbeat(self._redact)
-        flight = self._flights[key] = _Flight(run_with(heartbeat, work()), heartbeat)
+        info = activity.info()
+        call = StreamingCall(workflow_id(), info.workflow_run_id or "", info.activity_id, heartbeat)
+        heartbeat.on_change = lambda: self._publish(call)
+        flight = self._flights[key] = _Flight(run_with(heartbeat, work()), call)
         flight.task.add_done_callback(lambda task: self._end(key, task))
         return flight
 
@@ -200,10 +230,10 @@ async def _keep_for_next_attempt(flight: _Flight) -> None:
     It is canceled only once, so that it can still cancel a remote task.
     """
     cancelled = False
-    while not flight.task.done() and flight.attempt == activity.info().attempt:
+    while not flight.task.done() and flight.call.attempt == activity.info().attempt:
         if not cancelled and not await _is_awaited():
             details = activity.cancellation_details()
-            flight.heartbeat.withdrawn = details is not None and not details.worker_shutdown
+            flight.call.heartbeat.withdrawn = details is not None and not details.worker_shutdown
             cancelled = flight.task.cancel()
         await asyncio.wait([flight.task], timeout=INTERVAL)
 

@@ -32,6 +32,9 @@ ENCODING = b"binary/encrypted"
 KEY_ID = "encryption-key-id"
 """The metadata of an encrypted payload, as in Temporal's samples."""
 
+SEALED_PREFIX = "sealed"
+"""The first word of an encrypted text in the journal."""
+
 _ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
@@ -146,12 +149,35 @@ class Keys:
         """The keys, in order."""
         return tuple(self._keys.values())
 
+    def seal(self, text: str, place: str) -> str:
+        """Encrypts a text of the journal with the first key, if there is one: ``sealed:KEY-ID:BASE64``.
+
+        Its ``place`` in the journal is authenticated (AEAD), so that it can't be moved to another place.
+        """
+        if not self.all:
+            return text
+        key = self.all[0]
+        encrypted = key.encrypt(text.encode(), _journal_data(key.id, place))
+        return f"{SEALED_PREFIX}:{key.id}:{base64.b64encode(encrypted).decode()}"
+
+    def unseal(self, text: str, place: str) -> str:
+        """Decrypts a sealed text; raises UnknownKeyError or WrongKeyError. Without that prefix it is plain JSON."""
+        if not text.startswith(f"{SEALED_PREFIX}:"):
+            return text
+        _, key_id, encrypted = text.split(":")
+        return self.decrypt(key_id, base64.b64decode(encrypted), _journal_data(key_id, place)).decode()
+
     def decrypt(self, key_id: str, sealed: bytes, associated_data: bytes) -> bytes:
         """Decrypts with the key with that id; raises UnknownKeyError or WrongKeyError."""
         if key_id not in self._keys:
             available = f"has only {', '.join(self.ids)}" if self.ids else "is not set"
             raise UnknownKeyError(f"this is encrypted with the key '{key_id}', but {KEYS} {available}")
         return self._keys[key_id].decrypt(sealed, associated_data)
+
+
+def _journal_data(key_id: str, place: str) -> bytes:
+    """The associated data of a text of the journal."""
+    return f"baton journal\n{key_id}\n{place}".encode()
 
 
 def _configured_keys(environment: Mapping[str, str]) -> tuple[str, str]:

@@ -423,6 +423,7 @@ CONNECTED = {
     "alembic": {"journal/migrate.py", "journal/migrations/version_0001.py"},
     "anthropic": {"activities/model/anthropic.py"},
     "anyio": {"activities/tool/mcp/connection.py"},  # for processes
+    "asyncpg": {"journal/live_text.py"},  # to the journal
     "http": {"activities/tool/http.py"},  # cookies
     "mcp": {f"activities/tool/mcp/{name}.py" for name in ("access_tokens", "connection", "input", "request")},
     "openai": {"activities/model/openai.py"},

@@ -38,6 +38,11 @@ _ESCAPE = re.compile(
     r"|\\+(?:u[0-9A-Fa-f]{4}|[\"\\/bfnrt])"
     r"|&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|amp|lt|gt|quot|apos);"
 )
+_OPEN_ESCAPE = re.compile(
+    r"(?:%[0-9A-Fa-f]?|\\+(?:u[0-9A-Fa-f]{0,3})?|&(?:#[0-9]{0,7}|#[xX][0-9A-Fa-f]{0,6}|[a-z]{0,4}))$"
+)
+"""An escape at the end of a text that may go on."""
+
 _SHORT = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
@@ -192,7 +197,7 @@ class Redactor:
         return _replaced(text, sorted(self._matches(text))) if self._forms else text
 
     def redact_partial(self, text: str) -> str:
-        """The same for an incomplete text: its end is cut off if a secret may start there."""
+        """The same for an incomplete text: its end is cut off if a secret or an escape may start there."""
         clean = self.redact(text)
         if not self._forms:
             return clean
@@ -200,9 +205,10 @@ class Redactor:
         begin = max(0, len(clean) - 6 * longest)  # an escape has at most six characters, as in \\u0041
         cuts = []
         for level in levels(clean[begin:]):
-            cut = self._partial_match(level.text, longest)
-            if cut is not None:
-                cuts.append(begin + level.start_of(cut))
+            end = _OPEN_ESCAPE.search(level.text)
+            whole = level.text[: end.start()] if end else level.text
+            found = [self._partial_match(level.text, longest), self._partial_match(whole, longest), end and end.start()]
+            cuts += [begin + level.start_of(cut) for cut in found if cut is not None]
         return clean[: min(cuts, default=len(clean))]
 
     def _matches(self, text: str) -> Iterator[tuple[int, int]]:

@@ -2,14 +2,17 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+import os
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from temporalio.client import Client
 
-from ...contracts.requests import AskModelResult
+from ...contracts.requests import AskModelResult, LiveText
 from ..runs.runs import RunHandle
 from .events import AttemptFailedEvent, Event, TextDeltaEvent, TextRetractedEvent
 from .follow import RECONNECT_TIMEOUT, Read, RunReader, RunTree
@@ -17,8 +20,17 @@ from .live_state import OpenCall, read_heartbeats
 from .run_events import CallEnded, CallScheduled, RunEnded, RunEvent, RunInfo, RunReset
 from .translator import EventTranslator
 
+if TYPE_CHECKING:  # the journal is loaded once live text is read
+    from ...journal.live_text import LivePiece
+
 HEARTBEAT_INTERVAL = 0.5
 """Seconds between two readings of the heartbeats of open calls."""
+
+LIVE_HEARTBEAT_INTERVAL = 2.0
+"""The same while their text arrives from the journal: heartbeats only tell of failed attempts then."""
+
+EARLY_PIECES = 1_000
+"""Pieces that are kept of calls that the histories, or the heartbeats, have not told of yet."""
 
 
 async def stream_events(
@@ -29,10 +41,12 @@ async def stream_events(
     wait: bool = True,
     live: bool = True,
     reconnect_timeout: float = RECONNECT_TIMEOUT,
+    environment: Mapping[str, str] = os.environ,
 ) -> AsyncGenerator[Event, None]:
     """The events of a run and its child runs after a cursor, or all of them, to the end of the run.
 
-    With ``wait`` false only those that exist already; with ``live`` false without text that is still being sent.
+    With ``wait`` false only those that exist already; with ``live`` false without text that is still being sent. That
+    text arrives at once if the ``environment`` names the journal of the run's worker, and else with heartbeats.
 
     Raises:
         CursorError: if the cursor belongs to another run.
@@ -40,9 +54,20 @@ async def stream_events(
     """
     tree = RunTree[_Item](client, handle, _items_of, after, wait=wait, reconnect_timeout=reconnect_timeout)
     stream = _EventStream(client, tree)
-    async with contextlib.aclosing(stream.read(live=live and wait)) as events:
+    pieces = _live_pieces(environment, client.namespace, handle.id) if live and wait else None
+    async with contextlib.aclosing(stream.read(pieces)) as events:
         async for event in events:
             yield event
+
+
+async def _live_pieces(
+    environment: Mapping[str, str], namespace: str, run_id: str
+) -> AsyncGenerator[Sequence["LivePiece"], None]:
+    from ...journal.live_text import read_live_text  # noqa: PLC0415  # only programs that read live text need it
+
+    async with contextlib.aclosing(read_live_text(environment, namespace, run_id)) as received:
+        async for pieces in received:
+            yield pieces
 
 
 class _Base(TypedDict):
@@ -106,10 +131,14 @@ class _LiveCall:
                 error=call.failure,
                 next_at=call.next_at,
             )
-        text = "" if call.waiting else call.progress.text
-        begun = call.progress.offset
-        if begun <= self.characters < begun + len(text):
-            yield self._say(text[self.characters - begun :])
+        if not call.waiting:
+            yield from self.add(call.progress)
+
+    def add(self, piece: LiveText) -> Iterator[Event]:
+        """The event for a piece of the text of this attempt, unless all of it was read; later text must wait for it."""
+        begun = piece.offset
+        if begun <= self.characters < begun + len(piece.text):
+            yield self._say(piece.text[self.characters - begun :])
 
     def end(self, result: object, attempts: int) -> Iterator[Event]:
         """Completes the text that was read with the rest of the answer, or takes it back."""
@@ -160,18 +189,25 @@ class _EventStream:
         self._client = client
         self._tree = tree
         self._calls: dict[tuple[str, str], _LiveCall] = {}
+        self._early: deque[LivePiece] = deque(maxlen=EARLY_PIECES)
+        self._received_at = -LIVE_HEARTBEAT_INTERVAL
+        self._hurry = asyncio.Event()
         tree.on_passed = self._track
 
-    async def read(self, *, live: bool) -> AsyncGenerator[Event, None]:
-        """The events, each with its cursor."""
+    async def read(  # noqa: C901  # one case for each source
+        self, pieces: AsyncGenerator[Sequence["LivePiece"], None] | None
+    ) -> AsyncGenerator[Event, None]:
+        """The events, each with its cursor; with live text if its ``pieces`` are given."""
         reads = self._tree.read()
         next_read = asyncio.ensure_future(anext(reads))
+        next_pieces = asyncio.ensure_future(anext(pieces)) if pieces else None
         heartbeats: asyncio.Task[None] | None = None
         try:
             while True:
-                if live and heartbeats is None and self._calls:
+                if pieces and heartbeats is None and self._calls:
                     heartbeats = asyncio.create_task(self._read_heartbeats())
-                await asyncio.wait([next_read, *filter(None, [heartbeats])], return_when=asyncio.FIRST_COMPLETED)
+                sources = [next_read, *filter(None, [next_pieces, heartbeats])]
+                await asyncio.wait(sources, return_when=asyncio.FIRST_COMPLETED)
                 if next_read.done():
                     try:
                         read = next_read.result()
@@ -180,24 +216,59 @@ class _EventStream:
                     for event in self._events_of(read):
                         yield self._with_cursor(event)
                     next_read = asyncio.ensure_future(anext(reads))
+                    for event in self._read_early():
+                        yield self._with_cursor(event)
+                elif pieces and next_pieces and next_pieces.done():
+                    try:
+                        self._early.extend(next_pieces.result())
+                        next_pieces = asyncio.ensure_future(anext(pieces))
+                    except StopAsyncIteration:
+                        next_pieces = None
+                    for event in self._read_early():
+                        yield self._with_cursor(event)
+                    if any(self._is_of_later_attempt(piece) for piece in self._early):
+                        self._hurry.set()
                 elif heartbeats and heartbeats.done():
                     heartbeats.result()
                     heartbeats = None
                     for call in [*self._calls.values()]:
                         for event in call.advance():
                             yield self._with_cursor(event)
+                    for event in self._read_early():
+                        yield self._with_cursor(event)
         finally:
-            tasks = [task for task in (next_read, heartbeats) if task]
+            tasks = [task for task in (next_read, next_pieces, heartbeats) if task]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await reads.aclose()
+            if pieces:
+                await pieces.aclose()
+
+    def _read_early(self) -> Iterator[Event]:
+        """The events of pieces of open calls. Those of an attempt that no heartbeat has told of yet wait for it."""
+        for _ in range(len(self._early)):
+            piece = self._early.popleft()
+            call = self._calls.get((piece.run, piece.call))
+            if call is None or piece.attempt > call.attempt:
+                self._early.append(piece)
+            elif piece.attempt == call.attempt:
+                self._received_at = time.monotonic()
+                yield from call.add(piece)
+
+    def _is_of_later_attempt(self, piece: "LivePiece") -> bool:
+        call = self._calls.get((piece.run, piece.call))
+        return call is not None and piece.attempt > call.attempt
 
     def _with_cursor(self, event: Event) -> Event:
         return event.placed(event.id, self._tree.cursor)
 
     async def _read_heartbeats(self) -> None:
-        await asyncio.sleep(HEARTBEAT_INTERVAL)
+        """Waits, and reads the heartbeats of open calls."""
+        is_live = time.monotonic() - self._received_at < LIVE_HEARTBEAT_INTERVAL
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), LIVE_HEARTBEAT_INTERVAL if is_live else HEARTBEAT_INTERVAL)
+        self._hurry.clear()
         await read_heartbeats(self._client, [live.call for live in self._calls.values()])
 
     def _events_of(self, read: Read[_Item]) -> Iterator[Event]:

@@ -1,0 +1,209 @@
+"""Live text reaches a reader at once beside Temporal, and only while one listens."""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from temporalio.client import Client
+
+from baton.activities.runtime.redaction import Redactor
+from baton.contracts.settings import STATE_DIR
+from baton.journal.live_text import LEASE, FileChannel, LiveTextPublisher, read_live_text
+from baton.starter.history.events import Event
+from baton.starter.history.stream import stream_events
+from baton.temporal.activity import Heartbeat, StreamingCall
+from baton.temporal.encryption import Key, Keys
+from tests.harness.environment import Environment, Handle, agent, line, team
+from tests.harness.event_streams import check_stream, check_text, read_events
+
+WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen " * 4
+ONE = [agent("one"), team("team", "one", strategy="sequential")]
+
+
+@pytest_asyncio.fixture
+async def live(client: Client, journal_url: str, tmp_path: Path) -> AsyncIterator[Environment]:
+    """An environment with a journal in each database."""
+    url = journal_url if journal_url.startswith("postgres") else ""
+    async with Environment.running(client, tmp_path, journal_url=url) as env:
+        yield env
+
+
+async def read_live(env: Environment, handle: Handle, after: str | None = None, stop: int = 1_000) -> list[Event]:
+    """The events of a run, up to so many pieces of text, for a reader with access to the journal."""
+    events: list[Event] = []
+    stream = stream_events(env.client, handle, after, environment=env.worker_env)
+    async with contextlib.aclosing(stream):
+        async for event in stream:
+            events.append(event)
+            if count_pieces(events) == stop:
+                break
+    return events
+
+
+def count_pieces(events: list[Event]) -> int:
+    return [event.type for event in events].count("text.delta")
+
+
+async def test_each_piece_of_an_answer_arrives_by_itself(live: Environment) -> None:
+    live.script(line("one", {"text": WORDS, "pause": 0.15}))
+    events = await read_live(live, handle := await live.start_team(ONE))
+    assert count_pieces(events) >= 6, "in as many seconds there are two heartbeats"
+    check_text(events)
+    check_stream(events, await read_events(handle, live.client))
+
+
+async def test_a_second_reader_goes_on_within_an_answer(live: Environment) -> None:
+    live.script(line("one", {"text": WORDS, "pause": 0.15}))
+    handle = await live.start_team(ONE)
+    events = await read_live(live, handle, stop=3)
+    events += await read_live(live, handle, events[-1].cursor, stop=2)
+    assert not any(asked.answered for asked in live.model.requests)
+    events += await read_live(live, handle, events[-1].cursor)
+    check_text(events)
+    check_stream(events, await read_events(handle, live.client))
+
+
+async def test_what_a_failed_attempt_has_said_is_taken_back_once(live: Environment) -> None:
+    wrong = {"text": "Nothing of this remains. " * 8, "pause": 0.15, "cut": 150}
+    live.script(line("one", {"text": WORDS, "pause": 0.15, "before": [wrong]}))
+    events = await read_live(live, handle := await live.start_team(ONE))
+    assert [event.type for event in events].count("text.retracted") == 1
+    check_text(events)
+    check_stream(events, await read_events(handle, live.client))
+
+
+async def test_nothing_is_written_while_nobody_listens_and_nothing_remains_after_a_reader(env: Environment) -> None:
+    folder = env.folder / "journal.db-live"
+    env.script(line("one", {"text": WORDS, "pause": 0.1}))
+    await (await env.start_team(ONE)).result()
+    assert not folder.exists()
+    await read_live(env, await env.start_team(ONE))
+    assert [*folder.iterdir()] == []
+
+
+async def test_a_reader_without_the_journal_gets_the_text_of_heartbeats(env: Environment) -> None:
+    env.script(line("one", {"text": WORDS, "pause": 0.2}))
+    handle = await env.start_team(ONE)
+    elsewhere = {"BATON_HOME": str(env.folder / STATE_DIR)}
+    events = [event async for event in stream_events(env.client, handle, environment=elsewhere)]
+    assert count_pieces(events) >= 1
+    check_text(events)
+
+
+def sizes(folder: Path) -> list[int]:
+    """The sizes of the files in a folder."""
+    return [file.stat().st_size for file in folder.iterdir()]
+
+
+class Sender:
+    """A worker's call that receives text, and the pieces that a reader gets of it."""
+
+    def __init__(self, folder: Path, keys: Keys, redactor: Redactor) -> None:
+        (folder / "journal.db").touch()
+        self.folder = folder / "journal.db-live"
+        self.publisher = LiveTextPublisher(FileChannel(self.folder), "default", keys)
+        self.heartbeat = Heartbeat(redactor.redact_partial)
+        self.call = StreamingCall("run/turn-1/team", "1", "2", self.heartbeat, attempt=1)
+        self.heartbeat.on_change = lambda: self.publisher.publish(self.call)
+
+    async def received(self, environment: Mapping[str, str], size: int) -> str:
+        """The first characters that a reader of the root run receives, whose pieces fit together."""
+        text = ""
+        async for pieces in read_live_text(environment, "default", "run"):
+            for piece in pieces:
+                if piece.offset <= len(text):
+                    text = text[: piece.offset] + piece.text
+            if len(text) >= size:
+                break
+        return text
+
+    async def until_there_is_a_reader(self) -> None:
+        while not (self.folder.exists() and any(file.suffix == ".lease" for file in self.folder.iterdir())):
+            await asyncio.sleep(0.01)
+
+
+SECRET = 'sk-"geheim"-ä/0123456789'
+
+
+@pytest.mark.parametrize(
+    "form", [SECRET, SECRET.replace('"', '\\"'), SECRET.replace("s", "\\u0073").replace('"', "%22")]
+)
+async def test_a_secret_is_not_sent_wherever_its_text_is_cut(tmp_path: Path, form: str) -> None:
+    redactor = Redactor()
+    redactor.add(SECRET)
+    whole = f"The key is {form}, as you know."
+    for cut in range(len(whole)):
+        heartbeat = Heartbeat(redactor.redact_partial)
+        sent = ""
+        for piece in (whole[:cut], whole[cut:]):
+            heartbeat.on_text(piece)
+            sent += (await heartbeat.streamed()).text[len(sent) :]
+        assert sent == "The key is [secret], as you know."
+
+
+async def test_pieces_are_encrypted_as_the_rows_of_the_journal_are(tmp_path: Path) -> None:
+    key = Key.generate("k1")
+    sender = Sender(tmp_path, Keys(key), Redactor())
+    reading = asyncio.create_task(
+        sender.received({"BATON_HOME": str(tmp_path), "BATON_ENCRYPTION_KEYS": str(key)}, size=12)
+    )
+    spying = asyncio.create_task(sender.received({"BATON_HOME": str(tmp_path)}, size=12))
+    await sender.until_there_is_a_reader()
+    while not reading.done():
+        sender.heartbeat.on_text("plain words ")
+        await asyncio.sleep(0.05)
+        assert not any(b"plain" in file.read_bytes() for file in sender.folder.iterdir())
+    assert reading.result().startswith("plain words ")
+    assert await spying == "", "a reader without the key ends"
+
+
+async def test_offsets_of_a_long_text_are_those_of_the_whole_text(tmp_path: Path) -> None:
+    redactor = Redactor()
+    redactor.add(SECRET)
+    heartbeat = Heartbeat(redactor.redact_partial)
+    whole = ""
+    for number in range(3_000):
+        piece = f"{number} {SECRET} "
+        whole += f"{number} [secret] "
+        heartbeat.on_text(piece)
+    streamed = await heartbeat.streamed()
+    assert streamed.offset > 0
+    assert streamed.offset + len(streamed.text) == len(whole)
+    assert streamed.text[100:] == whole[streamed.offset + 100 :]
+
+
+async def test_a_reader_replaces_its_file_before_it_is_large(tmp_path: Path) -> None:
+    channel = FileChannel(tmp_path, max_bytes=1_000)
+    receiving = channel.receive("a" * 32)
+    readers = set[str]()
+    lines: list[str] = []
+    while len(readers) < 3:
+        received = asyncio.ensure_future(anext(receiving))
+        while not received.done():
+            await channel.look()
+            readers |= {*channel.readers.get("a" * 32, ())}
+            await channel.send([(reader, "x" * 99) for reader in readers])
+            await asyncio.sleep(0.01)
+        lines += received.result()
+    assert {*lines} == {"x" * 99}
+    assert sum(sizes(tmp_path)) <= 2_000
+    await receiving.aclose()
+    assert sizes(tmp_path) == []
+
+
+async def test_a_worker_removes_the_files_of_a_reader_that_has_died(tmp_path: Path) -> None:
+    channel = FileChannel(tmp_path)
+    alive, dead = ("a" * 32, "b" * 32)
+    for topic in (alive, dead):
+        for kind in ("text", "lease"):
+            (tmp_path / f"{topic}-{'0' * 32}.{kind}").touch()
+    long_ago = time.time() - LEASE - 1
+    os.utime(tmp_path / f"{dead}-{'0' * 32}.lease", (long_ago, long_ago))
+    await channel.look()
+    assert [*channel.readers] == [alive]
+    assert not (tmp_path / f"{dead}-{'0' * 32}.text").exists()
