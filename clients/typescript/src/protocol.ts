@@ -243,6 +243,10 @@ export interface ImageContent {
    */
   url: string;
   /**
+   * its name, which OpenAI's own format does not have
+   */
+  filename?: string;
+  /**
    * how closely OpenAI's models look at it: 'auto', 'low' or 'high'
    */
   detail?: "auto" | "low" | "high";
@@ -663,8 +667,9 @@ export interface Refusal {
  * `fence` marks an untrusted tool result: a model reads it between two lines with this mark; people read `content`
  * unchanged. `decision` is the decision about the tool call that it answers. `summarizes` marks a summary of the
  * conversation from its beginning up to that depth: only agents whose context window uses summaries read it, in place
- * of those messages. `handoff` is the transfer of the conversation that a tool result confirms. `reasoning` is what
- * the model has thought before its tool calls: it is never shown, and sent back to the same model.
+ * of those messages. `handoff` is the transfer that a tool result confirms. `reasoning` is what the model has
+ * thought before its tool calls: it is never shown, and sent back to the same model. `attachments` are images and
+ * files, which have stand-ins in `content`: only models and agents that accept them read more than these.
  */
 export interface Message {
   role: "system" | "user" | "assistant" | "tool";
@@ -762,6 +767,21 @@ export interface PersonDecision {
 export interface Handoff {
   team: string;
   member: string;
+}
+/**
+ * An image or a file of a message: at a `url`, or `stored` in the journal under this id, with its `size`.
+ *
+ * Its place in the message is that of its `stand_in` in the text. So whoever reads only texts reads that there is an
+ * attachment, and texts before it may change, such as a secret that is inserted.
+ */
+export interface Attachment {
+  kind: "image" | "file";
+  name?: string;
+  mediaType?: string;
+  url?: string;
+  stored?: string;
+  size?: number;
+  detail?: "auto" | "low" | "high";
 }
 /**
  * A place in a conversation: the id of the last row in the journal, and the number of rows up to it.
