@@ -82,12 +82,10 @@ class TeamActivities:
         values = await ValueResolver.of(self._journal, request.thread, self._secrets)
         rows = await self._journal.read(request.thread.head)
         argument: object
-        if brief is None:
-            assert request.team and request.turn
-            transcript = Transcript.after_question(
-                find_team(values.catalog, request.team), rows, request.thread.question
-            )
-            argument = transcript.briefing_at(request.turn, request.session, request.name)
+        if request.turn is not None:
+            team = find_team(values.catalog, brief.team)
+            transcript = Transcript.after_question(team, rows, request.thread.question)
+            argument = transcript.briefing_at(request.turn, brief.session, request.name)
         else:
             speaker = SpeakerContext(brief, values, rows, request.thread.question)
             transcript = speaker.transcript
@@ -100,8 +98,9 @@ class TeamActivities:
                 span = call_span("execute_tool", request.function, attributes, kind="internal")
                 with span, calling_at(_place(request)):
                     value = await self._functions.invoke(request.function, argument)
-                is_member = brief is None or brief.part == "member"
-                text, coerced = as_text(value) if is_member and not _is_structured(value) else as_answer(value)
+                text, coerced = (
+                    as_text(value) if brief.part == "member" and not _is_structured(value) else as_answer(value)
+                )
                 message = await self._secrets.redact_message(Message(role="assistant", content=text, name=request.name))
                 if wrong := await output_error(message, panel_output_schema(values.catalog, brief)):
                     raise OutputRejected(f"the result of the function '{request.function}' {wrong}")
@@ -207,9 +206,8 @@ class TeamActivities:
 
 def _place(request: PerformRequest) -> CallPlace:
     """The place of a member, or of another role in a panel."""
-    if request.brief:
-        return CallPlace(request.name, request.brief.round, request.brief.session)
-    return CallPlace(request.name, request.turn, request.session)
+    turn = request.brief.round if request.turn is None else request.turn
+    return CallPlace(request.name, turn, request.brief.session)
 
 
 def _is_structured(value: object) -> bool:

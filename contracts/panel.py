@@ -168,17 +168,14 @@ class BriefRequest(JsonModel):
 class PerformRequest(JsonModel):
     """``perform``: call a registered function as a member, or in another role of a panel.
 
-    Outside of a panel there is no ``brief``, but the id of the ``team``, the number of the ``turn`` and the values of
-    the ``session``.
+    Outside of a panel it has the number of the ``turn``, and of the brief only the team and the session count.
     """
 
     thread: Thread
-    brief: SpeakerBrief | None = None
+    brief: SpeakerBrief
     function: str
     name: str
-    team: str | None = None
     turn: int | None = None
-    session: JsonObject = {}
 
 
 class PerformResult(JsonModel):

@@ -250,7 +250,9 @@ class Dependencies:
         """Whether the manifest refers to resources that workers know, by names such as ``"team/NAME"``."""
 
     def function(self, function: Function) -> str:
-        """Adds a function and returns its name."""
+        """Adds a function and returns its name. Raises TypeError for a class, whose call would only make an object."""
+        if isinstance(function, type):
+            raise TypeError(f"the class {function.__name__} is no function")
         self.functions.append(function)
         return name_of(function)
 

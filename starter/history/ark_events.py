@@ -441,7 +441,7 @@ class EventBuilder:
         match call.request:
             case AskModelRequest() as request if self.run.kind == "team" and _turn_key(request) not in self.started:
                 yield from self._agent_started(call, request)
-            case PerformRequest(name=name, brief=None, turn=int(turn)):
+            case PerformRequest(name=name, turn=int(turn)):
                 yield from self.start_turn(name, "activity", turn)
             case PerformRequest(name=name, brief=SpeakerBrief(member_index=int(), round=in_round)):
                 yield from self.start_turn(name, "activity", in_round=in_round)
@@ -483,8 +483,8 @@ class EventBuilder:
         elif call.activity_type == "recall":
             yield "ContextLoadFailed", {**self._data, **failure_data(ended.failure)}
         yield from self._selected(ended.result)
-        if isinstance(call.request, PerformRequest) and not (
-            call.request.brief and call.request.brief.member_index is None
+        if isinstance(call.request, PerformRequest) and (
+            call.request.turn is not None or call.request.brief.member_index is not None
         ):
             usage = TokenUsage(tool_calls=1)
             yield from self.team_turns.end_member(self.team_turns.started, end, ended.failure, usage)

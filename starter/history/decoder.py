@@ -147,7 +147,7 @@ class CallTracker:
                 yield from enumerate(answer.earlier, answer.head.depth - len(answer.earlier))
                 if message.content and not wrong:
                     yield answer.head.depth, message
-            case PerformRequest(brief=None), PerformResult(message=message, head=head):
+            case PerformRequest(turn=int()), PerformResult(message=message, head=head):
                 yield head.depth, message
             case AppendRequest(head=head, items=items), _:
                 for number, item in _numbered(head.depth + 1, items):

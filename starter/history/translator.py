@@ -279,7 +279,7 @@ class EventTranslator:
             case SelectRequest() as choice:
                 yield ModelCalledEvent(**base, call=call.id, speaker=call.speaker, model=call.name, turn=choice.turn)
             case PerformRequest(name=name, brief=brief, turn=turn):
-                yield from self._start_turn(event.at, call.id, name, "function", turn or 0, brief)
+                yield from self._start_turn(event.at, call.id, name, "function", turn or 0, None if turn else brief)
             case UseToolRequest() if call.activity_type == "use_tool":
                 yield ToolCalledEvent(**base, **_callee(call), arguments=None if call.hidden else call.arguments)
 

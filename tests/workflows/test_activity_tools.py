@@ -378,7 +378,7 @@ def test_the_names_of_batons_own_activities_are_those_that_no_tool_may_call(tmp_
         ({"activity": {"type": "t", "taskQueue": "/_sys/q"}}, "spec.activity.taskQueue: begins with '/_sys/'"),
         ({"activity": {"type": "t" * 251}}, "spec.activity.type: "),
         ({"activity": {"type": "t"}, "function": {"name": "f"}}, "spec.function: can't be used for a tool of type"),
-        ({"type": "function", "function": "f", "timeout": "3s"}, "spec.timeout: can't be used for a tool of type"),
+        ({"type": "team", "team": {"name": "t"}, "timeout": "3s"}, "spec.timeout: can't be used for a tool of type"),
         ({"type": "function"}, "spec.function: is missing: a tool of type 'function' needs {name}"),
         ({"type": "function", "function": {"tool": "f"}}, "spec.function.tool: is not a field of FunctionName"),
         ({"type": "function", "function": 3}, "spec.function: "),

@@ -560,7 +560,7 @@ async def brief(run: RunState, request: BriefRequest, member: str) -> Thread:
 
 async def perform(run: RunState, request: PerformRequest) -> PerformResult:
     """Calls a registered function that is a member."""
-    place = f"round {request.brief.round}" if request.brief else f"turn {request.turn}"
+    place = f"round {request.brief.round}" if request.turn is None else f"turn {request.turn}"
     summary = f"{place} · {request.name} · {request.function}"
     return await execute_activity(run, "perform", request, PerformResult, CALL, summary, run.task_queues.tools)
 

@@ -11,7 +11,7 @@ from ...contracts.decisions import AskPersonRequest, CheckReplyRequest, PendingD
 from ...contracts.errors import InvalidInput, ReplyOverdue
 from ...contracts.inputs import TurnInput
 from ...contracts.message import Message, PersonDecision, TokenUsage
-from ...contracts.panel import BriefRequest, PerformRequest
+from ...contracts.panel import BriefRequest, PerformRequest, SpeakerBrief
 from ...contracts.plan import ActivityMember, AgentPlan, HumanMember, TeamMember
 from ...contracts.requests import Pinned
 from ...contracts.turn import Thread, TurnResult
@@ -35,16 +35,18 @@ class FunctionTurn:
         team = self._team
         turn = self._turn
         function = self._member.function
-        request = PerformRequest(thread=turn.thread, brief=turn.brief, function=function, name=turn.name)
-        if turn.brief is None:
+        if turn.brief:
+            request = PerformRequest(thread=turn.thread, brief=turn.brief, function=function, name=turn.name)
+        else:
+            team_id = f"Team/{self._member.namespace}/{team.name}"
+            session = team.run.session.values
             request = PerformRequest(
                 thread=await self._with_inbox(),
+                brief=SpeakerBrief(team=team_id, round=1, begun=0, session=session).without_defaults,
                 function=function,
                 name=turn.name,
-                team=f"Team/{self._member.namespace}/{team.name}",
                 turn=turn.number,
-                session=team.run.session.values,
-            ).without_defaults
+            )
         performed = await effects.perform(team.run, request)
         if performed.coerced and turn.name not in team.warned:
             team.warned.add(turn.name)
