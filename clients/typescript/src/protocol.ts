@@ -239,6 +239,10 @@ export interface ImageContent {
    */
   url: string;
   /**
+   * its name, which OpenAI's own format does not have
+   */
+  filename?: string;
+  /**
    * how closely OpenAI's models look at it: 'auto', 'low' or 'high'
    */
   detail?: "auto" | "low" | "high";
