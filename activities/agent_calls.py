@@ -145,6 +145,10 @@ class AgentActivities:
         question = await self._journal.row(request.thread.question)
         rows = await self._journal.read(head, lambda row: _is_of(row, agent))
         begun = bool(rows) and _is_of(rows[0], agent)
+        since = [values.message_of(row, question) for row in _without_summaries(rows[1:])] if begun else []
+        is_a2a = isinstance(context.executor, A2AServer)  # an ExecutionEngine takes only text
+        asked = (*messages[-1:], *since[-1:]) if is_a2a else ()
+        stored = {attachment.stored for message in asked for attachment in message.attachments if attachment.stored}
         return Execution(
             agent=agent,
             executor=context.executor,
@@ -155,7 +159,8 @@ class AgentActivities:
             tools=[tool.definition for tool in tools],
             schema=context.schema,
             previous=rows[0].message.remote if begun else None,
-            since=[values.message_of(row, question) for row in _without_summaries(rows[1:])] if begun else (),
+            since=since,
+            contents={attachment_id: await self._journal.attachment(attachment_id) for attachment_id in stored},
         )
 
 

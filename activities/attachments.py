@@ -6,6 +6,7 @@ from ..contracts.attachment import Attachment
 from ..contracts.errors import InvalidInput
 from ..contracts.message import Message
 from ..journal.journal import Journal
+from ..resources.a2a_server import A2AServer
 from ..resources.agent import Agent
 from ..resources.catalog import Catalog, Resource
 from ..resources.content import ChatMessage
@@ -65,6 +66,8 @@ def _refusal(reader: Resource, attachment: Attachment, catalog: Catalog) -> str 
     if not isinstance(reader, Agent | Model):
         return None
     if isinstance(reader, Agent) and (executor := find_executor(reader, catalog)):
+        if isinstance(executor, A2AServer):
+            return None
         return f"{executor.id}, which executes {reader.id}, takes only text"
     for model in model_chain(reader, catalog):
         if why := ACCEPTED[_type_of(model)].refusal(attachment):

@@ -225,7 +225,7 @@ class Query(Manifest):
         own = question.content
         content = (ContentPart(type="text", text=own),) if isinstance(own, str) else own
         with_parts = question.model_copy(update={"content": (*content, *parts)})
-        fields = self.spec.model_dump(exclude_unset=True, exclude={"type", "input"})
+        fields = {name: getattr(self.spec, name) for name in self.spec.model_fields_set}
         spec = QuerySpec.model_validate({**fields, "type": "messages", "input": (*earlier, with_parts)})
         return self.model_copy(update={"spec": spec})
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 
 import httpx
 from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
@@ -31,6 +31,7 @@ from a2a.utils.errors import TaskNotCancelableError, TaskNotFoundError
 from google.protobuf.json_format import MessageToDict
 from pydantic import JsonValue
 
+from ...contracts.attachment import Attachment, segments
 from ...contracts.errors import (
     AgentFailed,
     AgentRejected,
@@ -185,13 +186,26 @@ def _file(part: Part) -> str:
     return ", ".join(filter(None, (f"file {part.filename}".strip(), part.media_type)))
 
 
-def parts_of(messages: Sequence[Message]) -> list[Part]:
-    """The parts of a request: the conversation as one text, then the question as another."""
+def parts_of(messages: Sequence[Message], contents: Mapping[str, bytes]) -> list[Part]:
+    """The parts of a request: the conversation as one text, then the question, with its images and files.
+
+    ``contents`` are the bytes of those that the journal stores, by their ids.
+    """
     *history, question = messages
     lines = [f"{message.name or message.role}: {message.content}" for message in history if message.content]
-    if not lines:
-        return [Part(text=question.content)]
-    return [Part(text="\n\n".join(("The conversation so far:", *lines))), Part(text=question.content)]
+    before = [Part(text="\n\n".join(("The conversation so far:", *lines)))] if lines else []
+    asked = [_part_of(segment, contents) for segment in segments(question.content, question.attachments)]
+    return [*before, *(asked or [Part(text=question.content)])]
+
+
+def _part_of(segment: str | Attachment, contents: Mapping[str, bytes]) -> Part:
+    if isinstance(segment, str):
+        return Part(text=segment)
+    name = segment.name or ""
+    media_type = segment.media_type or ""
+    if segment.url:
+        return Part(url=segment.url, filename=name, media_type=media_type)
+    return Part(raw=contents[segment.stored or ""], filename=name, media_type=media_type)
 
 
 OPEN = (TaskState.TASK_STATE_UNSPECIFIED, TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING)
@@ -399,9 +413,11 @@ class A2ACall:
                     if previous.state == "auth-required" and await self._is_authorized(previous):
                         return
                     messages = self._execution.since or self._execution.messages[-1:]
-                    await self._read(self._client.send_message(self._message(parts_of(messages), previous.task)))
+                    parts = parts_of(messages, self._execution.contents)
+                    await self._read(self._client.send_message(self._message(parts, previous.task)))
                     return
-            await self._read(self._client.send_message(self._message(parts_of(self._execution.messages))))
+            parts = parts_of(self._execution.messages, self._execution.contents)
+            await self._read(self._client.send_message(self._message(parts)))
         except Exception as error:
             if self._progress.task and not isinstance(error, BatonError):
                 return  # the task continues without the stream

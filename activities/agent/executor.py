@@ -1,7 +1,7 @@
 """The protocol of executors of remote agents, and the rules for their requests."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import httpx
@@ -26,6 +26,7 @@ class Execution:
 
     ``messages`` are the conversation and, as the last one, the question; ``previous`` has the remote ids of the agent's
     last message in this conversation, ``since`` the messages after it. ``record`` passes data to the next attempt.
+    ``contents`` are the bytes of the attachments of the last message that are stored, by their ids.
     """
 
     agent: Agent
@@ -38,6 +39,7 @@ class Execution:
     schema: JsonObject | None = None
     previous: RemoteTask | None = None
     since: Sequence[Message] = ()
+    contents: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
 class AgentExecutor(Protocol):

@@ -1,21 +1,32 @@
 """Images and files in the input of a query: what the models read, where the bytes are stored, and what is refused."""
 
 import base64
+import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 import yaml
+from sqlalchemy import select
 from temporalio.client import Client
 
 import baton
+from baton.contracts.errors import JournalLost
+from baton.journal import schema
+from baton.journal.journal import Journal
+from baton.journal.prune import delete_runs
+from baton.journal.reencrypt import reencrypt
 from baton.resources.content import MAX_ATTACHED
 from baton.resources.loader import load_files
 from baton.starter.scripted_model import Reply, ScriptedToolCall
+from baton.temporal.encryption import Key, Keys
+from tests.harness.agent_server import AgentServer
 from tests.harness.environment import Environment, Json, agent, line, manifest, team
+from tests.harness.manifests import prealpha
 from tests.harness.mcp_process import McpServerProcess
 from tests.harness.model_providers import ProviderServer, serving
+from tests.harness.remote_agents import a2a_agent, a2a_server
 
 SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "safe"}, "stringData": {"key": "held-0123456789"}}
 OF_SECRET = {"valueFrom": {"secretKeyRef": {"name": "safe", "key": "key"}}}
@@ -32,7 +43,7 @@ def data_url(media_type: str, content: bytes) -> str:
 
 CHART = {"type": "image_url", "image_url": {"url": data_url("image/png", PNG), "detail": "low"}}
 REPORT = {"type": "file", "file": {"file_data": data_url("application/pdf", PDF), "filename": "herons.pdf"}}
-LINKED = {"type": "image_url", "image_url": {"url": "https://example.com/heron.jpg?signature=abc"}}
+LINKED: Json = {"type": "image_url", "image_url": {"url": "https://example.com/heron.jpg?signature=abc"}}
 SHOWN = f"[image: image/png, {len(PNG)} bytes]"
 SHOWN_REPORT = f"[file: herons.pdf, application/pdf, {len(PDF)} bytes]"
 SHOWN_LINK = "[image: https://example.com/heron.jpg, image/jpeg]"
@@ -314,11 +325,12 @@ async def test_an_image_in_a_tools_result_is_sent_to_models_that_accept_it_there
 async def test_a_program_asks_with_texts_images_and_files(env: Environment, tmp_path: Path) -> None:
     (tmp_path / "heron.png").write_bytes(PNG)
     env.script(line("one", "Grey.", "Grey."))
-    content = ["See", baton.Image(tmp_path / "heron.png", detail="low"), baton.File(PDF, media_type="application/pdf")]
+    image = baton.Image(tmp_path / "heron.png", detail="low")
+    content: list[str | baton.File] = ["See", image, baton.File(PDF, media_type="application/pdf")]
     async with baton.Connection(client=env.client, task_queue=env.task_queue) as connection:
         one = baton.Agent("one", prompt="You are one.")
         assert (await connection.run(one, content)).message == "Grey."
-        messages = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes?"}]
+        messages: list[Json] = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes?"}]
         await connection.run(one, [*messages, {"role": "user", "content": content}])
     first, second = (request.body["messages"] for request in env.model.requests)
     assert first[-1] == second[-1]
@@ -341,3 +353,55 @@ def test_a_file_that_cannot_be_sent_is_refused_where_it_is_made(tmp_path: Path) 
         baton.File(PNG)
     with pytest.raises(TypeError, match="input has int, must be a list of texts, images and files"):
         baton.Query("q", ["See", 5], targets=["agent/one"])  # type: ignore[list-item]
+
+
+async def test_an_agent_of_an_a2a_server_reads_images_and_files(env: Environment) -> None:
+    agents = AgentServer()
+    with agents.serving():
+        manifests = [a2a_agent("oracle"), a2a_server(agents)]
+        content = [text("See"), CHART, REPORT, LINKED]
+        status = await env.status(await env.start_query(manifests, "agent/oracle", **asking(*content)))
+    assert status.phase == "Completed", status
+    first, chart, report, linked = agents.turns[0].message.parts
+    assert first.text == "See"
+    assert (chart.raw, chart.media_type) == (PNG, "image/png")
+    assert (report.raw, report.media_type, report.filename) == (PDF, "application/pdf", "herons.pdf")
+    assert linked.url == LINKED["image_url"]["url"]
+
+
+async def test_an_execution_engine_which_takes_only_text_is_not_asked_with_an_image(env: Environment) -> None:
+    engine = prealpha("ExecutionEngine", "engine", {"type": "langchain", "address": "http://127.0.0.1:9"})
+    one = agent("one", executionEngine={"name": "engine"})
+    status = await env.status(await env.start_query([one, engine], "agent/one", **asking(text("See"), CHART)))
+    assert status.failure
+    assert "ExecutionEngine/default/engine, which executes Agent/default/one, takes only text" in status.failure.message
+
+
+OLD = Key("old", b"old".ljust(32))
+NEW = Key("new", b"new".ljust(32))
+
+
+async def test_the_bytes_are_encrypted_with_the_journals_keys_and_read_in_their_namespace_alone(
+    journal_url: str,
+) -> None:
+    run = str(uuid.uuid4())
+    journal = await Journal.open(journal_url, "default", Keys(OLD))
+    stored, again, other = await journal.attach(run, [PNG, PNG, PDF])
+    assert stored == again != other
+    assert await journal.attach(run, [PNG]) == [stored]
+    await journal.close()
+    journal = await Journal.open(journal_url, "default", Keys(NEW, OLD))
+    rows = await journal.database.run(select(schema.attachments))
+    assert len(rows) == 2
+    assert ENCODED not in str(rows)
+    assert (await reencrypt(journal, "new")).counts["attachments"] == 2
+    await journal.close()
+    journal = await Journal.open(journal_url, "default", Keys(NEW))
+    assert [await journal.attachment(id_) for id_ in (stored, other)] == [PNG, PDF]
+    elsewhere = await Journal.open(journal_url, "another", Keys(NEW))
+    with pytest.raises(JournalLost, match="does not hold the attachment"):
+        await elsewhere.attachment(stored)
+    await elsewhere.close()
+    await delete_runs(journal.database.engine, {run})
+    assert await journal.database.run(select(schema.attachments)) == []
+    await journal.close()

@@ -208,7 +208,7 @@ def test_what_ark_notes_of_a_run_is_skipped(write: Writer) -> None:
             [manifest("Tool", "noop", {"type": "builtin", "builtin": {"name": "other"}})],
             "spec.builtin.name: must be 'noop'",
         ),
-        (asked(type="messages", input=[]), "Query/default/q: spec.type: 'messages' is not supported"),
+        (asked(type="messages", input="Why?"), "Query/default/q: spec.input: must be a list of messages"),
     ],
     ids=["two keys", "no identity", "type", "another name", "messages"],
 )

@@ -1,5 +1,6 @@
 """The samples and the commands of the documentation: all of them run."""
 
+import base64
 import json
 import re
 import subprocess
@@ -178,6 +179,15 @@ def test_a_sample_runs_and_says_what_its_script_says(
     (response,) = json.loads(done.stdout)["status"]["responses"]
     assert response["message"] == answer
     assert [each["name"] for each in response["messages"]] == speakers
+
+
+@pytest.mark.shared_server
+def test_the_chart_sample_sends_its_image_to_the_model(machine: UserMachine) -> None:
+    machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "chart.yaml").answer
+    done = machine.run("run", "-f", ROOT / "samples" / "chart.yaml")
+    assert done.stdout == "The sales rise from quarter to quarter.\n", done.stderr
+    (image,) = machine.model.requests[0].body.attached
+    assert base64.b64decode(image["image_url"]["url"].partition(",")[2]).startswith(b"\x89PNG")
 
 
 @pytest.mark.shared_server

@@ -57,6 +57,25 @@ def test_run_prints_the_query_with_its_status_as_json_and_yaml(machine: UserMach
 
 
 @pytest.mark.shared_server
+def test_an_image_and_a_file_are_attached_to_the_question(machine: UserMachine, tmp_path: Path) -> None:
+    machine.script(line("one", "A heron."))
+    file = machine.write(agent("one"))
+    (tmp_path / "heron.png").write_bytes(b"pixels")
+    asked = ("run", "-f", file, "agent/one", "What is this?", "--attach")
+    done = machine.run(*asked, tmp_path / "heron.png", "--attach", "https://example.com/map.jpg")
+    assert done.stdout == "A heron.\n", done.stderr
+    content = machine.model.requests[0].body["messages"][-1]["content"]
+    assert content[0] == {"type": "text", "text": "What is this?"}
+    assert [part["image_url"]["url"] for part in content[1:]] == [
+        "data:image/png;base64,cGl4ZWxz",
+        "https://example.com/map.jpg",
+    ]
+    missing = machine.run(*asked, tmp_path / "nothing.png")
+    assert missing.returncode == 1
+    assert "--attach: " in missing.stderr and "nothing.png: No such file" in missing.stderr
+
+
+@pytest.mark.shared_server
 def test_a_target_runs_without_a_query(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
     file = machine.write(agent("one"), team("team", "one", strategy="sequential"))
