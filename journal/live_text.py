@@ -27,6 +27,7 @@ from ..contracts.requests import LiveText
 from ..contracts.settings import STATE_DIR, SettingsError, private_file
 from ..temporal.activity import StreamingCall
 from ..temporal.encryption import Keys
+from ..temporal.threads import ThreadPool
 
 if TYPE_CHECKING:
     from asyncpg import Connection  # type: ignore[import-untyped]
@@ -54,6 +55,9 @@ MAX_PIECE = 800
 
 MAX_FILE = 1_000_000
 """Bytes after which a reader replaces its file."""
+
+FILES = ThreadPool("baton-live-text", 1)
+"""For the files of readers: a disk may be slow."""
 
 _log = logging.getLogger(__name__)
 
@@ -101,7 +105,7 @@ class FileChannel(Channel):
         self._max_bytes = max_bytes
 
     async def look(self) -> None:
-        self.readers = await asyncio.to_thread(self._look)
+        self.readers = await FILES.run(self._look)
 
     def _look(self) -> Mapping[str, Sequence[str]]:
         readers: dict[str, list[str]] = {}
@@ -118,7 +122,7 @@ class FileChannel(Channel):
         return readers
 
     async def send(self, lines: Sequence[tuple[str, str]]) -> None:
-        await asyncio.to_thread(self._append, lines)
+        await FILES.run(self._append, lines)
 
     def _append(self, lines: Iterable[tuple[str, str]]) -> None:
         texts: dict[str, bytes] = {}
