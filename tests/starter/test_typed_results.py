@@ -167,7 +167,7 @@ def test_only_names_with_a_kind_are_those_of_workers() -> None:
     )
     assert "'selectorPrompt': 'Choose agent/a, or model/b.'" in str(chosen.manifest)
     assert "{'agent': 'chief'," in str(chosen.manifest)
-    with pytest.raises(baton.ManifestError, match="spec.model.name: is not a name"):
+    with pytest.raises(baton.ManifestError, match=r"spec\.model\.name: is not a name"):
         baton.Team("p", strategy="round-robin", members=[baton.Member("a", role="x")], model="vendor/model")
 
 
