@@ -96,7 +96,7 @@ def test_a_sentence_names_the_argument_or_the_field_of_the_manifest() -> None:
     with pytest.raises(TypeError, match=r"spec.session.now is of the type Other, which a manifest can't contain"):
         baton.round_robin("p", ["a"], session={"now": Other()})  # type: ignore[dict-item]
     with pytest.raises(TypeError, match=r"context takes a text or values, no function; .* instructions="):
-        baton.round_robin("p", ["a"], context=lambda: "now")  # type: ignore[arg-type]
+        baton.round_robin("p", ["a"], context=lambda: "now")  # type: ignore[call-overload]
 
 
 def test_the_names_of_the_round_robin_pattern_are_pointed_to_ours() -> None:
