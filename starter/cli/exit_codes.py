@@ -59,6 +59,8 @@ def _report(error: Exception) -> int:
     if isinstance(error, ManifestError):
         for line in error.lines():
             print_message(line)
+        count = len(error.problems)
+        print_message(f"{count} {'problem' if count == 1 else 'problems'}", style="red")
         return REFUSED
     code, text = _explain(error)
     print_message(f"error: {text}", style="red")
