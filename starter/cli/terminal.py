@@ -39,7 +39,7 @@ def print_message(text: str, style: str | None = None) -> None:
 
         logging.getLogger("baton").log(logging.ERROR if style == "red" else logging.INFO, "%s", text)
         return
-    stderr_console().print(escape_control_characters(text), soft_wrap=True, markup=False, style=style)
+    stderr_console().print(escape_control_characters(text), soft_wrap=True, markup=False, emoji=False, style=style)
 
 
 def print_result(result: str) -> None:

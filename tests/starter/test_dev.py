@@ -66,8 +66,9 @@ def test_all_lines_of_a_server_are_json_if_its_log_is(tmp_path: Path) -> None:
     assert "ignored, because no run needs them" in messages[0]
     assert any(message.startswith(f"Temporal server: 127.0.0.1:{port}") for message in messages)
     refused = machine.run("dev", "-f", machine.folder / "nowhere.yaml")
-    (error,) = [json.loads(line) for line in refused.stderr.splitlines()]
+    error, count = [json.loads(line) for line in refused.stderr.splitlines()]
     assert (refused.returncode, "nowhere.yaml" in error["message"]) == (1, True)
+    assert (count["level"], count["message"]) == ("ERROR", "1 problem")
 
 
 def test_short_commands_keep_the_server_running(tmp_path: Path) -> None:
