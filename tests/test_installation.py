@@ -123,7 +123,7 @@ def test_what_needs_an_extra_says_so_in_one_sentence(place: str) -> None:
 def test_another_distribution_in_the_packages_folder_is_an_error(tmp_path: Path) -> None:
     """Pip has installed both: the files of the one that was installed last have overwritten those of the other."""
     (tmp_path / "baton").symlink_to(ROOT)
-    (tmp_path / "baton_teams-0.1.0.dist-info").mkdir()
+    (tmp_path / "baton_teams-1.0.0.dist-info").mkdir()
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import baton"
 
     def ended() -> "subprocess.CompletedProcess[str]":

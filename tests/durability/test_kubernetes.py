@@ -285,7 +285,7 @@ async def test_the_commands_and_probes_of_the_pods_are_answered_by_a_real_worker
     journal = make_url(await postgres.database())._replace(password=None).render_as_string()
     ours = {"TEMPORAL_ADDRESS": server.address, "BATON_JOURNAL_URL": journal, "PGPASSWORD": PASSWORD}
     ours |= {"BATON_TASK_QUEUE": name, "BATON_HEALTH_PORT": str(port)}
-    of_controller = {"TEMPORAL_DEPLOYMENT_NAME": name, "TEMPORAL_WORKER_BUILD_ID": "0.1.0-ab12"}
+    of_controller = {"TEMPORAL_DEPLOYMENT_NAME": name, "TEMPORAL_WORKER_BUILD_ID": "1.0.0-ab12"}
     path = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
     env = process_env(**{**environment("versions", pod), **ours, **of_controller, **path})
     migrating = await run([str(BATON), *container(job)["command"][1:]], env, tmp_path / "log")
@@ -302,7 +302,7 @@ async def test_the_commands_and_probes_of_the_pods_are_answered_by_a_real_worker
             assert process.returncode is None, (tmp_path / "log").read_text()
             await asyncio.sleep(0.1)
     request = DescribeWorkerDeploymentRequest(namespace="default", deployment_name=name)
-    while "0.1.0-ab12" not in await known_builds(client, request):
+    while "1.0.0-ab12" not in await known_builds(client, request):
         await asyncio.sleep(0.1)
     process.terminate()
     assert await process.wait() == 0, (tmp_path / "log").read_text()
@@ -380,7 +380,7 @@ def test_the_overlay_of_the_documents_can_be_built_on_each_overlay(overlay: str,
             (tmp_path / file).write_text((FOLDER / "base" / "teams" / "review.yaml").read_text())
     found = kustomize(tmp_path)
     pods = [each["spec"]["template"]["spec"] for each in found if each["kind"] in ("Deployment", "WorkerDeployment")]
-    assert {container(pod)["image"] for pod in pods} == {"registry.example.com/baton:0.1.0"}
+    assert {container(pod)["image"] for pod in pods} == {"registry.example.com/baton:1.0.0"}
     (settings,) = [each for each in found if "baton-settings" in each["metadata"]["name"]]
     given = dict(each.split("=", 1) for each in data["configMapGenerator"][0]["literals"])
     assert given.items() <= settings["data"].items()
