@@ -97,7 +97,7 @@ class KillableEnvironment:
     @classmethod
     @contextlib.asynccontextmanager
     async def running(
-        cls, folder: Path, answer: Callable[[Request], Reply] | None = None, **variables: str
+        cls, folder: Path, answer: Callable[[Request], Reply] | None = None, /, **variables: str
     ) -> AsyncIterator["KillableEnvironment"]:
         """A server and a worker, which uses what runs bring, since the servers of tests are in its own network."""
         with StateDir(folder / "server").lock("dev") as lock:
