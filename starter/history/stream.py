@@ -143,10 +143,11 @@ class _LiveCall:
     def end(self, result: object, attempts: int) -> Iterator[Event]:
         """Completes the text that was read with the rest of the answer, or takes it back."""
         if self.characters:
+            is_answer = isinstance(result, AskModelResult)  # a selector's choice has no text
             text = result.message.content if isinstance(result, AskModelResult) else ""
             is_same = attempts == self.attempt if self.said is None else text.startswith(self.said)
-            is_cut = isinstance(result, AskModelResult) and len(text) < self.characters  # the history has its beginning
-            if not (is_same or is_cut):
+            is_cut = len(text) < self.characters  # the history has its beginning
+            if not is_answer or not (is_same or is_cut):
                 yield from self._retract()
             elif len(text) > self.characters:
                 yield self._say(text[self.characters :])

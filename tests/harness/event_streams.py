@@ -7,6 +7,7 @@ from typing import Any, BinaryIO
 
 from baton.starter.api.handle import Handle as RunHandle
 from baton.starter.history.events import EVENTS, Event
+from baton.starter.history.stream import stream_events
 from baton.temporal.client import connect
 from tests.harness.environment import Handle, Json, agent, call, line, manifest, team
 from tests.harness.panels import SYNTHESIS, panelist_line, prompt_line, role_member
@@ -108,10 +109,11 @@ def check_text(events: Sequence[Event]) -> None:
 class EventReader:
     """A process that appends the events of a run to a file, from the last one there, until it is killed."""
 
-    def __init__(self, address: str, run_id: str, file: Path) -> None:
+    def __init__(self, address: str, run_id: str, file: Path, home: Path) -> None:
+        """``home`` is the folder of the worker's journal."""
         self.file = file
         file.touch()
-        self._process = FORKS.Process(target=_append_events, args=[address, run_id, file], daemon=True)
+        self._process = FORKS.Process(target=_append_events, args=[address, run_id, file, home], daemon=True)
         self._process.start()
 
     @property
@@ -129,18 +131,19 @@ class EventReader:
         return self.file.read_bytes().count(b"\n")
 
 
-def _append_events(address: str, run_id: str, file: Path) -> None:
+def _append_events(address: str, run_id: str, file: Path, home: Path) -> None:
     written = file.read_bytes()
     written = written[: written.rfind(b"\n") + 1]  # a kill may have cut the last line
     after = EVENTS.validate_json(written.splitlines()[-1]).cursor if written else None
     with file.open("r+b") as lines:
         lines.truncate(len(written))
         lines.seek(len(written))
-        asyncio.run(_append(address, run_id, after, lines))
+        asyncio.run(_append(address, run_id, after, lines, home))
 
 
-async def _append(address: str, run_id: str, after: str | None, lines: BinaryIO) -> None:
+async def _append(address: str, run_id: str, after: str | None, lines: BinaryIO, home: Path) -> None:
     client = await connect(address)
-    async for event in RunHandle(client, client.get_workflow_handle(run_id)).events(after):
+    handle = client.get_workflow_handle(run_id)
+    async for event in stream_events(client, handle, after, environment={"BATON_HOME": str(home)}):
         lines.write(event.model_dump_json().encode() + b"\n")
         lines.flush()

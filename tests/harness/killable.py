@@ -86,20 +86,24 @@ class KillableEnvironment:
     The model takes ``slow`` seconds for the fifth answer, and fails ``failing`` times before it.
     """
 
-    def __init__(self, server: EmbeddedServer, client: Client, folder: Path) -> None:
+    def __init__(
+        self, server: EmbeddedServer, client: Client, folder: Path, answer: Callable[[Request], Reply] | None = None
+    ) -> None:
         self.server, self.client, self.journal = server, client, folder / "journal.db"
-        self.model = ScriptedModel(self.answer)
+        self.model = ScriptedModel(answer or self.answer)
         self.slow, self.failing = 1.0, 0
         self.worker: WorkerProcess
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def running(cls, folder: Path, **variables: str) -> AsyncIterator["KillableEnvironment"]:
+    async def running(
+        cls, folder: Path, answer: Callable[[Request], Reply] | None = None, /, **variables: str
+    ) -> AsyncIterator["KillableEnvironment"]:
         """A server and a worker, which uses what runs bring, since the servers of tests are in its own network."""
         with StateDir(folder / "server").lock("dev") as lock:
             assert lock
             server = EmbeddedServer(folder / "server", lock, *own_ports())
-            killable = cls(server, await server.start(), folder)
+            killable = cls(server, await server.start(), folder, answer)
             with killable.model.serve() as url:
                 own = {"TEMPORAL_ADDRESS": server.address, "BATON_HOME": str(folder), "BATON_INLINE_MANIFESTS": "all"}
                 env = process_env(**own, OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY, **variables)
