@@ -21,6 +21,7 @@ from baton.resources.json_schema import broken_schema_rules
 from baton.resources.loader import load_documents
 from baton.resources.problems import ManifestError
 from baton.resources.schema import manifest_schema
+from baton.resources.strategies import STRATEGIES
 from tests.harness.environment import Json, agent, manifest, team
 from tests.harness.manifests import Writer, model, prealpha, query
 from tests.harness.processes import ROOT, baton, process_env
@@ -106,7 +107,7 @@ def test_the_schema_is_valid_and_has_no_references_to_other_documents() -> None:
 
 def test_the_schema_has_descriptions_values_and_defaults_of_fields() -> None:
     team_fields = SCHEMA["$defs"]["TeamSpec"]["properties"]
-    assert team_fields["strategy"]["enum"] == ["sequential", "parallel", "round-robin", "selector", "graph", "debate"]
+    assert team_fields["strategy"]["enum"] == [*STRATEGIES]
     model = SCHEMA["$defs"]["ModelSpec"]["properties"]
     assert "'anthropic' or 'bedrock'" in model["type"]["description"]
     identity = SCHEMA["$defs"]["AzureAuth"]["properties"]["managedIdentity"]
