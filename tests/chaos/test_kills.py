@@ -16,4 +16,4 @@ async def test_teams_of_all_strategies_survive_the_death_of_what_carries_them() 
     assert kills[1].hit >= 3, "the replies of some were written, and not acknowledged"
     assert kills[1].repeated == 0, "no answered call was repeated"
     assert (leaks["secrets used"], leaks["leaks"]) == (2, [])
-    assert leaks["searched"]["histories"] == 33
+    assert leaks["searched"]["histories"] == 36
