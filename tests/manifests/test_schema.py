@@ -21,7 +21,6 @@ from baton.resources.json_schema import broken_schema_rules
 from baton.resources.loader import load_documents
 from baton.resources.problems import ManifestError
 from baton.resources.schema import manifest_schema
-from baton.resources.strategies import STRATEGIES
 from tests.harness.environment import Json, agent, manifest, team
 from tests.harness.manifests import Writer, model, prealpha, query
 from tests.harness.processes import ROOT, baton, process_env
