@@ -13,6 +13,14 @@ def ballot(briefing: Briefing) -> dict[str, int]:
     return {"choice": briefing.round}
 
 
+@function
+def in_order(briefing: Briefing) -> str | None:
+    """Chooses each speaker once."""
+    speakers = ("brainstormer", "ballot", "critic")
+    said = len(briefing.transcript)
+    return speakers[said] if said < len(speakers) else None
+
+
 def environment_of_process(_: object) -> dict[str, str]:
     """What the process knows of the environment."""
     return dict(os.environ)

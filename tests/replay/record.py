@@ -15,7 +15,7 @@ from typing import TextIO
 from baton.starter.server.embedded import TUNING, EmbeddedServer
 from baton.starter.server.state_dir import StateDir
 from tests.harness.environment import Environment
-from tests.harness.functions import ballot
+from tests.harness.functions import ballot, in_order
 from tests.harness.ports import own_ports
 from tests.replay.compatibility import incompatible
 from tests.replay.recorded import HISTORIES, RecordedHistories, Run
@@ -53,7 +53,7 @@ async def record(name: str, scenario: Scenario) -> list[Run]:
             traces = {"OTEL_TRACES_EXPORTER": "otlp"} if scenario in REPORTING_SPANS else {}
             client, dialect = await server.start(), "ark" if scenario in IN_ARKS_DIALECT else "baton"
             async with Environment.running(
-                client, Path(folder), functions=(ballot,), dialect=dialect, variables=traces
+                client, Path(folder), functions=(ballot, in_order), dialect=dialect, variables=traces
             ) as env:
                 root = await run_scenario(env, scenario)
                 while root.id not in [handle.id async for handle in env.closed_runs()]:

@@ -126,6 +126,14 @@ async def handoff(env: Environment) -> Handle:
     return await env.start_query(manifests, "team/team", conversationId="c")
 
 
+async def functions(env: Environment) -> Handle:
+    """A selector and a member that are functions."""
+    trio(env)
+    room = team("team", strategy="selector", maxTurns=5, selector={"function": "in-order"})
+    room["spec"]["members"] = [{"name": "brainstormer"}, {"name": "ballot", "type": "activity"}, {"name": "critic"}]
+    return await env.start_team([*TRIO, room])
+
+
 async def parallel(env: Environment) -> Handle:
     trio(env)
     members = "brainstormer", "critic"
@@ -598,6 +606,7 @@ SCENARIOS: dict[str, Scenario] = {
         sequential,
         nested,
         handoff,
+        functions,
         parallel,
         parallel_with_a_failure,
         graph,
