@@ -8,11 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel, JsonValue, ValidationError
-from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError
-from temporalio.service import RPCError, RPCStatusCode
 
-from ...contracts.control_messages import CancelRequest
 from ...contracts.decisions import ApproveRequest, PendingDecision, ReplyRequest
 from ...contracts.inputs import QueryInput
 from ...contracts.message import Message, PersonDecision, TokenUsage
@@ -27,8 +25,9 @@ from ...resources.team import Team
 from ..account import account_name, client_identity
 from ..history.events import Event, MessageEvent
 from ..history.stream import stream_events
+from ..runs import control
 from ..runs.decisions import NotDecided, decide, pending_decisions, reply
-from ..runs.runs import NotServedError, RunHandle, closed_status, live_status, request_termination
+from ..runs.runs import NotServedError, RunHandle, closed_status, live_status
 from ..runs.schedules import find_schedule, schedule_handle, trigger_schedule
 from ..runs.start import original_input
 from .resources import as_json, check_mapping, check_text
@@ -185,12 +184,13 @@ class Handle:
         """Sends a message into the discussion, which all later speakers read. Raises Refused."""
         check_text(text, "text")
         check_text(name, "name")
-        await self._update("steer", {"name": name, "text": text})
+        with self._refused():
+            await control.steer(self._run, text, name)
 
     async def session(self, **changes: JsonValue) -> JsonObject:
         """Changes values that conditions and functions read; None removes one. Returns all values. Raises Refused."""
-        values = await self._update("session", as_json(changes))
-        return values if isinstance(values, dict) else {}
+        with self._refused():
+            return await control.change_session(self._run, as_json(changes))
 
     async def approvals(self) -> list[PendingDecision]:
         """Tool calls and budgets that wait for approval, in this run and in the runs below it, the oldest first."""
@@ -257,31 +257,22 @@ class Handle:
     async def terminate(self, reason: str = "", *, now: bool = False) -> None:
         """Ends the run after the current turn, or ``now``; its phase is then Completed. Raises Refused."""
         check_text(reason, "reason")
-        with self._refused_after_its_end():
-            await request_termination(self._run, reason, now=now)
+        with self._refused():
+            await control.terminate(self._run, reason, now=now)
 
     async def cancel(self, reason: str = "") -> None:
         """Cancels the run at once; its messages remain stored. Raises Refused if it has ended."""
         check_text(reason, "reason")
-        with self._refused_after_its_end():
-            await self._run.signal("cancel", CancelRequest(reason=reason))
-
-    async def _update(self, name: str, payload: JsonObject) -> object:
-        try:
-            with self._refused_after_its_end():
-                return await self._run.execute_update(name, payload)
-        except WorkflowUpdateFailedError as error:
-            raise Refused(str(error.cause)) from None
+        with self._refused():
+            await control.cancel(self._run, reason)
 
     @contextmanager
-    def _refused_after_its_end(self) -> Iterator[None]:
-        """Raises Refused if the run is closed, so that Temporal can't deliver a message."""
+    def _refused(self) -> Iterator[None]:
+        """Raises Refused if the run has ended, or rejects a request."""
         try:
             yield
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
-            raise Refused(f"the run {self.id} has ended") from None
+        except (control.RunEndedError, control.RejectedError) as error:
+            raise Refused(str(error)) from None
 
     async def _ended(self) -> Status:
         """Waits for the end of the run; the status is read from its result, which needs no worker.
