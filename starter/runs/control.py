@@ -52,11 +52,13 @@ async def steer(run: RunHandle, text: str, name: str) -> SteerResult:
     Raises RunEndedError, and RejectedError.
     """
     try:
-        return await run.execute_update("steer", SteerRequest(text=text, name=name), result_type=SteerResult)
+        request = SteerRequest(text=text, name=name)
+        result: SteerResult = await run.execute_update("steer", request, result_type=SteerResult)
     except WorkflowUpdateFailedError as error:
         raise RejectedError(str(error.cause)) from None
     except RPCError as error:
         raise _ended(run, error) from None
+    return result
 
 
 async def change_session(run: RunHandle, changes: JsonObject) -> JsonObject:
