@@ -8,11 +8,9 @@ from datetime import datetime
 from typing import Any, Generic, get_args
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
-from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError
-from temporalio.service import RPCError, RPCStatusCode
 
-from ...contracts.control_messages import CancelRequest
 from ...contracts.decisions import ApproveRequest, PendingDecision, ReplyRequest
 from ...contracts.inputs import QueryInput
 from ...contracts.message import Message, PersonDecision, TokenUsage
@@ -29,8 +27,9 @@ from ..account import account_name, client_identity
 from ..history.events import Event, MessageEvent
 from ..history.status import current_status
 from ..history.stream import stream_events
+from ..runs import control
 from ..runs.decisions import NotDecided, decide, pending_decisions, reply
-from ..runs.runs import NotServedError, RunHandle, closed_status, live_status, request_termination, served
+from ..runs.runs import NotServedError, RunHandle, closed_status, live_status
 from ..runs.schedules import find_schedule, schedule_handle, trigger_schedule
 from ..runs.start import original_input
 from .resources import Value_co, as_json, check_mapping, check_text
@@ -246,12 +245,13 @@ class Handle(Generic[Value_co]):
         """Sends a message into the discussion, which all later speakers read. Raises Refused."""
         check_text(text, "text")
         check_text(name, "name")
-        await self._update("steer", {"name": name, "text": text})
+        with self._refused():
+            await control.steer(self._client, self._run, text, name)
 
     async def session(self, **changes: JsonValue) -> JsonObject:
         """Changes values that conditions and functions read; None removes one. Returns all values. Raises Refused."""
-        values = await self._update("session", as_json(changes))
-        return values if isinstance(values, dict) else {}
+        with self._refused():
+            return await control.change_session(self._client, self._run, as_json(changes))
 
     async def approvals(self) -> list[PendingDecision]:
         """Tool calls and budgets that wait for approval, in this run and in the runs below it, the oldest first."""
@@ -318,33 +318,22 @@ class Handle(Generic[Value_co]):
     async def terminate(self, reason: str = "", *, now: bool = False) -> None:
         """Ends the run after the current turn, or ``now``; its phase is then Completed. Raises Refused."""
         check_text(reason, "reason")
-        with self._refused_after_its_end():
-            await request_termination(self._run, reason, now=now)
+        with self._refused():
+            await control.terminate(self._run, reason, now=now)
 
     async def cancel(self, reason: str = "") -> None:
         """Cancels the run at once; its messages remain stored. Raises Refused if it has ended."""
         check_text(reason, "reason")
-        with self._refused_after_its_end():
-            await self._run.signal("cancel", CancelRequest(reason=reason))
-
-    async def _update(self, name: str, payload: JsonObject) -> object:
-        try:
-            with self._refused_after_its_end():
-                return await served(self._client, self._run, self._run.execute_update(name, payload))
-        except WorkflowUpdateFailedError as error:
-            raise Refused(str(error.cause)) from None
-        except NotServedError as error:
-            raise Refused(str(error)) from None
+        with self._refused():
+            await control.cancel(self._run, reason)
 
     @contextmanager
-    def _refused_after_its_end(self) -> Iterator[None]:
-        """Raises Refused if the run is closed, so that Temporal can't deliver a message."""
+    def _refused(self) -> Iterator[None]:
+        """Raises Refused if the run has ended, or rejects a request."""
         try:
             yield
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
-            raise Refused(f"the run {self.id} has ended") from None
+        except (control.RunEndedError, control.RejectedError, NotServedError) as error:
+            raise Refused(str(error)) from None
 
     async def _ended(self) -> Status:
         """Waits for the end of the run; the status is read from its result, which needs no worker.

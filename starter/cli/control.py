@@ -29,15 +29,17 @@ def terminate(
     now: Annotated[bool, typer.Option("--now", help="Don't wait for calls in flight.")] = False,
 ) -> None:
     """End runs gracefully after the current turn; their phase is then Completed."""
-    from ..runs.runs import request_termination
+    from ..runs import control
 
-    _control(names, namespace, lambda handle: request_termination(handle, reason, now=now), "termination requested")
+    _control(names, namespace, lambda _, run: control.terminate(run, reason, now=now), "termination requested")
 
 
 @app.command()
 def cancel(names: RunNames, namespace: Namespace = "default") -> None:
     """Cancel runs immediately; their messages remain stored."""
-    _control(names, namespace, lambda handle: handle.cancel(), "cancellation requested")
+    from ..runs import control
+
+    _control(names, namespace, lambda _, run: control.request_cancellation(run), "cancellation requested")
 
 
 Person = Annotated[str | None, typer.Option("--as", help="Your name; by default your account and host.")]
@@ -46,15 +48,19 @@ Person = Annotated[str | None, typer.Option("--as", help="Your name; by default 
 @app.command()
 def pause(names: RunNames, person: Person = None, namespace: Namespace = "default") -> None:
     """Pause runs before their next model call."""
-    by = {"name": person or client_identity()}
-    _control(names, namespace, lambda handle: handle.signal("pause", by), "pause requested")
+    from ..runs import control
+
+    by = person or client_identity()
+    _control(names, namespace, lambda _, run: control.pause(run, by), "pause requested")
 
 
 @app.command()
 def resume(names: RunNames, person: Person = None, namespace: Namespace = "default") -> None:
     """Resume paused runs."""
-    by = {"name": person or client_identity()}
-    _control(names, namespace, lambda handle: handle.signal("resume", by), "resume requested")
+    from ..runs import control
+
+    by = person or client_identity()
+    _control(names, namespace, lambda _, run: control.resume(run, by), "resume requested")
 
 
 @app.command()
@@ -65,11 +71,10 @@ def steer(
     namespace: Namespace = "default",
 ) -> None:
     """Send a message into a run's discussion."""
-    from ...contracts.control_messages import SteerRequest, SteerResult
+    from ..runs import control
 
-    async def send(handle: "RunHandle") -> None:
-        message = SteerRequest(text=text, name=speaker or account_name())
-        result = await handle.execute_update("steer", message, result_type=SteerResult)
+    async def send(client: "Client", run: "RunHandle") -> None:
+        result = await control.steer(client, run, text, speaker or account_name())
         when = f"at turn {result.turn} at the latest" if result.turn else "before the next model call"
         print_message(f"the message takes effect {when}")
 
@@ -85,10 +90,12 @@ def session(
     namespace: Namespace = "default",
 ) -> None:
     """Change values in a run's session, which the conditions of its panels read."""
+    from ..runs import control
+
     changes = _read_values(values)
 
-    async def change(handle: "RunHandle") -> None:
-        current: JsonObject = await handle.execute_update("session", changes)
+    async def change(client: "Client", run: "RunHandle") -> None:
+        current = await control.change_session(client, run, changes)
         print_message(f"the session is now {json.dumps(current, ensure_ascii=False)}")
 
     _control([name], namespace, change)
@@ -109,14 +116,18 @@ def _read_values(assignments: Sequence[str]) -> "JsonObject":
 
 
 def _control(
-    names: Sequence[str], namespace: str, action: Callable[["RunHandle"], Awaitable[object]], done: str | None = None
+    names: Sequence[str],
+    namespace: str,
+    action: Callable[["Client", "RunHandle"], Awaitable[object]],
+    done: str | None = None,
 ) -> None:
     """Sends a request to open runs, and prints ``done`` after the id of each.
 
     A run that doesn't exist, has ended, or rejects the request is reported and doesn't affect the others; the exit code
     is then 1.
     """
-    from ..runs.runs import NoSuchRunError, RunEndedError, find_run
+    from ..runs.control import RejectedError, RunEndedError, check_open
+    from ..runs.runs import NoSuchRunError, NotServedError, find_run
     from .client import with_client
 
     async def act(client: "Client") -> None:
@@ -124,8 +135,9 @@ def _control(
         for name in names:
             try:
                 handle = await find_run(client, name, namespace)
-                await _send(handle, action)
-            except (NoSuchRunError, RunEndedError, UsageError) as error:
+                await check_open(handle)
+                await action(client, handle)
+            except (NoSuchRunError, NotServedError, RunEndedError, RejectedError) as error:
                 print_message(f"error: {error}", style="red")
                 refused = True
                 continue
@@ -135,21 +147,3 @@ def _control(
             raise CommandEndError(REFUSED)
 
     with_client(act)
-
-
-async def _send(handle: "RunHandle", action: Callable[["RunHandle"], Awaitable[object]]) -> None:
-    """Sends a request to a run. Raises RunEndedError if it has ended, and UsageError if it rejects the request."""
-    from temporalio.client import RPCError, WorkflowUpdateFailedError
-    from temporalio.service import RPCStatusCode
-
-    from ..runs.runs import check_open
-
-    await check_open(handle)
-    try:
-        await action(handle)
-    except WorkflowUpdateFailedError as error:
-        raise UsageError(str(error.cause)) from None
-    except RPCError as error:
-        if error.status == RPCStatusCode.NOT_FOUND:  # it may have ended since
-            await check_open(handle)
-        raise

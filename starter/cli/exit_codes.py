@@ -79,7 +79,8 @@ def _explain(error: Exception) -> tuple[int, str]:
     from ...resources.problems import dotted_path, explain_errors
     from ...temporal.client import ConnectionFailed
     from ..errors import START_HINT, ConnectionLostError, UnreachableError, UsageError
-    from ..runs.runs import NoSuchRunError, NotServedError, RunEndedError
+    from ..runs.control import RunEndedError
+    from ..runs.runs import NoSuchRunError, NotServedError
     from ..runs.start import NotRetriedError
     from ..server.embedded import ServerError
 

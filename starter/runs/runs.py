@@ -17,7 +17,6 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from ...contracts.control_messages import TerminateRequest
 from ...contracts.errors import Failure, RunClosed
 from ...contracts.message import TokenUsage
 from ...contracts.settings import SettingsError
@@ -31,23 +30,6 @@ from .listing import newest_runs
 
 RunHandle = WorkflowHandle[object, object]
 """Temporal's handle for the workflow of a run."""
-
-
-class RunEndedError(Exception):
-    """The run has ended, so that it can't be controlled."""
-
-
-async def check_open(handle: RunHandle) -> None:
-    """Raises RunEndedError if the run has ended: Temporal accepts some requests to an ended run without effect."""
-    status = (await handle.describe()).status
-    if status is not None and status is not WorkflowExecutionStatus.RUNNING:
-        raise RunEndedError(f"{handle.id} has ended: {status.name.lower().replace('_', ' ')}")
-
-
-async def request_termination(handle: RunHandle, reason: str, *, now: bool) -> None:
-    """Requests a run to end after the current turn or, with ``now``, at once; its phase is then Completed."""
-    await handle.signal("terminate_team", TerminateRequest(reason=reason, now=now))
-
 
 SEARCH_LIMIT = 1_000
 """The number of open runs, and of closed runs, that are searched for the run of a Query."""

@@ -1,0 +1,96 @@
+"""Controls open runs: terminates, cancels, pauses, resumes and steers them, and changes their sessions."""
+
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowUpdateFailedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from ...contracts.control_messages import CancelRequest, SteerRequest, SteerResult, TerminateRequest
+from ...resources.base import JsonObject
+from .runs import RunHandle, served
+
+
+class RunEndedError(Exception):
+    """The run has ended, so that it can't be controlled."""
+
+
+class RejectedError(Exception):
+    """The run rejected a request; the text says why."""
+
+
+async def check_open(run: RunHandle) -> None:
+    """Raises RunEndedError if the run has ended: Temporal accepts some requests to an ended run without effect."""
+    status = (await run.describe()).status
+    if status is not None and status is not WorkflowExecutionStatus.RUNNING:
+        raise RunEndedError(f"{run.id} has ended: {status.name.lower().replace('_', ' ')}")
+
+
+async def terminate(run: RunHandle, reason: str = "", *, now: bool = False) -> None:
+    """Ends the run after the current turn or, with ``now``, at once; its phase is then Completed.
+
+    Raises RunEndedError.
+    """
+    await _signal(run, "terminate_team", TerminateRequest(reason=reason, now=now))
+
+
+async def cancel(run: RunHandle, reason: str = "") -> None:
+    """Cancels the run at once; its messages remain stored. Raises RunEndedError."""
+    await _signal(run, "cancel", CancelRequest(reason=reason))
+
+
+async def request_cancellation(run: RunHandle) -> None:
+    """Requests Temporal's cancellation of the run, as the UI does, without a reason. Raises RunEndedError."""
+    try:
+        await run.cancel()
+    except RPCError as error:
+        raise _ended(run, error) from None
+
+
+async def pause(run: RunHandle, by: str) -> None:
+    """Pauses the run before its next model call; ``by`` is the name of the person. Raises RunEndedError."""
+    await _signal(run, "pause", {"name": by})
+
+
+async def resume(run: RunHandle, by: str) -> None:
+    """Resumes a paused run; ``by`` is the name of the person. Raises RunEndedError."""
+    await _signal(run, "resume", {"name": by})
+
+
+async def steer(client: Client, run: RunHandle, text: str, name: str) -> SteerResult:
+    """Sends a person's message into the discussion, which all later speakers read.
+
+    Raises RunEndedError, RejectedError, and NotServedError if no worker is there to answer.
+    """
+    request = SteerRequest(text=text, name=name)
+    try:
+        sent = run.execute_update("steer", request, result_type=SteerResult)
+        result: SteerResult = await served(client, run, sent)
+    except WorkflowUpdateFailedError as error:
+        raise RejectedError(str(error.cause)) from None
+    except RPCError as error:
+        raise _ended(run, error) from None
+    return result
+
+
+async def change_session(client: Client, run: RunHandle, changes: JsonObject) -> JsonObject:
+    """Changes values of the session; None removes one. Returns all values.
+
+    Raises RunEndedError, RejectedError, and NotServedError if no worker is there to answer.
+    """
+    try:
+        values: object = await served(client, run, run.execute_update("session", changes))
+    except WorkflowUpdateFailedError as error:
+        raise RejectedError(str(error.cause)) from None
+    except RPCError as error:
+        raise _ended(run, error) from None
+    return values if isinstance(values, dict) else {}
+
+
+async def _signal(run: RunHandle, name: str, request: object) -> None:
+    try:
+        await run.signal(name, request)
+    except RPCError as error:
+        raise _ended(run, error) from None
+
+
+def _ended(run: RunHandle, error: RPCError) -> Exception:
+    """The error to raise instead of Temporal's: it doesn't find runs that are closed."""
+    return RunEndedError(f"the run {run.id} has ended") if error.status == RPCStatusCode.NOT_FOUND else error
