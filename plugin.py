@@ -39,7 +39,7 @@ from .journal.journal import Journal
 from .resources.functions import Function
 from .resources.strategies import OWN_WORKFLOWS
 from .resources.tool import OWN_ACTIVITIES
-from .starter.api.resources import ACTIVITY, Source, load_sources, unique_functions
+from .starter.api.definitions import ACTIVITY, Source, load_sources, unique_functions
 from .starter.server.in_process_worker import FLEET_SETTINGS
 from .temporal.client import (
     converter_with_external_storage,

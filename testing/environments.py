@@ -25,8 +25,8 @@ from ..resources.functions import Function
 from ..resources.loader import Loaded, OfWorkers
 from ..starter.api.client import Connection, RunOptions, Target, Value
 from ..starter.api.content import RunInput
+from ..starter.api.definitions import Source, load_sources, unique_functions, with_options_in_signature
 from ..starter.api.handle import Handle, Result
-from ..starter.api.resources import Source, load_sources, unique_functions, with_options_in_signature
 from ..starter.scripted_model import Answer, Reply, Request, Script, ScriptedModel, ScriptLine, unexpected
 from ..starter.server.embedded import TUNING, EmbeddedServer, free_ports
 from ..starter.server.state_dir import StateDir

@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import Client
 
 from ..resources.functions import Function
-from ..starter.api.resources import Source
+from ..starter.api.definitions import Source
 from .environments import Environment, ModelSource, environment, server
 
 

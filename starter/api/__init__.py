@@ -68,16 +68,16 @@ from .client import (
     start,
 )
 from .content import File, Image
+from .definitions import EnvironmentSecret as Secret
+from .definitions import Manifests, load
+from .definitions import ResourceDefinition as Manifest
 from .handle import Handle, NoValueError, Refused, Result, RunFailed, ScheduleHandle
 from .resources import A2AServerDefinition as A2AServer
 from .resources import AgentDefinition as Agent
-from .resources import EnvironmentSecret as Secret
 from .resources import ExecutionEngineDefinition as ExecutionEngine
-from .resources import Manifests, load
 from .resources import MCPServerDefinition as MCPServer
 from .resources import ModelDefinition as Model
 from .resources import QueryDefinition as Query
-from .resources import ResourceDefinition as Manifest
 from .resources import ScheduleDefinition as Schedule
 from .resources import SkillDefinition as Skill
 from .teams import MemberDefinition as Member

@@ -30,11 +30,8 @@ from ..runs.start import new_run_id, original_input, retry_run, start_query
 from ..server.connection import ServerLocation, use_server
 from ..server.in_process_worker import InProcessWorker, worker_environment
 from .content import RunInput
-from .handle import Handle, Result, ScheduleHandle
-from .resources import (
-    QueryDefinition,
+from .definitions import (
     ResourceDefinition,
-    ScheduleDefinition,
     ValueInput,
     check,
     check_list,
@@ -44,6 +41,8 @@ from .resources import (
     unique_functions,
     with_options_in_signature,
 )
+from .handle import Handle, Result, ScheduleHandle
+from .resources import QueryDefinition, ScheduleDefinition
 
 
 class RunOptions(TypedDict, total=False):

@@ -32,7 +32,7 @@ from ..runs.decisions import NotDecided, decide, pending_decisions, reply
 from ..runs.runs import NotServedError, RunHandle, closed_status, live_status
 from ..runs.schedules import find_schedule, schedule_handle, trigger_schedule
 from ..runs.start import original_input
-from .resources import Value_co, as_json, check_mapping, check_text
+from .definitions import Value_co, as_json, check_mapping, check_text
 
 RECONNECT_TIMEOUT = 60.0
 """Seconds for which a lost connection is retried."""

@@ -14,10 +14,8 @@ from ...resources.functions import Function
 from ...resources.panel import PROMPT_NAMES
 from ...resources.strategies import Strategy, default_rounds
 from ...resources.template import fill
-from .resources import (
-    AgentDefinition,
+from .definitions import (
     Dependencies,
-    ModelDefinition,
     OutputModel,
     ResourceDefinition,
     SchemaInput,
@@ -30,6 +28,7 @@ from .resources import (
     spec_fields,
     with_options_in_signature,
 )
+from .resources import AgentDefinition, ModelDefinition
 
 TextOrFunction = str | Function | Mapping[str, Any]
 """A text, a function, or a function with parameters: ``{"function": f, "parameters": {...}}``."""

@@ -17,8 +17,8 @@ from baton import Agent, Connection, Member, Model, Query, Team, round_robin
 from baton.contracts.message import TokenUsage
 from baton.resources.model import Model as ModelManifest
 from baton.starter.api.client import query_for
+from baton.starter.api.definitions import load_definitions
 from baton.starter.api.handle import stream_messages
-from baton.starter.api.resources import load_definitions
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.converter import DATA_CONVERTER
 from baton.temporal.executions import first_run_id
