@@ -242,6 +242,7 @@ class MCPServerDefinition(_ServerDefinition):
         super().__init__("MCPServer", name, spec, options)
 
     def as_tool(self) -> ResourceDefinition[Any]:
+        """All its tools: what the server stands for among the ``tools`` of an agent."""
         return self.tool()
 
     def tool(self, tool: str = "*", *, name: str | None = None, **spec: Any) -> ResourceDefinition[object]:
