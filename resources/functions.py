@@ -185,14 +185,14 @@ def first_type(function: Function) -> object:
         return None
 
 
-def with_context(function: Function, arguments: tuple[object, ...], context: Context) -> Function:
+def with_context(function: Function, arguments: tuple[object, ...], context: Callable[[], Context]) -> Function:
     """The function with its positional arguments, and with the context if it has a parameter for it."""
     name = context_parameter(function)
     if name is None:
         return partial(function, *arguments)
     # By name, as the context may be the first parameter. A function that needs only the context gets no more.
     named = dict(zip(parameters_of(function), arguments, strict=False))
-    return partial(function, **named, **{name: context})
+    return partial(function, **named, **{name: context()})
 
 
 def _hints(function: Function) -> dict[str, Any]:

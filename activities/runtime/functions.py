@@ -134,7 +134,7 @@ class FunctionRegistry:
             FunctionFailed: the function raised an exception; retryable for an OSError or a TimeoutError.
         """
         target = self.find(name)
-        call = partial(with_context(target, arguments, self._context()), **parameters)
+        call = partial(with_context(target, arguments, self._context), **parameters)
         with metered("function", name):
             value, error = await self._outcome(call)
             if error is not None:

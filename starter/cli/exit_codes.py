@@ -7,6 +7,7 @@ Exit codes: 0 done, 1 usage error or invalid manifest, 2 the query failed or was
 import contextlib
 import os
 import sys
+from contextvars import copy_context
 from typing import NoReturn
 
 import typer
@@ -38,7 +39,11 @@ def run_and_exit(app: typer.Typer) -> NoReturn:
 
 
 def exit_code(app: typer.Typer) -> int:
-    """Runs the command line and returns the exit code."""
+    """Runs the command line in a context of its own, and returns the exit code."""
+    return copy_context().run(_exit_code, app)
+
+
+def _exit_code(app: typer.Typer) -> int:
     try:
         app()
         return DONE

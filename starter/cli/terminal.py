@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
+from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -21,20 +22,18 @@ def stderr_console() -> "Console":
     return Console(stderr=True, highlight=False, force_interactive=None if sys.stderr.isatty() else False)
 
 
-class _Messages:
-    """Where messages go: to the terminal, or to the log of a server, whose lines are JSON."""
-
-    are_logged = False
+_logs_messages: ContextVar[bool] = ContextVar("logs_messages", default=False)
+"""Whether the messages of this command go to the log of a server, whose lines are JSON, and not to the terminal."""
 
 
 def log_messages() -> None:
-    """From now on, messages are logged."""
-    _Messages.are_logged = True
+    """From now on, the messages of this command are logged."""
+    _logs_messages.set(True)
 
 
 def print_message(text: str, style: str | None = None) -> None:
     """Prints a message on stderr; control characters are escaped, as parts of it may be untrusted."""
-    if _Messages.are_logged:
+    if _logs_messages.get():
         import logging
 
         logging.getLogger("baton").log(logging.ERROR if style == "red" else logging.INFO, "%s", text)
