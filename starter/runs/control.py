@@ -57,12 +57,12 @@ async def resume(run: RunHandle, by: str) -> None:
 async def steer(client: Client, run: RunHandle, text: str, name: str) -> SteerResult:
     """Sends a person's message into the discussion, which all later speakers read.
 
-    Raises RunEndedError, RejectedError, and NotServedError if no worker is there to answer.
+    Raises RunEndedError, RejectedError, and ProgramNotRunningError.
     """
     request = SteerRequest(text=text, name=name)
     try:
         sent = run.execute_update("steer", request, result_type=SteerResult)
-        result: SteerResult = await served(client, run, sent)
+        result: SteerResult = await served(client, run, sent, awaits_workers=True)
     except WorkflowUpdateFailedError as error:
         raise RejectedError(str(error.cause)) from None
     except RPCError as error:
@@ -73,10 +73,11 @@ async def steer(client: Client, run: RunHandle, text: str, name: str) -> SteerRe
 async def change_session(client: Client, run: RunHandle, changes: JsonObject) -> JsonObject:
     """Changes values of the session; None removes one. Returns all values.
 
-    Raises RunEndedError, RejectedError, and NotServedError if no worker is there to answer.
+    Raises RunEndedError, RejectedError, and ProgramNotRunningError.
     """
     try:
-        values: object = await served(client, run, run.execute_update("session", changes))
+        sent = run.execute_update("session", changes)
+        values: object = await served(client, run, sent, awaits_workers=True)
     except WorkflowUpdateFailedError as error:
         raise RejectedError(str(error.cause)) from None
     except RPCError as error:

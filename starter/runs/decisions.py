@@ -165,7 +165,7 @@ async def _send(
         handle: RunHandle = client.get_workflow_handle(where)
         try:
             sent = handle.execute_update(update, request, result_type=PersonDecision)
-            decision: PersonDecision = await served(client, handle, sent)
+            decision: PersonDecision = await served(client, handle, sent, awaits_workers=True)
         except WorkflowUpdateFailedError as error:
             text = error.cause.message if isinstance(error.cause, ApplicationError) else str(error.cause)
             is_unknown = isinstance(error.cause, ApplicationError) and error.cause.type == UnknownDecision.__name__

@@ -134,25 +134,28 @@ ANSWER_PATIENCE = 2.0
 T = TypeVar("T")
 
 
-async def served(client: Client, handle: RunHandle, request: Awaitable[T]) -> T:
+async def served(client: Client, handle: RunHandle, request: Awaitable[T], *, awaits_workers: bool = False) -> T:
     """The answer of a run to a query or an update. Raises NotServedError at once if no worker is there to answer.
 
-    Only a request that is not answered says so: a worker that has just started may not be known to Temporal yet.
+    Only a request that is not answered says so: a worker that has just started may not be known to Temporal yet. What
+    changes a run ``awaits_workers``: it may take effect when they are back, so only ProgramNotRunningError is raised.
     """
     answer = asyncio.ensure_future(request)
     try:
         await asyncio.wait([answer], timeout=ANSWER_PATIENCE)
         if not answer.done() or isinstance(answer.exception(), RPCError):
-            await check_served(client, handle)
+            await check_served(client, handle, programs_only=awaits_workers)
         return await answer
     except BaseException:
         answer.cancel()
         raise
 
 
-async def check_served(client: Client, handle: RunHandle) -> None:
+async def check_served(client: Client, handle: RunHandle, *, programs_only: bool = False) -> None:
     """Raises NotServedError if no worker takes the tasks of a run, and ProgramNotRunningError if no program does."""
     queue = (await handle.describe()).task_queue
+    if programs_only and PROGRAM not in queue:
+        return
     if reason := await why_not_served(client, queue):
         error = ProgramNotRunningError if PROGRAM in queue else NotServedError
         raise error(f"{handle.id} can't answer: {reason}")

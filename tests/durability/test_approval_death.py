@@ -18,6 +18,7 @@ from temporalio.service import RPCError
 from baton.contracts.decisions import ApproveRequest, PendingDecision
 from baton.contracts.turn import TurnResult
 from baton.starter.runs.decisions import NotDecided, decide, pending_decisions
+from baton.starter.runs.runs import NotServedError
 from baton.testing import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Handle, Json, agent, ended, manifest, team
 from tests.harness.killable import KillableEnvironment
@@ -50,7 +51,7 @@ def shop_of(server: ToolServer) -> Json:
 async def pending(handle: Handle) -> list[PendingDecision]:
     """What all buyers wait for, asked for until a worker answers."""
     while True:
-        with contextlib.suppress(RPCError):
+        with contextlib.suppress(RPCError, NotServedError):
             decisions = await pending_decisions(handle._client, handle.id)
             if len(decisions) == len(BUYERS):
                 return decisions
@@ -67,6 +68,8 @@ async def say(handle: Handle, asked: PendingDecision, number: int) -> None:
             await asyncio.wait_for(decide(handle._client, handle, given.model_copy(update=changed)), 10)
         except (RPCError, TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
             may_be_heard = True
+            continue
+        except NotServedError:  # no worker runs: nothing was sent
             continue
         except NotDecided as error:
             # The run of the call may have ended by then: its parent knows only what waits.

@@ -23,6 +23,12 @@ def book_room(city: str, nights: int = 1) -> dict[str, str]:
     return {"booking": f"{nights} nights in {city}"}
 
 
+@baton.tool(approval={"timeout": "1h"}, on_error="retry", timeout="30s")
+async def reserve(context: baton.Context, city: str) -> str:
+    """Reserves a room."""
+    return f"{context.run} {context.speaker} {context.turn} {context.idempotency_key} {city}"
+
+
 @baton.function
 def is_enough(briefing: baton.Briefing) -> bool:
     """Whether the panel has a critique."""
@@ -47,7 +53,7 @@ writer = baton.Agent(
     "writer",
     prompt="You write.",
     model=model,
-    tools=["calculator", book_room, weather, files, files.tool("read_*", approval={})],
+    tools=["calculator", book_room, weather, files, files.tool("read_*", approval={}), reserve],
     skills=[skill],
     reasoning_effort="low",
     max_iterations=3,
@@ -85,6 +91,8 @@ async def runs(connection: baton.Connection) -> None:
     assert_type(await baton.run(writer, "Why?"), baton.Result[str])
     assert_type((await baton.run(judge, "Fine?", timeout="5m")).value, Verdict)
     assert_type((await baton.run(lister, {"goal": "All"})).value, JsonValue)
+    chart = baton.Image("https://charts.example/sales.png", detail="low")
+    assert_type((await baton.run(writer, ["Describe these:", chart, baton.File("report.pdf")])).value, str)
     assert_type((await connection.run(review, "Fine?", session={"a": 1})).value, Verdict)
     assert_type((await connection.run(panel, "Why?")).value, str | baton.PanelShape)
     assert_type((await connection.run(typed_panel, "Why?")).value, Verdict | baton.PanelShape)
@@ -148,7 +156,7 @@ async def errors() -> None:
         print(early)
     except (baton.ManifestError, baton.NoSuchRunError, baton.NotRetriedError, baton.Refused, baton.CursorError):
         pass
-    except (baton.UnreachableError, baton.ConnectionFailed, baton.ScheduleError):
+    except (baton.UnreachableError, baton.ConnectionFailed, baton.ScheduleError, baton.NotServedError):
         pass
 
 
