@@ -39,7 +39,7 @@ from .activities.model.providers import Providers, types_in
 from .activities.pin import Pin
 from .activities.registry import Activities, activities_of
 from .activities.runtime.bounded_process import check_processes, close_idle
-from .activities.runtime.functions import FunctionRegistry
+from .activities.runtime.functions import FunctionRegistry, marked_functions
 from .activities.runtime.health import checks_of, serve_health
 from .activities.runtime.parts_by_run import ActivityParts, PartsByRun
 from .activities.runtime.redaction import RedactionInterceptor
@@ -230,14 +230,13 @@ async def open_parts(
     # Resources are closed in reverse order, the journal last: canceled activities still append messages.
     async with contextlib.AsyncExitStack() as opened:
         program = shared.threads
-        registry = FunctionRegistry.of(
-            settings.functions,
-            functions,
-            settings.max_concurrent_functions,
-            program.functions if program else None,
-            program.program if program else None,
-            program.dependencies if program else None,
-            secrets.redact,
+        registry = FunctionRegistry(
+            [*marked_functions(settings.functions), *functions],
+            max_concurrent=settings.max_concurrent_functions,
+            threads=program.functions if program else None,
+            program=program.program if program else None,
+            dependencies=program.dependencies if program else None,
+            redact=secrets.redact,
         )
         opened.callback(registry.close)
         spans = span_processor(environment, settings.state_dir / "spans", secrets.redact)

@@ -46,8 +46,19 @@ def calling_at(place: CallPlace) -> Iterator[None]:
         _place_of_call.reset(token)
 
 
+def marked_functions(modules: Iterable[str]) -> list[Function]:
+    """Imports modules, and returns their functions that are marked with ``@function``."""
+    values = [value for name in modules for value in vars(importlib.import_module(name)).values()]
+    return [value for value in values if is_marked(value)]
+
+
 class FunctionRegistry:
-    """The functions of a worker, by the names that manifests use."""
+    """The functions of a worker, by the names that manifests use.
+
+    At most ``max_concurrent`` calls of functions that are not async run at once, in ``threads`` or the registry's own
+    threads; further calls wait. Async functions run in the event loop of the ``program``, or in the worker's. Functions
+    get the ``dependencies`` with their context. Tracebacks of failures are logged after ``redact``.
+    """
 
     def __init__(
         self,
@@ -65,27 +76,6 @@ class FunctionRegistry:
         self._dependencies = dependencies
         self._redact = redact
         self._is_closed = False
-
-    @classmethod
-    def of(
-        cls,
-        modules: Iterable[str],
-        functions: Iterable[Function],
-        max_concurrent: int,
-        threads: ThreadPoolExecutor | None = None,
-        program: asyncio.AbstractEventLoop | None = None,
-        dependencies: object = None,
-        redact: Callable[[str], str] = str,
-    ) -> "FunctionRegistry":
-        """Imports ``modules`` and registers their functions marked with ``@function``, and ``functions``.
-
-        At most ``max_concurrent`` calls of functions that are not async run at once, in ``threads`` or the registry's
-        own threads; further calls wait. Async functions run in the event loop of the ``program``, or in the worker's.
-        Functions get the ``dependencies`` with their context. Tracebacks of failures are logged after ``redact``.
-        """
-        values = [value for name in modules for value in vars(importlib.import_module(name)).values()]
-        marked = [value for value in values if is_marked(value)]
-        return cls([*marked, *functions], max_concurrent, threads, program, dependencies, redact)
 
     @property
     def names(self) -> frozenset[str]:

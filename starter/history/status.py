@@ -8,10 +8,13 @@ from ...contracts.message import Message, TokenUsage
 from ...contracts.status import Status
 from ...contracts.text import format_time
 from ..runs.runs import ProgramNotRunningError, RunHandle, live_status
-from .events import MessageEvent, ModelAnsweredEvent, ToolReturnedEvent
+from .events import MessageEvent
+from .follow import follow
+from .live_state import LiveState
 from .stream import stream_events
 
 LATEST_MESSAGES = 20
+"""The number of messages in a status that is read from the history."""
 
 
 async def current_status(client: Client, handle: RunHandle) -> Status:
@@ -26,21 +29,24 @@ async def current_status(client: Client, handle: RunHandle) -> Status:
 
 
 async def _status_in_history(client: Client, handle: RunHandle, note: str) -> Status:
+    state = LiveState()
+    await follow(client, handle, state.apply, wait=False)
     messages: deque[Message] = deque(maxlen=LATEST_MESSAGES)
-    usage = TokenUsage()
     async for event in stream_events(client, handle, wait=False):
-        match event:
-            case MessageEvent(name=name, text=text, round=number, part=part):
-                messages.append(Message(role="assistant", content=text, name=name, round=number, part=part))
-            case ModelAnsweredEvent(usage=of_call):
-                usage += of_call
-            case ToolReturnedEvent():
-                usage += TokenUsage(tool_calls=1)
+        if isinstance(event, MessageEvent):
+            message = Message(
+                role="assistant",
+                content=event.text,
+                name=event.name,
+                round=event.round,
+                part=event.part,
+            )
+            messages.append(message)
     return Status(
         phase="Waiting",
         message=messages[-1].content if messages else "",
         note=note,
-        token_usage=usage,
+        token_usage=sum((run.usage for run in state.runs.values()), TokenUsage()),
         messages=tuple(messages),
         start_time=format_time((await handle.describe()).start_time),
     )

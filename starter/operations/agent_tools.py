@@ -8,7 +8,7 @@ from textwrap import wrap
 from pydantic import JsonValue
 
 from ...activities.context.value_resolver import ValueResolver
-from ...activities.runtime.functions import FunctionRegistry
+from ...activities.runtime.functions import FunctionRegistry, marked_functions
 from ...activities.runtime.secrets import SecretStore
 from ...activities.runtime.settings import Settings
 from ...activities.tool.tools import Tools
@@ -26,7 +26,7 @@ async def tools_of(loaded: Loaded, agents: Sequence[Agent]) -> list[JsonObject]:
     Raises ManifestError for a missing manifest, and UsageError if a server can't be reached.
     """
     secrets = SecretStore(loaded.secrets, os.environ)
-    functions = FunctionRegistry.of(Settings.of(os.environ).functions, (), max_concurrent=1)
+    functions = FunctionRegistry(marked_functions(Settings.of(os.environ).functions), max_concurrent=1)
     tools = Tools(secrets, functions)
     try:
         return [await _tools_of(loaded, agent, tools, secrets) for agent in agents]

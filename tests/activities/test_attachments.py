@@ -4,6 +4,7 @@ import base64
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import pytest_asyncio
@@ -12,6 +13,7 @@ from sqlalchemy import select
 from temporalio.client import Client
 
 import baton
+from baton.activities.model.accepted import ACCEPTED
 from baton.contracts.errors import JournalLost
 from baton.journal import schema
 from baton.journal.journal import Journal
@@ -19,6 +21,7 @@ from baton.journal.prune import delete_runs
 from baton.journal.reencrypt import reencrypt
 from baton.resources.content import MAX_ATTACHED
 from baton.resources.loader import load_files
+from baton.resources.model_settings import ProviderName
 from baton.starter.scripted_model import Reply, ScriptedToolCall
 from baton.temporal.encryption import Key, Keys
 from tests.harness.agent_server import AgentServer
@@ -35,6 +38,11 @@ PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 PDF = b"%PDF-1.4 a report about herons"
+
+
+def test_it_is_known_for_every_provider_what_it_accepts() -> None:
+    """A provider that is missing there would fail each of its calls."""
+    assert {*ACCEPTED} == {*get_args(ProviderName)}
 
 
 def data_url(media_type: str, content: bytes) -> str:

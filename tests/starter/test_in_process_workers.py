@@ -208,6 +208,27 @@ async def test_a_process_that_attaches_to_one_run_of_a_program_declines_the_othe
     assert [each.text for each in value.contributions] == ["two checked"]
 
 
+async def test_the_status_without_the_program_counts_the_calls_of_functions(
+    env: Environment, server: EmbeddedServer
+) -> None:
+    begun = threading.Event()
+
+    def say(briefing: baton.Briefing) -> str:
+        return "said"
+
+    async def hang(briefing: baton.Briefing) -> str:
+        begun.set()
+        await asyncio.sleep(600)
+        return "never"
+
+    async with baton.connect(server.address, task_queue=env.task_queue) as first:
+        handle = await first.start(baton.Team("t", strategy="sequential", members=[say, hang]), input="Why?")
+        while not begun.is_set():
+            await asyncio.sleep(0.02)
+    status = await handle.status()
+    assert (status.phase, status.message, status.token_usage.tool_calls) == ("Waiting", "said", 1)
+
+
 async def test_a_worker_that_cannot_start_fails_the_start_and_the_next_one_is_tried(
     env: Environment, temporal: baton.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
