@@ -289,13 +289,15 @@ class Pin:
         else:
             question = Message(role="user", content=request.input or "")
         start, plan = await COMPUTING.run(_plan, request, catalog, self._query_ttl, self._dialect)
-        before = await self._conversation_head(plan)
         if earlier and isinstance(plan, QueryPlan) and plan.conversation and plan.conversation.remote:
             raise InvalidInput(
                 f"{start.id}: spec.input: messages before the question can't be added to the conversation of a Memory "
                 "with a service: name the conversation, and write only the question"
             )
-        row = await self._journal.begin(catalog, run, before, question, earlier=earlier)
+        head = await self._conversation_head(plan)
+        rows = await self._journal.begin(catalog, run, head, question, earlier=earlier)
+        row = rows[-1]
+        before = rows[0].before  # of the first attempt: others may have moved the conversation meanwhile
         thread = Thread(
             catalog=self._journal.catalog_name(catalog),
             question=row.id,

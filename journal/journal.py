@@ -84,11 +84,12 @@ class Journal:
 
     async def begin(
         self, catalog: RunCatalog, run: str, head: Head, question: Message, *, earlier: Sequence[Message] = ()
-    ) -> Row:
-        """Stores a ``prepared`` catalog until ``run`` is pruned, and appends a question after a head.
+    ) -> list[Row]:
+        """Stores a ``prepared`` catalog until ``run`` is pruned, appends a question after a head, and returns its row.
 
-        The question is the row ``run/1``, regardless of the activity that writes it; an existing row is returned
-        unchanged. ``earlier`` messages of the same input precede it, as the rows ``run/1/0``, ``run/1/1`` and so on.
+        The question is the row ``run/1``, regardless of the activity that writes it. ``earlier`` messages of the same
+        input precede it, in the result too, as the rows ``run/1/0``, ``run/1/1`` and so on. Existing rows are returned
+        unchanged: an earlier attempt may have appended them after another head.
         """
         columns = await in_thread_if_long(len(catalog.canonical), lambda: self.encryption.encrypt_catalog(catalog))
         numbered = ((f"{run}/1/{number}", message) for number, message in enumerate(earlier))
@@ -98,7 +99,7 @@ class Journal:
         pinned: Rows = (schema.catalogs, [columns])
         is_new = await self._write(rows, use, pinned)
         self._catalogs[str(columns["sha"])] = catalog
-        return self._cache(rows[-1]) if is_new else await self.row(rows[-1].id)
+        return [self._cache(row) for row in rows] if is_new else await self._with_earlier(await self.row(rows[-1].id))
 
     async def attach(self, run: str, contents: Sequence[bytes]) -> list[str]:
         """Stores attachments until ``run`` is pruned, and returns their ids. The same content is stored once."""
@@ -195,8 +196,12 @@ class Journal:
 
     async def earlier_rows(self, row: Row) -> list[Row]:
         """The rows of the ``earlier`` messages that were written together with a row."""
+        return (await self._with_earlier(row))[:-1]
+
+    async def _with_earlier(self, row: Row) -> list[Row]:
+        """A row after the rows of its ``earlier`` messages."""
         own = f"{row.id}/"
-        return (await self.read(row.head, lambda row: not row.parent.startswith(own)))[:-1]
+        return await self.read(row.head, lambda row: not row.parent.startswith(own))
 
     async def find(self, row_id: str) -> Row | None:
         """The row with that id, or None."""

@@ -6,7 +6,7 @@ import random
 import resource
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -121,13 +121,23 @@ async def test_a_missing_part_of_a_conversation_is_never_passed_over(journal: Jo
 
 async def test_a_catalog_is_pinned_under_its_id(journal: Journal, journal_url: str) -> None:
     catalog = RunCatalog.of_files(load_documents([Document("f", agent("one", prompt="a\x00é"), {})]).catalog)
-    row = await journal.begin(catalog, "run", Head(), *replies("Why?"))
-    assert row == await journal.begin(catalog, "run", Head(), *replies("Why?"))
+    rows = await journal.begin(catalog, "run", Head(), *replies("Why?"))
+    assert rows == await journal.begin(catalog, "run", Head(), *replies("Why?"))
     fresh = await Journal.open(journal_url, "default")
     assert (await fresh.catalog(catalog_id(catalog))).get("Agent", "default", "one") == catalog.manifests[0]
     with pytest.raises(JournalLost):
         await fresh.catalog("0" * 64)
     await fresh.close()
+
+
+@pytest.mark.parametrize("earlier", [(), ("a", "b")])
+async def test_a_question_stays_where_its_first_attempt_has_put_it(journal: Journal, earlier: Sequence[str]) -> None:
+    catalog = RunCatalog.of_files(load_documents([Document("f", agent("one"), {})]).catalog)
+    rows = await journal.begin(catalog, "run", Head(), *replies("Why?"), earlier=replies(*earlier))
+    other = await journal.append(Head(), replies("of", "another", "query"), "other")
+    assert await journal.begin(catalog, "run", other, *replies("Why?"), earlier=replies(*earlier)) == rows
+    assert [row.message.content for row in rows] == [*earlier, "Why?"]
+    assert rows[0].before == Head()
 
 
 async def test_a_catalog_that_an_older_version_has_pinned_under_its_sha_is_found(

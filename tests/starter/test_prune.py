@@ -70,7 +70,7 @@ async def write(url: str, *runs: str) -> None:
     """Writes a conversation of these runs, one after the other, with a catalog."""
     catalog = RunCatalog.of_files(load_documents([Document("x.yaml", agent(f"agent-of-{runs[0]}"), {})]).catalog)
     journal, said = await Journal.open(url, "default"), Message(role="user", content="Once upon a time")
-    head = (await journal.begin(catalog, runs[0], Head(), said)).head
+    head = (await journal.begin(catalog, runs[0], Head(), said))[-1].head
     for run in runs[1:]:
         head = await journal.append(head, [said], f"{run}/1")
     await journal.close()
