@@ -294,7 +294,9 @@ class Pin:
                 f"{start.id}: spec.input: messages before the question can't be added to the conversation of a Memory "
                 "with a service: name the conversation, and write only the question"
             )
-        head = await self._conversation_head(plan)
+        head = request.after or await self._conversation_head(plan)
+        if request.after:
+            plan = await self._after(request.after, plan)
         rows = await self._journal.begin(catalog, run, head, question, earlier=earlier)
         row = rows[-1]
         before = rows[0].before  # of the first attempt: others may have moved the conversation meanwhile
@@ -332,6 +334,16 @@ class Pin:
             *[await message_of(self._journal, run, message) for message in earlier],
             question.with_attachments(await attachments_of(self._journal, run, last)),
         ]
+
+    async def _after(self, head: Head, plan: Plan) -> Plan:
+        """The plan of a query whose question follows a place in another run's conversation: it uses no Memory.
+
+        Raises InvalidInput if the journal does not have that place.
+        """
+        row = await self._journal.find(head.id)
+        if row is None or row.head != head:
+            raise InvalidInput(f"after: the journal has no row {head.id} at depth {head.depth}")
+        return plan.without_conversation if isinstance(plan, QueryPlan) else plan
 
     async def _conversation_head(self, plan: Plan) -> Head:
         """The head that the question follows: that of the query's conversation, if it is stored in the journal."""

@@ -9,16 +9,21 @@ from .text import MAX_MESSAGE, byte_size, truncate
 
 
 class TerminateRequest(JsonModel):
-    """The signal ``terminate_team``: the reason, and whether the activity in progress is canceled (``now``)."""
+    """The signal ``terminate_team``: the reason, and whether the activity in progress is canceled (``now``).
+
+    ``name`` is that of the person who sends it.
+    """
 
     reason: str = ""
     now: bool = False
+    name: str | None = None
 
 
 class CancelRequest(JsonModel):
-    """The signal ``cancel``: the reason."""
+    """The signal ``cancel``: the reason, and the name of the person who sends it."""
 
     reason: str = ""
+    name: str | None = None
 
 
 class PauseRequest(JsonModel):

@@ -179,8 +179,9 @@ CLIENT_FIELDS = frozenset(
 class QueryInput(JsonModel):
     """The input of the workflow ``query``: ``{"spec": {...}}`` or ``{"name": "..."}``.
 
-    ``resources`` are inline manifests, ``session`` the initial values of the session. After continue-as-new,
-    ``carried`` replaces them. ``{"retries": "RUN-ID"}`` resumes a failed run of the same workflow id.
+    ``resources`` are inline manifests, ``session`` the initial values of the session. With ``after``, the ``head`` in
+    the status of an earlier run, the question follows that exact place in its conversation, and no Memory is used. After
+    continue-as-new, ``carried`` replaces them. ``{"retries": "RUN-ID"}`` resumes a failed run of the same workflow id.
     """
 
     name: str | None = None
@@ -188,6 +189,7 @@ class QueryInput(JsonModel):
     spec: JsonObject | None = None
     resources: tuple[JsonObject, ...] = ()
     session: JsonObject = {}
+    after: Head | None = None
     retries: str | None = None
     carried: Continuation | None = None
 
@@ -196,6 +198,10 @@ class QueryInput(JsonModel):
         if self.name is None and self.spec is None and self.retries is None:
             raise ValueError('a query needs {"spec": {...}} or {"name": "..."}')
         return self
+
+    def after_head(self, head: Head) -> "QueryInput":
+        """The same, with a question that follows this place in a conversation."""
+        return self.model_copy(update={"after": head})
 
     def continued_with(self, carried: Continuation) -> "QueryInput":
         """The input of the next run at continue-as-new."""

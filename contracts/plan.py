@@ -341,6 +341,11 @@ class QueryPlan(JsonModel):
         """The plan of a query that was refused, with the targets that it names."""
         return self.model_copy(update={"targets": tuple(targets)})
 
+    @property
+    def without_conversation(self) -> "QueryPlan":
+        """The plan of a query that neither reads nor stores a conversation."""
+        return self.model_copy(update={"conversation": None})
+
     def under(self, budget: Budget | None) -> "QueryPlan":
         """The plan with a budget that people have raised."""
         return self.model_copy(update={"budget": budget})

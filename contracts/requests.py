@@ -40,7 +40,7 @@ class PinRequest(CallRequest):
     """``pin``: store the manifests that a run needs, and return its plan and its place in a conversation.
 
     A run that a client has started has a ``spec`` or an ``input``; a child workflow has a ``thread``. ``workflow`` is
-    the workflow type, which must fit the resource.
+    the workflow type, which must fit the resource. The question of a query follows ``after``, if that is set.
     """
 
     kind: Literal["query", "team", "agent", "model", "tool"]
@@ -50,6 +50,7 @@ class PinRequest(CallRequest):
     spec: JsonObject | None = None
     input: str | None = None
     resources: tuple[JsonObject, ...] = ()
+    after: Head | None = None
     thread: Thread | None = None
 
 

@@ -23,17 +23,17 @@ async def check_open(run: RunHandle) -> None:
         raise RunEndedError(f"{run.id} has ended: {status.name.lower().replace('_', ' ')}")
 
 
-async def terminate(run: RunHandle, reason: str = "", *, now: bool = False) -> None:
+async def terminate(run: RunHandle, reason: str = "", *, now: bool = False, by: str | None = None) -> None:
     """Ends the run after the current turn or, with ``now``, at once; its phase is then Completed.
 
-    Raises RunEndedError.
+    ``by`` is the name of the person; by default events show the identity of the client. Raises RunEndedError.
     """
-    await _signal(run, "terminate_team", TerminateRequest(reason=reason, now=now))
+    await _signal(run, "terminate_team", TerminateRequest(reason=reason, now=now, name=by))
 
 
-async def cancel(run: RunHandle, reason: str = "") -> None:
-    """Cancels the run at once; its messages remain stored. Raises RunEndedError."""
-    await _signal(run, "cancel", CancelRequest(reason=reason))
+async def cancel(run: RunHandle, reason: str = "", *, by: str | None = None) -> None:
+    """Cancels the run at once; its messages remain stored. ``by`` as in ``terminate``. Raises RunEndedError."""
+    await _signal(run, "cancel", CancelRequest(reason=reason, name=by))
 
 
 async def request_cancellation(run: RunHandle) -> None:

@@ -1,7 +1,7 @@
 """Lists pending decisions of a run and its child runs, or of all runs, and sends people's decisions."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -66,9 +66,15 @@ async def pending_decisions(
 
 
 async def all_pending_decisions(
-    client: Client, namespace: str | None = None, queue: str | None = None
+    client: Client,
+    namespace: str | None = None,
+    queue: str | None = None,
+    *,
+    visible: Callable[[Mapping[str, object]], Awaitable[bool]] | None = None,
 ) -> PendingInRuns:
     """The pending decisions of all runs, of a ``queue`` as ``shown_roots`` says; with a ``namespace``, of its Queries.
+
+    Only those of runs for whose memo ``visible`` is true.
 
     If the server or a run has no search attributes, open runs are queried regardless of their phase. A run that can't
     be queried, such as one whose workflow tasks fail, does not affect the others.
@@ -85,7 +91,7 @@ async def all_pending_decisions(
                 return []
             return [(root.id, decision) for decision in pending]
 
-    roots = [root for root in await _waiting_roots(client, queue) if await _is_of(root, namespace)]
+    roots = [root for root in await _waiting_roots(client, queue) if await _is_of(root, namespace, visible)]
     pending = await asyncio.gather(*map(query, roots))
     return PendingInRuns([decision for of_root in pending for decision in of_root], unanswered)
 
@@ -102,8 +108,15 @@ async def _waiting_roots(client: Client, queue: str | None) -> list[WorkflowExec
         return [run async for run in client.list_workflows(open_runs)]
 
 
-async def _is_of(run: WorkflowExecution, namespace: str | None) -> bool:
-    return namespace is None or (await memo_of(run)).get("namespace") == namespace
+async def _is_of(
+    run: WorkflowExecution,
+    namespace: str | None,
+    visible: Callable[[Mapping[str, object]], Awaitable[bool]] | None,
+) -> bool:
+    if namespace is None and visible is None:
+        return True
+    memo = await memo_of(run)
+    return namespace in (None, memo.get("namespace")) and (visible is None or await visible(memo))
 
 
 async def only_call(client: Client, run: RunHandle) -> str:

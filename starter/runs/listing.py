@@ -162,14 +162,22 @@ COLUMNS = "ID", "TYPE", "STATE", "DURATION", "AGE"
 WIDE_COLUMNS = (*COLUMNS, "QUERY", "NAMESPACE", "PARENT")
 
 
-async def recent_runs(client: Client, namespace: str | None, limit: int, queue: str | None = None) -> list[ListedRun]:
+async def recent_runs(
+    client: Client,
+    namespace: str | None,
+    limit: int,
+    queue: str | None = None,
+    *,
+    visible: Callable[[Mapping[str, object]], Awaitable[bool]] | None = None,
+) -> list[ListedRun]:
     """The newest root runs, at most ``limit``; with a ``namespace``, only those of its Queries.
 
-    ``queue`` is that of ``shown_roots``.
+    ``queue`` is that of ``shown_roots``. Only runs are listed for whose memo ``visible`` is true.
     """
 
     async def matches(run: WorkflowExecution) -> bool:
-        return namespace in (None, (await _memo(run)).get("namespace"))
+        memo = await _memo(run)
+        return namespace in (None, memo.get("namespace")) and (visible is None or await visible(memo))
 
     roots = await shown_roots(client, queue)
     last = "ExecutionStatus != 'ContinuedAsNew'"  # of the executions of a run

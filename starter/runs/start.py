@@ -2,7 +2,8 @@
 
 import random
 import string
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 from temporalio.client import Client, WorkflowExecutionStatus
@@ -12,6 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from ...contracts.ark_status import ArkTarget, ark_status
 from ...contracts.inputs import QueryInput
+from ...contracts.message import Head
 from ...contracts.status import Status
 from ...contracts.text import truncate
 from ...resources.base import API_VERSION, JsonModel, JsonObject
@@ -103,6 +105,14 @@ class QueryStart:
     memo: JsonObject
     summary: str
 
+    def after(self, head: Head) -> "QueryStart":
+        """The same, with a question that follows this place in a conversation."""
+        return replace(self, input=self.input.after_head(head))
+
+    def with_memo(self, more: Mapping[str, str]) -> "QueryStart":
+        """The same with more entries in the run's memo."""
+        return replace(self, memo={**self.memo, **more})
+
 
 def query_start(query: Query, catalog: Catalog, session: JsonObject | None = None) -> QueryStart:
     """The start of a query's run, with the manifests that it needs and the initial values of its ``session``."""
@@ -111,7 +121,18 @@ def query_start(query: Query, catalog: Catalog, session: JsonObject | None = Non
     if session:  # an unset field takes no space in the history
         query_input = QueryInput(name=query.name, namespace=query.namespace, resources=resources, session=session)
     memo: JsonObject = {"query": query.name, "namespace": query.namespace, CATALOG: catalog.sha}
-    return QueryStart(query_input, memo, truncate(" ".join(query.spec.text.split()), MAX_SUMMARY_BYTES))
+    return QueryStart(query_input, memo, _summary(query))
+
+
+def inline_start(query: Query, session: JsonObject | None = None) -> QueryStart:
+    """The start of a query without other manifests: the workers have those of its targets."""
+    run_input = QueryInput(name=query.name, namespace=query.namespace, spec=to_json(query.spec), session=session or {})
+    memo: JsonObject = {"query": query.name, "namespace": query.namespace}
+    return QueryStart(run_input, memo, _summary(query))
+
+
+def _summary(query: Query) -> str:
+    return truncate(" ".join(query.spec.text.split()), MAX_SUMMARY_BYTES)
 
 
 def named_start(query: QueryName) -> QueryStart:
@@ -140,15 +161,27 @@ async def start_query(
 
 
 async def start_run(
-    client: Client, start: QueryStart, run_id: str | None = None, *, task_queue: str | None = None, joins: bool = True
+    client: Client,
+    start: QueryStart,
+    run_id: str | None = None,
+    *,
+    task_queue: str | None = None,
+    joins: bool = True,
+    once: bool = False,
 ) -> RunHandle:
-    """Starts a run as ``start`` says; with a ``run_id`` it ``joins`` an open run of that id."""
+    """Starts a run as ``start`` says; with a ``run_id`` it ``joins`` an open run of that id.
+
+    Raises WorkflowAlreadyStartedError if a run of that id is open and not joined, and with ``once`` also if it has
+    ended.
+    """
     policy = WorkflowIDConflictPolicy.USE_EXISTING if run_id and joins else WorkflowIDConflictPolicy.FAIL
+    reuse = WorkflowIDReusePolicy.REJECT_DUPLICATE if once else WorkflowIDReusePolicy.ALLOW_DUPLICATE
     return await client.start_workflow(
         "query",
         start.input,
         id=run_id or new_run_id(start.input.name),
         id_conflict_policy=policy,
+        id_reuse_policy=reuse,
         task_queue=task_queue or default_task_queue(),
         task_timeout=WORKFLOW_TASK_TIMEOUT,
         memo=start.memo,

@@ -44,7 +44,7 @@ def pin_request(run_input: QueryInput | TurnInput) -> PinRequest:
         "resources": run_input.resources,
     }
     if isinstance(run_input, QueryInput):
-        return PinRequest(kind="query", name=run_input.name, spec=run_input.spec, **common)
+        return PinRequest(kind="query", name=run_input.name, spec=run_input.spec, after=run_input.after, **common)
     return PinRequest(
         kind=run_input.kind, name=run_input.name, input=run_input.input, thread=run_input.thread, **common
     )

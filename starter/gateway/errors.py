@@ -1,0 +1,73 @@
+"""The errors of the gateway. Each protocol has its own form for them."""
+
+from http import HTTPStatus
+
+
+class GatewayError(Exception):
+    """A request that is not carried out; the text says why, and is shown to the client.
+
+    ``status`` is the HTTP status, ``code`` a stable word for programs, ``param`` the field of the request that is
+    wrong, ``retry_after`` the seconds after which the client may try again.
+    """
+
+    status = HTTPStatus.BAD_REQUEST
+    code = "invalid_request"
+
+    def __init__(self, message: str, *, param: str | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after = retry_after
+
+
+class BadRequestError(GatewayError):
+    """The request is invalid."""
+
+
+class UnauthenticatedError(GatewayError):
+    """The request has no valid key or token."""
+
+    status = HTTPStatus.UNAUTHORIZED
+    code = "invalid_api_key"
+
+
+class ForbiddenError(GatewayError):
+    """The caller may not do this."""
+
+    status = HTTPStatus.FORBIDDEN
+    code = "forbidden"
+
+
+class NotFoundError(GatewayError):
+    """The caller sees nothing of that name or id."""
+
+    status = HTTPStatus.NOT_FOUND
+    code = "not_found"
+
+
+class ConflictError(GatewayError):
+    """The request contradicts an earlier one, or the state of the run."""
+
+    status = HTTPStatus.CONFLICT
+    code = "conflict"
+
+
+class TooLargeError(GatewayError):
+    """The request's body is too large."""
+
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    code = "request_too_large"
+
+
+class TooManyError(GatewayError):
+    """The caller has reached a limit."""
+
+    status = HTTPStatus.TOO_MANY_REQUESTS
+    code = "rate_limit_exceeded"
+
+
+class UnavailableError(GatewayError):
+    """Temporal, the journal or the workers can't be reached now."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    code = "unavailable"
