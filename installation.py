@@ -31,6 +31,7 @@ EXTRAS = {
     "server": (),  # a program, not a module
     "mcp": ("cryptography", "mcp"),
     "a2a": ("a2a",),
+    "gateway": ("a2a", "ag_ui", "jwt", "mcp", "starlette", "uvicorn"),
     "otel": (
         "opentelemetry.exporter.otlp",
         "opentelemetry.exporter.prometheus",

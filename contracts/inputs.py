@@ -180,8 +180,9 @@ class QueryInput(JsonModel):
     """The input of the workflow ``query``: ``{"spec": {...}}`` or ``{"name": "..."}``.
 
     ``resources`` are inline manifests, ``session`` the initial values of the session. With ``after``, the ``head`` in
-    the status of an earlier run, the question follows that exact place in its conversation, and no Memory is used. After
-    continue-as-new, ``carried`` replaces them. ``{"retries": "RUN-ID"}`` resumes a failed run of the same workflow id.
+    the status of an earlier run, the question follows that exact place in its conversation, and no Memory is used.
+    After continue-as-new, ``carried`` replaces them. ``{"retries": "RUN-ID"}`` resumes a failed run of the same
+    workflow id.
     """
 
     name: str | None = None

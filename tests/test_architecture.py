@@ -44,6 +44,7 @@ LAYERS = (
     "starter/console",
     "starter/diagram",
     "starter/operations",
+    "starter/gateway",
     "starter/api",
     "starter/cli",
     "plugin",

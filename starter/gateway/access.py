@@ -120,6 +120,7 @@ class Access:
 
     def __init__(self, settings: GatewaySettings, tokens: TokenVerifier | None = None) -> None:
         """Raises SettingsError if the file of keys can't be read."""
+        self._settings = settings
         self._path = settings.keys
         self._tokens = tokens
         self._keys = read_keys(settings.keys) if settings.keys else {}
@@ -129,7 +130,7 @@ class Access:
     @property
     def is_open(self) -> bool:
         """Whether no key is needed; then only loopback addresses may be served."""
-        return self._path is None and self._tokens is None
+        return not self._settings.has_keys
 
     async def caller_of(self, request: HTTPConnection) -> Caller:
         """Who makes a request. Raises UnauthenticatedError."""

@@ -24,9 +24,6 @@ REQUEST_SECONDS = 30.0
 SEND_SECONDS = 60.0
 """Seconds after which a client that reads nothing is disconnected."""
 
-MAX_NESTING = 100
-"""Levels of nested objects and arrays in the JSON of a request."""
-
 PUBLIC = frozenset({"/healthz", "/readyz"})
 """Paths that need no key."""
 
@@ -75,10 +72,6 @@ class CallerLimits:
 
     def _of(self, caller: Caller) -> _Usage:
         return self._usage.setdefault(caller, _Usage())
-
-
-class BodyTooLargeError(Exception):
-    """The body of a request exceeds its limit."""
 
 
 ErrorForm = Callable[[str, GatewayError], Response]
@@ -211,7 +204,8 @@ class GatewayConnection(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._limit is None and not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete):
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if self._limit is None and is_idle and not self.transport.is_closing():
             self._wait_for_head(self.transport)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowUpdateFailedError
-from temporalio.common import WorkflowIDReusePolicy
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -31,7 +30,7 @@ from ..runs.listing import ListedRun, recent_runs
 from ..runs.runs import NotServedError, RunHandle, closed_status, final_status
 from ..runs.start import inline_start, start_run
 from .access import Caller
-from .errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError
+from .errors import BadRequestError, ConflictError, NotFoundError
 from .targets import ServedTarget, Targets
 
 CALLER = "caller"
@@ -109,9 +108,12 @@ class Started:
 class Run:
     """A run that the caller may see and control."""
 
-    def __init__(self, client: Client, handle: RunHandle, memo: Mapping[str, object], caller: Caller) -> None:
+    def __init__(
+        self, client: Client, handle: RunHandle, memo: Mapping[str, object], caller: Caller, environ: Mapping[str, str]
+    ) -> None:
         self._client = client
         self._caller = caller
+        self._environ = environ
         self.handle = handle
         self.memo = memo
 
@@ -143,7 +145,7 @@ class Run:
 
     def events(self, after: str | None = None, *, wait: bool = True, live: bool = True) -> AsyncGenerator[Event, None]:
         """The events of the run after a cursor, as ``stream_events`` yields them."""
-        return stream_events(self._client, self.handle, after, wait=wait, live=live)
+        return stream_events(self._client, self.handle, after, wait=wait, live=live, environment=self._environ)
 
     async def pending(self) -> list[PendingDecision]:
         """What the run waits for people to decide, the oldest first."""
@@ -173,7 +175,13 @@ class Run:
         await _unless_ended(control.cancel(self.handle, reason, by=self._caller.name))
 
     async def decide(
-        self, call: str, *, approved: bool, arguments: JsonObject | None = None, reason: str = "", remember: bool = False
+        self,
+        call: str,
+        *,
+        approved: bool,
+        arguments: JsonObject | None = None,
+        reason: str = "",
+        remember: bool = False,
     ) -> PersonDecision:
         """Approves or rejects a call; the same decision of the same caller again has no further effect.
 
@@ -206,9 +214,7 @@ class Run:
                 raise ConflictError(str(error)) from None
             return await self._decided_before(to, "declined" if declines else "replied", text, error)
 
-    async def _decided_before(
-        self, decision: str, outcome: str, text: str | None, error: Exception
-    ) -> PersonDecision:
+    async def _decided_before(self, decision: str, outcome: str, text: str | None, error: Exception) -> PersonDecision:
         """The caller's own earlier decision, if it is the same: its response may have been lost."""
         async for event in self.events(wait=False, live=False):
             if isinstance(event, WaitEndedEvent) and event.wait == decision:
@@ -245,6 +251,7 @@ class Runs:
     def __init__(self, client: Client, targets: Targets, environ: Mapping[str, str] = os.environ) -> None:
         self._client = client
         self._targets = targets
+        self._queue = environ.get("BATON_TASK_QUEUE")
         self._environ = environ
 
     async def start(
@@ -265,16 +272,16 @@ class Runs:
         own = {CALLER: caller.name, ACCOUNT: str(caller.account), PROTOCOL: protocol, REQUEST: digest}
         run_id = self.id_of(caller, target, key)
         try:
-            handle = await start_run(self._client, start.with_memo(own), run_id, once=True)
+            handle = await start_run(self._client, start.with_memo(own), run_id, task_queue=self._queue, once=True)
         except WorkflowAlreadyStartedError:  # it has ended
             handle = self._client.get_workflow_handle(run_id)
         memo = own if key is None else await memo_of(await handle.describe())
         if memo.get(REQUEST) != digest:
             raise ConflictError("this idempotency key was used with another request")
-        return Started(Run(self._client, handle, memo, caller), is_new=True)
+        return Started(Run(self._client, handle, memo, caller, self._environ), is_new=True)
 
     def id_of(self, caller: Caller, target: ServedTarget, key: str | None) -> str:
-        """The id of a run: random, or derived from an idempotency key of the caller; it can't be guessed from others."""
+        """The id of a run: random, or derived from an idempotency key of the caller. It can't be guessed."""
         if key is None:
             return f"{target.name}-{secrets.token_hex(ID_BYTES)}"
         text = f"{caller.account}\n{caller.name}\n{key}"
@@ -295,23 +302,23 @@ class Runs:
             raise _no_run(run_id) from None
         if not await self._may_see(caller, memo):
             raise _no_run(run_id)
-        return Run(self._client, handle, memo, caller)
+        return Run(self._client, handle, memo, caller, self._environ)
 
-    async def list(self, caller: Caller, limit: int) -> Sequence[ListedRun]:
+    async def newest(self, caller: Caller, limit: int) -> Sequence[ListedRun]:
         """The newest runs that the caller may see."""
 
         async def is_visible(memo: Mapping[str, object]) -> bool:
             return await self._may_see(caller, memo)
 
-        return await recent_runs(self._client, None, limit, visible=is_visible)
+        return await recent_runs(self._client, None, limit, self._queue, visible=is_visible)
 
     async def inbox(self, caller: Caller) -> list[tuple[str, PendingDecision]]:
-        """All decisions and questions that wait for people in runs that the caller may see, with the ids of the runs."""
+        """All that waits for people in runs that the caller may see, with the ids of these runs."""
 
         async def is_visible(memo: Mapping[str, object]) -> bool:
             return await self._may_see(caller, memo)
 
-        return (await all_pending_decisions(self._client, visible=is_visible)).decisions
+        return (await all_pending_decisions(self._client, queue=self._queue, visible=is_visible)).decisions
 
     async def _may_see(self, caller: Caller, memo: Mapping[str, object]) -> bool:
         if caller.sees_all or is_owner(caller, memo):

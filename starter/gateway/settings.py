@@ -40,6 +40,11 @@ class GatewaySettings(BaseModel):
     max_open_runs: PositiveInt = Field(1_000, validation_alias="BATON_GATEWAY_MAX_RUNS")
     requests_per_minute: PositiveInt = Field(6_000, validation_alias="BATON_GATEWAY_RATE")
 
+    @property
+    def has_keys(self) -> bool:
+        """Whether callers need a key or a token."""
+        return self.keys is not None or self.issuer is not None
+
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Self:
         """The settings in environment variables. Raises SettingsError that names all invalid ones."""

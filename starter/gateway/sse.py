@@ -29,9 +29,7 @@ def encode(data: str, *, event: str | None = None, id: str | None = None) -> byt
 
 def event_stream(events: AsyncGenerator[bytes, None], *, headers: dict[str, str] | None = None) -> StreamingResponse:
     """The response with encoded events. ``events`` is closed when the client disconnects."""
-    return StreamingResponse(
-        with_pings(events), media_type="text/event-stream", headers={**HEADERS, **(headers or {})}
-    )
+    return StreamingResponse(with_pings(events), media_type="text/event-stream", headers={**HEADERS, **(headers or {})})
 
 
 async def with_pings(events: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:

@@ -183,12 +183,12 @@ class WorkerFiles(NamedTuple):
     manifests: Sequence[tuple[Resource, int]] = ()
 
 
-async def read_worker_files(journal: Journal, client: Client) -> WorkerFiles:
-    """The manifests of the live workers of the task queue, as they have published them in the journal.
+async def read_worker_files(journal: Journal, client: Client, queue: str | None = None) -> WorkerFiles:
+    """The manifests of the live workers of a task queue, as they have published them in the journal.
 
     Raises RPCError, and JournalUnavailable.
     """
-    queue = task_queue()
+    queue = queue or task_queue()
     workers = Counter(manifests_digest(worker.identity) for worker in await live_workers(client, queue))
     namespace = (await describe_namespace(client)).namespace_info.id
     published = await WorkerManifests(journal, namespace, queue).read([*workers])
@@ -220,7 +220,7 @@ async def manifests_of_workers(client: Client | None, environ: Mapping[str, str]
         all_readable = len(stored.manifests) + len(secrets) == len(contents.existing)
         if client is None:
             return OfWorkers(stored, is_complete=all_readable, secrets=names)
-        files = await read_worker_files(store.journal, client)
+        files = await read_worker_files(store.journal, client, environ.get("BATON_TASK_QUEUE"))
         of_files = catalog_of({manifest.id: manifest for manifest, _ in files.manifests}.values())
         is_complete = all_readable and files.workers > 0 and not files.unknown
         return OfWorkers(of_files.overlaid_on(stored), is_complete, secrets=names)

@@ -1,0 +1,144 @@
+"""The application of the gateway: the routes of all protocols behind one guard."""
+
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from ...contracts.errors import JournalUnavailable
+from ...temporal.search_attributes import describe_namespace
+from ..runs.runs import NotServedError
+from . import api
+from .access import Access, TokenVerifier
+from .errors import GatewayError, NotFoundError, UnavailableError
+from .limits import Guard
+from .protocol import Protocol
+from .runs import Runs
+from .settings import GatewaySettings
+from .targets import Targets
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """What the routes of all protocols share. It has no state but caches."""
+
+    client: Client
+    settings: GatewaySettings
+    targets: Targets
+    runs: Runs
+    environ: Mapping[str, str]
+
+    @classmethod
+    def of(cls, client: Client, environ: Mapping[str, str] = os.environ) -> "Gateway":
+        """The gateway with the settings in environment variables. Raises SettingsError."""
+        settings = GatewaySettings.of(environ)
+        targets = Targets(client, settings, environ)
+        return cls(client, settings, targets, Runs(client, targets, environ), environ)
+
+
+def protocols_of(gateway: Gateway) -> Sequence[Protocol]:
+    """All protocols that are served; that of a path is the first with a prefix of it."""
+    return [api.protocol(gateway.targets, gateway.runs)]
+
+
+def create_app(gateway: Gateway, tokens: TokenVerifier | None = None) -> ASGIApp:
+    """The ASGI application. ``tokens`` verifies those of an OIDC issuer. Raises SettingsError."""
+    protocols = protocols_of(gateway)
+    routes: list[BaseRoute] = [Route("/healthz", _healthz), Route("/readyz", _readyz_of(gateway.client))]
+    routes += [route for protocol in protocols for route in protocol.routes]
+
+    def error_form(path: str, error: GatewayError) -> Response:
+        form = next((each.error_form for each in protocols if path.startswith(each.prefix)), api.error_form)
+        response = form(error)
+        if error.retry_after is not None:
+            response.headers["retry-after"] = str(max(1, round(error.retry_after)))
+        if error.status == 401:
+            response.headers["www-authenticate"] = "Bearer"
+        return response
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            for protocol in protocols:
+                if protocol.lifespan:
+                    await stack.enter_async_context(protocol.lifespan())
+            yield
+
+    application = Starlette(routes=routes, lifespan=lifespan)
+    return Guard(_Errors(application), gateway.settings, Access(gateway.settings, tokens), error_form)
+
+
+class _Errors:
+    """Turns the exceptions of routes into GatewayErrors, for which the guard has the response."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def noting(message: object) -> None:
+            nonlocal started
+            started = True
+            await send(message)  # type: ignore[arg-type]  # it is passed on
+
+        try:
+            await self._app(scope, receive, noting)
+        except Exception as error:
+            translated = as_gateway_error(error)
+            if translated is None or started:
+                raise
+            raise translated from error
+
+
+def as_gateway_error(error: Exception) -> GatewayError | None:
+    """The error that clients see for an exception; None for a bug."""
+    if isinstance(error, GatewayError):
+        return error
+    if isinstance(error, RPCError):
+        if error.status == RPCStatusCode.NOT_FOUND:
+            return NotFoundError("the run does not exist any more")
+        _log.warning("Temporal: %s", error.message)
+        return UnavailableError("Temporal can't be reached now", retry_after=2)
+    if isinstance(error, JournalUnavailable):
+        _log.warning("the journal: %s", error.message)
+        return UnavailableError("the journal can't be reached now", retry_after=2)
+    if isinstance(error, NotServedError):
+        return UnavailableError(str(error), retry_after=5)
+    if isinstance(error, ValidationError):
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        return GatewayError(f"{place}: {first['msg'].removeprefix('Value error, ')}".lstrip(": "), param=place or None)
+    if isinstance(error, HTTPException):
+        translated = GatewayError(error.detail)
+        translated.status = error.status_code  # type: ignore[assignment]  # an int is as good
+        return translated
+    return None
+
+
+async def _healthz(_: Request) -> Response:
+    return PlainTextResponse("alive\n")
+
+
+def _readyz_of(client: Client):  # type: ignore[no-untyped-def]  # an endpoint
+    async def readyz(_: Request) -> Response:
+        try:
+            await describe_namespace(client)
+        except RPCError as error:
+            return JSONResponse({"temporal": error.status.name}, 503)
+        return JSONResponse({"temporal": "ok"})
+
+    return readyz

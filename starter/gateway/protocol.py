@@ -1,0 +1,48 @@
+"""A protocol of the gateway: its routes, and its form of errors."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from .access import Caller
+from .errors import BadRequestError, GatewayError
+from .limits import parse_json
+
+T = TypeVar("T", bound=BaseModel)
+
+IDEMPOTENCY_KEY = "idempotency-key"
+"""The header by which a repeated request is recognized."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The routes below a ``prefix``. ``error_form`` makes the response for an error; ``lifespan`` runs beside them."""
+
+    prefix: str
+    routes: Sequence[BaseRoute]
+    error_form: Callable[[GatewayError], Response]
+    lifespan: Callable[[], AbstractAsyncContextManager[None]] | None = None
+
+
+def caller_of(request: Request) -> Caller:
+    """Who makes a request, as the guard has found."""
+    caller = request.scope["state"]["caller"]
+    assert isinstance(caller, Caller)
+    return caller
+
+
+async def read_body(request: Request, kind: type[T]) -> T:
+    """The JSON body of a request. Raises BadRequestError, and pydantic's ValidationError.
+
+    Another content type is rejected: a page of another origin can send only those without being asked.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json" and not media_type.endswith("+json"):
+        raise BadRequestError("the body has to be JSON, with the header Content-Type: application/json")
+    return kind.model_validate(parse_json(await request.body()))

@@ -1,0 +1,90 @@
+"""A gateway for tests, at a free port."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from baton.starter.gateway.access import hash_of, new_key
+from baton.starter.gateway.app import Gateway, create_app
+from baton.starter.gateway.server import listen, serving
+from tests.harness.environment import Environment
+
+Json = dict[str, Any]
+
+
+@dataclass
+class GatewayServer:
+    """A running gateway: its environment, its address, and a client for it."""
+
+    env: Environment
+    url: str
+    http: httpx.AsyncClient
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def running(cls, env: Environment, **variables: str) -> AsyncIterator["GatewayServer"]:
+        """Runs a gateway in this process while the block runs; ``variables`` are more settings."""
+        environ = {**env.worker_env, "BATON_GATEWAY_NAMESPACES": "*", **variables}
+        listener = listen("127.0.0.1", 0)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        app = create_app(Gateway.of(env.client, environ))
+        async with serving(app, listener), httpx.AsyncClient(base_url=url, timeout=60) as http:
+            yield cls(env, url, http)
+
+    async def post(self, path: str, body: Json | None = None, status: int = 200, **headers: str) -> Json:
+        """The JSON of the response to a POST, which has to have that status."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        response = await self.http.post(path, json=body if body is not None else {}, headers=sent)
+        assert response.status_code == status, response.text
+        answer: Json = response.json()
+        return answer
+
+    async def get(self, path: str, status: int = 200, **headers: str) -> Json:
+        """The JSON of the response to a GET, which has to have that status."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        response = await self.http.get(path, headers=sent)
+        assert response.status_code == status, response.text
+        answer: Json = response.json()
+        return answer
+
+    async def events(self, path: str, **headers: str) -> AsyncIterator[Json]:
+        """The server-sent events of a stream, each as ``{event, id, data}``, with the data read as JSON."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        async with self.http.stream("GET", path, headers=sent) as response:
+            assert response.status_code == 200, await response.aread()
+            async for event in read_sse(response):
+                yield event
+
+
+async def read_sse(response: httpx.Response) -> AsyncIterator[Json]:
+    """The server-sent events of a response; data that is no JSON stays a text."""
+    fields: Json = {}
+    async for line in response.aiter_lines():
+        if not line and fields:
+            yield {**fields, "data": _value(fields.get("data", ""))}
+            fields = {}
+        elif line and not line.startswith(":"):
+            name, _, value = line.partition(": ")
+            fields[name] = f"{fields[name]}\n{value}" if name in fields else value
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def key_file(folder: Path, holders: Mapping[str, Sequence[Any] | Json]) -> tuple[Path, dict[str, str]]:
+    """A file of keys for these holders, with more fields of their entries, and the keys by holder."""
+    keys = {name: new_key() for name in holders}
+    entries = [{"name": name, "sha256": hash_of(keys[name]), **dict(more)} for name, more in holders.items()]
+    path = folder / "keys.yaml"
+    path.write_text(yaml.safe_dump({"keys": entries}))
+    return path, keys
