@@ -11,7 +11,7 @@ from baton.resources.loader import load_documents
 from tests.harness.environment import Environment, agent, team
 from tests.harness.gateway import GatewayServer
 
-TEAM = team("duo", "one", "two", maxTurns=2, onMaxTurns="complete")
+TEAM = team("duo", "one", "two", maxTurns=1, onMaxTurns="complete")
 MANIFESTS = [agent("one"), agent("two"), TEAM]
 
 
