@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import ValidationError
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -21,7 +20,7 @@ from ...temporal.search_attributes import describe_namespace
 from ..runs.runs import NotServedError
 from . import api
 from .access import Access, TokenVerifier
-from .errors import GatewayError, NotFoundError, UnavailableError
+from .errors import FailedError, GatewayError, NotFoundError, UnavailableError
 from .limits import Guard
 from .protocol import Protocol
 from .runs import Runs
@@ -70,19 +69,23 @@ def create_app(gateway: Gateway, tokens: TokenVerifier | None = None) -> ASGIApp
         return response
 
     @contextlib.asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+    async def lifespan(_: Router) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
             for protocol in protocols:
                 if protocol.lifespan:
                     await stack.enter_async_context(protocol.lifespan())
             yield
 
-    application = Starlette(routes=routes, lifespan=lifespan)
-    return Guard(_Errors(application), gateway.settings, Access(gateway.settings, tokens), error_form)
+    # Starlette's application would respond to errors itself, in its own form.
+    router = Router(routes, lifespan=lifespan)
+    return Guard(_Errors(router), gateway.settings, Access(gateway.settings, tokens), error_form)
 
 
 class _Errors:
-    """Turns the exceptions of routes into GatewayErrors, for which the guard has the response."""
+    """Turns the exceptions of routes into GatewayErrors, for which the guard has the response.
+
+    A bug is logged, and its text is not shown to the client.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -90,17 +93,24 @@ class _Errors:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
 
-        async def noting(message: object) -> None:
+        async def noting(message: Message) -> None:
             nonlocal started
             started = True
-            await send(message)  # type: ignore[arg-type]  # it is passed on
+            await send(message)
 
+        scope["app"] = self  # so that routes raise an HTTPException for an unknown path or method
         try:
             await self._app(scope, receive, noting)
+        except ClientDisconnect:
+            return
         except Exception as error:
-            translated = as_gateway_error(error)
-            if translated is None or started:
+            if started:
+                _log.warning("a response was cut off: %s: %s", type(error).__name__, error)
                 raise
+            translated = as_gateway_error(error)
+            if translated is None:
+                _log.exception("the gateway has failed to carry out a request")
+                raise FailedError("the gateway has failed to carry out the request; see its log") from error
             raise translated from error
 
 

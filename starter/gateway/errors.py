@@ -66,6 +66,13 @@ class TooManyError(GatewayError):
     code = "rate_limit_exceeded"
 
 
+class FailedError(GatewayError):
+    """The gateway itself has failed: a bug."""
+
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    code = "internal_error"
+
+
 class UnavailableError(GatewayError):
     """Temporal, the journal or the workers can't be reached now."""
 
