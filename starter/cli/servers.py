@@ -1,4 +1,4 @@
-"""Commands that run a server or a worker until Ctrl-C: dev, worker and scripted-model."""
+"""Commands that run a server, a worker or the gateway until Ctrl-C: dev, worker, serve and scripted-model."""
 
 import os
 import signal
@@ -7,13 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import ValidationError
 
-from ...installation import require
+from ...contracts.settings import SettingsError
+from ...installation import missing_extra, require
+from ..errors import UsageError
 from .exit_codes import REFUSED, CommandEndError
 from .options import Recursive
 from .terminal import log_messages, print_message
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
+
+    from temporalio.client import Client
+
     from ..server.dev import DevOptions
     from ..server.state_dir import DevServer, StateDir
 
@@ -48,7 +56,8 @@ def dev(
         log_messages()
     importable_from_here()
     state_dir = StateDir.of(os.environ)
-    options = DevOptions(load_manifests(file or (), recursive=recursive), port, ui_port, linger)
+    own = load_manifests(file or (), recursive=recursive)
+    options = DevOptions(own, port, ui_port, linger, gateway=None if linger is not None else _dev_gateway())
     if linger is None:
         stop_idle(state_dir)  # one that a command has started is replaced
     if not asyncio.run(run_dev_server(state_dir, options, partial(_announce, options, state_dir))):
@@ -60,6 +69,15 @@ def dev(
         raise CommandEndError(REFUSED)
 
 
+def _dev_gateway() -> "Callable[[Client, Mapping[str, str]], AbstractAsyncContextManager[str]] | None":
+    """What serves teams to other programs beside a worker; None if its packages are not installed."""
+    if missing_extra("gateway", "the gateway"):
+        return None
+    from ..gateway.server import dev_gateway
+
+    return dev_gateway
+
+
 def _announce(options: "DevOptions", state_dir: "StateDir", dev: "DevServer", taken: list[int]) -> None:
     """Prints the addresses of the server, and how other programs connect to it."""
     if taken:
@@ -67,7 +85,9 @@ def _announce(options: "DevOptions", state_dir: "StateDir", dev: "DevServer", ta
         print_message(f"note: port {ports} is in use, perhaps by another Temporal server; using other ports.")
     print_message(f"Temporal server: {dev.address}, UI: {dev.ui}, data: {state_dir.folder}")
     print_message(f"Worker started, {options.own.catalog.summary} loaded. Press Ctrl-C to stop.")
-    print_message(f"For other programs:\n  export TEMPORAL_ADDRESS={dev.address}")
+    if dev.gateway:
+        print_message(f"Teams for other programs: {dev.gateway}, such as OPENAI_BASE_URL={dev.gateway}/v1")
+    print_message(f"For other clients of Temporal:\n  export TEMPORAL_ADDRESS={dev.address}")
 
 
 @app.command()
@@ -95,3 +115,61 @@ def scripted_model(
     with ScriptedModel(Script.read(script).answer).serve(port) as url:
         print_message(f"Serving scripted replies: OPENAI_BASE_URL={url}")
         signal.pause()
+
+
+@app.command()
+def serve(
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; others than loopback ones need keys.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 selects a free port.")] = 8080,
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option("-n", "--namespace", help="A namespace of which all teams and agents are served; '*' for all."),
+    ] = None,
+) -> None:
+    """Serve teams and agents over HTTP to other programs, until Ctrl-C."""
+    require("gateway", "baton serve")
+    from ..gateway.server import listen, run_gateway
+    from .client import with_client
+
+    environ = {**os.environ, **({"BATON_GATEWAY_NAMESPACES": ",".join(namespace)} if namespace else {})}
+    try:
+        listener = listen(host, port)
+    except OSError as error:
+        raise UsageError(f"the gateway can't listen at {host}:{port}: {error.strerror}") from None
+
+    async def run(client: "Client") -> None:
+        await run_gateway(client, host, listener, environ, announce=print_message)
+
+    log_messages()
+    with_client(run)
+
+
+@app.command("gateway-key")
+def gateway_key(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Who will use the key, as events name them.")],
+    file: Annotated[Path, typer.Option("-f", "--file", help="The file of keys to which it is added.")],
+    namespace: Annotated[
+        str, typer.Option("-n", "--namespace", help="The namespace of the ServiceAccount.")
+    ] = "default",
+    service_account: Annotated[str, typer.Option(help="The ServiceAccount with whose rights runs start.")] = "default",
+    all_runs: Annotated[bool, typer.Option("--all-runs", help="It sees and controls the runs of others, too.")] = False,
+) -> None:
+    """Make a key for the gateway: prints it, and adds its hash to a file of keys (BATON_GATEWAY_KEYS)."""
+    require("gateway", "baton gateway-key")
+    from ..gateway.access import KeyEntry, add_key, hash_of, new_key
+
+    key = new_key()
+    try:
+        entry = KeyEntry(
+            name=name, sha256=hash_of(key), namespace=namespace, service_account=service_account, all_runs=all_runs
+        )
+        add_key(file, entry)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        raise UsageError(f"{first['loc'][0]}: {first['msg'].removeprefix('Value error, ')}") from None
+    except (OSError, SettingsError) as error:
+        raise UsageError(str(error)) from None
+    print_message(f"added {name} to {file}; the key is shown only now:")
+    typer.echo(key)

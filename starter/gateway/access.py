@@ -7,6 +7,7 @@ agents that the account may use.
 import asyncio
 import hashlib
 import ipaddress
+import os
 import secrets
 import time
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import yaml
 from pydantic import Field, ValidationError
 from starlette.requests import HTTPConnection
 
-from ...contracts.settings import SettingsError
+from ...contracts.settings import SettingsError, private_file
 from ...resources.base import JsonModel, Name, Text
 from ...resources.catalog import Catalog
 from ...resources.rights import DEFAULT_ACCOUNT, AccountName, Use, has_rights, may
@@ -102,6 +103,21 @@ def read_keys(path: Path) -> dict[str, Caller]:
     if len(callers) < len(entries):
         raise SettingsError(f"BATON_GATEWAY_KEYS: {path}: two entries have the same key")
     return callers
+
+
+def add_key(path: Path, entry: KeyEntry) -> None:
+    """Adds a key to a file of keys, which is created if there is none. Raises SettingsError and OSError."""
+    entries = []
+    if path.exists():
+        read_keys(path)
+        entries = yaml.safe_load(path.read_text())["keys"]
+        if any(other["name"] == entry.name for other in entries):
+            raise SettingsError(f"{path} has a key of {entry.name} already: remove it first, or choose another name")
+    entries.append(entry.model_dump(mode="json", exclude_defaults=True, by_alias=True))
+    new = path.with_name(f"{path.name}.new")
+    with os.fdopen(private_file(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w") as file:
+        file.write(yaml.safe_dump({"keys": entries}, sort_keys=False))
+    new.replace(path)
 
 
 RELOAD_SECONDS = 5.0

@@ -19,9 +19,10 @@ from ...contracts.errors import JournalUnavailable
 from ...temporal.search_attributes import describe_namespace
 from ..runs.runs import NotServedError
 from . import api
-from .access import Access, TokenVerifier
+from .access import Access
 from .errors import FailedError, GatewayError, NotFoundError, UnavailableError
 from .limits import Guard
+from .oidc import OidcTokens
 from .protocol import Protocol
 from .runs import Runs
 from .settings import GatewaySettings
@@ -53,8 +54,9 @@ def protocols_of(gateway: Gateway) -> Sequence[Protocol]:
     return [api.protocol(gateway.targets, gateway.runs)]
 
 
-def create_app(gateway: Gateway, tokens: TokenVerifier | None = None) -> ASGIApp:
-    """The ASGI application. ``tokens`` verifies those of an OIDC issuer. Raises SettingsError."""
+def create_app(gateway: Gateway) -> ASGIApp:
+    """The ASGI application. Raises SettingsError."""
+    tokens = OidcTokens(gateway.settings) if gateway.settings.issuer else None
     protocols = protocols_of(gateway)
     routes: list[BaseRoute] = [Route("/healthz", _healthz), Route("/readyz", _readyz_of(gateway.client))]
     routes += [route for protocol in protocols for route in protocol.routes]

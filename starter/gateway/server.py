@@ -5,19 +5,23 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 import uvicorn
 from starlette.types import ASGIApp
 from temporalio.client import Client
 
 from ...contracts.settings import SettingsError, on_signal
-from .access import is_loopback
+from .access import LOCAL, is_loopback
 from .app import Gateway, create_app
+from .errors import GatewayError
 from .limits import GatewayConnection
 from .settings import GatewaySettings
 
 DEFAULT_PORT = 8080
+
+MAX_NAMED = 10
+"""The most targets that are named at the start."""
 
 GRACE_SECONDS = 10
 """Seconds for which requests in progress may go on when the gateway is stopped; streams are continued elsewhere."""
@@ -75,12 +79,67 @@ def check_address(host: str, environ: Mapping[str, str] = os.environ) -> None:
         )
 
 
-async def run_gateway(client: Client, host: str, listener: socket.socket, environ: Mapping[str, str]) -> None:
-    """Serves the gateway until SIGINT or SIGTERM. Raises SettingsError."""
+async def run_gateway(
+    client: Client,
+    host: str,
+    listener: socket.socket,
+    environ: Mapping[str, str],
+    announce: Callable[[str], None],
+) -> None:
+    """Serves the gateway until SIGINT or SIGTERM. ``announce`` receives where, and what is served.
+
+    Raises SettingsError.
+    """
     check_address(host, environ)
-    app = create_app(Gateway.of(client, environ))
+    gateway = Gateway.of(client, environ)
+    app = create_app(gateway)
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         on_signal(number, stopped.set)
     async with serving(app, listener):
+        announce(f"Serving teams and agents at {address_of(host, listener)}. Press Ctrl-C to stop.")
+        announce(await what_is_served(gateway))
         await stopped.wait()
+
+
+@contextlib.asynccontextmanager
+async def dev_gateway(client: Client, environ: Mapping[str, str]) -> AsyncIterator[str]:
+    """Serves the gateway of ``baton dev`` while the block runs, and yields its address: on this machine only.
+
+    It serves all namespaces, unless a setting names some. Its port is another one if the usual one is in use.
+    """
+    host = "127.0.0.1"
+    listener = free_listener(host, DEFAULT_PORT)
+    app = create_app(Gateway.of(client, {"BATON_GATEWAY_NAMESPACES": "*", **environ}))
+    async with serving(app, listener):
+        yield address_of(host, listener)
+
+
+def address_of(host: str, listener: socket.socket) -> str:
+    """The address of a gateway as programs on this machine use it."""
+    port = listener.getsockname()[1]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+async def what_is_served(gateway: Gateway) -> str:
+    """What a caller with all rights may ask, or how to serve something."""
+    try:
+        served = await gateway.targets.of(LOCAL)
+    except GatewayError as error:
+        return f"note: {error.message}"
+    if not served:
+        return (
+            'note: nothing is served yet: pass -n NAMESPACE, or label teams and agents with baton/serve: "true", and '
+            "start a worker with them"
+        )
+    names = [target.id for target in served]
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f"Served: {', '.join(names[:MAX_NAMED])}{more}"
+
+
+def free_listener(host: str, port: int) -> socket.socket:
+    """A socket that listens at the port, or at another one if it is in use."""
+    try:
+        return listen(host, port)
+    except OSError:
+        return listen(host, 0)

@@ -22,7 +22,8 @@ class GatewaySettings(BaseModel):
 
     ``namespaces`` are those of manifests of which all teams and agents are served, ``*`` for all; elsewhere only those
     with the label ``baton/serve: "true"``. ``hosts`` are the values of the header Host that are accepted, besides
-    those of loopback addresses, and ``origins`` those of Origin. The limits are for each caller.
+    those of loopback addresses, and ``origins`` those of Origin. ``url`` is the address that clients use, if a proxy is
+    before the gateway. Of tokens, the claim ``account_claim`` has the ServiceAccount. The limits are for each caller.
     """
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
@@ -34,7 +35,7 @@ class GatewaySettings(BaseModel):
     url: str | None = Field(None, validation_alias="BATON_GATEWAY_URL")
     issuer: str | None = Field(None, validation_alias="BATON_GATEWAY_OIDC_ISSUER")
     audience: str | None = Field(None, validation_alias="BATON_GATEWAY_OIDC_AUDIENCE")
-    account_claim: str = Field("sub", validation_alias="BATON_GATEWAY_OIDC_CLAIM")
+    account_claim: str | None = Field(None, validation_alias="BATON_GATEWAY_OIDC_ACCOUNT_CLAIM")
     max_body: PositiveInt = Field(32_000_000, validation_alias="BATON_GATEWAY_MAX_BODY")
     max_streams: PositiveInt = Field(1_000, validation_alias="BATON_GATEWAY_MAX_STREAMS")
     max_open_runs: PositiveInt = Field(1_000, validation_alias="BATON_GATEWAY_MAX_RUNS")

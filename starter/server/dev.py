@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -46,13 +47,15 @@ _log = logging.getLogger(__name__)
 class DevOptions:
     """The worker's manifests, the requested ports, and when to end.
 
-    Without ``linger``, the server and the worker run until they are stopped.
+    Without ``linger``, the server and the worker run until they are stopped, and ``gateway`` beside them: a context
+    manager that serves teams over HTTP, with the worker's settings, and yields its address.
     """
 
     own: Loaded = field(default_factory=Loaded)
     port: int | None = None
     ui_port: int | None = None
     linger: float | None = None
+    gateway: Callable[[Client, Mapping[str, str]], AbstractAsyncContextManager[str]] | None = None
 
 
 Announce = Callable[[DevServer, list[int]], None]
@@ -114,26 +117,42 @@ async def _serve(
         log_to_stderr(parts.secrets.redact, settings.log_format)
         await worker.warn_of_missing(options.own, parts, settings)
         leave_out_loaded_objects()
-        dev = DevServer(os.getpid(), server.address, server.ui, fingerprints(os.environ), linger is not None)
-        state_dir.write_dev_server(dev)
-        announce(dev)
-        with state_dir.lock("up"), contextlib.ExitStack() as locks:
-            needed_at = time.time()
-            cleaned_at = 0.0
-            while not await _wait_second(stopped):
-                if not server.is_alive:
-                    _log.warning("the Temporal server exited unexpectedly and is being restarted")
-                    await server.start()
-                if time.time() - cleaned_at >= CLEANING_INTERVAL:
-                    cleaned_at = time.time()
-                    await remove_old_sources(state_dir, client)
-                for log in LOGS:
-                    await asyncio.to_thread(state_dir.rotate_log, log)
-                needed_at = max(needed_at, state_dir.last_shared("clients"))
-                if linger is None or await _is_needed(state_dir, client):
-                    needed_at = time.time()
-                elif time.time() - needed_at >= linger and locks.enter_context(state_dir.lock("clients", timeout=0)):
-                    break  # a new client waits for the lock, then starts another server
+        gateway = options.gateway(client, environment) if options.gateway else contextlib.nullcontext()
+        async with gateway as served_at:
+            dev = DevServer(
+                pid=os.getpid(),
+                address=server.address,
+                ui=server.ui,
+                environment=fingerprints(os.environ),
+                lingering=linger is not None,
+                gateway=served_at,
+            )
+            state_dir.write_dev_server(dev)
+            announce(dev)
+            await _until_stopped(state_dir, server, client, linger, stopped)
+
+
+async def _until_stopped(
+    state_dir: StateDir, server: EmbeddedServer, client: Client, linger: float | None, stopped: asyncio.Event
+) -> None:
+    """Looks after the server and the folder until both are stopped, or unused for ``linger`` seconds."""
+    with state_dir.lock("up"), contextlib.ExitStack() as locks:
+        needed_at = time.time()
+        cleaned_at = 0.0
+        while not await _wait_second(stopped):
+            if not server.is_alive:
+                _log.warning("the Temporal server exited unexpectedly and is being restarted")
+                await server.start()
+            if time.time() - cleaned_at >= CLEANING_INTERVAL:
+                cleaned_at = time.time()
+                await remove_old_sources(state_dir, client)
+            for log in LOGS:
+                await asyncio.to_thread(state_dir.rotate_log, log)
+            needed_at = max(needed_at, state_dir.last_shared("clients"))
+            if linger is None or await _is_needed(state_dir, client):
+                needed_at = time.time()
+            elif time.time() - needed_at >= linger and locks.enter_context(state_dir.lock("clients", timeout=0)):
+                break  # a new client waits for the lock, then starts another server
 
 
 async def remove_old_sources(state_dir: StateDir, client: Client) -> None:

@@ -39,7 +39,8 @@ class DevServer:
     """A server and worker that run on this machine, as described in the file ``dev.json``.
 
     ``environment`` are hashes of the environment variables that they were started with, by name. They are ``lingering``
-    if a client has started them: then they end when they are unused.
+    if a client has started them: then they end when they are unused. ``gateway`` is the address at which they serve
+    teams to other programs.
     """
 
     pid: int
@@ -47,6 +48,7 @@ class DevServer:
     ui: str
     environment: dict[str, str]
     lingering: bool
+    gateway: str | None = None
 
     def differing(self, environment: Mapping[str, str]) -> list[str]:
         """The names of the variables with other values in an environment; empty if it has none of them at all."""
