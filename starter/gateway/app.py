@@ -20,7 +20,7 @@ from ...temporal.search_attributes import describe_namespace
 from ..runs.runs import NotServedError
 from . import api
 from .access import Access
-from .errors import FailedError, GatewayError, NotFoundError, UnavailableError
+from .errors import GatewayError, NotFoundError, UnavailableError
 from .limits import Guard
 from .oidc import OidcTokens
 from .protocol import Protocol
@@ -84,10 +84,7 @@ def create_app(gateway: Gateway) -> ASGIApp:
 
 
 class _Errors:
-    """Turns the exceptions of routes into GatewayErrors, for which the guard has the response.
-
-    A bug is logged, and its text is not shown to the client.
-    """
+    """Turns the exceptions of routes into GatewayErrors, for which the guard has the response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -111,8 +108,7 @@ class _Errors:
                 raise
             translated = as_gateway_error(error)
             if translated is None:
-                _log.exception("the gateway has failed to carry out a request")
-                raise FailedError("the gateway has failed to carry out the request; see its log") from error
+                raise
             raise translated from error
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,8 +16,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .access import Access, Caller, is_loopback
-from .errors import ForbiddenError, GatewayError, TooLargeError, TooManyError
+from .errors import FailedError, ForbiddenError, GatewayError, TooLargeError, TooManyError
 from .settings import GatewaySettings
+
+_log = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 30.0
 """Seconds within which a request has to be complete, from the first byte of the connection or the last response."""
@@ -78,6 +81,26 @@ ErrorForm = Callable[[str, GatewayError], Response]
 """The response for an error of a request, by the request's path."""
 
 
+class _Sender:
+    """Sends a response, with the headers for pages of another origin, to a client that reads it."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.cors: Mapping[str, str] = {}
+        self.has_started = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.has_started = True
+            more = [(name.encode(), value.encode()) for name, value in self.cors.items()]
+            message = {**message, "headers": [*message.get("headers", []), *more]}
+        try:
+            async with asyncio.timeout(SEND_SECONDS):
+                await self._send(message)
+        except TimeoutError:
+            raise OSError("the client reads nothing") from None
+
+
 class Guard:
     """The outermost middleware: lets only requests through that a caller may make, with the caller in their state."""
 
@@ -87,50 +110,39 @@ class Guard:
         self._access = access
         self._error_form = error_form
         self._limits = CallerLimits(settings)
-        self._public: frozenset[str] = PUBLIC
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            if scope["type"] == "websocket":
-                await send({"type": "websocket.close", "code": 1008})
-                return
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        elif scope["type"] == "http":
+            await self._guarded(scope, receive, _Sender(send))
+        else:
             await self._app(scope, receive, send)
-            return
-        connection = HTTPConnection(scope)
-        cors: Mapping[str, str] = {}
-        started = False
 
-        async def send_with_cors(message: Message) -> None:
-            nonlocal started
-            if message["type"] == "http.response.start":
-                started = True
-                more = [(name.encode(), value.encode()) for name, value in cors.items()]
-                message = {**message, "headers": [*message.get("headers", []), *more]}
-            try:
-                async with asyncio.timeout(SEND_SECONDS):
-                    await send(message)
-            except TimeoutError:
-                raise OSError("the client reads nothing") from None
-
+    async def _guarded(self, scope: Scope, receive: Receive, sender: "_Sender") -> None:
+        headers = Headers(scope=scope)
         try:
-            self._check_host(connection.headers)
-            cors = self._check_origin(connection.headers)
-            if scope["method"] == "OPTIONS" and "access-control-request-method" in connection.headers:
-                await Response(status_code=204)(scope, receive, send_with_cors)
-                return
-            if scope["path"] in self._public:
-                await self._app(scope, receive, send_with_cors)
-                return
-            caller = await self._access.caller_of(connection)
-            self._limits.count_request(caller)
-            self._check_length(connection.headers)
-            scope.setdefault("state", {})["caller"] = caller
-            with self._limits.stream(caller):
-                await self._app(scope, self._limited(receive), send_with_cors)
-        except GatewayError as error:
-            if started:
+            self._check_host(headers)
+            sender.cors = self._check_origin(headers)
+            if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+                await Response(status_code=204)(scope, receive, sender)
+            elif scope["path"] in PUBLIC:
+                await self._app(scope, receive, sender)
+            else:
+                caller = await self._access.caller_of(HTTPConnection(scope))
+                self._limits.count_request(caller)
+                self._check_length(headers)
+                scope.setdefault("state", {})["caller"] = caller
+                with self._limits.stream(caller):
+                    await self._app(scope, self._limited(receive), sender)
+        except Exception as error:
+            if sender.has_started:
                 raise
-            await self._error_form(scope["path"], error)(scope, receive, send_with_cors)
+            shown = error if isinstance(error, GatewayError) else None
+            if shown is None:
+                _log.exception("the gateway has failed to carry out a request")
+                shown = FailedError("the gateway has failed to carry out the request; see its log")
+            await self._error_form(scope["path"], shown)(scope, receive, sender)
 
     def _check_host(self, headers: Headers) -> None:
         """Rejects a Host that is not this gateway's: a page elsewhere may have its name resolve to this machine."""

@@ -30,6 +30,9 @@ TIMEOUT = 5.0
 LEEWAY = 30.0
 """Seconds by which the clocks may differ."""
 
+REFRESH_SECONDS = 30.0
+"""Seconds until an unknown key leads to another look at the issuer's keys: any client may send one."""
+
 RETRY_SECONDS = 10.0
 """Seconds after a failed request to the issuer until the next one."""
 
@@ -72,7 +75,12 @@ class OidcTokens:
             )
         except jwt.PyJWKClientConnectionError:
             raise UnavailableError("the issuer of the token can't be reached now", retry_after=2) from None
-        except (jwt.PyJWTError, PyJWKClientError) as error:
+        except (
+            jwt.PyJWTError,
+            PyJWKClientError,
+            TypeError,
+            ValueError,
+        ) as error:  # the last two for another kind of key
             raise UnauthenticatedError(f"the token is not valid: {type(error).__name__}") from None
         return self._caller(claims)
 
@@ -99,7 +107,7 @@ class OidcTokens:
                 except (OSError, ValueError, KeyError) as error:
                     self._failed_at = time.monotonic()
                     raise UnavailableError("the issuer of the token can't be reached now", retry_after=2) from error
-                self._keys = PyJWKClient(url, timeout=TIMEOUT)
+                self._keys = PyJWKClient(url, timeout=TIMEOUT, cooldown_duration=REFRESH_SECONDS)
             return self._keys
 
 

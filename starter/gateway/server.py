@@ -48,6 +48,7 @@ async def serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
         log_config=None,
         log_level="error",
         server_header=False,
+        proxy_headers=False,
         limit_concurrency=MAX_CONNECTIONS,
         backlog=2_048,
         timeout_keep_alive=75,

@@ -23,8 +23,9 @@ from baton.contracts.status import Status
 from baton.contracts.turn import TurnResult
 from baton.journal.database import Database
 from baton.journal.external_storage import JournalStorageDriver
+from baton.resources.documents import Document
 from baton.resources.functions import Function
-from baton.resources.loader import Loaded
+from baton.resources.loader import Loaded, load_documents
 from baton.temporal.client import WORKFLOW_TASK_TIMEOUT, with_external_storage
 from baton.testing import Reply, Request, Script, ScriptedModel, ScriptLine
 from tests.harness.replayer import replay
@@ -126,6 +127,15 @@ class Environment:
             self.client, self.catalog, {**uncached.worker_env, "BATON_MAX_CACHED_WORKFLOWS": "0"}
         ):
             yield uncached
+
+    @contextlib.asynccontextmanager
+    async def with_manifests(self, manifests: Iterable[Json]) -> AsyncIterator["Environment"]:
+        """The same environment with a worker on another task queue that has these manifests."""
+        loaded = load_documents([Document("manifests.yaml", each, {}) for each in manifests])
+        other = dataclasses.replace(self, task_queue=uuid.uuid4().hex, catalog=loaded)
+        self.model._answer = lambda request: other.answer(request)
+        async with worker.run_worker(self.client, loaded, other.worker_env):
+            yield other
 
     @property
     def worker_env(self) -> dict[str, str]:

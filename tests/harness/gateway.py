@@ -37,29 +37,38 @@ class GatewayServer:
         async with serving(app, listener), httpx.AsyncClient(base_url=url, timeout=60) as http:
             yield cls(env, url, http)
 
-    async def post(self, path: str, body: Json | None = None, status: int = 200, **headers: str) -> Json:
-        """The JSON of the response to a POST, which has to have that status."""
-        sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        response = await self.http.post(path, json=body if body is not None else {}, headers=sent)
+    async def post(
+        self, path: str, body: Json | None = None, status: int = 200, *, key: str | None = None, **headers: str
+    ) -> Json:
+        """The JSON of the response to a POST, which has to have that status; ``key`` is the caller's."""
+        response = await self.http.post(path, json=body if body is not None else {}, headers=_sent(key, headers))
         assert response.status_code == status, response.text
         answer: Json = response.json()
         return answer
 
-    async def get(self, path: str, status: int = 200, **headers: str) -> Json:
-        """The JSON of the response to a GET, which has to have that status."""
-        sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        response = await self.http.get(path, headers=sent)
+    async def get(self, path: str, status: int = 200, *, key: str | None = None, **headers: str) -> Json:
+        """The JSON of the response to a GET, which has to have that status; ``key`` is the caller's."""
+        response = await self.http.get(path, headers=_sent(key, headers))
         assert response.status_code == status, response.text
         answer: Json = response.json()
         return answer
 
-    async def events(self, path: str, **headers: str) -> AsyncIterator[Json]:
+    async def finished(self, run: str, *, key: str | None = None) -> list[Json]:
+        """Waits for the end of a run, and returns its events."""
+        return [event async for event in self.events(f"/runs/{run}/events", key=key)]
+
+    async def events(self, path: str, *, key: str | None = None, **headers: str) -> AsyncIterator[Json]:
         """The server-sent events of a stream, each as ``{event, id, data}``, with the data read as JSON."""
-        sent = {name.replace("_", "-"): value for name, value in headers.items()}
-        async with self.http.stream("GET", path, headers=sent) as response:
+        async with self.http.stream("GET", path, headers=_sent(key, headers)) as response:
             assert response.status_code == 200, await response.aread()
             async for event in read_sse(response):
                 yield event
+
+
+def _sent(key: str | None, headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers of a request, written with underscores, with the caller's key."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return {**named, "authorization": f"Bearer {key}"} if key else named
 
 
 async def read_sse(response: httpx.Response) -> AsyncIterator[Json]:
