@@ -28,6 +28,10 @@ MAX_LISTED = 1_000
 """The most runs that are listed at once."""
 
 
+class _RequestBody(JsonModel, extra="forbid"):
+    """A body of a request. An unknown field is refused: it may be a misspelled one."""
+
+
 class TargetInfo(JsonModel):
     """A team or an agent that may be asked. ``strategy`` is that of a team."""
 
@@ -39,7 +43,7 @@ class TargetInfo(JsonModel):
     strategy: str | None = None
 
 
-class StartRequest(JsonModel):
+class StartRequest(_RequestBody):
     """Asks a target: ``team/NAME``, ``agent/NAME``, or a name that only one of them has.
 
     ``input`` is a text, or a list of messages with texts, images and files, as in a Query.
@@ -98,26 +102,26 @@ class Inbox(JsonModel):
     waiting: list[Waiting]
 
 
-class SteerMessage(JsonModel):
+class SteerMessage(_RequestBody):
     """A message into the discussion, which all later speakers read."""
 
     text: Text = Field(max_length=MAX_MESSAGE)
 
 
-class StopMessage(JsonModel):
+class StopMessage(_RequestBody):
     """Why a run is to end. It ends after the current turn or, with ``now``, at once."""
 
     reason: str = Field("", max_length=MAX_REASON)
     now: bool = False
 
 
-class ReasonMessage(JsonModel):
+class ReasonMessage(_RequestBody):
     """Why a run is canceled."""
 
     reason: str = Field("", max_length=MAX_REASON)
 
 
-class ApproveMessage(JsonModel):
+class ApproveMessage(_RequestBody):
     """Approves a call, with its own or with other ``arguments``; ``remember`` applies it to later calls of the tool."""
 
     call: Text
@@ -126,7 +130,7 @@ class ApproveMessage(JsonModel):
     remember: bool = False
 
 
-class RejectMessage(JsonModel):
+class RejectMessage(_RequestBody):
     """Rejects a call; the model receives the reason."""
 
     call: Text
@@ -134,7 +138,7 @@ class RejectMessage(JsonModel):
     remember: bool = False
 
 
-class ReplyMessage(JsonModel):
+class ReplyMessage(_RequestBody):
     """Replies to the question ``to``, or to the only one; ``declines`` refuses the question of a server."""
 
     text: str = Field(max_length=MAX_MESSAGE)
