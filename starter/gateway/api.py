@@ -277,8 +277,9 @@ class Api:
 
     async def steer(self, request: Request) -> BaseModel:
         """Sends a message into the discussion."""
+        run = await self._run(request)
         body = await read_body(request, SteerMessage)
-        await (await self._run(request)).steer(body.text)
+        await run.steer(body.text)
         return Empty()
 
     async def pause(self, request: Request) -> BaseModel:
@@ -293,20 +294,22 @@ class Api:
 
     async def terminate(self, request: Request) -> BaseModel:
         """Ends a run; its phase is then Completed."""
+        run = await self._run(request)
         body = await read_body(request, StopMessage)
-        await (await self._run(request)).terminate(body.reason, now=body.now)
+        await run.terminate(body.reason, now=body.now)
         return Empty()
 
     async def cancel(self, request: Request) -> BaseModel:
         """Cancels a run at once."""
+        run = await self._run(request)
         body = await read_body(request, ReasonMessage)
-        await (await self._run(request)).cancel(body.reason)
+        await run.cancel(body.reason)
         return Empty()
 
     async def approve(self, request: Request) -> BaseModel:
         """Approves a call; the same request again has no further effect."""
-        body = await read_body(request, ApproveMessage)
         run = await self._run(request)
+        body = await read_body(request, ApproveMessage)
         decision = await run.decide(
             body.call, approved=True, arguments=body.arguments, reason=body.reason, remember=body.remember
         )
@@ -314,14 +317,14 @@ class Api:
 
     async def reject(self, request: Request) -> BaseModel:
         """Rejects a call; the same request again has no further effect."""
-        body = await read_body(request, RejectMessage)
         run = await self._run(request)
+        body = await read_body(request, RejectMessage)
         return _decided(await run.decide(body.call, approved=False, reason=body.reason, remember=body.remember))
 
     async def reply(self, request: Request) -> BaseModel:
         """Replies to a question; the same request again has no further effect if it names the question."""
-        body = await read_body(request, ReplyMessage)
         run = await self._run(request)
+        body = await read_body(request, ReplyMessage)
         return _decided(await run.reply(body.text, body.to, declines=body.declines))
 
     async def inbox(self, request: Request) -> BaseModel:

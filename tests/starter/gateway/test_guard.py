@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from baton.starter.gateway.limits import parse_json
+from baton.testing import Reply
 from tests.harness.environment import Environment, line
 from tests.harness.gateway import GatewayServer, key_file
 
@@ -168,9 +169,8 @@ async def test_requests_above_the_rate_of_a_caller_are_refused_with_a_time(
 
 async def test_streams_above_the_limit_of_a_caller_are_refused(served_env: Environment) -> None:
     async with GatewayServer.running(served_env, BATON_GATEWAY_MAX_STREAMS="2") as gateway:
-        served_env.script(line("one", "a"))
-        run = await gateway.post("/runs", {**BODY, "timeout": "1m"}, 201)
-        await gateway.post(f"/runs/{run['id']}/pause")
+        served_env.answer = lambda _: Reply(text="a", delay=60)
+        run = await gateway.post("/runs", BODY, 201)
         path = f"/runs/{run['id']}/events"
         async with gateway.http.stream("GET", path) as one, gateway.http.stream("GET", path) as two:
             assert one.status_code == two.status_code == 200
