@@ -171,7 +171,7 @@ class Continuation(JsonModel):
 
 
 CLIENT_FIELDS = frozenset(
-    {"name", "team", "agent", "model", "tool", "namespace", "spec", "input", "resources", "session", "retries"}
+    {"name", "team", "agent", "model", "tool", "namespace", "spec", "input", "resources", "session", "after", "retries"}
 )
 """The fields of a run's input that a client may set. All others come from Baton's own workflows."""
 

@@ -68,7 +68,7 @@ def test_an_input_has_what_a_client_may_set_and_nothing_else(name: str) -> None:
     kind = WORKFLOW_TYPES[name]
     common = {"namespace", "resources", "session"}
     title = f"{kind.title()}Input" if kind else "QueryInput"
-    own = {kind, "input"} if kind else {"name", "spec"}
+    own = {kind, "input"} if kind else {"name", "spec", "after"}
     assert {*SCHEMA["$defs"][title]["properties"]} == common | own
 
 

@@ -114,6 +114,7 @@ export interface QueryInput {
   session?: {
     [k: string]: JsonValue;
   };
+  after?: Head;
 }
 /**
  * The `spec` of a Query: the input and its targets.
@@ -513,6 +514,13 @@ export interface ValueSource {
   valueFrom?: ValueFrom;
 }
 /**
+ * A place in a conversation: the id of the last row in the journal, and the number of rows up to it.
+ */
+export interface Head {
+  id?: string;
+  depth?: number;
+}
+/**
  * The input of a run that resumes a failed run of the same workflow id and type, which has this run id.
  */
 export interface RetryInput {
@@ -784,13 +792,6 @@ export interface Attachment {
   detail?: "auto" | "low" | "high";
 }
 /**
- * A place in a conversation: the id of the last row in the journal, and the number of rows up to it.
- */
-export interface Head {
-  id?: string;
-  depth?: number;
-}
-/**
  * Since when a run is paused, as in `2025-09-03T10:00:15Z`, and by whom, if `pause` named a person.
  */
 export interface Pause {
@@ -916,16 +917,20 @@ export interface ToolInput {
 }
 /**
  * The signal `terminate_team`: the reason, and whether the activity in progress is canceled (`now`).
+ *
+ * `name` is that of the person who sends it.
  */
 export interface TerminateRequest {
   reason?: string;
   now?: boolean;
+  name?: string;
 }
 /**
- * The signal `cancel`: the reason.
+ * The signal `cancel`: the reason, and the name of the person who sends it.
  */
 export interface CancelRequest {
   reason?: string;
+  name?: string;
 }
 /**
  * The signals `pause` and `resume`: the name of the person who sends it.
