@@ -436,15 +436,30 @@ CONNECTED = {
     "socket": {
         *{GATE, "activities/model/bedrock.py"},
         *{"activities/runtime/health.py", "starter/scripted_model.py", "starter/server/embedded.py"},  # they listen
+        "starter/gateway/server.py",
     },
     "ssl": {GATE},
-    "starlette": {"activities/runtime/health.py", "starter/scripted_model.py", "starter/server/codec_server.py"},
-    "uvicorn": {"activities/runtime/health.py", "starter/scripted_model.py"},
+    "starlette": {
+        *{"activities/runtime/health.py", "starter/gateway", "starter/scripted_model.py"},
+        "starter/server/codec_server.py",
+    },
+    "uvicorn": {"activities/runtime/health.py", "starter/gateway", "starter/scripted_model.py"},
 }
-"""Libraries that can connect to other machines or listen, and the modules that use them."""
+"""Libraries that can connect to other machines or listen, and the modules or folders that use them."""
 
 UNCONNECTED = {
-    *{"ahocorasick_rs", "cachetools", "cel", "cryptography", "google", "jq", "jsonschema", "mcp_types", "pydantic"},
+    *{
+        "ahocorasick_rs",
+        "cachetools",
+        "cel",
+        "cryptography",
+        "google",
+        "jq",
+        "jsonschema",
+        "jwt",
+        "mcp_types",
+        "pydantic",
+    },
     *{"pydantic_core", "pythonjsonlogger", "referencing", "regex", "rich", "typer", "typing_extensions", "yaml"},
     *{"sqlalchemy", "temporalio"},  # to the journal and to Temporal: those of the environment
     *{"httpx", "httpx2"},  # see ``outside_the_gate``
@@ -515,7 +530,7 @@ def outside_the_gate(path: str, source: str) -> Iterator[str]:
 def _may_connect(module: str, path: str) -> bool:
     top = module.partition(".")[0]
     if top in CONNECTED:
-        return path not in CONNECTED[top]
+        return not any(path == place or path.startswith(f"{place}/") for place in CONNECTED[top])
     known = top in sys.stdlib_module_names or top in UNCONNECTED
     return not known or any(f"{module}.".startswith(f"{name}.") for name in CONNECTING)
 

@@ -89,7 +89,7 @@ def test_the_settings_of_the_documents_are_those_of_the_code() -> None:
     in_code = {name for file in sources for name in SETTING.findall(file.read_text())}
     named = {name for file in CURRENT for name in SETTING.findall(TEXTS[file])}
     assert named - FOR_TESTS == in_code
-    tables = page("reference.md") + page("operations.md") + page("encryption.md")
+    tables = page("reference.md") + page("operations.md") + page("encryption.md") + page("gateway.md")
     rows = {name for row in re.findall(r"^\| (`[^|]*) \|", tables, re.MULTILINE) for name in SETTING.findall(row)}
     assert in_code - rows == set()
 

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import ValidationError
 
-from ...contracts.settings import SettingsError
 from ...installation import missing_extra, require
 from ..errors import UsageError
 from .exit_codes import REFUSED, CommandEndError
@@ -158,6 +156,9 @@ def gateway_key(
 ) -> None:
     """Make a key for the gateway: prints it, and adds its hash to a file of keys (BATON_GATEWAY_KEYS)."""
     require("gateway", "baton gateway-key")
+    from pydantic import ValidationError
+
+    from ...contracts.settings import SettingsError
     from ..gateway.access import KeyEntry, add_key, hash_of, new_key
 
     key = new_key()

@@ -58,7 +58,7 @@ class StartRequest(_RequestBody):
     budget: JsonObject | None = None
 
 
-class RunState(JsonModel):
+class StartedRunInfo(JsonModel):
     """A run: its id, its target, and its status."""
 
     id: str
@@ -96,7 +96,7 @@ class Waiting(JsonModel):
     decision: JsonObject
 
 
-class Inbox(JsonModel):
+class InboxList(JsonModel):
     """All that waits for people, the oldest first."""
 
     waiting: list[Waiting]
@@ -177,7 +177,7 @@ def error_form(error: GatewayError) -> Response:
 
 
 @dataclass(frozen=True)
-class Operation:
+class ApiOperation:
     """An operation of the protocol: its route, and what ``/openapi.json`` says about it."""
 
     method: Literal["GET", "POST"]
@@ -212,24 +212,26 @@ class Api:
         self._runs = runs
 
     @property
-    def operations(self) -> Sequence[Operation]:
+    def operations(self) -> Sequence[ApiOperation]:
         """All of them."""
         run = "/runs/{run}"
         return [
-            Operation("GET", "/targets", "List what may be asked", self.list_targets, answer=TargetList),
-            Operation("GET", "/runs", "List the newest runs", self.list_runs, answer=RunList, query=("limit",)),
-            Operation("POST", "/runs", "Start a run", self.start, body=StartRequest, answer=RunState, created=True),
-            Operation("GET", run, "Get the status of a run", self.get, answer=RunState),
-            Operation("GET", f"{run}/events", "Stream the events of a run", self.events, query=("after", "wait")),
-            Operation("POST", f"{run}/steer", "Send a message into a run", self.steer, SteerMessage, Empty),
-            Operation("POST", f"{run}/pause", "Pause a run", self.pause, answer=Empty),
-            Operation("POST", f"{run}/resume", "Resume a run", self.resume, answer=Empty),
-            Operation("POST", f"{run}/terminate", "End a run", self.terminate, StopMessage, Empty),
-            Operation("POST", f"{run}/cancel", "Cancel a run", self.cancel, ReasonMessage, Empty),
-            Operation("POST", f"{run}/approve", "Approve a call", self.approve, ApproveMessage, Decided),
-            Operation("POST", f"{run}/reject", "Reject a call", self.reject, RejectMessage, Decided),
-            Operation("POST", f"{run}/reply", "Reply to a question", self.reply, ReplyMessage, Decided),
-            Operation("GET", "/inbox", "List what waits for people", self.inbox, answer=Inbox),
+            ApiOperation("GET", "/targets", "List what may be asked", self.list_targets, answer=TargetList),
+            ApiOperation("GET", "/runs", "List the newest runs", self.list_runs, answer=RunList, query=("limit",)),
+            ApiOperation(
+                "POST", "/runs", "Start a run", self.start, body=StartRequest, answer=StartedRunInfo, created=True
+            ),
+            ApiOperation("GET", run, "Get the status of a run", self.get, answer=StartedRunInfo),
+            ApiOperation("GET", f"{run}/events", "Stream the events of a run", self.events, query=("after", "wait")),
+            ApiOperation("POST", f"{run}/steer", "Send a message into a run", self.steer, SteerMessage, Empty),
+            ApiOperation("POST", f"{run}/pause", "Pause a run", self.pause, answer=Empty),
+            ApiOperation("POST", f"{run}/resume", "Resume a run", self.resume, answer=Empty),
+            ApiOperation("POST", f"{run}/terminate", "End a run", self.terminate, StopMessage, Empty),
+            ApiOperation("POST", f"{run}/cancel", "Cancel a run", self.cancel, ReasonMessage, Empty),
+            ApiOperation("POST", f"{run}/approve", "Approve a call", self.approve, ApproveMessage, Decided),
+            ApiOperation("POST", f"{run}/reject", "Reject a call", self.reject, RejectMessage, Decided),
+            ApiOperation("POST", f"{run}/reply", "Reply to a question", self.reply, ReplyMessage, Decided),
+            ApiOperation("GET", "/inbox", "List what waits for people", self.inbox, answer=InboxList),
         ]
 
     async def list_targets(self, request: Request) -> BaseModel:
@@ -250,12 +252,12 @@ class Api:
         question = Question.model_validate(body.model_dump(exclude={"target"}, exclude_unset=True))
         key = request.headers.get(IDEMPOTENCY_KEY)
         started = await self._runs.start(caller, target, question, protocol="runs", key=key)
-        return RunState(id=started.run.id, status={"phase": "Running"})
+        return StartedRunInfo(id=started.run.id, status={"phase": "Running"})
 
     async def get(self, request: Request) -> BaseModel:
         """The status of a run."""
         run = await self._run(request)
-        return RunState(id=run.id, status=to_json(await run.status()))
+        return StartedRunInfo(id=run.id, status=to_json(await run.status()))
 
     async def events(self, request: Request) -> Response:
         """The events after the cursor in ``Last-Event-ID`` or ``after``; with ``wait=false`` those that exist."""
@@ -330,7 +332,7 @@ class Api:
     async def inbox(self, request: Request) -> BaseModel:
         """All that waits for people in runs that the caller may see."""
         waiting = await self._runs.inbox(caller_of(request))
-        return Inbox(waiting=[Waiting(root=root, decision=to_json(decision)) for root, decision in waiting])
+        return InboxList(waiting=[Waiting(root=root, decision=to_json(decision)) for root, decision in waiting])
 
     async def _run(self, request: Request) -> Run:
         return await self._runs.find(caller_of(request), request.path_params["run"])
@@ -348,7 +350,7 @@ def protocol(targets: Targets, runs: Runs) -> Protocol:
     return Protocol("/", [*routes, Route("/openapi.json", describe)], error_form)
 
 
-def openapi(operations: Sequence[Operation]) -> dict[str, Any]:
+def openapi(operations: Sequence[ApiOperation]) -> dict[str, Any]:
     """The description of the operations: https://spec.openapis.org/oas/v3.1.1.html."""
     models = {model for each in operations for model in (each.body, each.answer) if model} | {ErrorInfo}
     ordered = sorted(models, key=lambda model: model.__name__)

@@ -132,7 +132,7 @@ def as_gateway_error(error: Exception) -> GatewayError | None:
         return GatewayError(f"{place}: {first['msg'].removeprefix('Value error, ')}".lstrip(": "), param=place or None)
     if isinstance(error, HTTPException):
         translated = GatewayError(error.detail)
-        translated.status = error.status_code  # type: ignore[assignment]  # an int is as good
+        translated.status = error.status_code
         return translated
     return None
 

@@ -1,7 +1,5 @@
 """The errors of the gateway. Each protocol has its own form for them."""
 
-from http import HTTPStatus
-
 
 class GatewayError(Exception):
     """A request that is not carried out; the text says why, and is shown to the client.
@@ -10,7 +8,7 @@ class GatewayError(Exception):
     wrong, ``retry_after`` the seconds after which the client may try again.
     """
 
-    status = HTTPStatus.BAD_REQUEST
+    status = 400
     code = "invalid_request"
 
     def __init__(self, message: str, *, param: str | None = None, retry_after: float | None = None) -> None:
@@ -27,54 +25,54 @@ class BadRequestError(GatewayError):
 class UnauthenticatedError(GatewayError):
     """The request has no valid key or token."""
 
-    status = HTTPStatus.UNAUTHORIZED
+    status = 401
     code = "invalid_api_key"
 
 
 class ForbiddenError(GatewayError):
     """The caller may not do this."""
 
-    status = HTTPStatus.FORBIDDEN
+    status = 403
     code = "forbidden"
 
 
 class NotFoundError(GatewayError):
     """The caller sees nothing of that name or id."""
 
-    status = HTTPStatus.NOT_FOUND
+    status = 404
     code = "not_found"
 
 
 class ConflictError(GatewayError):
     """The request contradicts an earlier one, or the state of the run."""
 
-    status = HTTPStatus.CONFLICT
+    status = 409
     code = "conflict"
 
 
 class TooLargeError(GatewayError):
     """The request's body is too large."""
 
-    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    status = 413
     code = "request_too_large"
 
 
 class TooManyError(GatewayError):
     """The caller has reached a limit."""
 
-    status = HTTPStatus.TOO_MANY_REQUESTS
+    status = 429
     code = "rate_limit_exceeded"
 
 
 class FailedError(GatewayError):
     """The gateway itself has failed: a bug."""
 
-    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    status = 500
     code = "internal_error"
 
 
 class UnavailableError(GatewayError):
     """Temporal, the journal or the workers can't be reached now."""
 
-    status = HTTPStatus.SERVICE_UNAVAILABLE
+    status = 503
     code = "unavailable"

@@ -2,17 +2,19 @@
 
 import asyncio
 import hashlib
-import json
+import logging
 import re
 import time
-import urllib.request
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import jwt
-from jwt import PyJWKClient, PyJWKClientError
 
+from ...activities.runtime.outbound import BodyLimits, Destination, Outbound
+from ...contracts.errors import BatonError
 from ...contracts.settings import SettingsError
+from ...resources.provenance import Provenance
 from ...resources.rights import DEFAULT_ACCOUNT, AccountName
 from .access import Caller, is_loopback
 from .errors import UnauthenticatedError, UnavailableError
@@ -27,23 +29,28 @@ MAX_TOKEN = 16_000
 TIMEOUT = 5.0
 """Seconds for a request to the issuer."""
 
+LIMITS = BodyLimits(size=1_000_000, objects=10_000)
+"""The limits of the issuer's documents."""
+
 LEEWAY = 30.0
 """Seconds by which the clocks may differ."""
+
+LIFETIME = 300.0
+"""Seconds after which the issuer's keys are fetched again: it may have withdrawn one."""
 
 REFRESH_SECONDS = 30.0
 """Seconds until an unknown key leads to another look at the issuer's keys: any client may send one."""
 
-RETRY_SECONDS = 10.0
-"""Seconds after a failed request to the issuer until the next one."""
-
 MAX_NAME = 64
+
+_log = logging.getLogger(__name__)
 
 _KUBERNETES = re.compile(r"system:serviceaccount:([a-z0-9-]+):([a-z0-9.-]+)")
 _ACCOUNT = re.compile(r"(?:([a-z0-9-]+)/)?([a-z0-9]([a-z0-9.-]*[a-z0-9])?)")
 
 
 class OidcTokens:
-    """Verifies tokens with the issuer's public keys, which are fetched once and again when an unknown one is used."""
+    """Verifies tokens with the issuer's public keys."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         """Raises SettingsError if the issuer is no https URL, or the audience is missing."""
@@ -53,17 +60,16 @@ class OidcTokens:
         if not settings.audience:
             raise SettingsError("BATON_GATEWAY_OIDC_AUDIENCE is missing: tokens for other services must not count here")
         self._settings = settings
-        self._keys: PyJWKClient | None = None
-        self._failed_at = -RETRY_SECONDS
-        self._finding = asyncio.Lock()
+        self._keys: dict[str, jwt.PyJWK] = {}
+        self._fetched_at = -LIFETIME
+        self._fetching = asyncio.Lock()
 
     async def verify(self, token: str) -> Caller:
         """The caller with a token. Raises UnauthenticatedError, and UnavailableError if the issuer can't be reached."""
         if len(token) > MAX_TOKEN or token.count(".") != 2:
             raise UnauthenticatedError("the key is not known here")
         try:
-            keys = await self._key_client()
-            key = await asyncio.to_thread(keys.get_signing_key_from_jwt, token)
+            key = await self._key(str(jwt.get_unverified_header(token).get("kid", "")))
             claims: dict[str, Any] = jwt.decode(
                 token,
                 key.key,
@@ -73,14 +79,7 @@ class OidcTokens:
                 leeway=LEEWAY,
                 options={"require": ["exp", "iss", "aud", "sub"]},
             )
-        except jwt.PyJWKClientConnectionError:
-            raise UnavailableError("the issuer of the token can't be reached now", retry_after=2) from None
-        except (
-            jwt.PyJWTError,
-            PyJWKClientError,
-            TypeError,
-            ValueError,
-        ) as error:  # the last two for another kind of key
+        except (jwt.PyJWTError, TypeError, ValueError) as error:  # the last two if the key is of another kind
             raise UnauthenticatedError(f"the token is not valid: {type(error).__name__}") from None
         return self._caller(claims)
 
@@ -97,28 +96,42 @@ class OidcTokens:
             raise UnauthenticatedError(f"the token's claim {claim} does not name a ServiceAccount")
         return Caller(name, AccountName(account[1] or "default", account[2]))
 
-    async def _key_client(self) -> PyJWKClient:
-        async with self._finding:
-            if self._keys is None:
-                if time.monotonic() - self._failed_at < RETRY_SECONDS:
-                    raise UnavailableError("the issuer of the token can't be reached now", retry_after=RETRY_SECONDS)
-                try:
-                    url = await asyncio.to_thread(_jwks_url, self._settings.issuer or "")
-                except (OSError, ValueError, KeyError) as error:
-                    self._failed_at = time.monotonic()
-                    raise UnavailableError("the issuer of the token can't be reached now", retry_after=2) from error
-                self._keys = PyJWKClient(url, timeout=TIMEOUT, cooldown_duration=REFRESH_SECONDS)
-            return self._keys
+    async def _key(self, key_id: str) -> jwt.PyJWK:
+        """The issuer's key with that id. Raises UnauthenticatedError and UnavailableError."""
+        async with self._fetching:
+            age = time.monotonic() - self._fetched_at
+            if age >= LIFETIME or (key_id not in self._keys and age >= REFRESH_SECONDS):
+                self._fetched_at = time.monotonic()
+                self._keys = await self._fetch_keys()
+        if key_id not in self._keys:
+            raise UnauthenticatedError("the token's key is not known to its issuer")
+        return self._keys[key_id]
+
+    async def _fetch_keys(self) -> dict[str, jwt.PyJWK]:
+        issuer = Destination(self._settings.issuer or "", Provenance.FILES, private_hosts=True)
+        try:
+            configuration = issuer.at(f"{issuer.url.rstrip('/')}/.well-known/openid-configuration")
+            document = await _fetch(configuration)
+            if document.get("issuer") != issuer.url:
+                raise ValueError("the configuration is of another issuer")
+            found = jwt.PyJWKSet.from_dict(await _fetch(issuer.at(str(document["jwks_uri"]))))
+        except (BatonError, httpx.HTTPError, httpx.InvalidURL, jwt.PyJWTError, KeyError, ValueError) as error:
+            _log.warning("the issuer %s: %s", issuer.authority, error)
+            if self._keys:
+                return self._keys
+            raise UnavailableError(
+                "the issuer of the token can't be reached now", retry_after=REFRESH_SECONDS
+            ) from None
+        return {key.key_id: key for key in found.keys if key.key_id}
 
 
-def _jwks_url(issuer: str) -> str:
-    """The address of the issuer's keys, from its discovery document."""
-    address = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
-    with urllib.request.urlopen(address, timeout=TIMEOUT) as response:  # the operator's own setting
-        document = json.loads(response.read(1_000_000))
-    if document["issuer"] != issuer:
-        raise ValueError("the discovery document is of another issuer")
-    url = str(document["jwks_uri"])
-    if urlsplit(url).scheme != urlsplit(issuer).scheme:
-        raise ValueError("the issuer's keys are at an address with another scheme")
-    return url
+async def _fetch(destination: Destination) -> dict[str, Any]:
+    """A JSON document of the issuer."""
+    outbound = Outbound(LIMITS, destination=destination)
+    async with outbound.open(httpx.AsyncClient, timeout=TIMEOUT) as http:
+        response = await http.get(destination.url)
+        response.raise_for_status()
+        document = response.json()
+    if not isinstance(document, dict):
+        raise ValueError("the issuer's document is no JSON object")
+    return document

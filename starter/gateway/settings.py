@@ -38,7 +38,6 @@ class GatewaySettings(BaseModel):
     account_claim: str | None = Field(None, validation_alias="BATON_GATEWAY_OIDC_ACCOUNT_CLAIM")
     max_body: PositiveInt = Field(32_000_000, validation_alias="BATON_GATEWAY_MAX_BODY")
     max_streams: PositiveInt = Field(1_000, validation_alias="BATON_GATEWAY_MAX_STREAMS")
-    max_open_runs: PositiveInt = Field(1_000, validation_alias="BATON_GATEWAY_MAX_RUNS")
     requests_per_minute: PositiveInt = Field(6_000, validation_alias="BATON_GATEWAY_RATE")
 
     @property

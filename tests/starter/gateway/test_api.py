@@ -32,10 +32,11 @@ async def test_a_stream_goes_on_after_the_last_event_that_was_received(gateway: 
     gateway.env.script(line("one", "a"), line("two", "b"))
     started = await gateway.post("/runs", {"target": "duo", "input": "Why?"}, 201)
     path = f"/runs/{started['id']}/events"
+    await gateway.finished(started["id"])
     events = [event async for event in gateway.events(path)]
     for number, event in enumerate(events[:-1]):
-        rest = [each["id"] async for each in gateway.events(path, last_event_id=event["id"])]
-        assert rest == [each["id"] for each in events[number + 1 :]]
+        rest = [each["data"] async for each in gateway.events(path, last_event_id=event["id"])]
+        assert rest == [each["data"] for each in events[number + 1 :]]
 
 
 async def test_the_same_idempotency_key_starts_one_run(gateway: GatewayServer) -> None:
