@@ -22,6 +22,7 @@ from baton.activities.runtime.settings import Settings
 from baton.activities.runtime.start_checks import check_journal_is_shared
 from baton.contracts.errors import JournalUnavailable
 from baton.resources.loader import load_files
+from baton.starter.gateway.settings import GatewaySettings
 from baton.starter.server.embedded import TUNING, EmbeddedServer
 from baton.starter.server.state_dir import StateDir
 from baton.temporal import search_attributes
@@ -34,7 +35,7 @@ from tests.test_architecture import FOLDERS
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
-LASTING = {name for name, service in SERVICES.items() if service["restart"] != "on-failure"}
+LASTING = {"gateway", name for name, service in SERVICES.items() if service["restart"] != "on-failure"}
 LINES = (ROOT / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
 """The lines of the Dockerfile, those that are continued as one."""
 
@@ -139,7 +140,7 @@ def test_the_image_holds_the_packages_of_the_lock_and_no_rights() -> None:
 
 def test_every_service_is_pinned_restarted_bounded_and_waits_for_what_it_needs() -> None:
     images = {name: service.get("image", "") for name, service in SERVICES.items()}
-    assert images.pop("worker") == ""
+    assert (images.pop("worker"), images.pop("gateway")) == ("", "")
     assert all(re.fullmatch(r"[\w/-]+:\d+\.\d+(\.\d+)?(-\w+)?", image) for image in images.values())
     assert {name for name, service in SERVICES.items() if "resources" in service.get("deploy", {})} == LASTING
     assert {service["restart"] for service in SERVICES.values()} == {"unless-stopped", "on-failure"}
@@ -156,6 +157,19 @@ def test_two_workers_have_time_to_end_and_no_rights_that_they_don_t_need() -> No
     assert float(worker["stop_grace_period"].removesuffix("s")) > settings.graceful_shutdown_seconds
     assert worker["deploy"]["replicas"] == 2
     assert (worker["read_only"], worker["cap_drop"], worker["init"]) == (True, ["ALL"], True)
+
+
+def test_a_gateway_that_others_can_reach_needs_keys_and_gets_every_setting() -> None:
+    gateway = SERVICES["gateway"]
+    assert gateway["profiles"] == ["gateway"], "without keys it would not start"
+    settings = {str(field.validation_alias) for field in GatewaySettings.model_fields.values()}
+    by_option = {"BATON_GATEWAY_NAMESPACES"}
+    rare = {name for name in settings if re.search("OIDC|MAX|RATE", name)}
+    assert settings - by_option - rare <= {*gateway["environment"]}
+    assert (gateway["read_only"], gateway["cap_drop"], gateway["init"]) == (True, ["ALL"], True)
+    shared = ("TEMPORAL_ADDRESS", "BATON_JOURNAL_URL", "PGPASSWORD", "BATON_TASK_QUEUE", "BATON_ENCRYPTION_KEYS")
+    for name in shared:
+        assert gateway["environment"][name] == SERVICES["worker"]["environment"][name]
 
 
 def test_workers_get_every_setting_and_begin_with_the_samples() -> None:
@@ -204,6 +218,7 @@ def test_nothing_is_published_beyond_this_machine_and_no_key_stands_in_the_file(
     assert all(port.startswith("127.0.0.1:") for port in ports)
     given = {key: value for service in SERVICES.values() for key, value in service.get("environment", {}).items()}
     secret = {key: value for key, value in given.items() if re.search("PASSWORD|PWD|KEY", key)}
+    assert secret.pop("BATON_GATEWAY_KEYS").startswith("/run/secrets/"), "a file of hashes"
     assert {re.sub(r"\$\{\w+:\?.*\}", "required", value or "the caller's") for value in secret.values()} == {
         "required",
         "the caller's",
