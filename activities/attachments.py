@@ -53,9 +53,11 @@ def _readers(resource: Resource | None, catalog: Catalog, seen: set[str]) -> Ite
     if not isinstance(resource, Team):
         yield resource
         return
-    holders = [reference for _, reference in resource.role_holders() if reference]
-    default = [resource.default_model()] if resource.spec.is_panel else []
-    for reference in (*resource.members(), *holders, *default):
+    members = [*resource.members()]
+    holders = [reference for _, reference in resource.role_holders()]
+    has_default_speaker = None in holders or any(member.kinds and not catalog.find(member) for member in members)
+    default = [resource.default_model()] if resource.spec.is_panel and has_default_speaker else []
+    for reference in (*members, *filter(None, holders), *default):
         if reference.kinds:  # else a person or a function
             yield from _readers(catalog.find(reference), catalog, seen)
 

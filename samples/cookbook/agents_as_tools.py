@@ -8,26 +8,17 @@ import asyncio
 import baton
 
 translators = [
-    baton.Agent("spanish", prompt="You translate the user's message to Spanish."),
-    baton.Agent("french", prompt="You translate the user's message to French."),
-]
-tools = [
-    baton.Manifest(
-        "Tool",
-        f"translate-to-{translator.name}",
-        {
-            "type": "agent",
-            "description": f"Translates the user's message to {translator.name.title()}.",
-            "inputSchema": {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]},
-            "agent": {"name": translator.name},
-        },
+    baton.Agent(
+        f"translate-to-{language}",
+        prompt=f"You translate the user's message to {language.title()}.",
+        description=f"Translates the user's message to {language.title()}.",
     )
-    for translator in translators
+    for language in ("spanish", "french")
 ]
 orchestrator = baton.Agent(
     "orchestrator",
     prompt="You are a translation agent. You use the tools to translate, one for each language, and never yourself.",
-    tools=tools,
+    tools=translators,
     parallel_tool_calls=True,
 )
 
@@ -35,7 +26,7 @@ orchestrator = baton.Agent(
 async def main() -> str:
     """The translations."""
     question = "Say 'Good morning!' in Spanish and French."
-    return (await baton.run(orchestrator, question, resources=translators)).value
+    return (await baton.run(orchestrator, question)).value
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Images and files in the input of a query: what the models read, where the bytes are stored, and what is refused."""
 
 import base64
+import contextlib
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -13,15 +14,19 @@ from sqlalchemy import select
 from temporalio.client import Client
 
 import baton
+from baton.activities.attachments import check_accepted
 from baton.activities.model.accepted import ACCEPTED
-from baton.contracts.errors import JournalLost
+from baton.contracts.attachment import Attachment
+from baton.contracts.errors import InvalidInput, JournalLost
 from baton.journal import schema
 from baton.journal.journal import Journal
 from baton.journal.prune import delete_runs
 from baton.journal.reencrypt import reencrypt
 from baton.resources.content import MAX_ATTACHED
-from baton.resources.loader import load_files
+from baton.resources.documents import Document
+from baton.resources.loader import load_documents, load_files
 from baton.resources.model_settings import ProviderName
+from baton.resources.query import Query
 from baton.starter.scripted_model import Reply, ScriptedToolCall
 from baton.temporal.encryption import Key, Keys
 from tests.harness.agent_server import AgentServer
@@ -163,6 +168,29 @@ async def test_a_panel_reads_the_images_of_its_goal(env: Environment) -> None:
     status = await env.status(await env.start_query([panel], "team/team", **asking(text("See"), CHART)))
     assert status.phase == "Completed", status
     assert [len(request.body.attached) for request in env.model.requests] == [1, 1]
+
+
+@pytest.mark.parametrize("members", [("one", "two"), ("one", "nobody")])
+def test_the_default_model_counts_only_if_a_speaker_of_a_panel_uses_it(members: Sequence[str]) -> None:
+    """Bedrock takes no URL of an image. A member without a manifest is a default member, which uses that model."""
+    panel = team("team", maxRounds=1, referee=False, synthesizer=False)
+    panel["spec"]["members"] = [{"name": name, "role": "critic"} for name in members]
+    bedrock = manifest(
+        "Model",
+        "default",
+        {"type": "bedrock", "model": {"value": "m"}, "config": {"bedrock": {"region": {"value": "x"}}}},
+    )
+    openai = manifest("Model", "m", {"type": "openai", "model": {"value": "m"}, "config": {"openai": {}}})
+    query = manifest("Query", "q", {"targets": [{"type": "team", "name": "team"}], **asking(text("See"), LINKED)})
+    agents = [agent(name, modelRef={"name": "m"}) for name in ("one", "two")]
+    documents = [Document("m", each, {}) for each in (panel, bedrock, openai, query, *agents)]
+    catalog = load_documents(documents).catalog
+    asked = catalog.get("Query", "default", "q")
+    assert isinstance(asked, Query)
+    attached = [Attachment.of(part, None) for part in asked.spec.attached]
+    accepted = contextlib.nullcontext() if "nobody" not in members else pytest.raises(InvalidInput, match="no URLs")
+    with accepted:
+        check_accepted(asked, catalog, attached)
 
 
 async def test_messages_before_the_question_are_part_of_the_conversation(env: Environment) -> None:
