@@ -43,6 +43,7 @@ from a2a.types import (
     Task,
     TaskPushNotificationConfig,
     TaskState,
+    TaskStatusUpdateEvent,
 )
 from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
 from a2a.utils.errors import (
@@ -269,7 +270,7 @@ class TaskHandler(RequestHandler):
             async with aclosing(view.follow(live=True)) as updates:
                 async for update in updates:
                     yield update
-                    if view.is_settled and update.HasField("status"):
+                    if view.is_settled and isinstance(update, TaskStatusUpdateEvent):
                         return
 
     @validate_request_params
