@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
@@ -47,6 +48,7 @@ from baton.testing import Reply
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.gateway import GatewayServer, key_file
 from tests.harness.manifests import prealpha
+from tests.starter.test_typescript import npm
 
 SHOP = manifest("Tool", "order", {"type": "agent", "agent": {"name": "shop"}, "approval": {}})
 INTERVIEW = manifest(
@@ -494,3 +496,32 @@ async def test_a_team_asks_a_team_of_another_baton(gateway: GatewayServer) -> No
     run = await gateway.env.start_query(manifests, "team/mixed")
     status = await gateway.env.status(run)
     assert (status.phase, [each.content for each in status.responses[0].messages[-2:]]) == ("Completed", ["b", "c"])
+
+
+@pytest.fixture(scope="module")
+def npm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the JavaScript SDK in the version of each protocol, and the program that uses it."""
+    folder = tmp_path_factory.mktemp("a2a")
+    program = Path(__file__).with_name("a2a_client.mjs")
+    (folder / program.name).write_text(program.read_text())
+    packages = ("a2a@npm:@a2a-js/sdk@1.3.0", "a2a-old@npm:@a2a-js/sdk@0.3.13")
+    npm(folder, "install", "--no-audit", "--no-fund", *packages)
+    return folder
+
+
+@pytest.mark.full  # it installs from the index of npm
+@pytest.mark.skipif(not (shutil.which("node") and shutil.which("npm")), reason="there is no Node.js with npm here")
+@pytest.mark.parametrize("version", ["1.0", "0.3"])
+async def test_the_javascript_sdk_asks_a_team_and_approves_a_call(
+    gateway: GatewayServer, npm_folder: Path, version: str
+) -> None:
+    order = call("order", input="12 desks")
+    gateway.env.script(line("one", "a"), line("two", "b"), line("buyer", order, "Ordered."), line("shop", "Confirmed."))
+    process = await asyncio.create_subprocess_exec(
+        *("node", "a2a_client.mjs", gateway.url, version),
+        cwd=npm_folder,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    printed, _ = await process.communicate()
+    assert printed.decode().endswith("passed\n"), printed.decode()
