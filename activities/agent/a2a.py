@@ -165,7 +165,7 @@ def _text(part: Part) -> str:
         case "text":
             return part.text
         case "data":
-            return f"[data]\n{json.dumps(_plain(MessageToDict(part.data)), ensure_ascii=False)}"
+            return f"[data]\n{json.dumps(json_of(part), ensure_ascii=False)}"
         case "url":
             return f"[{_file(part)}, at {part.url}]"
         case "raw":
@@ -173,8 +173,12 @@ def _text(part: Part) -> str:
     return ""
 
 
+def json_of(part: Part) -> JsonValue:
+    """The JSON value of a part with data, with integers instead of whole floats: protobuf has only floats."""
+    return _plain(MessageToDict(part.data))
+
+
 def _plain(value: JsonValue) -> JsonValue:
-    """A JSON value with integers instead of whole floats: protobuf has only floats."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -18,7 +18,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from ...contracts.errors import JournalUnavailable
 from ...temporal.search_attributes import describe_namespace
 from ..runs.runs import NotServedError
-from . import api
+from . import a2a, api
 from .access import Access
 from .errors import GatewayError, NotFoundError, UnavailableError
 from .limits import Guard
@@ -51,7 +51,10 @@ class Gateway:
 
 def protocols_of(gateway: Gateway) -> Sequence[Protocol]:
     """All protocols that are served; that of a path is the first with a prefix of it."""
-    return [api.protocol(gateway.targets, gateway.runs)]
+    return [
+        a2a.protocol(gateway.targets, gateway.runs, gateway.settings, as_gateway_error),
+        api.protocol(gateway.targets, gateway.runs),
+    ]
 
 
 def create_app(gateway: Gateway) -> ASGIApp:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +25,10 @@ from ..history.events import Event, WaitEndedEvent
 from ..history.status import current_status
 from ..history.stream import stream_events
 from ..runs import control
-from ..runs.decisions import NotDecided, all_pending_decisions, decide, pending_decisions, reply
+from ..runs.decisions import NotDecided, all_pending_decisions, decide, has_taken, pending_decisions, reply
 from ..runs.listing import ListedRun, recent_runs
 from ..runs.runs import NotServedError, RunHandle, closed_status, final_status
-from ..runs.start import inline_start, start_run
+from ..runs.start import inline_start, original_input, start_run
 from .access import Caller
 from .errors import BadRequestError, ConflictError, NotFoundError
 from .targets import ServedTarget, Targets
@@ -147,14 +147,26 @@ class Run:
         """The events of the run after a cursor, as ``stream_events`` yields them."""
         return stream_events(self._client, self.handle, after, wait=wait, live=live, environment=self._environ)
 
+    async def question(self) -> str | list[JsonObject]:
+        """The input with which the run was started."""
+        run_id = self.handle.run_id or (await self.describe()).run_id
+        _, run_input = await original_input(self._client, self.id, run_id)
+        spec = run_input.get("spec")
+        asked = spec.get("input") if isinstance(spec, dict) else None
+        return [item for item in asked if isinstance(item, dict)] if isinstance(asked, list) else str(asked or "")
+
+    async def has_taken(self, request: str) -> bool:
+        """Whether the run, or one below it, has carried out the message, decision or reply with that ``request`` id."""
+        return await has_taken(self._client, self.handle, request)
+
     async def pending(self) -> list[PendingDecision]:
         """What the run waits for people to decide, the oldest first."""
         return await pending_decisions(self._client, self.id, self.handle.run_id)
 
-    async def steer(self, text: str) -> None:
-        """Sends the caller's message into the discussion. Raises ConflictError."""
+    async def steer(self, text: str, *, request: str | None = None) -> None:
+        """Sends the caller's message into the discussion, once for a ``request`` id. Raises ConflictError."""
         with _refusals():
-            await control.steer(self._client, self.handle, text, self._caller.name)
+            await control.steer(self._client, self.handle, text, self._caller.name, request)
 
     async def pause(self) -> None:
         """Pauses the run. Raises ConflictError."""
@@ -182,12 +194,14 @@ class Run:
         arguments: JsonObject | None = None,
         reason: str = "",
         remember: bool = False,
+        request: str | None = None,
     ) -> PersonDecision:
         """Approves or rejects a call; the same decision of the same caller again has no further effect.
 
-        Raises ConflictError if the call is not pending, or was decided otherwise.
+        ``request`` is an id by which ``has_taken`` knows it. Raises ConflictError if the call is not pending, or was
+        decided otherwise.
         """
-        request = ApproveRequest(
+        approval = ApproveRequest(
             call=call,
             approved=approved,
             arguments=arguments,
@@ -196,19 +210,22 @@ class Run:
             by=self._caller.name,
         )
         try:
-            return await decide(self._client, self.handle, request)
+            return await decide(self._client, self.handle, approval, request)
         except (NotDecided, NotServedError) as error:
             outcome = "approved" if approved else "rejected"
             return await self._decided_before(call, outcome, None if approved else reason, error)
 
-    async def reply(self, text: str, to: str | None = None, *, declines: bool = False) -> PersonDecision:
+    async def reply(
+        self, text: str, to: str | None = None, *, declines: bool = False, request: str | None = None
+    ) -> PersonDecision:
         """Replies to the question ``to``, or to the only one, or declines it; the same again has no further effect.
 
-        Raises ConflictError if the question is not pending, was answered otherwise, or the reply is invalid.
+        ``request`` is an id by which ``has_taken`` knows it. Raises ConflictError if the question is not pending, was
+        answered otherwise, or the reply is invalid.
         """
-        request = ReplyRequest(text=text, to=to, by=self._caller.name, declines=declines)
+        sent = ReplyRequest(text=text, to=to, by=self._caller.name, declines=declines)
         try:
-            return await reply(self._client, self.handle, request)
+            return await reply(self._client, self.handle, sent, request)
         except (NotDecided, NotServedError) as error:
             if to is None:
                 raise ConflictError(str(error)) from None
@@ -255,11 +272,19 @@ class Runs:
         self._environ = environ
 
     async def start(
-        self, caller: Caller, target: ServedTarget, question: Question, *, protocol: str, key: str | None = None
+        self,
+        caller: Caller,
+        target: ServedTarget,
+        question: Question,
+        *,
+        protocol: str,
+        key: str | None = None,
+        memo: Mapping[str, str] | None = None,
     ) -> Started:
         """Starts a run. With an idempotency ``key``, the run of an earlier request with that key is returned.
 
-        The run is durable before this returns. Raises BadRequestError, ConflictError if the key was used with another
+        ``memo`` are entries of the protocol in the run's memo. The run is durable before this returns. Raises
+        BadRequestError, ConflictError if the key was used with another
         request, and RPCError.
         """
         if key is not None and not 0 < len(key) <= MAX_KEY:
@@ -269,16 +294,22 @@ class Runs:
         if question.after:
             start = start.after(question.after)
         digest = hashlib.sha256(f"{protocol}\n{target.id}\n{question.digest}".encode()).hexdigest()[:32]
-        own = {CALLER: caller.name, ACCOUNT: str(caller.account), PROTOCOL: protocol, REQUEST: digest}
+        own = {
+            **(memo or {}),
+            CALLER: caller.name,
+            ACCOUNT: str(caller.account),
+            PROTOCOL: protocol,
+            REQUEST: digest,
+        }
         run_id = self.id_of(caller, target, key)
         try:
             handle = await start_run(self._client, start.with_memo(own), run_id, task_queue=self._queue, once=True)
         except WorkflowAlreadyStartedError:  # it has ended
             handle = self._client.get_workflow_handle(run_id)
-        memo = own if key is None else await memo_of(await handle.describe())
-        if memo.get(REQUEST) != digest:
+        stored = own if key is None else await memo_of(await handle.describe())
+        if stored.get(REQUEST) != digest:
             raise ConflictError("this idempotency key was used with another request")
-        return Started(Run(self._client, handle, memo, caller, self._environ), is_new=True)
+        return Started(Run(self._client, handle, stored, caller, self._environ), is_new=True)
 
     def id_of(self, caller: Caller, target: ServedTarget, key: str | None) -> str:
         """The id of a run: random, or derived from an idempotency key of the caller. It can't be guessed."""
@@ -304,11 +335,13 @@ class Runs:
             raise _no_run(run_id)
         return Run(self._client, handle, memo, caller, self._environ)
 
-    async def newest(self, caller: Caller, limit: int) -> Sequence[ListedRun]:
-        """The newest runs that the caller may see."""
+    async def newest(
+        self, caller: Caller, limit: int, matches: Callable[[Mapping[str, object]], bool] = lambda _: True
+    ) -> Sequence[ListedRun]:
+        """The newest runs that the caller may see, whose memo ``matches``."""
 
         async def is_visible(memo: Mapping[str, object]) -> bool:
-            return await self._may_see(caller, memo)
+            return matches(memo) and await self._may_see(caller, memo)
 
         return await recent_runs(self._client, None, limit, self._queue, visible=is_visible)
 

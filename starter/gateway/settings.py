@@ -23,7 +23,8 @@ class GatewaySettings(BaseModel):
     ``namespaces`` are those of manifests of which all teams and agents are served, ``*`` for all; elsewhere only those
     with the label ``baton/serve: "true"``. ``hosts`` are the values of the header Host that are accepted, besides
     those of loopback addresses, and ``origins`` those of Origin. ``url`` is the address that clients use, if a proxy is
-    before the gateway. Of tokens, the claim ``account_claim`` has the ServiceAccount. The limits are for each caller.
+    before the gateway. Of tokens, the claim ``account_claim`` has the ServiceAccount. ``a2a_agent``
+    is the team or agent whose agent card is at the root. The limits are for each caller.
     """
 
     model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
@@ -33,6 +34,7 @@ class GatewaySettings(BaseModel):
     hosts: Names = Field((), validation_alias="BATON_GATEWAY_HOSTS")
     origins: Names = Field((), validation_alias="BATON_GATEWAY_ORIGINS")
     url: str | None = Field(None, validation_alias="BATON_GATEWAY_URL")
+    a2a_agent: str | None = Field(None, validation_alias="BATON_GATEWAY_A2A_AGENT")
     issuer: str | None = Field(None, validation_alias="BATON_GATEWAY_OIDC_ISSUER")
     audience: str | None = Field(None, validation_alias="BATON_GATEWAY_OIDC_AUDIENCE")
     account_claim: str | None = Field(None, validation_alias="BATON_GATEWAY_OIDC_ACCOUNT_CLAIM")

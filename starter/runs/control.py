@@ -54,14 +54,15 @@ async def resume(run: RunHandle, by: str) -> None:
     await _signal(run, "resume", {"name": by})
 
 
-async def steer(client: Client, run: RunHandle, text: str, name: str) -> SteerResult:
+async def steer(client: Client, run: RunHandle, text: str, name: str, request_id: str | None = None) -> SteerResult:
     """Sends a person's message into the discussion, which all later speakers read.
 
-    Raises RunEndedError, RejectedError, and ProgramNotRunningError.
+    The same ``request_id`` again has no further effect. Raises RunEndedError, RejectedError, and
+    ProgramNotRunningError.
     """
     request = SteerRequest(text=text, name=name)
     try:
-        sent = run.execute_update("steer", request, result_type=SteerResult)
+        sent = run.execute_update("steer", request, id=request_id, result_type=SteerResult)
         result: SteerResult = await served(client, run, sent, awaits_workers=True)
     except WorkflowUpdateFailedError as error:
         raise RejectedError(str(error.cause)) from None

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, RPCError, WorkflowExecution, WorkflowQueryFailedError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCStatusCode
@@ -14,7 +15,7 @@ from ...contracts.errors import UnknownDecision
 from ...contracts.message import PersonDecision
 from ...contracts.status import Status
 from ...resources.base import JsonModel
-from ...temporal.executions import memo_of
+from ...temporal.executions import memo_of, run_tree
 from ...temporal.search_attributes import PHASE
 from .listing import shown_roots
 from .runs import QUERY_TIMEOUT, RunHandle, served
@@ -134,19 +135,22 @@ async def only_call(client: Client, run: RunHandle) -> str:
     return calls[0].id
 
 
-async def decide(client: Client, run: RunHandle, request: ApproveRequest) -> PersonDecision:
-    """Decides a pending call of a run or of its child runs.
+async def decide(
+    client: Client, run: RunHandle, request: ApproveRequest, request_id: str | None = None
+) -> PersonDecision:
+    """Decides a pending call of a run or of its child runs. ``has_taken`` knows the decision by its ``request_id``.
 
     Raises NotDecided if the call is unknown, already decided or timed out, or if the arguments are invalid.
     """
     pending = await pending_decisions(client, run.id, run.run_id)
-    return await _send(client, run, "approve", request.call, request, pending)
+    return await _send(client, run, "approve", request.call, request, pending, request_id)
 
 
-async def reply(client: Client, run: RunHandle, request: ReplyRequest) -> PersonDecision:
+async def reply(client: Client, run: RunHandle, request: ReplyRequest, request_id: str | None = None) -> PersonDecision:
     """Replies to an open question of a run or of its child runs: to the one with the id ``to``, or to the only one.
 
-    Raises NotDecided if the question is ambiguous, already answered or timed out, or if the reply is invalid.
+    ``has_taken`` knows the reply by its ``request_id``. Raises NotDecided if the question is ambiguous, already
+    answered or timed out, or if the reply is invalid.
     """
     pending = await pending_decisions(client, run.id, run.run_id)
     questions = [decision for decision in pending if decision.kind == "question"]
@@ -157,7 +161,24 @@ async def reply(client: Client, run: RunHandle, request: ReplyRequest) -> Person
     if not to:
         raise NotDecided(f"{run.id} has no open question")
     addressed = ReplyRequest(text=request.text, to=to, by=request.by, declines=request.declines)
-    return await _send(client, run, "reply", to, addressed, pending)
+    return await _send(client, run, "reply", to, addressed, pending, request_id)
+
+
+async def has_taken(client: Client, run: RunHandle, request_id: str) -> bool:
+    """Whether a run, or one below it, has carried out an update that was sent with that ``request_id``.
+
+    Reads the histories of all of them: only a request that may be a repeated one needs it.
+    """
+    newest = run.run_id or (await run.describe()).run_id
+    for execution in await run_tree(client, run.id, newest):
+        handle: RunHandle = client.get_workflow_handle(execution.workflow_id, run_id=execution.run_id)
+        async for event in handle.fetch_history_events():
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED:
+                ended = event.workflow_execution_update_completed_event_attributes
+                # Of an update that is sent again, the id ends with the number of the attempt.
+                if ended.meta.update_id.partition("/")[0] == request_id and ended.outcome.HasField("success"):
+                    return True
+    return False
 
 
 async def _send(
@@ -167,6 +188,7 @@ async def _send(
     decision_id: str,
     request: JsonModel,
     pending: Sequence[PendingDecision],
+    request_id: str | None,
 ) -> PersonDecision:
     """Sends an update to the run with the pending decision.
 
@@ -177,7 +199,8 @@ async def _send(
         where = next((decision.run for decision in pending if decision.id == decision_id), run.id)
         handle: RunHandle = client.get_workflow_handle(where)
         try:
-            sent = handle.execute_update(update, request, result_type=PersonDecision)
+            update_id = f"{request_id}/{attempt}" if request_id else None
+            sent = handle.execute_update(update, request, id=update_id, result_type=PersonDecision)
             decision: PersonDecision = await served(client, handle, sent, awaits_workers=True)
         except WorkflowUpdateFailedError as error:
             text = error.cause.message if isinstance(error.cause, ApplicationError) else str(error.cause)

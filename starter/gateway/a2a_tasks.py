@@ -1,0 +1,315 @@
+"""Tasks of the A2A protocol: what the events of a run say about it, as every replica of the gateway reads them."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from datetime import datetime
+
+from a2a.types import (
+    Artifact,
+    Message,
+    Part,
+    Role,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskState,
+    TaskStatus,
+    TaskStatusUpdateEvent,
+)
+from google.protobuf.json_format import ParseDict
+from google.protobuf.struct_pb2 import Struct, Value
+from pydantic import JsonValue
+
+from ...contracts.status import Status
+from ...resources.base import JsonObject
+from ...resources.content import ChatMessage
+from ..history.events import (
+    Event,
+    MessageEvent,
+    RunEndedEvent,
+    RunResetEvent,
+    SteeredEvent,
+    TextDeltaEvent,
+    TextRetractedEvent,
+    WaitEndedEvent,
+    WaitStartedEvent,
+)
+from ..runs.runs import NotServedError
+from .runs import Run
+
+CONTEXT = "a2a.context"
+"""The memo entry of a run with the id of its context, as the client knows it."""
+
+MESSAGE = "a2a.message"
+"""The memo entry with the id of the client's message that has started it."""
+
+TARGET = "a2a.target"
+"""The memo entry with the id of the served team or agent."""
+
+DECISIONS = ("approval", "budget", "question")
+"""The kinds of waits that a message of the client can end."""
+
+ANSWER = "answer"
+"""The id of the artifact with the answer."""
+
+TERMINAL = frozenset(
+    {
+        TaskState.TASK_STATE_COMPLETED,
+        TaskState.TASK_STATE_FAILED,
+        TaskState.TASK_STATE_CANCELED,
+        TaskState.TASK_STATE_REJECTED,
+    }
+)
+INTERRUPTED = frozenset({TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED})
+
+Update = TaskStatusUpdateEvent | TaskArtifactUpdateEvent
+
+
+class TaskView:
+    """The task of a run as its events up to ``cursor`` say, and what follows.
+
+    All readers of the same events have the same task, with the same ids of messages. So a reader of another replica
+    takes the task as it is, and goes on after the cursor: no update is lost or received twice.
+    """
+
+    def __init__(self, run: Run, question: Message) -> None:
+        self.run = run
+        self.cursor: str | None = None
+        self.state: TaskState = TaskState.TASK_STATE_SUBMITTED
+        self.pending: dict[str, WaitStartedEvent] = {}
+        self._context = context_of(run)
+        self._is_agent = str(run.memo.get(TARGET, "")).startswith("agent/")
+        self._at: datetime | None = None
+        self._history: list[tuple[datetime | None, Message]] = [(None, question)]
+        self._ended: Status | None = None
+        self._streamed: str | None = None
+
+    @classmethod
+    async def read(cls, run: Run) -> "TaskView":
+        """The task of a run as it is now."""
+        view = cls(run, await question_of(run))
+        async with aclosing(run.events(wait=False, live=False)) as events:
+            async for event in events:
+                await view.apply(event)
+        if view.pending:
+            await view._drop_decided()
+        return view
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the task has ended."""
+        return self.state in TERMINAL
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the task has ended, or waits for the client."""
+        return self.is_terminal or self.state in INTERRUPTED
+
+    @property
+    def task(self) -> Task:
+        """The task as it is."""
+        return Task(
+            id=self.run.id,
+            context_id=self._context,
+            status=self._status(),
+            history=[message for _, message in self._history],
+            artifacts=self._artifacts(),
+        )
+
+    async def follow(self, *, live: bool) -> AsyncGenerator[Update, None]:
+        """The updates after the cursor, to the end of the task; with ``live`` also of text that is being written."""
+        async with aclosing(self.run.events(self.cursor, live=live)) as events:
+            async for event in events:
+                for update in await self.apply(event):
+                    yield update
+
+    async def apply(self, event: Event) -> Sequence[Update]:
+        """Takes an event, and returns the updates that clients receive for it."""
+        self.cursor = event.cursor
+        if self.state == TaskState.TASK_STATE_SUBMITTED:
+            self.state = TaskState.TASK_STATE_WORKING
+            self._at = event.at
+        match event:
+            case MessageEvent():
+                message = self._said(event)
+                self._history.append((event.at, message))
+                said = self._status_update(
+                    TaskStatus(state=TaskState.TASK_STATE_WORKING, message=message, timestamp=event.at)
+                )
+                return [said, self._status_update(self._status())] if self.pending else [said]
+            case SteeredEvent(text=text, by=by):
+                message = self._message(event.id, Role.ROLE_USER, [Part(text=text)], {"name": by})
+                self._history.append((event.at, message))
+            case WaitStartedEvent(kind=kind, wait=wait) if kind in DECISIONS:
+                self.pending[wait] = event
+                return self._changed(event.at)
+            case WaitEndedEvent(wait=wait) if self.pending.pop(wait, None):
+                return self._changed(event.at)
+            case TextDeltaEvent() if self._is_agent and event.run == self.run.id:
+                return [self._text_update(event)]
+            case TextRetractedEvent() if self._is_agent and event.run == self.run.id:
+                self._streamed = ""
+                return [self._artifact_update("", append=False)]
+            case RunResetEvent(since=since):
+                self._history = [(at, message) for at, message in self._history if at is None or at <= since]
+                self.pending = {wait: started for wait, started in self.pending.items() if started.at <= since}
+                return self._changed(event.at)
+            case RunEndedEvent() if event.run == self.run.id:
+                return await self._end(event)
+        return []
+
+    def take(self, decision: str) -> None:
+        """Takes note that a decision was sent, before the events say so."""
+        self.pending.pop(decision, None)
+        self._set_state()
+
+    async def _drop_decided(self) -> None:
+        """Drops what was decided already: the events say so only when the waiting call goes on."""
+        try:
+            waiting = {each.id for each in await self.run.pending() if each.decision is None}
+        except NotServedError:
+            return  # then the events are all that is known
+        self.pending = {wait: started for wait, started in self.pending.items() if wait in waiting}
+        self._set_state()
+
+    def _set_state(self) -> None:
+        is_waiting = bool(self.pending)
+        self.state = TaskState.TASK_STATE_INPUT_REQUIRED if is_waiting else TaskState.TASK_STATE_WORKING
+
+    def _changed(self, at: datetime) -> Sequence[Update]:
+        self._set_state()
+        self._at = at
+        return [self._status_update(self._status())]
+
+    async def _end(self, event: RunEndedEvent) -> Sequence[Update]:
+        ended = await self.run.result()
+        self._ended = ended
+        self.pending.clear()
+        self._at = event.at
+        match event.phase:
+            case "Failed":
+                self.state = TaskState.TASK_STATE_FAILED
+            case "Canceled":
+                self.state = TaskState.TASK_STATE_CANCELED
+            case _:
+                self.state = TaskState.TASK_STATE_COMPLETED
+        updates: list[Update] = []
+        if self._artifacts():
+            streamed = self._streamed or ""
+            if streamed and ended.message.startswith(streamed):
+                rest = ended.message.removeprefix(streamed)
+                updates.append(self._artifact_update(rest, append=True, last=True))
+            else:
+                updates.append(self._artifact_update(ended.message, append=False, last=True))
+        return [*updates, self._status_update(self._status())]
+
+    def _status(self) -> TaskStatus:
+        status = TaskStatus(state=self.state, timestamp=self._at)
+        if self.pending:
+            status.message.CopyFrom(self._request())
+        elif self._ended and self.state != TaskState.TASK_STATE_COMPLETED:
+            text = self._ended.error or self._ended.note or self._ended.message
+            if text:
+                status.message.CopyFrom(self._message("end", Role.ROLE_AGENT, [Part(text=text)]))
+        return status
+
+    def _status_update(self, status: TaskStatus) -> TaskStatusUpdateEvent:
+        return TaskStatusUpdateEvent(task_id=self.run.id, context_id=self._context, status=status)
+
+    def _request(self) -> Message:
+        """What the client is asked: in words, and as data with the ids by which it answers."""
+        asked: list[JsonValue] = []
+        texts: list[str] = []
+        for wait in self.pending.values():
+            details = {"id": wait.wait, "kind": wait.kind, "speaker": wait.speaker, "tool": wait.tool}
+            if wait.kind == "question":
+                details["question"] = wait.text
+                texts.append(wait.text or "")
+            else:
+                details["arguments"] = wait.text
+                what = f"call {wait.tool}" if wait.tool else "exceed the budget"
+                shown = f" with {wait.text}" if wait.text else ""
+                texts.append(
+                    f"{wait.speaker} asks to {what}{shown}. Reply 'approve {wait.wait}' or 'reject {wait.wait} REASON'."
+                )
+            asked.append({name: value for name, value in details.items() if value is not None})
+        data = Part(data=to_value({"pending": asked}), media_type="application/json")
+        return self._message(f"ask-{'-'.join(self.pending)}", Role.ROLE_AGENT, [Part(text="\n\n".join(texts)), data])
+
+    def _said(self, event: MessageEvent) -> Message:
+        about: JsonObject = {"speaker": event.name, "round": event.round, "part": event.part, "run": event.run}
+        return self._message(event.id, Role.ROLE_AGENT, [Part(text=event.text)], about)
+
+    def _message(self, id_: str, role: Role, parts: Sequence[Part], about: JsonObject | None = None) -> Message:
+        given = {name: value for name, value in (about or {}).items() if value is not None}
+        return Message(
+            message_id=f"{self.run.id}/{id_}",
+            task_id=self.run.id,
+            context_id=self._context,
+            role=role,
+            parts=parts,
+            metadata=ParseDict({"baton": given}, Struct()) if given else None,
+        )
+
+    def _artifacts(self) -> list[Artifact]:
+        if self._ended is None or self.state != TaskState.TASK_STATE_COMPLETED or not self._ended.message:
+            return []
+        return [self._artifact(self._ended.message)]
+
+    def _artifact(self, text: str) -> Artifact:
+        is_json = self._ended is not None and self._ended.value is not None
+        part = Part(text=text, media_type="application/json" if is_json else "text/plain")
+        return Artifact(artifact_id=ANSWER, name=ANSWER, parts=[part])
+
+    def _artifact_update(self, text: str, *, append: bool, last: bool = False) -> TaskArtifactUpdateEvent:
+        return TaskArtifactUpdateEvent(
+            task_id=self.run.id,
+            context_id=self._context,
+            artifact=self._artifact(text),
+            append=append,
+            last_chunk=last,
+        )
+
+    def _text_update(self, event: TextDeltaEvent) -> Update:
+        """The next piece of an agent's answer; the first one of a call replaces what was said before a tool call."""
+        is_first = event.offset == 0
+        self._streamed = event.text if is_first else (self._streamed or "") + event.text
+        return self._artifact_update(event.text, append=not is_first)
+
+
+def context_of(run: Run) -> str:
+    """The id of the context of a run, as its client knows it."""
+    return str(run.memo.get(CONTEXT) or run.id)
+
+
+async def question_of(run: Run) -> Message:
+    """The client's message that has started a run, as it is in the run's input."""
+    asked = await run.question()
+    parts = [Part(text=asked)] if isinstance(asked, str) else _parts_of(ChatMessage.model_validate(asked[-1]))
+    return Message(
+        message_id=str(run.memo.get(MESSAGE) or f"{run.id}/question"),
+        task_id=run.id,
+        context_id=context_of(run),
+        role=Role.ROLE_USER,
+        parts=parts,
+    )
+
+
+def _parts_of(message: ChatMessage) -> list[Part]:
+    """The parts of a question."""
+    if isinstance(message.content, str):
+        return [Part(text=message.content)]
+    parts = []
+    for part in message.content:
+        name = part.name or ""
+        if part.url:
+            parts.append(Part(url=part.url, filename=name, media_type=part.media_type or ""))
+        elif part.data:
+            parts.append(Part(raw=part.data.content, filename=name, media_type=part.data.media_type))
+        else:
+            parts.append(Part(text=part.shown))
+    return parts
+
+
+def to_value(value: JsonValue) -> Value:
+    """A JSON value of protobuf."""
+    return ParseDict(value, Value())  # type: ignore[arg-type]  # its stub knows objects only

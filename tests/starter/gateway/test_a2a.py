@@ -1,0 +1,527 @@
+"""A2A: the clients of the protocol's SDK, in both versions and bindings, before one or two gateways."""
+
+import asyncio
+import contextlib
+import shutil
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+from a2a.client import Client as A2AClient
+from a2a.client.errors import A2AClientError
+from a2a.types import (
+    AgentCard,
+    CancelTaskRequest,
+    GetTaskRequest,
+    ListTasksRequest,
+    Message,
+    Part,
+    Role,
+    SendMessageConfiguration,
+    SendMessageRequest,
+    StreamResponse,
+    SubscribeToTaskRequest,
+    Task,
+    TaskState,
+)
+from a2a.utils.errors import (
+    A2AError,
+    InvalidParamsError,
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.struct_pb2 import Value
+from temporalio.client import Client
+
+from baton.resources.documents import Document
+from baton.resources.loader import load_documents
+from baton.starter.operations.manifests import manifests_of_workers
+from baton.testing import Reply
+from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
+from tests.harness.gateway import GatewayServer, key_file
+from tests.harness.manifests import prealpha
+from tests.starter.test_typescript import npm
+
+SHOP = manifest("Tool", "order", {"type": "agent", "agent": {"name": "shop"}, "approval": {}})
+INTERVIEW = manifest(
+    "Team",
+    "interview",
+    {
+        "strategy": "sequential",
+        "members": [
+            {"name": "ann", "type": "human", "prompt": "Who?"},
+            {"name": "bob", "type": "human", "prompt": "And you?"},
+            {"name": "one", "type": "agent"},
+        ],
+    },
+)
+MANIFESTS = [
+    agent("one"),
+    agent("two"),
+    team("duo", "one", "two", maxTurns=1, onMaxTurns="complete"),
+    agent("buyer", "order"),
+    agent("shop"),
+    SHOP,
+    team("desk", "buyer", strategy="sequential"),
+    INTERVIEW,
+    team("long", "one", "two", maxTurns=3, onMaxTurns="complete"),
+]
+INTERFACES = [("JSONRPC", "1.0"), ("HTTP+JSON", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "0.3")]
+
+Events = list[StreamResponse]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def served_env(client: Client, tmp_path: Path) -> AsyncIterator[Environment]:
+    """An environment with the team and the agents of the tests."""
+    loaded = load_documents([Document("manifests.yaml", each, {}) for each in MANIFESTS])
+    async with Environment.running(client, tmp_path, loaded) as env:
+        while not (await manifests_of_workers(client, env.worker_env)).catalog.manifests:
+            await asyncio.sleep(0.02)
+        yield env
+
+
+async def card_of(gateway: GatewayServer, target: str, key: str = "") -> AgentCard:
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    resolver = A2ACardResolver(gateway.http, f"{gateway.url}/a2a/{target}")
+    return await resolver.get_agent_card(http_kwargs={"headers": headers})
+
+
+@contextlib.asynccontextmanager
+async def a2a_client(
+    gateway: GatewayServer,
+    target: str,
+    binding: str = "JSONRPC",
+    version: str = "1.0",
+    *,
+    streaming: bool = True,
+    key: str = "",
+) -> AsyncIterator[A2AClient]:
+    """A client for an interface in the card of a target."""
+    card = await card_of(gateway, target, key)
+    chosen = [
+        each
+        for each in card.supported_interfaces
+        if (each.protocol_binding, each.protocol_version) == (binding, version)
+    ]
+    del card.supported_interfaces[:]
+    card.supported_interfaces.extend(chosen)
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    async with httpx.AsyncClient(timeout=60, headers=headers) as http:
+        config = ClientConfig(httpx_client=http, supported_protocol_bindings=[binding], streaming=streaming)
+        yield ClientFactory(config).create(card)
+
+
+def message(text: str, task: Task | None = None, **more: Any) -> Message:
+    given = {"message_id": uuid.uuid4().hex, "task_id": task.id if task else "", **more}
+    return Message(role=Role.ROLE_USER, parts=[Part(text=text)], **given)
+
+
+def data(value: Json, task: Task) -> Message:
+    made = message("", task)
+    del made.parts[:]
+    made.parts.append(Part(data=ParseDict(value, Value())))
+    return made
+
+
+async def send(client: A2AClient, sent: Message, *, waits: bool = True) -> Events:
+    configuration = SendMessageConfiguration(return_immediately=not waits)
+    return [event async for event in client.send_message(SendMessageRequest(message=sent, configuration=configuration))]
+
+
+async def started(client: A2AClient, sent: Message) -> Task:
+    """The task of a message, while it works; the client does not listen any longer."""
+    stream = client.send_message(SendMessageRequest(message=sent))
+    async with contextlib.aclosing(stream):  # type: ignore[type-var]  # it is a generator
+        return (await anext(stream)).task
+
+
+def refused(error: type[A2AError], binding: str, version: str) -> AbstractContextManager[object]:
+    """Expects an error; of those of HTTP+JSON 0.3, the SDK's client tells nothing but the status."""
+    return pytest.raises(A2AClientError if (binding, version) == ("HTTP+JSON", "0.3") else error)
+
+
+def task_of(events: Events) -> Task:
+    return next(event.task for event in reversed(events) if event.HasField("task"))
+
+
+def said(events: Events) -> list[str]:
+    updates = [event.status_update.status.message for event in events if event.HasField("status_update")]
+    return [part.text for each in updates for part in each.parts if part.text]
+
+
+def states(events: Events) -> list[str]:
+    return [TaskState.Name(event.status_update.status.state) for event in events if event.HasField("status_update")]
+
+
+def answer(task: Task) -> str:
+    return "".join(part.text for artifact in task.artifacts for part in artifact.parts)
+
+
+@pytest.mark.parametrize(("binding", "version"), INTERFACES)
+async def test_a_team_answers_in_every_binding_and_version(gateway: GatewayServer, binding: str, version: str) -> None:
+    gateway.env.script(line("one", "a"), line("two", "b"))
+    async with a2a_client(gateway, "team/duo", binding, version) as client:
+        events = await send(client, message("Why?"))
+        assert events[0].HasField("task")
+        assert said(events) == ["a", "b"]
+        assert states(events)[-1] == "TASK_STATE_COMPLETED"
+        task = await client.get_task(GetTaskRequest(id=task_of(events).id))
+        assert task.status.state == TaskState.TASK_STATE_COMPLETED
+        assert [each.parts[0].text for each in task.history] == ["Why?", "a", "b"]
+        assert answer(task) == "b"
+        last = await client.get_task(GetTaskRequest(id=task.id, history_length=1))
+        assert [each.parts[0].text for each in last.history] == ["b"]
+
+
+@pytest.mark.parametrize(("binding", "version"), INTERFACES)
+async def test_a_message_without_a_stream_waits_for_the_answer_or_does_not(
+    gateway: GatewayServer, binding: str, version: str
+) -> None:
+    gateway.env.script(line("one", "a", "c"))
+    async with a2a_client(gateway, "agent/one", binding, version, streaming=False) as client:
+        task = task_of(await send(client, message("Why?")))
+        assert (task.status.state, answer(task)) == (TaskState.TASK_STATE_COMPLETED, "a")
+        task = task_of(await send(client, message("Why?"), waits=False))
+        assert task.status.state in (TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING)
+
+
+async def test_a_repeated_message_joins_its_task(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", "a", "b"))
+    async with a2a_client(gateway, "agent/one", streaming=False) as client:
+        first = message("Why?")
+        tasks = [task_of(events) for events in await asyncio.gather(*(send(client, first) for _ in range(3)))]
+        tasks.append(task_of(await send(client, first)))
+        assert len({task.id for task in tasks}) == 1
+        assert len(gateway.env.model.requests) == 1
+        with pytest.raises(InvalidParamsError):
+            await send(client, message("Other?", message_id=first.message_id))
+
+
+async def test_a_context_continues_the_conversation_of_its_caller_only(served_env: Environment, tmp_path: Path) -> None:
+    path, keys = key_file(tmp_path, {"ann": {}, "bob": {}})
+    served_env.script(line("one", "a", "b", "c"))
+    async with (
+        GatewayServer.running(served_env, BATON_GATEWAY_KEYS=str(path)) as gateway,
+        a2a_client(gateway, "agent/one", streaming=False, key=keys["ann"]) as ann,
+        a2a_client(gateway, "agent/one", key=keys["bob"]) as bob,
+    ):
+        first = task_of(await send(ann, message("My name is Ann.")))
+        second = task_of(await send(ann, message("And?", context_id=first.context_id)))
+        assert (second.context_id, second.id != first.id) == (first.context_id, True)
+        third = (await send(bob, message("And me?", context_id=first.context_id)))[0].task
+        assert third.context_id == first.context_id
+        listed = await bob.list_tasks(ListTasksRequest(context_id=first.context_id))
+        assert [task.id for task in listed.tasks] == [third.id]
+        for refused in (
+            bob.get_task(GetTaskRequest(id=first.id)),
+            bob.cancel_task(CancelTaskRequest(id=first.id)),
+            send(bob, message("Me too.", first)),
+        ):
+            with pytest.raises(TaskNotFoundError):
+                await refused
+        with pytest.raises(TaskNotFoundError):
+            [_ async for _ in bob.subscribe(SubscribeToTaskRequest(id=first.id))]
+    asked = [str(request) for request in served_env.model.requests]
+    assert ["My name is Ann." in text for text in asked] == [True, True, False]
+
+
+async def test_a_task_belongs_to_the_address_at_which_it_was_started(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", "a"))
+    async with a2a_client(gateway, "agent/one", streaming=False) as client:
+        task = task_of(await send(client, message("Why?")))
+    started = await gateway.post("/runs", {"target": "agent/two", "input": "Why?"}, 201)
+    async with a2a_client(gateway, "agent/two") as other:
+        for run in (task.id, started["id"], "nothing"):
+            with pytest.raises(TaskNotFoundError):
+                await other.get_task(GetTaskRequest(id=run))
+        assert not (await other.list_tasks(ListTasksRequest())).tasks
+
+
+async def follow(client: A2AClient, task: str, seen: Events) -> None:
+    """Receives the events of a task to its end; none if it has ended already."""
+    with contextlib.suppress(UnsupportedOperationError):
+        async for event in client.subscribe(SubscribeToTaskRequest(id=task)):
+            seen.append(event)
+
+
+async def test_subscribers_of_two_gateways_lose_and_double_nothing(gateway: GatewayServer) -> None:
+    """The task as it is, then what follows: whenever a client subscribes, together they are the whole discussion."""
+    gateway.env.answer = lambda request: Reply(text=f"word {len(gateway.env.model.requests)}", delay=0.15)
+    seen: list[Events] = []
+    async with GatewayServer.running(gateway.env) as second, contextlib.AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(a2a_client(each, "team/long")) for each in (gateway, second)]
+        async with asyncio.TaskGroup() as following:
+            sent: Events = []
+            asked = SendMessageRequest(message=message("Why?"))
+            async for event in clients[0].send_message(asked):
+                sent.append(event)
+                task = sent[0].task.id
+                seen.append([])
+                following.create_task(follow(clients[len(seen) % 2], task, seen[-1]))
+        final = await clients[1].get_task(GetTaskRequest(id=task))
+    assert len(final.history) == 7
+    received = [events for events in [sent, *seen] if events]
+    assert len(received) >= 6
+    for events in received:
+        heard = [each.message_id for each in events[0].task.history]
+        heard += [
+            event.status_update.status.message.message_id
+            for event in events[1:]
+            if event.HasField("status_update") and event.status_update.status.HasField("message")
+        ]
+        assert heard == [each.message_id for each in final.history]
+        assert states(events)[-1] == "TASK_STATE_COMPLETED"
+        assert collected(events) == answer(final)
+
+
+def collected(events: Events) -> str:
+    """The text of the artifact, as its chunks say."""
+    text = ""
+    for event in events:
+        if event.HasField("artifact_update"):
+            chunk = "".join(part.text for part in event.artifact_update.artifact.parts)
+            text = text + chunk if event.artifact_update.append else chunk
+    return text
+
+
+@pytest.mark.parametrize(("binding", "version"), INTERFACES)
+async def test_the_answer_of_an_agent_arrives_while_it_is_written(
+    gateway: GatewayServer, binding: str, version: str
+) -> None:
+    text = " ".join(f"word{number}" for number in range(30))
+    gateway.env.answer = lambda _: Reply(text=text, pause=0.1)
+    async with a2a_client(gateway, "agent/one", binding, version) as client:
+        events = await send(client, message("Why?"))
+        assert sum(event.HasField("artifact_update") for event in events) > 3
+        assert collected(events) == text
+        assert events[-2].artifact_update.last_chunk
+        assert states(events)[-1] == "TASK_STATE_COMPLETED"
+
+
+@pytest.mark.parametrize(("binding", "version"), INTERFACES)
+async def test_a_task_is_canceled_once(gateway: GatewayServer, binding: str, version: str) -> None:
+    gateway.env.answer = lambda _: Reply(hang=True)
+    async with a2a_client(gateway, "team/duo", binding, version) as client:
+        task = await started(client, message("Why?"))
+        await gateway.env.wait_for_calls(1)
+        canceled = await client.cancel_task(CancelTaskRequest(id=task.id))
+        assert canceled.status.state == TaskState.TASK_STATE_CANCELED
+        with refused(TaskNotCancelableError, binding, version):
+            await client.cancel_task(CancelTaskRequest(id=task.id))
+        with refused(UnsupportedOperationError, binding, version):
+            await send(client, message("Go on.", task))
+        with refused(UnsupportedOperationError, binding, version):
+            [_ async for _ in client.subscribe(SubscribeToTaskRequest(id=task.id))]
+
+
+async def waiting_order(client: A2AClient, env: Environment, *tail: str | Json) -> Task:
+    """A task that waits for the approval of an order."""
+    order = call("order", input="12 desks")
+    env.script(line("buyer", order, *(tail or ("Ordered.",))), line("shop", "Confirmed.", "Confirmed."))
+    return task_of(await send(client, message("Buy desks.")))
+
+
+def pending(task: Task) -> Json:
+    """What a task waits for, as the data of its message says."""
+    (waiting,) = MessageToDict(task.status.message.parts[1].data)["pending"]
+    found: Json = waiting
+    return found
+
+
+@pytest.mark.parametrize(("binding", "version"), INTERFACES)
+async def test_a_task_that_waits_for_approval_goes_on_once_it_is_approved(
+    gateway: GatewayServer, binding: str, version: str
+) -> None:
+    async with a2a_client(gateway, "team/desk", binding, version, streaming=False) as client:
+        task = await waiting_order(client, gateway.env)
+        assert task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
+        waits = pending(task)
+        assert (waits["kind"], waits["tool"], waits["arguments"]) == ("approval", "order", '{"input": "12 desks"}')
+        for unclear in (message("Yes.", task), message("approve", task), message("approve other", task)):
+            with refused(InvalidParamsError, binding, version):
+                await send(client, unclear)
+        approval = data({"approve": waits["id"], "arguments": {"input": "3 desks"}}, task)
+        done = task_of(await send(client, approval))
+        assert (done.status.state, answer(done)) == (TaskState.TASK_STATE_COMPLETED, "Ordered.")
+        again = task_of(await send(client, approval))
+        assert again.status.state == TaskState.TASK_STATE_COMPLETED
+    assert "3 desks" in str(gateway.env.model.requests)
+
+
+async def test_a_call_is_rejected_by_a_text_that_names_it(gateway: GatewayServer) -> None:
+    async with a2a_client(gateway, "team/desk", streaming=False) as client:
+        task = await waiting_order(client, gateway.env, "Not ordered.")
+        done = task_of(await send(client, message(f"reject {pending(task)['id']} too many", task)))
+        assert answer(done) == "Not ordered."
+    assert "too many" in str(gateway.env.model.requests[-1])
+
+
+async def test_a_repeated_decision_does_not_decide_the_next_call(gateway: GatewayServer) -> None:
+    """The answer to the first approval is lost: sent again, it must not approve what waits by now."""
+    async with a2a_client(gateway, "team/desk", streaming=False) as client:
+        task = await waiting_order(client, gateway.env, call("order", input="9 lamps"), "Ordered.")
+        approval = message(f"approve {pending(task)['id']}", task)
+        waiting = task_of(await send(client, approval))
+        assert pending(waiting)["arguments"] == '{"input": "9 lamps"}'
+        again = task_of(await send(client, approval))
+        assert again.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
+        assert pending(again)["id"] == pending(waiting)["id"] != pending(task)["id"]
+
+
+async def test_a_message_answers_the_only_question_and_a_repeated_one_not_the_next(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", "Hello."))
+    async with a2a_client(gateway, "team/interview") as client:
+        events = await send(client, message("Meet."))
+        assert states(events)[-1] == "TASK_STATE_INPUT_REQUIRED"
+        task = await client.get_task(GetTaskRequest(id=task_of(events).id))
+        first = message("I am Ann.", task)
+        waiting = await send(client, first)
+        assert states(waiting)[-1] == "TASK_STATE_INPUT_REQUIRED"
+        again = task_of(await send(client, first))
+        assert again.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
+        done = await send(client, message("I am Bob.", task))
+        assert states(done)[-1] == "TASK_STATE_COMPLETED"
+        final = await client.get_task(GetTaskRequest(id=task.id))
+    assert [each.parts[0].text for each in final.history][1:] == ["I am Ann.", "I am Bob.", "Hello."]
+
+
+async def test_a_message_to_a_working_task_joins_its_discussion_once(gateway: GatewayServer) -> None:
+    replies = iter([Reply(text="a", delay=0.5), Reply(text="b")])
+    gateway.env.answer = lambda _: next(replies)
+    async with a2a_client(gateway, "team/duo", streaming=False) as client:
+        task = task_of(await send(client, message("Why?"), waits=False))
+        await gateway.env.wait_for_calls(1)
+        steering = message("Be brief.", task)
+        await send(client, steering, waits=False)
+        done = task_of(await send(client, steering))
+        assert done.status.state == TaskState.TASK_STATE_COMPLETED
+    assert str(gateway.env.model.requests[-1]).count("Be brief.") == 1
+
+
+async def test_tasks_are_listed_in_pages_and_by_state(gateway: GatewayServer) -> None:
+    gateway.env.answer = lambda _: Reply(text="abcde"[len(gateway.env.model.requests) - 1])
+    async with a2a_client(gateway, "agent/one", streaming=False) as client:
+        started = [task_of(await send(client, message(f"Why {number}?"))).id for number in range(5)]
+        listed: list[Task] = []
+        request = ListTasksRequest(page_size=2, include_artifacts=True)
+        while True:
+            page = await client.list_tasks(request)
+            listed += page.tasks
+            if len(listed) < page.total_size and not page.next_page_token:
+                break
+            request.page_token = page.next_page_token
+            if not page.next_page_token:
+                break
+        assert [task.id for task in listed] == started[::-1]
+        assert [answer(task) for task in listed] == [*"edcba"]
+        working = await client.list_tasks(ListTasksRequest(status=TaskState.TASK_STATE_WORKING))
+        assert working.total_size == 0
+        short = await client.list_tasks(ListTasksRequest(history_length=0))
+        assert not any(task.history or task.artifacts for task in short.tasks)
+        with pytest.raises(InvalidParamsError):
+            await client.list_tasks(ListTasksRequest(page_token="nonsense"))
+
+
+async def test_images_and_files_of_a_message_reach_the_model(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", "Seen."))
+    asked = message("What is it?")
+    asked.parts.append(Part(raw=b"\x89PNG", media_type="image/png", filename="chart.png"))
+    asked.parts.append(Part(url="https://example.com/a.png", media_type="image/png"))
+    asked.parts.append(Part(data=ParseDict({"size": 3}, Value())))
+    async with a2a_client(gateway, "agent/one", streaming=False) as client:
+        task = task_of(await send(client, asked))
+        assert answer(task) == "Seen."
+        assert (task.history[0].parts[1].raw, task.history[0].parts[2].url) == (
+            b"\x89PNG",
+            "https://example.com/a.png",
+        )
+    request = str(gateway.env.model.requests[-1])
+    assert "iVBORw==" in request.replace("\\/", "/")
+    assert "https://example.com/a.png" in request
+    assert '{"size": 3}' in request.replace('\\"', '"')
+
+
+async def test_a_card_names_its_target_its_interfaces_and_the_key(served_env: Environment, tmp_path: Path) -> None:
+    path, keys = key_file(tmp_path, {"ann": {}})
+    async with GatewayServer.running(
+        served_env, BATON_GATEWAY_KEYS=str(path), BATON_GATEWAY_URL="https://teams.example.com"
+    ) as gateway:
+        assert (await gateway.http.get("/a2a/team/duo/.well-known/agent-card.json")).status_code == 401
+        bearer = {"authorization": f"Bearer {keys['ann']}"}
+        old = (await gateway.http.get("/a2a/team/duo/.well-known/agent.json", headers=bearer)).json()
+        assert old["url"] == "https://teams.example.com/a2a/team/duo"
+        assert old["protocolVersion"].startswith("0.3")
+        card = await card_of(gateway, "team/duo", keys["ann"])
+        assert {each.url for each in card.supported_interfaces} == {old["url"]}
+        assert card.security_schemes["key"].http_auth_security_scheme.scheme == "bearer"
+        assert (await gateway.http.get("/a2a/team/none/.well-known/agent.json", headers=bearer)).status_code == 404
+        several = await gateway.http.get("/.well-known/agent-card.json", headers=bearer)
+        assert several.status_code == 404
+        assert "/a2a/team/duo/.well-known/agent-card.json" in several.text
+    async with GatewayServer.running(served_env, BATON_GATEWAY_A2A_AGENT="team/duo") as gateway:
+        root = await A2ACardResolver(gateway.http, gateway.url).get_agent_card()
+        assert root.name == "duo"
+
+
+async def test_an_unreadable_call_is_answered_in_the_form_of_the_protocol(gateway: GatewayServer) -> None:
+    wrong = await gateway.post("/a2a/team/duo", {"jsonrpc": "2.0", "id": 1, "method": "Nothing"})
+    assert wrong["error"]["code"] == -32601
+    missing = await gateway.post(
+        "/a2a/team/duo", {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "x"}}, a2a_version="1.0"
+    )
+    assert missing["error"]["code"] == -32001
+    rest = await gateway.get("/a2a/team/duo/tasks/x", 404, a2a_version="1.0")
+    assert rest["error"]["details"][0]["reason"] == "TASK_NOT_FOUND"
+    unknown = await gateway.post("/a2a/team/none", {}, 404)
+    assert unknown["error"]["status"] == "NOT_FOUND"
+
+
+async def test_a_team_asks_a_team_of_another_baton(gateway: GatewayServer) -> None:
+    """An agent of an A2AServer: the two Batons share nothing but HTTP, though here one worker executes both."""
+    gateway.env.script(line("one", "a"), line("two", "b"), line("near", "c"))
+    far = agent("far", executionEngine={"name": "a2a"})
+    far["metadata"]["annotations"] = {"a2a.server/name": "far"}
+    del far["spec"]["prompt"]
+    server = prealpha("A2AServer", "far", {"address": f"{gateway.url}/a2a/team/duo"})
+    manifests = [far, server, agent("near"), team("mixed", "far", "near", strategy="sequential")]
+    run = await gateway.env.start_query(manifests, "team/mixed")
+    status = await gateway.env.status(run)
+    assert (status.phase, [each.content for each in status.responses[0].messages[-2:]]) == ("Completed", ["b", "c"])
+
+
+@pytest.fixture(scope="module")
+def npm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the JavaScript SDK in the version of each protocol, and the program that uses it."""
+    folder = tmp_path_factory.mktemp("a2a")
+    program = Path(__file__).with_name("a2a_client.mjs")
+    (folder / program.name).write_text(program.read_text())
+    packages = ("a2a@npm:@a2a-js/sdk@1.3.0", "a2a-old@npm:@a2a-js/sdk@0.3.13")
+    npm(folder, "install", "--no-audit", "--no-fund", *packages)
+    return folder
+
+
+@pytest.mark.full  # it installs from the index of npm
+@pytest.mark.skipif(not (shutil.which("node") and shutil.which("npm")), reason="there is no Node.js with npm here")
+@pytest.mark.parametrize("version", ["1.0", "0.3"])
+async def test_the_javascript_sdk_asks_a_team_and_approves_a_call(
+    gateway: GatewayServer, npm_folder: Path, version: str
+) -> None:
+    order = call("order", input="12 desks")
+    gateway.env.script(line("one", "a"), line("two", "b"), line("buyer", order, "Ordered."), line("shop", "Confirmed."))
+    process = await asyncio.create_subprocess_exec(
+        *("node", "a2a_client.mjs", gateway.url, version),
+        cwd=npm_folder,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    printed, _ = await process.communicate()
+    assert printed.decode().endswith("passed\n"), printed.decode()
