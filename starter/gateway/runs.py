@@ -1,10 +1,12 @@
 """The runs that the gateway starts and shows: durable queries, each owned by the caller that has started it."""
 
+import asyncio
+import contextlib
 import hashlib
 import json
 import os
 import secrets
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +23,7 @@ from ...resources.base import API_VERSION, JsonModel, JsonObject
 from ...resources.manifest import Metadata
 from ...resources.query import Query, QuerySpec
 from ...temporal.executions import memo_of
-from ..history.events import Event, WaitEndedEvent
+from ..history.events import Event, RunEndedEvent, WaitEndedEvent, WaitStartedEvent
 from ..history.status import current_status
 from ..history.stream import stream_events
 from ..runs import control
@@ -50,6 +52,14 @@ ID_BYTES = 18
 
 MAX_KEY = 255
 """Characters of an idempotency key."""
+
+
+OWN_WAITS = frozenset({"circuit", "outage", "pause"})
+"""The kinds of waits that end without a decision."""
+
+LISTED_ATTEMPTS = 20
+LISTED_INTERVAL = 0.1
+"""How often, and after how many seconds each, a wait is looked for in the status of a run, whose events have it."""
 
 
 class Question(JsonModel):
@@ -105,6 +115,13 @@ class Started:
     is_new: bool
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """A run waits for people, or for its client: for ``decisions``, all that is undecided in it, the oldest first."""
+
+    decisions: Sequence[PendingDecision]
+
+
 class Run:
     """A run that the caller may see and control."""
 
@@ -150,6 +167,44 @@ class Run:
     async def pending(self) -> list[PendingDecision]:
         """What the run waits for people to decide, the oldest first."""
         return await pending_decisions(self._client, self.id, self.handle.run_id)
+
+    async def undecided(self, waits: Collection[str] = ()) -> list[PendingDecision]:
+        """What nobody has decided yet, once one of ``waits`` is among it, or else after a moment.
+
+        A child run may have told its events that it waits, but not the run above.
+        """
+        for _ in range(LISTED_ATTEMPTS):
+            undecided = [decision for decision in await self.pending() if decision.decision is None]
+            if not waits or any(decision.id in waits for decision in undecided):
+                break
+            await asyncio.sleep(LISTED_INTERVAL)
+        return undecided
+
+    async def events_until_waiting(
+        self, after: str | None = None, *, live: bool = True
+    ) -> "AsyncGenerator[Event | Waiting, None]":
+        """The events of the run after a cursor, to its end, or until it waits for people: then Waiting is the last."""
+        waits: set[str] = set()
+        place = after
+        async with contextlib.aclosing(self.events(after, wait=False, live=False)) as existing:
+            async for event in existing:  # from them it is known which waits have ended
+                place = event.cursor or place
+                _note_wait(waits, event)
+                yield event
+                if isinstance(event, RunEndedEvent) and event.run == self.id:
+                    return
+        may_wait = waits or (after is not None and await self.is_open())
+        if may_wait and (undecided := await self.undecided(waits)):
+            yield Waiting(undecided)
+            return
+        async with contextlib.aclosing(self.events(place, live=live)) as following:
+            async for event in following:
+                _note_wait(waits, event)
+                yield event
+                is_wait = isinstance(event, WaitStartedEvent) and event.wait in waits
+                if is_wait and (undecided := await self.undecided(waits)):
+                    yield Waiting(undecided)
+                    return
 
     async def steer(self, text: str) -> None:
         """Sends the caller's message into the discussion. Raises ConflictError."""
@@ -225,6 +280,14 @@ class Run:
                         approved=outcome in ("approved", "replied"), at=event.at, by=event.by, reason=event.reason or ""
                     )
         raise ConflictError(str(error)) from None
+
+
+def _note_wait(waits: set[str], event: Event) -> None:
+    """Adds a wait for a person that has started to the open ones, or removes one that has ended."""
+    if isinstance(event, WaitStartedEvent) and event.kind not in OWN_WAITS:
+        waits.add(event.wait)
+    elif isinstance(event, WaitEndedEvent):
+        waits.discard(event.wait)
 
 
 class _refusals:  # noqa: N801  # a context manager
