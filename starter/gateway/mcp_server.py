@@ -265,6 +265,9 @@ class McpServer:
             needed: JsonObject = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
             message = f"{context.method} needs the client capability {TASKS}"
             raise MCPError(code=types.MISSING_REQUIRED_CLIENT_CAPABILITY, message=message, data=needed)
+        if context.request is not None and context.request.headers.get("mcp-name") != params.task_id:
+            message = "Mcp-Name header does not match the request body's 'taskId' parameter"
+            raise MCPError(code=types.HEADER_MISMATCH, message=message)
         return await self._runs.find(self._caller_of(context), params.task_id)
 
 

@@ -268,8 +268,13 @@ async def test_only_an_explicit_approval_approves(gateway: GatewayServer, respon
             await gateway.post(f"/runs/{run}/cancel")
 
 
-async def rpc(gateway: GatewayServer, method: str, params: Json, *, tasks: bool = True, **more: Any) -> Json:
-    """The response to a request of the era 2026-07-28, written out; ``tasks``: the client has that extension."""
+async def rpc(
+    gateway: GatewayServer, method: str, params: Json, *, tasks: bool = True, name: str | None = None
+) -> Json:
+    """The response to a request of the era 2026-07-28, written out; ``tasks``: the client has that extension.
+
+    ``name`` is the value of the header Mcp-Name, if it is not the right one.
+    """
     extensions: Json = {"extensions": {"io.modelcontextprotocol/tasks": {}}} if tasks else {}
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -279,10 +284,9 @@ async def rpc(gateway: GatewayServer, method: str, params: Json, *, tasks: bool 
         "accept": "application/json, text/event-stream",
         "mcp-protocol-version": "2026-07-28",
         "mcp-method": method,
-        **({"mcp-name": params["name"]} if "name" in params else {}),
-        **({"mcp-name": params["taskId"]} if "taskId" in params else {}),
+        "mcp-name": name or params.get("name") or params["taskId"],
     }
-    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": {**meta, **more}}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
     response = await gateway.http.post("/mcp", json=body, headers=headers)
     answer: Json = response.json()
     return answer
@@ -337,6 +341,7 @@ async def test_a_client_needs_the_capability_of_tasks_and_the_task_has_to_be_its
         task = called["result"]["taskId"]
         await in_status(gateway, task, "completed")
         assert (await rpc(gateway, "tasks/get", {"taskId": task}, tasks=False))["error"]["code"] == -32021
+        assert (await rpc(gateway, "tasks/get", {"taskId": task}, name="other"))["error"]["code"] == -32020
         gateway.http.headers["authorization"] = f"Bearer {keys['bob']}"
         for method in ("tasks/get", "tasks/cancel"):
             assert (await rpc(gateway, method, {"taskId": task}))["error"]["code"] == -32602
