@@ -14,7 +14,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from ...temporal.search_attributes import describe_namespace
-from . import api, mcp_server
+from . import ag_ui, api, mcp_server
 from .access import Access
 from .errors import GatewayError, as_gateway_error
 from .limits import Guard
@@ -48,6 +48,7 @@ class Gateway:
 def protocols_of(gateway: Gateway) -> Sequence[Protocol]:
     """All protocols that are served; that of a path is the first with a prefix of it."""
     return [
+        ag_ui.protocol(gateway.targets, gateway.runs),
         mcp_server.protocol(gateway.targets, gateway.runs, gateway.settings),
         api.protocol(gateway.targets, gateway.runs),
     ]

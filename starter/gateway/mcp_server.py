@@ -33,7 +33,7 @@ from ..runs.start import to_json
 from .access import LOCAL, Caller
 from .errors import BadRequestError, ConflictError, GatewayError, NotFoundError, as_gateway_error
 from .protocol import Protocol, caller_of
-from .runs import Question, Run, Runs, Waiting
+from .runs import Question, Run, Runs, Waiting, prompt_of
 from .settings import GatewaySettings
 from .targets import DEFAULT_NAMESPACE, ServedTarget, Targets
 
@@ -408,18 +408,9 @@ def _input_requests(decisions: Iterable[PendingDecision]) -> types.InputRequests
             schema = decision.reply_schema or {"type": "object", "properties": {"reply": reply}, "required": ["reply"]}
         else:
             continue
-        params = types.ElicitRequestFormParams(message=_ask(decision), requested_schema=schema)
+        params = types.ElicitRequestFormParams(message=prompt_of(decision), requested_schema=schema)
         forms[decision.id] = types.ElicitRequest(params=params)
     return forms
-
-
-def _ask(decision: PendingDecision) -> str:
-    """What a person is asked."""
-    if decision.kind == "approval":
-        return f"May {decision.speaker} call {decision.tool} with {decision.arguments}?"
-    if decision.kind == "budget":
-        return f"May the budget of {decision.speaker} be raised by {decision.arguments}?"
-    return decision.question or f"What does {decision.speaker} reply?"
 
 
 async def _apply(run: Run, decision: PendingDecision, response: types.ElicitResult) -> bool:
@@ -467,7 +458,7 @@ def _waiting_result(run: Run, decisions: Sequence[PendingDecision], *, is_error:
     """
     lines = [f"The run {run.id} is not done: it waits for people, and goes on once they have decided."]
     for decision in decisions:
-        lines.append(f"- {decision.kind} {decision.id}: {_ask(decision)}")
+        lines.append(f"- {decision.kind} {decision.id}: {prompt_of(decision)}")
         if decision.kind == "question":
             lines.append(f"  Reply with {REPLY_TOOL}, or: baton reply {run.id} --to {decision.id} TEXT")
         else:
@@ -515,7 +506,7 @@ async def _task(run: Run, *, detailed: bool = False, inputs: bool = False) -> di
         if not undecided:  # it was decided just now
             return {**task, "status": "working"}
         task["lastUpdatedAt"] = format_time(max(decision.since for decision in undecided))
-        task["statusMessage"] = "\n".join(map(_ask, undecided))
+        task["statusMessage"] = "\n".join(map(prompt_of, undecided))
         requests = _input_requests(undecided) if inputs else {}
         task["inputRequests"] = {
             key: request.model_dump(by_alias=True, mode="json", exclude_none=True) for key, request in requests.items()

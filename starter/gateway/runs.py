@@ -282,6 +282,15 @@ class Run:
         raise ConflictError(str(error)) from None
 
 
+def prompt_of(decision: PendingDecision) -> str:
+    """What a person is asked who decides."""
+    if decision.kind == "approval":
+        return f"May {decision.speaker} call {decision.tool} with {decision.arguments}?"
+    if decision.kind == "budget":
+        return f"May the budget of {decision.speaker} be raised by {decision.arguments}?"
+    return decision.question or f"What does {decision.speaker} reply?"
+
+
 def _note_wait(waits: set[str], event: Event) -> None:
     """Adds a wait for a person that has started to the open ones, or removes one that has ended."""
     if isinstance(event, WaitStartedEvent) and event.kind not in OWN_WAITS:
