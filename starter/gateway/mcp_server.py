@@ -18,7 +18,7 @@ from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, JsonValue, ValidationError
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -95,7 +95,7 @@ class TaskParams(types.RequestParams):
 class UpdateParams(TaskParams):
     """The parameters of ``tasks/update``: the responses to the task's input requests, by their keys."""
 
-    input_responses: types.InputResponses
+    input_responses: dict[str, JsonValue]
 
 
 def tool_name(target: ServedTarget) -> str:
@@ -173,7 +173,12 @@ class McpServer:
 
     async def update_task(self, context: Context, params: UpdateParams) -> Result:
         """Applies decisions and replies; those that were made already are ignored."""
-        await self._answer(await self._task_run(context, params), params.input_responses)
+        run = await self._task_run(context, params)
+        responses: dict[str, types.ElicitResult] = {}
+        for key, response in params.input_responses.items():
+            with contextlib.suppress(ValidationError):  # of something that was not asked: it is ignored
+                responses[key] = types.ElicitResult.model_validate(response)
+        await self._answer(run, responses)
         return {"resultType": "complete"}
 
     async def cancel_task(self, context: Context, params: TaskParams) -> Result:
