@@ -1,4 +1,4 @@
-"""Commands that run a server, a worker or the gateway until Ctrl-C: dev, worker, serve and scripted-model."""
+"""Commands that run a server, a worker or the gateway until Ctrl-C: dev, worker, serve, mcp and scripted-model."""
 
 import os
 import signal
@@ -141,6 +141,30 @@ def serve(
         await run_gateway(client, host, listener, environ, announce=print_message)
 
     log_messages()
+    with_client(run)
+
+
+@app.command()
+def mcp(
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option("-n", "--namespace", help="A namespace of which all teams and agents are tools; by default all."),
+    ] = None,
+) -> None:
+    """Serve teams and agents as tools of MCP over stdin and stdout, to the program that starts this command."""
+    require("gateway", "baton mcp")
+    from ..gateway.app import Gateway
+    from ..gateway.mcp_server import serve_stdio
+    from .client import with_client
+
+    # Who starts this command may ask everything anyway: unlike over HTTP, nothing has to be named.
+    named = ",".join(namespace or ()) or os.environ.get("BATON_GATEWAY_NAMESPACES") or "*"
+    environ = {**os.environ, "BATON_GATEWAY_NAMESPACES": named}
+
+    async def run(client: "Client") -> None:
+        gateway = Gateway.of(client, environ)
+        await serve_stdio(gateway.targets, gateway.runs)
+
     with_client(run)
 
 

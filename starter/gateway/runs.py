@@ -1,31 +1,44 @@
 """The runs that the gateway starts and shows: durable queries, each owned by the caller that has started it."""
 
+import asyncio
+import contextlib
 import hashlib
 import json
 import os
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic.alias_generators import to_camel, to_snake
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from ...contracts.decisions import ApproveRequest, PendingDecision, ReplyRequest
+from ...contracts.decisions import ApproveRequest, GiveResultRequest, PendingDecision, ReplyRequest
 from ...contracts.message import Head, PersonDecision
 from ...contracts.settings import SettingsError
 from ...contracts.status import Status
+from ...resources.agent import Agent
 from ...resources.base import API_VERSION, JsonModel, JsonObject
+from ...resources.client import ClientRequest, ClientSettings, ClientTool
 from ...resources.manifest import Metadata
 from ...resources.query import Query, QuerySpec
 from ...temporal.executions import memo_of
-from ..history.events import Event, WaitEndedEvent
+from ..history.events import Event, RunEndedEvent, WaitEndedEvent, WaitStartedEvent
 from ..history.status import current_status
 from ..history.stream import stream_events
 from ..runs import control
-from ..runs.decisions import NotDecided, all_pending_decisions, decide, has_taken, pending_decisions, reply
+from ..runs.decisions import (
+    NotDecided,
+    all_pending_decisions,
+    decide,
+    give_result,
+    has_taken,
+    pending_decisions,
+    reply,
+)
 from ..runs.listing import ListedRun, recent_runs
 from ..runs.runs import NotServedError, RunHandle, closed_status, final_status
 from ..runs.start import inline_start, original_input, start_run
@@ -52,11 +65,20 @@ MAX_KEY = 255
 """Characters of an idempotency key."""
 
 
+OWN_WAITS = frozenset({"circuit", "outage", "pause"})
+"""The kinds of waits that end without a decision."""
+
+LISTED_ATTEMPTS = 20
+LISTED_INTERVAL = 0.1
+"""How often, and after how many seconds each, a wait is looked for in the status of a run, whose events have it."""
+
+
 class Question(JsonModel):
     """What a target is asked; the fields are those of a Query's ``spec``, with ``type: messages`` for a list.
 
     ``after`` is the exact place in an earlier run's conversation that the question follows. ``session`` are initial
-    values of the run's session.
+    values of the run's session. ``tools`` are executed by the client: see ``Run.give_result``. ``settings`` are those
+    that it chooses for the agent, as in ``ClientSettings``; null stands for none.
     """
 
     input: str | list[JsonObject]
@@ -66,6 +88,8 @@ class Question(JsonModel):
     budget: JsonObject | None = None
     session: JsonObject = {}
     after: Head | None = None
+    tools: list[ClientTool] = []
+    settings: JsonObject = {}
 
     @property
     def digest(self) -> str:
@@ -84,6 +108,7 @@ class Question(JsonModel):
             "conversationId": self.conversation,
             "timeout": self.timeout,
             "budget": self.budget,
+            "client": self._client,
         }
         given = {name: value for name, value in fields.items() if value not in (None, [])}
         try:
@@ -91,10 +116,42 @@ class Question(JsonModel):
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             place = ".".join(map(str, first["loc"]))
+            if first["loc"][0] == "client":
+                place = _place_of_client(first["loc"][1:])
             reason = first["msg"].removeprefix("Value error, ")
             raise BadRequestError(f"{place}: {reason}", param=place) from None
+        if spec.client:
+            self._check_client(spec.client, target)
         metadata = Metadata(name=target.name, namespace=target.namespace)
         return Query(api_version=API_VERSION, kind="Query", metadata=metadata, spec=spec)
+
+    @property
+    def _client(self) -> JsonObject | None:
+        """What the caller brings, as a Query has it; None if that is nothing. Raises BadRequestError."""
+        settings: JsonObject = {name: value for name, value in self.settings.items() if value is not None}
+        known = {field.alias or name for name, field in ClientSettings.model_fields.items()}
+        if unknown := next((name for name in settings if to_camel(name) not in known), None):
+            raise BadRequestError(f"{unknown}: this setting is not known here", param=unknown)
+        if not self.tools and not settings:
+            return None
+        return {"tools": [tool.model_dump(mode="json") for tool in self.tools], "settings": settings}
+
+    def _check_client(self, client: ClientRequest, target: ServedTarget) -> None:
+        """Raises BadRequestError for what the target does not allow, as the start of the run would."""
+        agent = target.manifest
+        if not isinstance(agent, Agent):
+            if client.offered_tools or client.settings.chosen_of_agent:
+                raise BadRequestError(f"{target.id} is a team: only agents take tools and settings", param="model")
+            return
+        for path, reason in [*agent.refusals(client), *agent.colliding_tools(client)]:
+            place = _place_of_client(path)
+            raise BadRequestError(f"{place}: {reason}", param=place)
+
+
+def _place_of_client(path: Sequence[str | int]) -> str:
+    """The place in a question of what its caller brings, such as ``top_p`` or ``tools.0.name``."""
+    parts = path[1:] if path[:1] == ("settings",) else path
+    return ".".join(to_snake(str(part)) for part in parts)
 
 
 @dataclass(frozen=True)
@@ -103,6 +160,13 @@ class Started:
 
     run: "Run"
     is_new: bool
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A run waits for people, or for its client: for ``decisions``, all that is undecided in it, the oldest first."""
+
+    decisions: Sequence[PendingDecision]
 
 
 class Run:
@@ -160,8 +224,46 @@ class Run:
         return await has_taken(self._client, self.handle, request)
 
     async def pending(self) -> list[PendingDecision]:
-        """What the run waits for people to decide, the oldest first."""
+        """What the run waits for people to decide, and calls of the client's tools, the oldest first."""
         return await pending_decisions(self._client, self.id, self.handle.run_id)
+
+    async def undecided(self, waits: Collection[str] = ()) -> list[PendingDecision]:
+        """What nobody has decided yet, once one of ``waits`` is among it, or else after a moment.
+
+        A child run may have told its events that it waits, but not the run above.
+        """
+        for _ in range(LISTED_ATTEMPTS):
+            undecided = [decision for decision in await self.pending() if decision.decision is None]
+            if not waits or any(decision.id in waits for decision in undecided):
+                break
+            await asyncio.sleep(LISTED_INTERVAL)
+        return undecided
+
+    async def events_until_waiting(
+        self, after: str | None = None, *, live: bool = True
+    ) -> "AsyncGenerator[Event | Waiting, None]":
+        """The events of the run after a cursor, to its end, or until it waits for people: then Waiting is the last."""
+        waits: set[str] = set()
+        place = after
+        async with contextlib.aclosing(self.events(after, wait=False, live=False)) as existing:
+            async for event in existing:  # from them it is known which waits have ended
+                place = event.cursor or place
+                _note_wait(waits, event)
+                yield event
+                if isinstance(event, RunEndedEvent) and event.run == self.id:
+                    return
+        may_wait = waits or (after is not None and await self.is_open())
+        if may_wait and (undecided := await self.undecided(waits)):
+            yield Waiting(undecided)
+            return
+        async with contextlib.aclosing(self.events(place, live=live)) as following:
+            async for event in following:
+                _note_wait(waits, event)
+                yield event
+                is_wait = isinstance(event, WaitStartedEvent) and event.wait in waits
+                if is_wait and (undecided := await self.undecided(waits)):
+                    yield Waiting(undecided)
+                    return
 
     async def steer(self, text: str, *, request: str | None = None) -> None:
         """Sends the caller's message into the discussion, once for a ``request`` id. Raises ConflictError."""
@@ -231,6 +333,20 @@ class Run:
                 raise ConflictError(str(error)) from None
             return await self._decided_before(to, "declined" if declines else "replied", text, error)
 
+    async def give_result(self, call: str, output: str) -> PersonDecision:
+        """Gives what the caller's tool has returned for a call; the same result again has no further effect.
+
+        Raises ConflictError if the call does not wait for it, or has got another result, or if the result is too large.
+        """
+        request = GiveResultRequest(call=call, output=output, by=self._caller.name)
+        try:
+            return await give_result(self._client, self.handle, request)
+        except (NotDecided, NotServedError) as error:
+            async for event in self.events(wait=False, live=False):
+                if isinstance(event, WaitEndedEvent) and event.wait == call and event.digest == request.digest:
+                    return request.decision(event.at).to_remember()
+            raise ConflictError(str(error)) from None
+
     async def _decided_before(self, decision: str, outcome: str, text: str | None, error: Exception) -> PersonDecision:
         """The caller's own earlier decision, if it is the same: its response may have been lost."""
         async for event in self.events(wait=False, live=False):
@@ -242,6 +358,23 @@ class Run:
                         approved=outcome in ("approved", "replied"), at=event.at, by=event.by, reason=event.reason or ""
                     )
         raise ConflictError(str(error)) from None
+
+
+def prompt_of(decision: PendingDecision) -> str:
+    """What a person is asked who decides."""
+    if decision.kind == "approval":
+        return f"May {decision.speaker} call {decision.tool} with {decision.arguments}?"
+    if decision.kind == "budget":
+        return f"May the budget of {decision.speaker} be raised by {decision.arguments}?"
+    return decision.question or f"What does {decision.speaker} reply?"
+
+
+def _note_wait(waits: set[str], event: Event) -> None:
+    """Adds a wait for a person that has started to the open ones, or removes one that has ended."""
+    if isinstance(event, WaitStartedEvent) and event.kind not in OWN_WAITS:
+        waits.add(event.wait)
+    elif isinstance(event, WaitEndedEvent):
+        waits.discard(event.wait)
 
 
 class _refusals:  # noqa: N801  # a context manager
@@ -351,7 +484,8 @@ class Runs:
         async def is_visible(memo: Mapping[str, object]) -> bool:
             return await self._may_see(caller, memo)
 
-        return (await all_pending_decisions(self._client, queue=self._queue, visible=is_visible)).decisions
+        waiting = await all_pending_decisions(self._client, queue=self._queue, visible=is_visible)
+        return [(run, decision) for run, decision in waiting.decisions if decision.kind != "client_tool"]
 
     async def _may_see(self, caller: Caller, memo: Mapping[str, object]) -> bool:
         if caller.sees_all or is_owner(caller, memo):

@@ -11,9 +11,11 @@ from temporalio.service import RPCError
 
 from ...contracts.errors import JournalUnavailable
 from ...resources.agent import Agent
+from ...resources.base import JsonObject
 from ...resources.catalog import Catalog
 from ...resources.rights import Use
 from ...resources.team import Team
+from ...resources.values import sources
 from ..operations.manifests import manifests_of_workers
 from .access import Caller
 from .errors import NotFoundError, UnavailableError
@@ -55,6 +57,17 @@ class ServedTarget:
         if self.namespace == DEFAULT_NAMESPACE:
             return f"{self.kind}/{self.name}"
         return f"{self.kind}/{self.namespace}/{self.name}"
+
+    @property
+    def output_schema(self) -> JsonObject | None:
+        """The JSON Schema of its answers, if its manifest has one."""
+        return self.manifest.spec.output_schema
+
+    def parameters(self, catalog: Catalog) -> list[str]:
+        """The names of the parameters that a query has to give a value, as the manifests that it needs use them."""
+        needed, _ = catalog.needed_by(self.manifest)
+        places = (source.value_from for manifest in needed.manifests for _, source in sources(manifest))
+        return sorted({place.query_parameter_ref.name for place in places if place and place.query_parameter_ref})
 
     @property
     def description(self) -> str:

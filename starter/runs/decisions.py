@@ -10,7 +10,7 @@ from temporalio.client import Client, RPCError, WorkflowExecution, WorkflowQuery
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCStatusCode
 
-from ...contracts.decisions import ApproveRequest, PendingDecision, ReplyRequest
+from ...contracts.decisions import ApproveRequest, GiveResultRequest, PendingDecision, ReplyRequest
 from ...contracts.errors import UnknownDecision
 from ...contracts.message import PersonDecision
 from ...contracts.status import Status
@@ -126,7 +126,7 @@ async def only_call(client: Client, run: RunHandle) -> str:
     Raises NotDecided if none waits, or if several do.
     """
     pending = await pending_decisions(client, run.id, run.run_id)
-    calls = [decision for decision in pending if decision.kind != "question"]
+    calls = [decision for decision in pending if decision.needs_approval]
     if not calls:
         raise NotDecided(f"nothing in {run.id} waits for approval")
     if len(calls) > 1:
@@ -181,6 +181,15 @@ async def has_taken(client: Client, run: RunHandle, request_id: str) -> bool:
     return False
 
 
+async def give_result(client: Client, run: RunHandle, request: GiveResultRequest) -> PersonDecision:
+    """Gives the result of a client's tool, for a call of a run or of its child runs; the same again has no effect.
+
+    Raises NotDecided if the call is unknown, or has got another result, or if the result is too large.
+    """
+    pending = await pending_decisions(client, run.id, run.run_id)
+    return await _send(client, run, "give_result", request.call, request, pending)
+
+
 async def _send(
     client: Client,
     run: RunHandle,
@@ -188,7 +197,7 @@ async def _send(
     decision_id: str,
     request: JsonModel,
     pending: Sequence[PendingDecision],
-    request_id: str | None,
+    request_id: str | None = None,
 ) -> PersonDecision:
     """Sends an update to the run with the pending decision.
 

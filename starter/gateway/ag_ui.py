@@ -1,0 +1,541 @@
+"""AG-UI: a run as a stream of events for user interfaces. https://docs.ag-ui.com
+
+A run of AG-UI is a durable run, whose id is derived from ``threadId`` and ``runId``: the same request again joins it.
+When the run waits for people, the stream ends with interrupts. The id of an interrupt says where to go on: it has the
+id of the run, that of the decision, and the cursor of the last event of the stream.
+"""
+
+import hashlib
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial, singledispatchmethod
+from typing import Any, NamedTuple
+
+from ag_ui.core import events as ag
+from ag_ui.core import types as ag_types
+from pydantic import JsonValue
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from ...contracts.decisions import PendingDecision
+from ...contracts.message import TokenUsage
+from ...contracts.status import Status
+from ...contracts.text import format_time
+from ...resources.base import JsonObject
+from ..history.events import (
+    Event,
+    MessageEvent,
+    ModelAnsweredEvent,
+    ModelFailedEvent,
+    RunEndedEvent,
+    SessionChangedEvent,
+    TextDeltaEvent,
+    TextRetractedEvent,
+    ToolCalledEvent,
+    ToolFailedEvent,
+    ToolReturnedEvent,
+    TurnEndedEvent,
+    TurnStartedEvent,
+    WaitEndedEvent,
+)
+from ..history.follow import CursorError
+from ..runs.start import to_json
+from .access import Caller
+from .errors import BadRequestError, GatewayError, NotFoundError, as_gateway_error
+from .protocol import Protocol, caller_of, read_body
+from .runs import Question, Run, Runs, Waiting, prompt_of
+from .sse import encode, event_stream
+from .targets import ServedTarget, Targets
+
+PATH = "/ag-ui"
+
+VERSION = "1.0"
+"""The version of the protocol."""
+
+RETRACTED = "baton.textRetracted"
+"""The name of the custom event for a message whose attempt has failed: the next message takes its place."""
+
+REASONS = {"approval": "tool_call", "question": "input_required", "budget": "confirmation"}
+"""The reasons of interrupts, by the kind of the decision."""
+
+APPROVAL_SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {
+        "approved": {"type": "boolean"},
+        "reason": {"type": "string"},
+        "arguments": {"type": "object", "description": "other arguments for the call"},
+    },
+    "required": ["approved"],
+}
+REPLY_SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {"reply": {"type": "string", "minLength": 1}},
+    "required": ["reply"],
+}
+
+
+class Place(NamedTuple):
+    """What an id of an interrupt says: the run, the decision, and the cursor of the last event before it."""
+
+    run: str
+    decision: str
+    cursor: str
+
+    @classmethod
+    def of(cls, text: str) -> "Place":
+        """The place in an id. Raises BadRequestError."""
+        parts = text.split("/")
+        if len(parts) != len(cls._fields) or not all(parts):
+            raise BadRequestError(f"'{text[:200]}' is not the id of an interrupt of this gateway", param="resume")
+        return cls(*parts)
+
+    @property
+    def text(self) -> str:
+        """The id."""
+        return "/".join(self)
+
+
+class AgUi:
+    """The requests of AG-UI."""
+
+    def __init__(self, targets: Targets, runs: Runs) -> None:
+        self._targets = targets
+        self._runs = runs
+
+    async def run(self, request: Request) -> Response:
+        """Starts a run, joins it, or goes on with one that was interrupted; then streams its events."""
+        asked = await read_body(request, ag_types.RunAgentInput)
+        caller = caller_of(request)
+        target = await self._targets.find(caller, request.path_params["target"])
+        if asked.resume:
+            run, after = await self._resume(caller, asked.resume)
+        else:
+            run, after = await self._start(caller, target, asked), None
+        return event_stream(_stream(run, after, asked))
+
+    async def _start(self, caller: Caller, target: ServedTarget, asked: ag_types.RunAgentInput) -> Run:
+        """The run of ``runId``. It is joined whatever else is in the request: the messages have grown since."""
+        key = _key(asked.thread_id, asked.run_id)
+        try:
+            return await self._runs.find(caller, self._runs.id_of(caller, target, key))
+        except NotFoundError:
+            question = await self._question(caller, target, asked)
+            return (await self._runs.start(caller, target, question, protocol="ag-ui", key=key)).run
+
+    async def _question(self, caller: Caller, target: ServedTarget, asked: ag_types.RunAgentInput) -> Question:
+        """What the user has said since the last answer. All before it is in the conversation of the thread.
+
+        With ``parentRunId`` the question follows that run, whatever was said in the thread since.
+        """
+        question = Question(
+            input=_input(asked.messages),
+            parameters=_parameters(asked.forwarded_props),
+            session=_session(asked.state),
+            conversation=_conversation(caller, asked.thread_id),
+        )
+        if asked.parent_run_id is None:
+            return question
+        key = _key(asked.thread_id, asked.parent_run_id)
+        parent = await self._runs.find(caller, self._runs.id_of(caller, target, key))
+        status = await parent.status()
+        head = status.responses[0].head if status.responses else status.head
+        if status.is_open or head is None:
+            raise BadRequestError(
+                "parentRunId: that run has no answer that another run could follow", param="parentRunId"
+            )
+        return question.model_copy(update={"after": head, "conversation": None})
+
+    async def _resume(self, caller: Caller, entries: Sequence[ag_types.ResumeEntry]) -> tuple[Run, str]:
+        """The run that was interrupted, once it has the answers, and the cursor after which the stream goes on.
+
+        The same answers again have no further effect. Raises BadRequestError if some are missing or invalid; then
+        none is given.
+        """
+        places = {entry.interrupt_id: Place.of(entry.interrupt_id) for entry in entries}
+        first = places[entries[0].interrupt_id]
+        if any(place.run != first.run for place in places.values()):
+            raise BadRequestError("resume: these are interrupts of several runs", param="resume")
+        run = await self._runs.find(caller, first.run)
+        undecided = {decision.id: decision for decision in await run.undecided()} if await run.is_open() else {}
+        answers = {places[entry.interrupt_id].decision: entry for entry in entries}
+        if not undecided.keys().isdisjoint(answers):
+            if missing := undecided.keys() - answers.keys():
+                names = ", ".join(prompt_of(undecided[each]) for each in sorted(missing))
+                raise BadRequestError(f"resume: all open interrupts need an answer; missing: {names}", param="resume")
+            known = [(undecided[key], entry) for key, entry in answers.items() if key in undecided]
+            actions = [_action(run, decision, entry) for decision, entry in known]
+            for act in actions:
+                await act()
+        return run, first.cursor
+
+
+def _key(thread: str, run: str) -> str:
+    """The idempotency key of a run of AG-UI; both ids may have any length."""
+    return "ag-ui:" + hashlib.sha256(json.dumps([thread, run]).encode()).hexdigest()
+
+
+def _conversation(caller: Caller, thread: str) -> str:
+    """The conversation of a thread, which each caller has for itself."""
+    text = json.dumps([str(caller.account), caller.name, thread])
+    return f"ag-ui-{hashlib.sha256(text.encode()).hexdigest()[:40]}"
+
+
+def _input(messages: Sequence[ag_types.Message]) -> str | list[JsonObject]:
+    """The user's messages after the last other one, as the input of a query. Raises BadRequestError."""
+    said: list[ag_types.UserMessage] = []
+    for message in reversed(messages):
+        if isinstance(message, ag_types.UserMessage):
+            said.insert(0, message)
+        elif message.role in ("assistant", "tool"):
+            break
+    if not said:
+        raise BadRequestError("messages: the last one has to be of the user", param="messages")
+    if all(isinstance(message.content, str) for message in said):
+        return "\n\n".join(str(message.content) for message in said)
+    return [{"role": "user", "content": _content(message.content)} for message in said]
+
+
+def _content(content: str | Sequence[ag_types.ContentPart]) -> JsonValue:
+    if isinstance(content, str):
+        return content
+    return [_part(part) for part in content]
+
+
+def _part(part: ag_types.ContentPart) -> JsonObject:
+    if isinstance(part, ag_types.TextPart):
+        return {"type": "text", "text": part.text}
+    source = part.source
+    if isinstance(source, ag_types.FileSource) or part.type not in ("image", "document"):
+        raise BadRequestError("messages: only texts, and images and documents with a URL or data, can be read")
+    has_data = isinstance(source, ag_types.DataSource)
+    url = f"data:{source.mime_type};base64,{source.value}" if has_data else source.value
+    if part.type == "image":
+        return {"type": "image_url", "image_url": {"url": url}}
+    return {"type": "file", "file": {"file_data" if has_data else "file_url": url}}
+
+
+def _parameters(forwarded: object) -> dict[str, str]:
+    """The values for templates: ``forwardedProps.parameters``."""
+    given = forwarded.get("parameters", {}) if isinstance(forwarded, dict) else {}
+    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
+        raise BadRequestError("forwardedProps.parameters: has to be an object of texts", param="forwardedProps")
+    return given
+
+
+def _session(state: object) -> JsonObject:
+    """The initial values of the session: ``state.session``, as the state has them."""
+    session = state.get("session") if isinstance(state, dict) else None
+    return session if isinstance(session, dict) else {}
+
+
+def _action(run: Run, decision: PendingDecision, entry: ag_types.ResumeEntry) -> Callable[[], Awaitable[object]]:
+    """What carries an answer out. Raises BadRequestError for one that does not fit."""
+    payload = entry.payload
+    is_canceled = entry.status == "cancelled"
+    if decision.kind == "question":
+        if is_canceled:
+            if decision.asked_by:
+                return partial(run.reply, "", decision.id, declines=True)
+            # A person of the team can't decline its turn.
+            return partial(run.cancel, "the question was not answered")
+        if decision.reply_schema:
+            return partial(run.reply, json.dumps(payload), decision.id)
+        text = payload.get("reply") if isinstance(payload, dict) else payload
+        if not isinstance(text, str) or not text.strip():
+            raise BadRequestError("resume: the payload has to be a text, or {reply: TEXT}", param="resume")
+        return partial(run.reply, text, decision.id)
+    if is_canceled:
+        return partial(run.decide, decision.id, approved=False)
+    given = {"approved": payload} if isinstance(payload, bool) else payload
+    approved = given.get("approved") if isinstance(given, dict) else None
+    if not isinstance(given, dict) or not isinstance(approved, bool):
+        raise BadRequestError("resume: the payload has to be {approved: true} or {approved: false}", param="resume")
+    arguments, reason = given.get("arguments"), given.get("reason") or ""
+    if not (arguments is None or isinstance(arguments, dict)) or not isinstance(reason, str):
+        raise BadRequestError("resume: arguments have to be an object, and a reason a text", param="resume")
+    return partial(run.decide, decision.id, approved=approved, arguments=arguments if approved else None, reason=reason)
+
+
+def _interrupt(run: Run, decision: PendingDecision, cursor: str) -> ag_types.Interrupt:
+    """What a run needs of a person."""
+    schema = APPROVAL_SCHEMA
+    if decision.kind == "question":
+        schema = decision.reply_schema or REPLY_SCHEMA
+    return ag_types.Interrupt(
+        id=Place(run.id, decision.id, cursor).text,
+        reason=REASONS.get(decision.kind, decision.kind),
+        message=prompt_of(decision),
+        response_schema=schema,
+        expires_at=format_time(decision.until) if decision.until else None,
+        metadata={"baton": to_json(decision)},
+    )
+
+
+@dataclass
+class _Step:
+    """A turn that is in progress."""
+
+    name: str
+    speaker: str
+
+
+@dataclass
+class _Message:
+    """A message whose text is being sent: the characters so far."""
+
+    id: str
+    characters: int = 0
+
+
+@dataclass
+class Translator:
+    """Translates the events of a run, and keeps what is open in the stream."""
+
+    run: str
+    session: JsonObject
+    phase: str = "Running"
+    steps: dict[tuple[object, ...], _Step] = field(default_factory=dict)
+    messages: dict[str, _Message] = field(default_factory=dict)
+    retracted: dict[str, int] = field(default_factory=dict)
+    """How often the text of a call was taken back."""
+
+    said: set[str] = field(default_factory=set)
+    """The texts of all messages, of which the run's conversation has a copy."""
+
+    replies: set[str] = field(default_factory=set)
+    """The replies of people."""
+
+    calls: set[str] = field(default_factory=set)
+    """The ids of tool calls without a result."""
+
+    @singledispatchmethod
+    def translate(self, event: Event) -> Iterable[ag.BaseEvent]:
+        """What an event is in AG-UI; most are nothing."""
+        return ()
+
+    def close(self) -> Iterable[ag.BaseEvent]:
+        """Ends what is open, before the end of the stream."""
+        for call in [*self.messages]:
+            yield from self._end_message(call)
+        for step in reversed(self.steps.values()):
+            yield ag.StepFinishedEvent(step_name=step.name)
+        self.steps.clear()
+
+    @property
+    def snapshot(self) -> ag.StateSnapshotEvent:
+        """The state: the id of the durable run, its phase, who speaks, and the values of its session."""
+        speakers = [step.speaker for step in self.steps.values()]
+        state = {"run": self.run, "phase": self.phase, "speakers": speakers, "session": self.session}
+        return ag.StateSnapshotEvent(snapshot=state)
+
+    @translate.register
+    def _start_step(self, event: TurnStartedEvent) -> Iterable[ag.BaseEvent]:
+        base = event.speaker if event.turn is None else f"{event.speaker} (turn {event.turn})"
+        names = {step.name for step in self.steps.values()}
+        number = 1
+        name = base
+        while name in names:  # of an inner team; the name has to identify an open step
+            number += 1
+            name = f"{base} {number}"
+        self.steps[_turn(event)] = _Step(name, event.speaker)
+        yield ag.StepStartedEvent(step_name=name)
+        yield self.snapshot
+
+    @translate.register
+    def _end_step(self, event: TurnEndedEvent) -> Iterable[ag.BaseEvent]:
+        if step := self.steps.pop(_turn(event), None):  # it may have begun in the stream before the interrupt
+            yield ag.StepFinishedEvent(step_name=step.name)
+
+    @translate.register
+    def _delta(self, event: TextDeltaEvent) -> Iterable[ag.BaseEvent]:
+        message = self.messages.get(_call(event))
+        if message is None:
+            message = self.messages[_call(event)] = _Message(self._message_id(_call(event)))
+            yield ag.TextMessageStartEvent(message_id=message.id, role="assistant", name=event.speaker)
+        text = event.text[max(0, message.characters - event.offset) :]
+        message.characters += len(text)
+        if text:
+            yield ag.TextMessageContentEvent(message_id=message.id, delta=text)
+
+    @translate.register
+    def _retract(self, event: TextRetractedEvent) -> Iterable[ag.BaseEvent]:
+        call = _call(event)
+        message = self.messages.get(call)
+        yield from self._end_message(call)
+        self.retracted[call] = self.retracted.get(call, 0) + 1
+        if message:
+            yield ag.CustomEvent(name=RETRACTED, value={"messageId": message.id})
+
+    @translate.register
+    def _answer(self, event: ModelAnsweredEvent) -> Iterable[ag.BaseEvent]:
+        if event.text:
+            sent = self.messages.get(_call(event))
+            rest = event.text[sent.characters if sent else 0 :]
+            yield from self._delta(
+                TextDeltaEvent(
+                    run=event.run,
+                    at=event.at,
+                    call=event.call,
+                    speaker=event.speaker,
+                    offset=len(event.text) - len(rest),
+                    text=rest,
+                )
+            )
+            self.said.add(event.text)
+        yield from self._end_message(_call(event))
+
+    @translate.register
+    def _fail(self, event: ModelFailedEvent) -> Iterable[ag.BaseEvent]:
+        yield from self._end_message(_call(event))
+
+    @translate.register
+    def _note_reply(self, event: WaitEndedEvent) -> Iterable[ag.BaseEvent]:
+        if event.outcome == "replied" and event.text:
+            self.replies.add(event.text)
+        return ()
+
+    @translate.register
+    def _change_session(self, event: SessionChangedEvent) -> Iterable[ag.BaseEvent]:
+        changed = {**self.session, **event.changes}
+        self.session = {name: value for name, value in changed.items() if value is not None}
+        yield self.snapshot
+
+    def _end_message(self, call: str) -> Iterable[ag.BaseEvent]:
+        if message := self.messages.pop(call, None):
+            yield ag.TextMessageEndEvent(message_id=message.id)
+
+    def _message_id(self, call: str) -> str:
+        """The same for every reader, except of a text that was taken back."""
+        times = self.retracted.get(call, 0)
+        return f"{call}/{times + 1}" if times else call
+
+    @translate.register
+    def _call_tool(self, event: ToolCalledEvent) -> Iterable[ag.BaseEvent]:
+        self.calls.add(_call(event))
+        yield from _tool_call(_call(event), event.tool, event.arguments)
+
+    @translate.register
+    def _return(self, event: ToolReturnedEvent | ToolFailedEvent) -> Iterable[ag.BaseEvent]:
+        call = _call(event)
+        if call not in self.calls:  # it was begun in the stream before the interrupt
+            return
+        self.calls.discard(call)
+        text = event.text if isinstance(event, ToolReturnedEvent) else event.error
+        yield ag.ToolCallResultEvent(message_id=f"{call}/result", tool_call_id=call, content=text or "", role="tool")
+
+    @translate.register
+    def _message(self, event: MessageEvent) -> Iterable[ag.BaseEvent]:
+        """A message that no model has just sent: of a function, or a person."""
+        if event.text in self.said or not event.text:
+            return
+        self.said.add(event.text)
+        message = f"{event.run}/message-{event.number}"
+        role = "user" if event.text in self.replies else "assistant"
+        yield ag.TextMessageStartEvent(message_id=message, role=role, name=event.name)
+        yield ag.TextMessageContentEvent(message_id=message, delta=event.text)
+        yield ag.TextMessageEndEvent(message_id=message)
+
+
+def _turn(event: TurnStartedEvent | TurnEndedEvent) -> tuple[object, ...]:
+    return event.run, event.team, event.speaker, event.turn, event.round, event.part
+
+
+def _call(
+    event: TextDeltaEvent
+    | TextRetractedEvent
+    | ModelAnsweredEvent
+    | ModelFailedEvent
+    | ToolCalledEvent
+    | ToolReturnedEvent
+    | ToolFailedEvent,
+) -> str:
+    """The id of a call among all of the root run: that of a message, or of a tool call."""
+    return f"{event.run}/{event.call}"
+
+
+def _tool_call(id_: str, tool: str, arguments: str | None) -> Iterable[ag.BaseEvent]:
+    yield ag.ToolCallStartEvent(tool_call_id=id_, tool_call_name=tool)
+    if arguments:
+        yield ag.ToolCallArgsEvent(tool_call_id=id_, delta=arguments)
+    yield ag.ToolCallEndEvent(tool_call_id=id_)
+
+
+async def _stream(run: Run, after: str | None, asked: ag_types.RunAgentInput) -> AsyncGenerator[bytes, None]:
+    """The events of a run after a cursor, encoded."""
+    async for event in _events(run, after, asked):
+        yield encode(event.model_dump_json(by_alias=True))
+
+
+async def _events(run: Run, after: str | None, asked: ag_types.RunAgentInput) -> AsyncGenerator[ag.BaseEvent, None]:
+    ids = {"thread_id": asked.thread_id, "run_id": asked.run_id}
+    translator = Translator(run.id, _session(asked.state))
+    yield ag.RunStartedEvent(**ids, protocol_version=VERSION, parent_run_id=asked.parent_run_id)
+    yield translator.snapshot
+    cursor = after or ""
+    usage: TokenUsage | None = None
+    try:
+        async for event in run.events_until_waiting(after):
+            if isinstance(event, Waiting):
+                for closing in translator.close():
+                    yield closing
+                translator.phase = "InputRequired"
+                yield translator.snapshot
+                interrupts = [_interrupt(run, decision, cursor) for decision in event.decisions]
+                outcome = ag.RunFinishedInterruptOutcome(interrupts=interrupts)
+                yield ag.RunFinishedEvent(**ids, outcome=outcome)
+                return
+            cursor = event.cursor or cursor
+            if isinstance(event, RunEndedEvent) and event.run == run.id:
+                usage = event.usage
+            for translated in translator.translate(event):
+                yield translated
+        status = await run.result()
+    except CursorError as error:
+        yield ag.RunErrorEvent(message=str(error), code="invalid_request")
+        return
+    except Exception as error:
+        translated_error = as_gateway_error(error)
+        if translated_error is None:
+            raise
+        # The run goes on: the same request again joins it.
+        yield ag.RunErrorEvent(message=translated_error.message, code=translated_error.code)
+        return
+    for closing in translator.close():
+        yield closing
+    translator.phase = status.phase
+    yield translator.snapshot
+    yield _end(ids, status, usage)
+
+
+def _end(ids: Mapping[str, Any], status: Status, usage: TokenUsage | None) -> ag.BaseEvent:
+    """The last event of a run that has ended."""
+    used = [_usage(usage)] if usage else None
+    if status.phase == "Failed":
+        code = status.failure.type if status.failure else "failed"
+        return ag.RunErrorEvent(message=status.message or "the run has failed", code=code, usage=used)
+    if status.phase == "Canceled":
+        return ag.RunFinishedEvent(**ids, outcome=ag.RunFinishedCancelledOutcome(), usage=used)
+    result = status.value if status.value is not None else status.message
+    return ag.RunFinishedEvent(**ids, result=result, outcome=ag.RunFinishedSuccessOutcome(), usage=used)
+
+
+def _usage(usage: TokenUsage) -> ag.TokenUsage:
+    return ag.TokenUsage(
+        input_tokens=usage.prompt_tokens,
+        output_tokens=usage.completion_tokens,
+        total_tokens=usage.total_tokens,
+        cached_input_tokens=usage.cached_tokens,
+    )
+
+
+def error_form(error: GatewayError) -> Response:
+    """The response for an error before the stream: what the stream's error would be."""
+    event = ag.RunErrorEvent(message=error.message, code=error.code)
+    return JSONResponse(event.model_dump(mode="json", by_alias=True), int(error.status))
+
+
+def protocol(targets: Targets, runs: Runs) -> Protocol:
+    """AG-UI over HTTP."""
+    return Protocol(PATH, [Route(PATH + "/{target:path}", AgUi(targets, runs).run, methods=["POST"])], error_form)

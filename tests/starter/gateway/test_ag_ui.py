@@ -1,0 +1,268 @@
+"""AG-UI: runs as streams of events for user interfaces."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import httpx
+import pytest
+import pytest_asyncio
+from ag_ui.core import Event as AgUiEvent
+from pydantic import TypeAdapter
+from temporalio.client import Client
+
+from baton.resources.documents import Document
+from baton.resources.loader import load_documents
+from baton.starter.gateway.server import listen
+from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
+from tests.harness.gateway import GatewayServer, key_file, read_sse
+from tests.harness.processes import BATON, process_env
+
+EVENTS: TypeAdapter[Any] = TypeAdapter(AgUiEvent)
+ANN: Json = {"name": "ann", "type": "human", "prompt": "Is it legal?"}
+BOB: Json = {"name": "bob", "type": "human", "prompt": "Is it wise?"}
+MANIFESTS = [
+    agent("one"),
+    agent("two"),
+    team("duo", "one", "two", maxTurns=1, onMaxTurns="complete"),
+    manifest(
+        "Agent",
+        "careful",
+        {"prompt": "You are careful.", "tools": [{"name": "calculator", "approval": {"required": True}}]},
+    ),
+    agent("counter", "calculator"),
+    manifest("Team", "panel", {"strategy": "parallel", "members": [ANN, BOB]}),
+]
+CALCULATE = call("calculator", expression="2+2")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def env(client: Client, tmp_path: Path) -> AsyncIterator[Environment]:
+    loaded = load_documents([Document("manifests.yaml", each, {}) for each in MANIFESTS])
+    async with Environment.running(client, tmp_path, loaded) as env:
+        yield env
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def gateway(env: Environment) -> AsyncIterator[GatewayServer]:
+    async with GatewayServer.running(env) as gateway:
+        yield gateway
+
+
+class Asked(Protocol):
+    """Builds requests in one thread, that of a test."""
+
+    def __call__(self, run: str, text: str | None = "Why?", **more: Any) -> Json: ...
+
+
+@pytest.fixture
+def asked() -> Asked:
+    thread = str(uuid.uuid4())
+
+    def asked(run: str, text: str | None = "Why?", **more: Any) -> Json:
+        messages = [{"id": f"m-{run}", "role": "user", "content": text}] if text is not None else []
+        return {"threadId": thread, "runId": run, "messages": messages, "tools": [], "context": [], "state": {}, **more}
+
+    return asked
+
+
+async def stream(gateway: GatewayServer, target: str, body: Json, *, key: str | None = None) -> list[Json]:
+    """All events of a run; each is one of AG-UI's types, without unknown fields."""
+    return [event async for event in following(gateway, target, body, key=key)]
+
+
+async def following(gateway: GatewayServer, target: str, body: Json, *, key: str | None = None) -> AsyncIterator[Json]:
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    async with gateway.http.stream("POST", f"/ag-ui/{target}", json=body, headers=headers) as response:
+        assert response.status_code == 200, await response.aread()
+        async for event in read_sse(response):
+            read = EVENTS.validate_python(event["data"])
+            assert not read.model_extra
+            yield event["data"]
+
+
+def types_of(events: list[Json]) -> list[str]:
+    return [event["type"] for event in events if event["type"] != "STATE_SNAPSHOT"]
+
+
+def texts_of(events: list[Json]) -> dict[str, str]:
+    """The texts of all messages by their ids."""
+    texts: dict[str, str] = {}
+    for event in events:
+        if event["type"] == "TEXT_MESSAGE_CONTENT":
+            texts[event["messageId"]] = texts.get(event["messageId"], "") + event["delta"]
+    return texts
+
+
+def interrupts_of(events: list[Json]) -> list[Json]:
+    assert events[-1]["outcome"]["type"] == "interrupt", events[-1]
+    interrupts: list[Json] = events[-1]["outcome"]["interrupts"]
+    return interrupts
+
+
+async def test_a_run_is_a_stream_of_steps_and_messages(gateway: GatewayServer, asked: Asked) -> None:
+    gateway.env.script(line("one", "a"), line("two", "b"))
+    events = await stream(gateway, "team/duo", asked("r"))
+    message = ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"]
+    step = ["STEP_STARTED", *message, "STEP_FINISHED"]
+    assert types_of(events) == ["RUN_STARTED", *step, *step, "RUN_FINISHED"]
+    assert [*texts_of(events).values()] == ["a", "b"]
+    assert events[-1]["result"] == "b"
+    assert events[-1]["outcome"] == {"type": "success"}
+    snapshots = [event["snapshot"] for event in events if event["type"] == "STATE_SNAPSHOT"]
+    assert [each["speakers"] for each in snapshots] == [[], ["one"], ["two"], []]
+    assert snapshots[-1]["phase"] == "Completed"
+
+
+async def test_the_same_run_id_joins_the_run_and_its_messages_have_the_same_ids(
+    gateway: GatewayServer, asked: Asked
+) -> None:
+    gateway.env.script(line("one", "a"), line("two", "b"))
+    first, second = await asyncio.gather(*(stream(gateway, "duo", asked("r")) for _ in range(2)))
+    later = await stream(gateway, "duo", asked("r", state={"more": 1}))
+    assert texts_of(first) == texts_of(second) == texts_of(later)
+    assert len(gateway.env.model.requests) == 2
+
+
+async def test_a_call_of_a_tool_is_streamed_with_its_result(gateway: GatewayServer, asked: Asked) -> None:
+    gateway.env.script(line("counter", CALCULATE, "It is 4."))
+    events = await stream(gateway, "agent/counter", asked("r"))
+    calls = [event for event in events if event["type"].startswith("TOOL_CALL")]
+    assert [each["type"] for each in calls] == [
+        "TOOL_CALL_START",
+        "TOOL_CALL_ARGS",
+        "TOOL_CALL_END",
+        "TOOL_CALL_RESULT",
+    ]
+    assert len({each["toolCallId"] for each in calls}) == 1
+    assert calls[0]["toolCallName"] == "calculator"
+    assert calls[-1]["content"] == "4"
+
+
+async def test_a_thread_is_a_conversation_that_each_caller_has_for_itself(
+    env: Environment, tmp_path: Path, asked: Asked
+) -> None:
+    env.script(line("one", "a", "b", "c"))
+    path, keys = key_file(tmp_path, {"ann": {}, "bob": {}})
+    async with GatewayServer.running(env, BATON_GATEWAY_KEYS=str(path)) as gateway:
+        await stream(gateway, "one", asked("r1", "First?"), key=keys["ann"])
+        body = asked("r2", "Second?")
+        body["messages"][:0] = [
+            {"id": "1", "role": "user", "content": "First?"},
+            {"id": "2", "role": "assistant", "content": "a"},
+        ]
+        await stream(gateway, "one", body, key=keys["ann"])
+        contents = [message["content"] for message in env.model.requests[-1].body["messages"]]
+        assert [text for text in contents if text in ("First?", "a", "Second?")] == ["First?", "a", "Second?"]
+        await stream(gateway, "one", asked("r1", "Other?"), key=keys["bob"])
+        assert "First?" not in str(env.model.requests[-1].body)
+
+
+async def test_a_parent_run_is_a_place_from_which_the_thread_branches(gateway: GatewayServer, asked: Asked) -> None:
+    gateway.env.script(line("one", "a", "b", "c"))
+    await stream(gateway, "one", asked("r1", "First?"))
+    await stream(gateway, "one", asked("r2", "Second?"))
+    await stream(gateway, "one", asked("r3", "Instead?", parentRunId="r1"))
+    last = str(gateway.env.model.requests[-1].body["messages"])
+    assert "First?" in last
+    assert "Instead?" in last
+    assert "Second?" not in last
+
+
+async def test_an_approval_interrupts_and_the_run_goes_on_with_it_once(gateway: GatewayServer, asked: Asked) -> None:
+    gateway.env.script(line("careful", CALCULATE, "It is 4."))
+    events = await stream(gateway, "careful", asked("r1"))
+    [interrupt] = interrupts_of(events)
+    assert interrupt["reason"] == "tool_call"
+    assert interrupt["message"] == 'May careful call calculator with {"expression": "2+2"}?'
+    wrong = asked("r2", None, resume=[{"interruptId": interrupt["id"], "status": "resolved", "payload": "yes"}])
+    response = await gateway.http.post("/ag-ui/careful", json=wrong)
+    assert (response.status_code, response.json()["type"]) == (400, "RUN_ERROR")
+    resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}]
+    for _ in range(2):
+        events = await stream(gateway, "careful", asked("r2", None, resume=resume))
+        assert events[0]["runId"] == "r2"
+        assert [*texts_of(events).values()] == ["It is 4."]
+        assert events[-1]["outcome"] == {"type": "success"}
+    assert len(gateway.env.model.requests) == 2
+
+
+async def test_an_abandoned_approval_is_rejected(gateway: GatewayServer, asked: Asked) -> None:
+    gateway.env.script(line("careful", CALCULATE, "Not done."))
+    [interrupt] = interrupts_of(await stream(gateway, "careful", asked("r1")))
+    resume = [{"interruptId": interrupt["id"], "status": "cancelled"}]
+    events = await stream(gateway, "careful", asked("r2", None, resume=resume))
+    assert [*texts_of(events).values()] == ["Not done."]
+
+
+async def test_all_open_interrupts_need_an_answer(gateway: GatewayServer, asked: Asked) -> None:
+    interrupts = interrupts_of(await stream(gateway, "panel", asked("r1")))
+    while len(interrupts) < 2:  # the second is asked a moment later: the same run tells it
+        interrupts = interrupts_of(await stream(gateway, "panel", asked("r1")))
+    entries = [{"interruptId": each["id"], "status": "resolved", "payload": {"reply": "Yes."}} for each in interrupts]
+    response = await gateway.http.post("/ag-ui/panel", json=asked("r2", None, resume=entries[:1]))
+    assert response.status_code == 400
+    assert "all open interrupts" in response.json()["message"]
+    for _ in range(2):
+        events = await stream(gateway, "panel", asked("r2", None, resume=entries))
+        assert events[-1]["outcome"] == {"type": "success"}
+    assert "ann:\nYes." in events[-1]["result"]
+
+
+async def test_a_failed_run_is_an_error_and_a_canceled_one_is_not(gateway: GatewayServer, asked: Asked) -> None:
+    gateway.env.script(line("one", {"status": 401}))
+    failed = await stream(gateway, "one", asked("r1"))
+    assert failed[-1]["type"] == "RUN_ERROR"
+    gateway.env.script(line("careful", CALCULATE))
+    events = await stream(gateway, "careful", asked("r2"))
+    run = events[1]["snapshot"]["run"]
+    await gateway.post(f"/runs/{run}/cancel")
+    canceled = await stream(gateway, "careful", asked("r2"))
+    assert canceled[-1]["outcome"] == {"type": "cancelled"}
+
+
+async def test_what_is_wrong_with_a_request_is_told_before_the_stream(gateway: GatewayServer, asked: Asked) -> None:
+    for target, body, status in (
+        ("nobody", asked("r"), 404),
+        ("one", asked("r", None), 400),
+        ("one", {"threadId": "t"}, 400),
+        ("one", asked("r", None, resume=[{"interruptId": "x", "status": "resolved"}]), 400),
+        ("one", asked("r", None, resume=[{"interruptId": "one-0/a/b", "status": "resolved"}]), 404),
+        ("one", asked("r", parentRunId="other"), 404),
+    ):
+        response = await gateway.http.post(f"/ag-ui/{target}", json=body)
+        assert response.status_code == status, response.text
+        assert response.json()["type"] == "RUN_ERROR"
+
+
+async def test_a_run_goes_on_when_its_gateway_is_killed_and_another_streams_it(env: Environment, asked: Asked) -> None:
+    env.script(line("one", {"text": "a", "delay": 0.5}), line("two", "b"))
+    listener = listen("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    listener.close()
+    address = env.client.service_client.config.target_host
+    process = await asyncio.create_subprocess_exec(
+        *(BATON, "serve", "--port", str(port), "--namespace", "*"),
+        env=process_env(TEMPORAL_ADDRESS=address, **env.worker_env),
+    )
+    killed = GatewayServer(env, f"http://127.0.0.1:{port}", httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}"))
+    while not await is_ready(killed):
+        await asyncio.sleep(0.05)
+    with pytest.raises(httpx.TransportError):
+        async for event in following(killed, "duo", asked("r")):
+            assert event["type"] in ("RUN_STARTED", "STATE_SNAPSHOT", "STEP_STARTED")
+            process.kill()
+    await process.wait()
+    async with GatewayServer.running(env) as other:
+        again = await stream(other, "duo", asked("r"))
+    assert [*texts_of(again).values()] == ["a", "b"]
+    assert len(env.model.requests) == 2
+
+
+async def is_ready(gateway: GatewayServer) -> bool:
+    try:
+        return (await gateway.http.get("/readyz")).status_code == 200
+    except httpx.TransportError:
+        return False
