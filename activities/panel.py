@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import groupby
 
 from ..contracts.attachment import Attachment
@@ -33,7 +34,7 @@ from ..resources.model import Model
 from ..resources.panel import Capability, FunctionRef, Prompts
 from ..resources.team import Team
 from ..resources.template import fill
-from ..temporal.activity import idempotency_key
+from ..temporal.activity import idempotency_key, in_thread_if_long
 from .context.call_record import fenced, with_changed_arguments
 from .context.context_window import apply_window, model_messages, past_rows, window_end
 from .context.lookup import find_team
@@ -75,11 +76,16 @@ class Transcript:
         places = [place for place, row in enumerate(rows, start=1) if row.id == question]
         return cls.of(team, rows, question, places[0] if places else 0)
 
+    @property
+    def length(self) -> int:
+        """The characters of its messages."""
+        return sum(len(row.message.content) for row in self.rows) + sum(len(message.content) for message in self.before)
+
     def part(self, name: str) -> list[Message]:
         """The messages with this ``part``, in order."""
         return [row.message for row in self.rows if row.message.part == name]
 
-    @property
+    @cached_property
     def contributions(self) -> tuple[Contribution, ...]:
         """The contributions; outside of a panel the messages of members, in rounds of as many as there are members."""
         if not self.team.spec.is_panel:
@@ -90,8 +96,7 @@ class Transcript:
                 for number, message in enumerate(said)
             )
         stances = {member.name_in_team: member.stance for member in self.team.spec.members}
-        contributions = contributions_in(row.message for row in self.rows)
-        return tuple(contribution.with_stance(stances.get(contribution.agent_name)) for contribution in contributions)
+        return contributions_in((row.message for row in self.rows), stances)
 
     @property
     def critiques(self) -> tuple[Critique, ...]:
@@ -252,6 +257,8 @@ class PromptSections:
         return "Earlier messages", lines
 
     def _contributions(self) -> Sequence[Contribution]:
+        if self.window is None:
+            return self.transcript.contributions
         rows = apply_window(self.transcript.rows, self.window)
         return replace(self.transcript, rows=rows).contributions
 
@@ -393,13 +400,18 @@ class SpeakerContext:
         """The messages for the model of the agent with the id ``speaker``."""
         if speaker.partition("/")[0] not in (MEMBER, ROLE):
             prompt = speaker_prompt(agent, self.values)
-            text = self.as_json()
+            compose = self.as_json
         else:
             prompt = await self._prompt(agent, functions)
-            sections = PromptSections(self.transcript, self.briefing, agent.spec.context_window, idempotency_key())
-            text = _SECTIONS[self.team.spec.strategy, self.brief.part](sections)
+            compose = partial(self._sections, agent.spec.context_window, idempotency_key())
+        text = await in_thread_if_long(self.transcript.length, compose)
         system = [Message(role="system", content=prompt)] if prompt else []
         return [*system, Message(role="user", content=text).with_attachments(self.transcript.attachments)]
+
+    def _sections(self, window: ContextWindow | None, seed: str) -> str:
+        """The user message of the speaker's role."""
+        sections = PromptSections(self.transcript, self.briefing, window, seed)
+        return _SECTIONS[self.team.spec.strategy, self.brief.part](sections)
 
     async def _prompt(self, agent: Agent, functions: FunctionRegistry) -> str:
         """The filled-in prompt, followed by the instructions and the context unless the prompt contains them."""

@@ -1,6 +1,7 @@
 """The values of panels and debates: inputs, transcript entries, decisions, results (round-robin pattern)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Literal
 
 from pydantic import Field
@@ -25,19 +26,22 @@ class Contribution(JsonModel):
     text: str
     stance: str | None = None
 
-    def with_stance(self, stance: str | None) -> "Contribution":
-        """The entry with the stance of its speaker."""
-        return self.model_copy(update={"stance": stance})
-
     def truncated(self, limit: int) -> "Contribution":
         """The entry with at most ``limit`` bytes of text."""
         return self.model_copy(update={"text": truncate(self.text, limit)})
 
 
-def contributions_in(messages: Iterable[Message]) -> tuple[Contribution, ...]:
-    """The contributions among the messages, without stances."""
+def contributions_in(
+    messages: Iterable[Message], stances: Mapping[str, str | None] = MappingProxyType({})
+) -> tuple[Contribution, ...]:
+    """The contributions among the messages, with the ``stances`` of their speakers, by name."""
     return tuple(
-        Contribution(round=message.round or 1, agent_name=message.name or "", text=message.content)
+        Contribution(
+            round=message.round or 1,
+            agent_name=message.name or "",
+            text=message.content,
+            stance=stances.get(message.name or ""),
+        )
         for message in messages
         if message.part == "contribution"
     )

@@ -1,7 +1,9 @@
 """Large teams: many agents at once, each with many steps and long results of tools; and long panels."""
 
+import contextlib
 import threading
 from collections import Counter
+from collections.abc import Iterator
 
 from baton.testing import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Json, agent, manifest, team
@@ -43,11 +45,19 @@ class BusyModel:
         return Reply(text=f"step {step}", calls=[call] * RESULTS)
 
 
-def busy_team(members: int, server: ToolServer) -> list[Json]:
-    """A parallel team of so many agents, whose tool is at a server that is told to give long results."""
+@contextlib.contextmanager
+def serving_tool() -> Iterator[str]:
+    """Serves the tool of a busy team while the block runs; yields its URL."""
+    server = ToolServer()
     server.answers(Answer(RESULT))
+    with server.serving():
+        yield server.url
+
+
+def busy_team(members: int, tool: str) -> list[Json]:
+    """A parallel team of so many agents, whose tool is at a URL."""
     schema = {"type": "object", "properties": {"step": {"type": "integer"}}}
-    look = {"type": "http", "description": "Looks.", "http": {"url": server.url}, "inputSchema": schema}
+    look = {"type": "http", "description": "Looks.", "http": {"url": tool}, "inputSchema": schema}
     names = [f"a{number}" for number in range(members)]
     spec: Json = {"parallelToolCalls": True, "contextWindow": {"maxMessages": WINDOW}}
     agents = [agent(name, "look", **spec) for name in names]

@@ -8,8 +8,7 @@ from temporalio.client import WorkflowUpdateFailedError
 
 from baton.testing import Reply, Request
 from tests.harness.environment import Environment, agent, team
-from tests.harness.large_teams import PARALLEL_CALLS, BusyModel, busy_team
-from tests.harness.tool_server import ToolServer
+from tests.harness.large_teams import PARALLEL_CALLS, BusyModel, busy_team, serving_tool
 
 NAMES = [f"a{number}" for number in range(105)]
 """More than the 100 that run at once."""
@@ -42,10 +41,11 @@ async def test_all_targets_of_a_wide_query_answer_once(env: Environment) -> None
 
 @pytest.mark.full
 async def test_a_parallel_team_whose_agents_take_many_steps_with_long_results_fits_into_its_histories(
-    env: Environment, tool_server: ToolServer
+    env: Environment,
 ) -> None:
     env.answer = BusyModel().answer
-    turn = await env.turn_result(await env.start_team(busy_team(8, tool_server)))
+    with serving_tool() as tool:
+        turn = await env.turn_result(await env.start_team(busy_team(8, tool)))
     assert (turn.stop_reason, turn.turns) == ("completed", 8)
     assert (turn.usage.model_calls, turn.usage.tool_calls) == tuple(8 * calls for calls in PARALLEL_CALLS)
     sizes = [
