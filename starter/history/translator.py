@@ -10,7 +10,7 @@ from ...contracts.decisions import AskPersonRequest
 from ...contracts.errors import Failure
 from ...contracts.inputs import FailedRun
 from ...contracts.message import PersonDecision, TokenUsage
-from ...contracts.panel import PerformRequest, SpeakerBrief
+from ...contracts.panel import PerformRequest, PerformResult, SpeakerBrief
 from ...contracts.plan import TeamPlan
 from ...contracts.requests import (
     AskModelRequest,
@@ -41,6 +41,7 @@ from .events import (
     RoundStartedEvent,
     RunEndedEvent,
     RunResetEvent,
+    RunRetriedEvent,
     RunStartedEvent,
     SelectionKind,
     SessionChangedEvent,
@@ -211,6 +212,8 @@ class EventTranslator:
         by: str | None = None,
         reason: str | None = None,
         text: str | None = None,
+        approved: bool | None = None,
+        remembered: bool = False,
     ) -> Iterator[Event]:
         if started := self._waits.pop(key, None):
             yield WaitEndedEvent(
@@ -221,13 +224,21 @@ class EventTranslator:
                 by=by,
                 reason=reason,
                 text=text,
+                approved=approved,
+                remembered=remembered,
             )
 
     def _decision_requested(self, event: DecisionRequested) -> Iterator[Event]:
         request = event.call.request
         if isinstance(request, AskPersonRequest):
             yield from self._start_turn(
-                event.at, _person_key(event.id), event.who, "human", request.turn, request.brief
+                event.at,
+                _person_key(event.id),
+                event.who,
+                "human",
+                request.turn,
+                request.brief,
+                hidden=event.call.hidden,
             )
         yield self._wait(
             event.id,
@@ -253,6 +264,8 @@ class EventTranslator:
             by=decision.by,
             reason=decision.reason or None,
             text=None if hidden else text,
+            approved=decision.approved,
+            remembered=decision.how == "remembered",
         )
         if isinstance(pending.call.request, AskPersonRequest):
             yield from self._end_turn(event.at, _person_key(pending.id), "completed")
@@ -266,7 +279,9 @@ class EventTranslator:
                 key = _turn_key(request)
                 if self._run.kind in ("team", "query") and key not in self._turns:
                     kind: TurnKind = "agent" if call.agent else "model"
-                    yield from self._start_turn(event.at, key, call.speaker, kind, request.turn, request.brief)
+                    yield from self._start_turn(
+                        event.at, key, call.speaker, kind, request.turn, request.brief, hidden=call.hidden
+                    )
                 yield ModelCalledEvent(
                     **base,
                     call=call.id,
@@ -275,11 +290,29 @@ class EventTranslator:
                     turn=None if request.brief else request.turn,
                     round=request.brief.round if request.brief else None,
                     part=_role(request.brief),
+                    turns=None if request.brief else request.turns,
+                    hidden=call.hidden,
                 )
             case SelectRequest() as choice:
-                yield ModelCalledEvent(**base, call=call.id, speaker=call.speaker, model=call.name, turn=choice.turn)
+                yield ModelCalledEvent(
+                    **base,
+                    call=call.id,
+                    speaker=call.speaker,
+                    model=call.name,
+                    turn=choice.turn,
+                    hidden=call.hidden,
+                )
             case PerformRequest(name=name, brief=brief, turn=turn):
-                yield from self._start_turn(event.at, call.id, name, "function", turn or 0, None if turn else brief)
+                yield from self._start_turn(
+                    event.at,
+                    call.id,
+                    name,
+                    "function",
+                    turn or 0,
+                    None if turn else brief,
+                    function=call.name,
+                    hidden=call.hidden,
+                )
             case UseToolRequest() if call.activity_type == "use_tool":
                 yield ToolCalledEvent(**base, **_callee(call), arguments=None if call.hidden else call.arguments)
 
@@ -293,6 +326,8 @@ class EventTranslator:
         if isinstance(event.result, Pinned):
             for notice in event.result.notices:
                 yield NoticeEvent(**base, text=notice)
+        if isinstance(event.result, FailedRun):
+            yield RunRetriedEvent(**base, usage=usage)
         if event.failure and event.failure.wait is not None:
             yield from self._deferred(event, event.failure)
             return
@@ -315,7 +350,15 @@ class EventTranslator:
                 yield from self._messages(event)
                 if turn := self._turns.get(call.id):
                     turn.usage += usage
-                yield from self._end_turn(event.at, call.id, _outcome_of(event), event.failure)
+                returned = event.result.message.content if isinstance(event.result, PerformResult) else None
+                yield from self._end_turn(
+                    event.at,
+                    call.id,
+                    _outcome_of(event),
+                    event.failure,
+                    text=None if call.hidden else returned,
+                    attempts=event.attempts,
+                )
             case RecallRequest(conversation=plan):
                 memory = plan.memory or None
                 yield MemoryReadEvent(**base, memory=memory, conversation=plan.id, error=error.get("error"))
@@ -345,6 +388,7 @@ class EventTranslator:
                 wait=f"{event.run.id}/{event.call.id}",
                 kind=kind,
                 speaker=event.call.speaker or None,
+                tool=event.call.name if isinstance(event.call.request, UseToolRequest) else None,
                 text=failure.message,
             ),
         )
@@ -365,7 +409,7 @@ class EventTranslator:
         seconds = (event.at - call.scheduled_at).total_seconds()
         base = self._base(event.at)
         match event.result:
-            case AskModelResult(message=message, wrong=wrong):
+            case AskModelResult(message=message, wrong=wrong, earlier=earlier):
                 tools = tuple(
                     CalledTool(id=tool.id, name=tool.name, arguments=tool.arguments) for tool in message.tool_calls
                 )
@@ -380,6 +424,7 @@ class EventTranslator:
                     usage=usage,
                     attempts=event.attempts,
                     seconds=seconds,
+                    earlier=() if call.hidden else tuple(message.content for message in earlier),
                 )
             case SelectResult():
                 return ModelAnsweredEvent(
@@ -429,6 +474,8 @@ class EventTranslator:
         brief: SpeakerBrief | None = None,
         in_round: int = 0,
         part: str | None = None,
+        function: str | None = None,
+        hidden: bool = False,
     ) -> Iterator[Event]:
         """The start of a turn, and of its round if that begins with it. Others than members end no turn in parallel."""
         if brief:
@@ -444,6 +491,8 @@ class EventTranslator:
             self._round = in_round
             self._round_is_open = True
             yield RoundStartedEvent(**self._base(at), round=in_round, max_rounds=self._max_rounds)
+        panel = self._plan.panel if self._plan else None
+        is_panelist = panel is not None and part is None and speaker in panel.roster
         started = TurnStartedEvent(
             **self._base(at),
             speaker=speaker,
@@ -451,6 +500,10 @@ class EventTranslator:
             turn=number or None,
             round=in_round or None,
             part=part,
+            function=function,
+            hidden=hidden,
+            collection=(panel.audit or self._plan.name) if is_panelist and self._plan and panel else None,
+            stance=panel.stances[panel.roster.index(speaker)] if is_panelist and panel and panel.stances else None,
         )
         self._turns[key] = _Turn(started)
         yield started
@@ -486,7 +539,13 @@ class EventTranslator:
             yield from self._end_turn(event.at, key, "completed")
 
     def _end_turn(
-        self, at: datetime, key: str, outcome: TurnOutcome, failure: Failure | None = None
+        self,
+        at: datetime,
+        key: str,
+        outcome: TurnOutcome,
+        failure: Failure | None = None,
+        text: str | None = None,
+        attempts: int | None = None,
     ) -> Iterator[Event]:
         if turn := self._turns.pop(key, None):
             started = turn.started
@@ -500,6 +559,8 @@ class EventTranslator:
                 outcome=outcome,
                 seconds=(at - started.at).total_seconds(),
                 usage=turn.usage,
+                text=text,
+                attempts=attempts,
             )
 
     def _end_turns(self, at: datetime, outcome: TurnOutcome, failure: Failure | None = None) -> Iterator[Event]:
@@ -519,7 +580,14 @@ class EventTranslator:
         if part and part.isdigit() and self._plan and self._plan.panel:
             name = self._plan.panel.roster[int(part) - 1]
         yield from self._start_turn(
-            event.at, child.id, name, kind, int(number or 0), in_round=int(in_round or 0), part=role
+            event.at,
+            child.id,
+            name,
+            kind,
+            int(number or 0),
+            in_round=int(in_round or 0),
+            part=role,
+            hidden=child.hidden,
         )
 
     def _child_ended(self, event: ChildEnded) -> Iterator[Event]:
@@ -551,6 +619,7 @@ class EventTranslator:
             turns=event.turns,
             usage=event.usage or self._usage,
             notices=event.notices,
+            member_failures=event.member_failures,
         )
 
 

@@ -18,7 +18,6 @@ from temporalio.client import (
 )
 
 from baton.starter.console.watch import Watch
-from baton.starter.history.follow import follow
 from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.text import escape_control_characters
 from baton.temporal.converter import DATA_CONVERTER
@@ -78,7 +77,7 @@ class Watcher:
         watch = Watch(client, self.console, len(handles))
         runs = [client.get_workflow_handle(handle.id) for handle in handles]
         async with watch.live_view():
-            await asyncio.gather(*(follow(client, run, watch.on_event) for run in runs))
+            await asyncio.gather(*map(watch.follow, runs))
         return watch
 
     async def sees(self, text: str) -> None:
