@@ -176,11 +176,8 @@ class EventPrinter:
                 self._print_tool_result(event.tool, caller, text, in_full=event.ends)
             case ToolFailedEvent(error=str(error)):
                 self._print_failure(event.speaker if event.tool_call else "", event.tool, error)
-            case TurnEndedEvent(error=str(error)) if error not in self._errors:
-                if not (isinstance(beginning, TurnStartedEvent) and beginning.kind == "human"):
-                    self._print_failure(event.speaker, None, error)
-            case TurnEndedEvent(text=str(text)) if isinstance(beginning, TurnStartedEvent):
-                self._print_returned(event, beginning, text)
+            case TurnEndedEvent() if isinstance(beginning, TurnStartedEvent):
+                self._print_end_of_turn(event, beginning)
             case SpeakerSelectedEvent(speaker=member, how=how):
                 self._print_line(Text.assemble("selector → ", (member or "none", "cyan"), (f"  {how}", "dim")))
             case MemoryReadEvent(error=str(error)) | MemoryWrittenEvent(error=str(error)):
@@ -220,11 +217,14 @@ class EventPrinter:
             self._scripted_note_printed = True
             self._console.print(Text(SCRIPTED_NOTE, style="bold magenta"))
 
-    def _print_returned(self, event: TurnEndedEvent, turn: TurnStartedEvent, text: str) -> None:
-        """Prints what a function has returned."""
-        self._print_speaker(event, format_turn(turn), f"function {turn.function}", "", event.seconds)
-        if text:
-            self._print_text(role_output_text(event.part, text))
+    def _print_end_of_turn(self, event: TurnEndedEvent, turn: TurnStartedEvent) -> None:
+        """Prints what a function has returned, or its error; the error of a team, unless it was printed before."""
+        if event.error is not None and (turn.function or (turn.kind == "team" and event.error not in self._errors)):
+            self._print_failure(event.speaker, None, event.error)
+        elif event.text is not None:
+            self._print_speaker(event, format_turn(turn), f"function {turn.function}", "", event.seconds)
+            if event.text:
+                self._print_text(role_output_text(event.part, event.text))
 
     def _print_speaker(
         self, event: ModelAnsweredEvent | TurnEndedEvent, turn: str, callee: str, tokens: str, seconds: float

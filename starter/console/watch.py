@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -105,10 +106,16 @@ MAX_DRAW_INTERVAL = 0.5
 
 
 class Watch:
-    """Prints the events of runs on ``console``, and tracks their live state."""
+    """Prints the events of runs on ``console``, and tracks their live state.
 
-    def __init__(self, client: Client, console: Console, runs: int = 1) -> None:
+    Text arrives at once if the ``environment`` names the journal of the runs' worker, and else with heartbeats.
+    """
+
+    def __init__(
+        self, client: Client, console: Console, runs: int = 1, *, environment: Mapping[str, str] = os.environ
+    ) -> None:
         self.state = LiveState()
+        self._environment = environment
         self._client = client
         self._console = console
         self._printer = EventPrinter(console, self.state, runs)
@@ -119,7 +126,7 @@ class Watch:
 
         Raises RPCError if Temporal is unreachable for long.
         """
-        events = stream_events(self._client, handle, wait=wait, cut=True)
+        events = stream_events(self._client, handle, wait=wait, cut=True, environment=self._environment)
         async with contextlib.aclosing(events):
             async for event in events:
                 beginning = self.state.apply(event)

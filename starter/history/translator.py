@@ -25,6 +25,7 @@ from ...contracts.requests import (
     UseToolRequest,
     UseToolResult,
 )
+from ...resources.tool import OWN_ACTIVITIES
 from .events import (
     CalledTool,
     ConditionsEvaluatedEvent,
@@ -322,12 +323,7 @@ class EventTranslator:
         usage = token_usage(event)
         self._usage += usage
         if isinstance(event.result, FailedRun | Pinned):
-            self._take_plan(event.result)
-        if isinstance(event.result, Pinned):
-            for notice in event.result.notices:
-                yield NoticeEvent(**base, text=notice)
-        if isinstance(event.result, FailedRun):
-            yield RunRetriedEvent(**base, usage=usage)
+            yield from self._pinned(event.result, base)
         if event.failure and event.failure.wait is not None:
             yield from self._deferred(event, event.failure)
             return
@@ -365,6 +361,8 @@ class EventTranslator:
             case RememberRequest(conversation=plan):
                 memory = plan.memory or None
                 yield MemoryWrittenEvent(**base, memory=memory, conversation=plan.id, error=error.get("error"))
+            case None if event.failure and call.activity_type not in OWN_ACTIVITIES:
+                yield self._application_failed(event, event.failure)
             case _:
                 if isinstance(event.result, EvaluateResult) and _is_choice(call.request):
                     chosen = event.result.member
@@ -375,6 +373,14 @@ class EventTranslator:
                 elif isinstance(event.result, EvaluateResult):
                     yield ConditionsEvaluatedEvent(**base, ends=event.result.ends, edge=event.result.edge)
                 yield from self._messages(event)
+
+    def _pinned(self, result: Pinned | FailedRun, base: _Base) -> Iterator[Event]:
+        self._take_plan(result)
+        if isinstance(result, FailedRun):
+            yield RunRetriedEvent(**base, usage=result.usage)
+            return
+        for notice in result.notices:
+            yield NoticeEvent(**base, text=notice)
 
     def _deferred(self, event: CallEnded, failure: Failure) -> Iterator[Event]:
         """A call waits for the end of an outage, or for a circuit breaker; then it is made again."""
@@ -462,6 +468,19 @@ class EventTranslator:
             **_error(event.failure),
             attempts=event.attempts,
             seconds=seconds,
+        )
+
+    def _application_failed(self, event: CallEnded, failure: Failure) -> Event:
+        """The failure of an application's activity: only after its success Baton's own call of the tool follows."""
+        speakers = [turn.started.speaker for turn in self._turns.values()]
+        return ToolFailedEvent(
+            **self._base(event.at),
+            **_error(failure),
+            call=event.call.id,
+            speaker=speakers[0] if len(speakers) == 1 else self._run.name,
+            tool=event.call.activity_type,
+            attempts=event.attempts,
+            seconds=(event.at - event.call.scheduled_at).total_seconds(),
         )
 
     def _start_turn(
