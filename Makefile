@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # Benchmarks that count, which can run at once, and benchmarks that measure time, which cannot.
 COUNTING := bench-history-size bench-selector bench-fuzz
-TIMING := bench-hostile bench-single bench-functions bench-overhead bench-kills bench-interruptions bench-control bench-query-burst bench-idle-teams bench-approvals bench-outage bench-conversation bench-stalls bench-telemetry bench-live-words bench-gateway bench-large bench-large-journal
+TIMING := bench-hostile bench-single bench-functions bench-overhead bench-kills bench-interruptions bench-control bench-query-burst bench-idle-teams bench-approvals bench-outage bench-conversation bench-stalls bench-telemetry bench-live-words bench-gateway bench-event-cursors bench-large bench-large-journal
 RECORDING := record-histories add-history replace-history replace-stored-names
 .PHONY: demo test test-all test-versions pytest pytest-all lint types lock clean schema reference bench bench-mcp bench-older-sdks bench-peers $(RECORDING) $(COUNTING) $(TIMING)
 
@@ -202,11 +202,15 @@ bench-conversation: $(READY)
 bench-telemetry: $(READY)
 	$(BIN)/python -m benchmarks.telemetry
 
-# The time from a word at the model to the same word in a program.
+# The time to the first event for a reader that goes on from a cursor, in a run of 3,000 turns.
+bench-event-cursors: $(READY)
+	$(BIN)/python -m benchmarks.event_cursors
+
+# The gateway beside a plain proxy of the same words, and with idle streams.
 bench-gateway: $(READY)
 	$(BIN)/python -m benchmarks.gateway
 
-# How long until a word that a model has sent is in a program.
+# The time from a word at the model to the same word in a program.
 bench-live-words: $(READY)
 	$(BIN)/python -m benchmarks.live_words
 

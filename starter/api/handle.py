@@ -223,7 +223,7 @@ class Handle(Generic[Value_co]):
         only the events that exist already, without live text. Raises CursorError if the cursor belongs to another run,
         and Temporal's RPCError if the connection is lost for longer than a minute.
         """
-        return stream_events(self._client, self._run, after, wait=wait, reconnect_timeout=RECONNECT_TIMEOUT)
+        return stream_events(self._client, self._run, after, wait=wait, live=wait, reconnect_timeout=RECONNECT_TIMEOUT)
 
     async def result(self) -> Result[Value_co]:
         """Waits for the end of the run. Raises RunFailed if it failed or was canceled."""

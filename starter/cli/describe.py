@@ -108,6 +108,6 @@ async def _describe_run(client: "Client", handle: "RunHandle") -> None:
     if status.is_open:
         await print_open_calls(client, handle, console)
     recent: deque[Event] = deque(maxlen=RECENT_EVENTS)
-    async for event in stream_events(client, handle, wait=False):
+    async for event in stream_events(client, handle, wait=False, live=False):
         recent.append(event)
     print_result("\n".join(("Events:", *(f"  {event.line}" for event in recent))))

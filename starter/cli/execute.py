@@ -20,7 +20,6 @@ from ...resources.query import Query, QueryName
 from ..console.status import print_status
 from ..console.watch import Watch
 from ..errors import ConnectionLostError, UsageError
-from ..history.follow import follow
 from ..runs.listing import reset_time
 from ..runs.runs import RunHandle, final_status, find_run, why_not_served
 from ..runs.start import (
@@ -117,7 +116,7 @@ async def _follow_to_end(client: Client, started: list[RunHandle]) -> RunResults
     console = stderr_console()
     watch = Watch(client, console, len(started))
     async with watch.live_view():
-        await asyncio.gather(*(follow(client, handle, watch.on_event) for handle in started))
+        await asyncio.gather(*(watch.follow(handle) for handle in started))
     results = []
     for handle in started:
         status = await final_status(client, handle)

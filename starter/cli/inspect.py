@@ -106,14 +106,13 @@ def watch(name: RunName, namespace: Namespace = "default") -> None:
     """Follow a run from its start to its end, or replay one that has ended. Exit codes are those of 'baton run'."""
     from ..console.status import print_status
     from ..console.watch import Watch
-    from ..history.follow import follow
     from ..runs.listing import reset_time
     from .client import with_run
 
     async def show(client: "Client", handle: "RunHandle") -> bool:
         watch = Watch(client, stderr_console())
         async with watch.live_view():
-            await follow(client, handle, watch.on_event)
+            await watch.follow(handle)
         status = watch.state.runs[handle.id].status
         print_status(stderr_console(), handle.id, status, await reset_time(client, handle))
         return status.phase == "Completed"
@@ -129,14 +128,13 @@ def transcript(name: RunName, namespace: Namespace = "default") -> None:
 
     from ..console.status import print_status
     from ..console.watch import Watch
-    from ..history.follow import follow
     from ..runs.listing import reset_time
     from .client import with_run
 
     async def show(client: "Client", handle: "RunHandle") -> None:
         watch = Watch(client, Console(highlight=False))
-        await follow(client, handle, watch.on_event, wait=False)
-        await watch.print_unfinished()
+        await watch.follow(handle, wait=False)
+        watch.print_unfinished()
         status = watch.state.runs[handle.id].status
         print_status(stderr_console(), handle.id, status, await reset_time(client, handle))
 
@@ -182,7 +180,7 @@ async def _print_events(
     from ..history.stream import stream_events
 
     try:
-        async for event in stream_events(client, handle, after, wait=wait):
+        async for event in stream_events(client, handle, after, wait=wait, live=wait):
             value = event.model_dump(mode="json")
             match output:
                 case EventFormat.text:

@@ -154,7 +154,6 @@ async def _answer(server: "ServerLocation", loaded: "Loaded", query: "Query | Qu
     """Runs a query, and prints its messages and its final status."""
     from ..console.status import print_status
     from ..console.watch import Watch
-    from ..history.follow import follow
     from ..runs.runs import final_status
     from .execute import start_all
 
@@ -163,7 +162,7 @@ async def _answer(server: "ServerLocation", loaded: "Loaded", query: "Query | Qu
     watch = Watch(client, stderr_console())
     with _canceled_by_ctrl_c(handle):
         async with watch.live_view():
-            await follow(client, handle, watch.on_event)
+            await watch.follow(handle)
         status = await final_status(client, handle)
     if status.phase != "Completed" or status.notices:
         print_status(stderr_console(), handle.id, status)

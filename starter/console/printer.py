@@ -9,94 +9,92 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from ...contracts.errors import Failure
-from ...contracts.message import SCRIPTED, PersonDecision
-from ...contracts.panel import Decision, PerformResult, RefereeOutput, SpeakerBrief, Verdict
-from ...contracts.requests import AskModelRequest, AskModelResult, SelectResult, UseToolResult
+from ...contracts.message import SCRIPTED
+from ...contracts.panel import Decision, RefereeOutput, Verdict
 from ...contracts.text import truncate
 from ...resources.agent import TERMINATING
-from ..history.live_state import OpenCall
-from ..history.run_events import (
-    PINNING,
-    ActivityCall,
-    CallEnded,
-    DecisionMade,
-    DecisionRequested,
-    RequestReceived,
-    RunEvent,
-    RunInfo,
-    RunStarted,
+from ..history.events import (
+    AttemptFailedEvent,
+    Event,
+    MemoryReadEvent,
+    MemoryWrittenEvent,
+    ModelAnsweredEvent,
+    ModelCalledEvent,
+    ModelFailedEvent,
+    RunStartedEvent,
+    SessionChangedEvent,
+    SpeakerSelectedEvent,
+    SteeredEvent,
+    StopRequestedEvent,
+    ToolFailedEvent,
+    ToolReturnedEvent,
+    TurnEndedEvent,
+    TurnStartedEvent,
+    WaitEndedEvent,
+    WaitStartedEvent,
 )
+from ..history.live_state import Beginning, LiveState, OpenCall
 from ..text import escape_control_characters, format_duration
-
-
-def _is_silent(ended: CallEnded) -> bool:
-    """Whether nothing is printed: for a hidden call, and where the status of the run will have the same error."""
-    is_of_root = ended.call.activity_type in PINNING and ended.run.parent is None
-    return is_of_root or (ended.call.hidden and ended.failure is None)
-
 
 MAX_ARGUMENTS = 500
 """The length to which arguments changed by a person are truncated."""
 
 
-def decision_line(event: DecisionRequested | DecisionMade) -> Text:
-    """A pending decision with the commands to decide it, or the decision; a reply with its text."""
-    pending = event if isinstance(event, DecisionRequested) else event.pending
-    if pending.kind == "question":
-        return _question_line(event, pending.who)
-    if pending.kind == "budget":
-        return _budget_line(event, pending.who)
-    if pending.kind == "client_tool":
-        return _client_line(event, pending.call.name)
-    if isinstance(event, DecisionRequested):
-        place = f"{event.run.root.id} {event.id}"
-        commands = f" needs approval: baton approve {place}, or baton reject {place}"
-        return Text.assemble("? ", (event.call.name, "bold yellow"), commands)
-    decision = event.decision
-    who = "timeout" if decision.how == "timeout" else decision.by or "an unknown person"
-    remembered = " (remembered)" if decision.how == "remembered" else ""
-    sign, verb = ("✓", "approved") if decision.approved else ("✗", "rejected")
-    result = f" {verb} by {who}{remembered}{_arguments_and_reason(decision)}"
-    return Text.assemble(f"  {sign} ", (pending.call.name, "cyan"), result)
+def _wait_line(event: WaitStartedEvent, root: str) -> Text | None:
+    """What a run waits for, with the command to decide it; None for a pause, which is a request."""
+    match event.kind:
+        case "approval":
+            place = f"{root} {event.wait}"
+            commands = f" needs approval: baton approve {place}, or baton reject {place}"
+            return Text.assemble("? ", (event.tool or "a tool", "bold yellow"), commands)
+        case "budget":
+            command = f" needs approval: baton approvals {root}"
+            return Text.assemble("? the budget of ", (event.speaker or "the run", "bold yellow"), command)
+        case "question":
+            command = f": baton reply {root} TEXT --to {event.wait}"
+            question = f"\n{event.text}" if event.text else ""
+            return Text.assemble("? question for ", (event.speaker or "?", "bold yellow"), f"{command}{question}")
+        case "client_tool":
+            tool = event.tool or "a tool"
+            return Text.assemble("? ", (tool, "bold yellow"), f" waits for the client's result of {event.wait}")
+    return None
 
 
-def _arguments_and_reason(decision: PersonDecision) -> str:
-    arguments = f" with {truncate(decision.arguments, MAX_ARGUMENTS)}" if decision.arguments else ""
-    return f"{arguments}: {decision.reason}" if decision.reason else arguments
+def _decision_line(event: WaitEndedEvent, started: WaitStartedEvent) -> Text | None:
+    """A decision, a reply with its text; None for waits that have ended without one."""
+    if event.outcome == "over":
+        return None
+    sign = "✓" if event.approved else "✗"
+    by = event.by or "an unknown person"
+    match event.kind:
+        case "approval":
+            who = "timeout" if event.outcome == "timeout" else by
+            verb = "approved" if event.approved else "rejected"
+            remembered = " (remembered)" if event.remembered else ""
+            result = f" {verb} by {who}{remembered}{_arguments_and_reason(event)}"
+            return Text.assemble(f"  {sign} ", (started.tool or "a tool", "cyan"), result)
+        case "budget":
+            verb = "extended" if event.approved else "not extended"
+            result = f" {verb} by {by}{_arguments_and_reason(event)}"
+            return Text.assemble(f"  {sign} the budget of ", (started.speaker or "the run", "cyan"), result)
+        case "client_tool":
+            who = event.by or "an unknown client"
+            return Text.assemble("  ✓ ", (started.tool or "a tool", "cyan"), f" got its result from {who}")
+    speaker = started.speaker or "?"
+    if event.outcome == "timeout":
+        return Text.assemble("  ✗ ", (speaker, "cyan"), " did not reply in time")
+    about = f"  {'replied' if event.approved else 'declined'} by {by}"
+    return Text.assemble((speaker, "bold green"), (about, "dim"), f"\n{event.text or ''}")
 
 
-def _budget_line(event: DecisionRequested | DecisionMade, owner: str) -> Text:
-    if isinstance(event, DecisionRequested):
-        command = f" needs approval: baton approvals {event.run.root.id}"
-        return Text.assemble("? the budget of ", (owner, "bold yellow"), command)
-    decision = event.decision
-    sign, verb = ("✓", "extended") if decision.approved else ("✗", "not extended")
-    result = f" {verb} by {decision.by or 'an unknown person'}{_arguments_and_reason(decision)}"
-    return Text.assemble(f"  {sign} the budget of ", (owner, "cyan"), result)
+def _arguments_and_reason(event: WaitEndedEvent) -> str:
+    arguments = f" with {truncate(event.text, MAX_ARGUMENTS)}" if event.text else ""
+    return f"{arguments}: {event.reason}" if event.reason else arguments
 
 
-def _question_line(event: DecisionRequested | DecisionMade, member: str) -> Text:
-    if isinstance(event, DecisionRequested):
-        command = f": baton reply {event.run.root.id} TEXT --to {event.id}"
-        return Text.assemble("? question for ", (member, "bold yellow"), f"{command}\n{event.arguments}")
-    decision = event.decision
-    if decision.how == "timeout":
-        return Text.assemble("  ✗ ", (member, "cyan"), " did not reply in time")
-    by = f"  {'replied' if decision.approved else 'declined'} by {decision.by or 'an unknown person'}"
-    return Text.assemble((member, "bold green"), (by, "dim"), f"\n{event.decision.text or ''}")
-
-
-def _client_line(event: DecisionRequested | DecisionMade, tool: str) -> Text:
-    if isinstance(event, DecisionRequested):
-        return Text.assemble("? ", (tool, "bold yellow"), f" waits for the client's result of {event.id}")
-    by = event.decision.by or "an unknown client"
-    return Text.assemble("  ✓ ", (tool, "cyan"), f" got its result from {by}")
-
-
-def role_output_text(brief: SpeakerBrief | None, text: str) -> str:
-    """The answer to a brief as text; unchanged if it is not the JSON output of the role."""
-    formatter = _FORMATTERS.get(brief.part) if brief else None
+def role_output_text(part: str | None, text: str) -> str:
+    """The answer of a role in a panel as text; unchanged if it is not the JSON output of the role."""
+    formatter = _FORMATTERS.get(part) if part else None
     try:
         return formatter(text) if formatter else text
     except ValidationError:
@@ -135,111 +133,149 @@ MAX_SHOWN_BYTES = 500
 
 
 class EventPrinter:
-    """Prints run events. If it prints several ``runs``, every line names its run.
+    """Prints events. If it prints several ``runs``, every line names its run.
 
-    ``last_text`` is the text of the latest message, if it was printed in full.
+    ``state`` is that after the event. ``last_text`` is the text of the latest message, if it was printed in full.
     """
 
-    def __init__(self, console: Console, runs: int = 1) -> None:
+    def __init__(self, console: Console, state: LiveState, runs: int = 1) -> None:
         self._console = console
+        self._state = state
         self._several_runs = runs > 1
         self._scripted_note_printed = False
         self._teams = 0
+        self._errors = set[str]()
         self.last_text = ""
 
-    def print_event(self, event: RunEvent) -> None:
-        """Prints an event, unless it is internal."""
+    def print_event(  # noqa: C901  # one case for each kind
+        self, event: Event, beginning: Beginning | None, *, attempts: bool = True
+    ) -> None:
+        """Prints an event, unless it is internal; with ``attempts`` also failed attempts of open calls.
+
+        ``beginning`` is the start of the call, the turn or the wait that it ends.
+        """
         match event:
-            case RunStarted(run=run):
-                self._teams += run.kind == "team"
-                if run.parent and run.team in (None, run):
-                    self._print_line(Text(f"{run.id} ({run.type})", style="dim"))
-            case RequestReceived():
+            case RunStartedEvent():
+                self._teams += event.kind == "team"
+                if event.parent and (event.kind == "team" or not event.team):
+                    self._print_line(Text(f"{event.run} ({event.strategy or event.kind})", style="dim"))
+            case SteeredEvent() | SessionChangedEvent() | StopRequestedEvent():
                 self._print_request(event)
-            case DecisionRequested() | DecisionMade():
-                self._print_line(decision_line(event))
-            case CallEnded() if _is_silent(event):
-                pass
-            case CallEnded(result=AskModelResult() | PerformResult() as result, call=call):
-                self._print_answer(event.run, call, result, event.at - call.scheduled_at)
-            case CallEnded(result=UseToolResult(message=message, ends=ends), call=call):
-                self._print_tool_result(message.name or "tool", call.agent, message.content, in_full=ends)
-            case CallEnded(result=SelectResult(member=member, how=how)):
+            case WaitStartedEvent(kind="pause", text=by):
+                self._print_by(event, by or "", " paused the run")
+            case WaitEndedEvent(kind="pause", by=str(by)):
+                self._print_by(event, by, " resumed the run")
+            case WaitStartedEvent(kind="circuit" | "outage"):
+                self._print_failure(event.speaker or "a call", event.tool, event.text or "")
+            case WaitStartedEvent():
+                self._print_wait(_wait_line(event, self._state.root_of(event.run)))
+            case WaitEndedEvent() if isinstance(beginning, WaitStartedEvent):
+                self._print_wait(_decision_line(event, beginning))
+            case AttemptFailedEvent() if attempts:
+                self._print_failed_attempt(event)
+            case ModelAnsweredEvent(text=str(text)) if isinstance(beginning, ModelCalledEvent):
+                self._print_answer(event, beginning, text)
+            case ModelFailedEvent(error=str(error)):
+                self._print_failure(event.speaker, None, error)
+            case ToolReturnedEvent(text=str(text)):
+                caller = event.speaker if event.tool_call else ""
+                self._print_tool_result(event.tool, caller, text, in_full=event.ends)
+            case ToolFailedEvent(error=str(error)):
+                self._print_failure(event.speaker if event.tool_call else "", event.tool, error)
+            case TurnEndedEvent() if isinstance(beginning, TurnStartedEvent):
+                self._print_end_of_turn(event, beginning)
+            case SpeakerSelectedEvent(speaker=member, how=how):
                 self._print_line(Text.assemble("selector → ", (member or "none", "cyan"), (f"  {how}", "dim")))
-            case CallEnded(failure=Failure(message=error), call=call):
-                self._print_failure(call, error)
+            case MemoryReadEvent(error=str(error)) | MemoryWrittenEvent(error=str(error)):
+                self._print_failure(event.memory or event.conversation, None, error)
 
-    def print_failed_attempt(self, call: OpenCall) -> None:
-        """Prints the failure of a call's last attempt, and when the next one starts."""
-        start = f"starts at {call.next_at.astimezone():%H:%M:%S}" if call.next_at else "has started"
-        reason = " ".join(call.failure.split())
-        error = f": attempt {call.attempt - 1} failed: {reason}; attempt {call.attempt} {start}"
-        run = f" · {call.run.root.id}" if self._several_runs else ""
-        self._print_line(Text.assemble("  ✗ ", (call.call.speaker, "red"), error, (run, "dim")))
-
-    def print_unfinished(self, name: str, about: str, text: str) -> None:
+    def print_unfinished(self, call: OpenCall, about: str, text: str) -> None:
         """Prints the received part of an answer that a model is still streaming."""
-        self._print_line(Text.assemble((name, "bold yellow"), (f"  {about} · unfinished", "dim")))
+        self._print_line(Text.assemble((call.started.speaker, "bold yellow"), (f"  {about} · unfinished", "dim")))
         self._print_text(f"{text}…")
 
-    def _print_answer(
-        self, run: RunInfo, call: ActivityCall, result: AskModelResult | PerformResult, duration: timedelta
-    ) -> None:
-        """Prints the answer of a model or a function: a line about it, its text, its tool calls."""
-        message = result.message
-        if not self._scripted_note_printed and (message.model or "").startswith(SCRIPTED):
-            self._scripted_note_printed = True
-            self._console.print(Text(SCRIPTED_NOTE, style="bold magenta"))
-        about = self._about(run, call, result, duration)
-        self._print_line(Text.assemble((call.speaker or "?", "bold green"), (f"  {about}", "dim")))
-        for earlier in result.earlier if isinstance(result, AskModelResult) else ():
-            self._print_text(earlier.content)
-        if message.content:
-            self._print_text(role_output_text(call.brief, message.content))
-        for tool_call in message.tool_calls:
+    def _print_failed_attempt(self, event: AttemptFailedEvent) -> None:
+        """Prints the failure of a call's last attempt, and when the next one starts."""
+        start = f"starts at {event.next_at.astimezone():%H:%M:%S}" if event.next_at else "has started"
+        reason = " ".join(event.error.split())
+        error = f": attempt {event.attempt} failed: {reason}; attempt {event.attempt + 1} {start}"
+        run = f" · {self._state.root_of(event.run)}" if self._several_runs else ""
+        self._print_line(Text.assemble("  ✗ ", (event.speaker, "red"), error, (run, "dim")))
+
+    def _print_answer(self, event: ModelAnsweredEvent, called: ModelCalledEvent, text: str) -> None:
+        """Prints the answer of a model: a line about it, its text, its tool calls."""
+        self._note_script(event.model)
+        usage = event.usage
+        tokens = f"{usage.prompt_tokens} + {usage.completion_tokens} tokens" if usage.total_tokens else ""
+        self._print_speaker(event, format_turn(called), event.model or "", tokens, event.seconds)
+        for said in filter(None, (*event.earlier, role_output_text(called.part, text))):
+            self._print_text(said)
+        for tool_call in event.tool_calls:
             ends = tool_call.name in TERMINATING  # then its result repeats its arguments
             arguments = "" if ends else truncate(tool_call.arguments, MAX_SHOWN_BYTES)
             self._print_line(Text.assemble("  → ", (tool_call.name, "cyan"), f" {arguments}"))
-        if isinstance(result, AskModelResult) and result.wrong:
-            self._print_line(Text.assemble(("  ✗ ", "red"), truncate(f"the answer {result.wrong}", MAX_SHOWN_BYTES)))
+        if event.wrong:
+            self._print_line(Text.assemble(("  ✗ ", "red"), truncate(f"the answer {event.wrong}", MAX_SHOWN_BYTES)))
 
-    def _print_request(self, received: RequestReceived) -> None:
-        """Prints a client's request to the run: its message, or a line about it."""
-        run = f" · {received.run.id}" if self._several_runs or received.run.parent else ""
-        time = f"{received.at.astimezone():%H:%M:%S}{run}"
-        action = {
-            "steer": "",
-            "pause": " paused the run",
-            "resume": " resumed the run",
-            "session": f" changed the session: {json.dumps(received.data.get('changes'), ensure_ascii=False)}",
-            "terminate_team": " requested termination",
-            "cancel": " canceled the run",
-        }[received.kind]
-        reason = f": {reason}" if (reason := received.data.get("reason")) else ""
-        self._print_line(Text.assemble((received.by, "bold cyan"), action, reason, (f"  {time}", "dim")))
-        if received.kind == "steer":
-            self._print_text(str(received.data["text"]))
+    def _note_script(self, model: str | None) -> None:
+        """Prints once that models are scripted, before the first answer of one."""
+        if not self._scripted_note_printed and (model or "").startswith(SCRIPTED):
+            self._scripted_note_printed = True
+            self._console.print(Text(SCRIPTED_NOTE, style="bold magenta"))
 
-    def _about(
-        self, run: RunInfo, call: ActivityCall, result: AskModelResult | PerformResult, duration: timedelta
-    ) -> str:
-        """The team, turn, model, tokens, duration and run, where needed."""
-        usage = result.message.usage
+    def _print_end_of_turn(self, event: TurnEndedEvent, turn: TurnStartedEvent) -> None:
+        """Prints what a function has returned, or its error; the error of a team, unless it was printed before."""
+        if event.error is not None and (turn.function or (turn.kind == "team" and event.error not in self._errors)):
+            self._print_failure(event.speaker, None, event.error)
+        elif event.text is not None:
+            self._print_speaker(event, format_turn(turn), f"function {turn.function}", "", event.seconds)
+            if event.text:
+                self._print_text(role_output_text(event.part, event.text))
+
+    def _print_speaker(
+        self, event: ModelAnsweredEvent | TurnEndedEvent, turn: str, callee: str, tokens: str, seconds: float
+    ) -> None:
+        """Prints who speaks, with the team, turn, callee, tokens, duration and run, where needed."""
         parts = (
-            run.team.name if run.team and self._teams > 1 and not self._several_runs else "",
-            format_turn(call),
-            result.message.model if isinstance(call.request, AskModelRequest) else f"function {call.name}",
-            f"{usage.prompt_tokens} + {usage.completion_tokens} tokens" if usage else "",
-            format_duration(duration),
-            run.id if self._several_runs else "",
+            event.team or "" if self._teams > 1 and not self._several_runs else "",
+            turn,
+            callee,
+            tokens,
+            format_duration(timedelta(seconds=seconds)),
+            event.run if self._several_runs else "",
         )
-        return " · ".join(filter(None, parts))
+        about = " · ".join(filter(None, parts))
+        self._print_line(Text.assemble((event.speaker or "?", "bold green"), (f"  {about}", "dim")))
 
-    def _print_failure(self, call: ActivityCall, error: str) -> None:
-        if call.activity_type == "use_tool":
-            self._print_tool_result(call.name or "tool", call.agent, f"failed: {error}")
+    def _print_request(self, event: SteeredEvent | SessionChangedEvent | StopRequestedEvent) -> None:
+        """Prints a client's request to the run: its message, or a line about it."""
+        match event:
+            case SteeredEvent():
+                self._print_by(event, event.by, "")
+                self._print_text(event.text)
+            case SessionChangedEvent():
+                changes = json.dumps(event.changes, ensure_ascii=False)
+                self._print_by(event, event.by, f" changed the session: {changes}")
+            case StopRequestedEvent():
+                action = " canceled the run" if event.kind == "cancel" else " requested termination"
+                self._print_by(event, event.by, f"{action}: {event.reason}" if event.reason else action)
+
+    def _print_by(self, event: Event, by: str, action: str) -> None:
+        is_child = self._state.root_of(event.run) != event.run
+        run = f" · {event.run}" if self._several_runs or is_child else ""
+        time = f"{event.at.astimezone():%H:%M:%S}{run}"
+        self._print_line(Text.assemble((by, "bold cyan"), action, (f"  {time}", "dim")))
+
+    def _print_wait(self, line: Text | None) -> None:
+        if line:
+            self._print_line(line)
+
+    def _print_failure(self, speaker: str, tool: str | None, error: str) -> None:
+        self._errors.add(error)
+        if tool is None:
+            self._print_line(Text.assemble("  ✗ ", (speaker, "red"), f": {error}"))
         else:
-            self._print_line(Text.assemble("  ✗ ", (call.speaker or call.activity_type, "red"), f": {error}"))
+            self._print_tool_result(tool or "tool", speaker, f"failed: {error}")
 
     def _print_tool_result(self, tool: str, caller: str, text: str, *, in_full: bool = False) -> None:
         shown = "" if in_full else indent(truncate(text, MAX_SHOWN_BYTES), "    ").lstrip()
@@ -261,12 +297,12 @@ class EventPrinter:
         self._console.print(Text("\n    ").join(text.split("\n")), soft_wrap=True)
 
 
-def format_turn(call: ActivityCall) -> str:
-    """The turn of a call, such as ``turn 3 of 9``; in a panel its round, and the role of a named speaker."""
-    brief, request = call.brief, call.request
-    if brief:
-        part = "" if brief.member_index is not None or brief.part == call.speaker else f" · {brief.part}"
-        return f"round {brief.round}{part}"
-    if not isinstance(request, AskModelRequest):
+def format_turn(event: ModelCalledEvent | TurnStartedEvent) -> str:
+    """The turn, such as ``turn 3 of 9``; in a panel its round, and the role of a named speaker."""
+    if event.turn:
+        limit = event.turns if isinstance(event, ModelCalledEvent) else None
+        return f"turn {event.turn}" + (f" of {limit}" if limit else "")
+    if event.round is None:
         return ""
-    return f"turn {request.turn}" + (f" of {request.turns}" if request.turns else "")
+    part = "" if event.part in (None, event.speaker) else f" · {event.part}"
+    return f"round {event.round}{part}"

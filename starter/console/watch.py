@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
+import os
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -12,10 +13,9 @@ from rich.text import Text
 from temporalio.client import Client
 
 from ...contracts.message import TokenUsage
-from ...contracts.requests import AskModelRequest
-from ..history.follow import follow
-from ..history.live_state import LiveState, OpenCall, read_heartbeats
-from ..history.run_events import RunEvent
+from ..history.events import ModelCalledEvent, ToolCalledEvent
+from ..history.live_state import LiveState, OpenCall
+from ..history.stream import stream_events
 from ..runs.runs import RunHandle
 from ..text import escape_control_characters, format_duration, format_usage
 from .printer import EventPrinter, format_turn
@@ -30,12 +30,12 @@ class LiveView:
 
     def __rich_console__(self, console: Console, _options: ConsoleOptions) -> RenderResult:
         now = datetime.now(UTC)
-        calls = [*self.state.open_calls.values()]
+        calls = self.state.open_calls
         height = max(4, console.height // 2) - 1
         shown = calls[: height - 1] if len(calls) > height else calls
         for call in shown:
-            run = f" · {call.run.root.id}" if len(self.state.runs) > 1 else ""
-            about = f"  {describe_call(call)} · {format_duration(now - call.call.scheduled_at)}{run}"
+            run = f" · {call.root}" if len(self.state.runs) > 1 else ""
+            about = f"  {describe_call(call)} · {format_duration(now - call.started.at)}{run}"
             yield from _call_lines(call, about, console, height // len(shown))
         if len(shown) < len(calls):
             yield Text(f"and {len(calls) - len(shown)} more", style="dim")
@@ -45,25 +45,29 @@ class LiveView:
 
 def describe_call(call: OpenCall) -> str:
     """The team, turn, model or tool, and attempt, where known."""
-    is_model_call = isinstance(call.call.request, AskModelRequest)
-    parts = [
-        call.run.team.name if call.run.team else "",
-        format_turn(call.call),
-        call.call.name if is_model_call else f"uses {call.call.name}",
-    ]
-    if call.attempt > 1:
+    match call.started:
+        case ModelCalledEvent() as started:
+            parts = [format_turn(started), started.model]
+        case ToolCalledEvent(tool=tool):
+            parts = [format_turn(call.turn) if call.turn else "", f"uses {tool}"]
+        case turn:
+            parts = [format_turn(turn), f"uses {turn.function}"]
+    if call.deferred:
+        parts.append("waiting")
+    elif call.attempt > 1:
         parts.append(f"{'waiting for ' if call.waiting else ''}attempt {call.attempt}")
+    parts.insert(0, call.started.team or "")
     return " · ".join(filter(None, parts))
 
 
 def partial_text(call: OpenCall) -> str:
     """The latest part of an answer that a model is still streaming."""
-    return ("…" if call.progress.offset else "") + call.progress.text
+    return ("…" if call.is_cut else "") + call.text
 
 
 def _call_lines(call: OpenCall, about: str, console: Console, height: int) -> list[Text]:
     """At most ``height`` lines for a call: its speaker, the error of its last attempt, the latest part of its text."""
-    lines = [_one_line(Text.assemble((call.call.speaker, "bold yellow"), (about, "dim")))]
+    lines = [_one_line(Text.assemble((call.started.speaker, "bold yellow"), (about, "dim")))]
     if call.failure:
         lines.append(_one_line(Text(f"  ✗ {' '.join(call.failure.split())}", style="red")))
     text = "" if call.waiting else partial_text(call)
@@ -87,34 +91,47 @@ def _summary(state: LiveState, now: datetime) -> list[Text]:
     if not running:
         return []
     usage = sum((run.usage for run in state.runs.values()), TokenUsage())
-    name = running[0].run.id if len(state.runs) == 1 else f"{len(running)} of {len(state.runs)} runs are running"
+    name = running[0].id if len(state.runs) == 1 else f"{len(running)} of {len(state.runs)} runs are running"
     if paused := [run.pause for run in running if run.pause]:
         name += f" · paused by {paused[0].by}" if len(state.runs) == 1 else f" · {len(paused)} are paused"
     duration = now - min(run.started_at for run in running)
     return [_one_line(Text(f"{name} · {format_usage(usage)} · {format_duration(duration)}", style="dim"))]
 
 
-HEARTBEAT_INTERVAL = 1.0
-"""Seconds between two readings of the heartbeats."""
+MIN_DRAW_INTERVAL = 0.05
+"""Seconds between two drawings of the live view while text arrives."""
 
-DRAW_INTERVAL = 0.25
-"""Seconds between two drawings of the live view."""
+MAX_DRAW_INTERVAL = 0.5
+"""Seconds after which the live view is drawn again if nothing happens: it shows durations."""
 
 
 class Watch:
-    """Prints the events of runs on ``console``, and tracks their live state."""
+    """Prints the events of runs on ``console``, and tracks their live state.
 
-    def __init__(self, client: Client, console: Console, runs: int = 1) -> None:
+    Text arrives at once if the ``environment`` names the journal of the runs' worker, and else with heartbeats.
+    """
+
+    def __init__(
+        self, client: Client, console: Console, runs: int = 1, *, environment: Mapping[str, str] = os.environ
+    ) -> None:
         self.state = LiveState()
+        self._environment = environment
         self._client = client
         self._console = console
-        self._printed_attempts: dict[tuple[str, str], int] = {}
-        self._printer = EventPrinter(console, runs)
+        self._printer = EventPrinter(console, self.state, runs)
+        self._changed = asyncio.Event()
 
-    def on_event(self, event: RunEvent) -> None:
-        """Prints the next event."""
-        self.state.apply(event)
-        self._printer.print_event(event)
+    async def follow(self, handle: RunHandle, *, wait: bool = True) -> None:
+        """Prints the events of a run from its start to its end; with ``wait`` false only those that exist already.
+
+        Raises RPCError if Temporal is unreachable for long.
+        """
+        events = stream_events(self._client, handle, wait=wait, cut=True, environment=self._environment)
+        async with contextlib.aclosing(events):
+            async for event in events:
+                beginning = self.state.apply(event)
+                self._printer.print_event(event, beginning, attempts=wait and not self._console.is_interactive)
+                self._changed.set()
 
     @property
     def last_text(self) -> str:
@@ -123,16 +140,10 @@ class Watch:
 
     @contextlib.asynccontextmanager
     async def live_view(self) -> AsyncIterator[None]:
-        """A context manager that shows the live view; without a terminal, it prints a line per failed attempt."""
-        if self._console.is_interactive:
-            async with self._drawn():
-                yield
-        else:
-            async with _meanwhile(self._print_failures()):
-                yield
-
-    @contextlib.asynccontextmanager
-    async def _drawn(self) -> AsyncIterator[None]:
+        """A context manager that shows the live view, if there is a terminal; else failed attempts are printed."""
+        if not self._console.is_interactive:
+            yield
+            return
         live = Live(
             LiveView(self.state),
             console=self._console,
@@ -142,50 +153,30 @@ class Watch:
             redirect_stderr=False,
         )
         with live:
-            async with _meanwhile(self._read_heartbeats(), self._draw(live)):
+            drawing = asyncio.create_task(self._draw(live))
+            try:
                 yield
-
-    async def _read_heartbeats(self) -> None:
-        while True:
-            await read_heartbeats(self._client, [*self.state.open_calls.values()])
-            await asyncio.sleep(HEARTBEAT_INTERVAL)
-
-    async def _print_failures(self) -> None:
-        while True:
-            await read_heartbeats(self._client, [*self.state.open_calls.values()])
-            for key, call in self.state.open_calls.items():
-                if call.failure and call.attempt > self._printed_attempts.get(key, 1):
-                    self._printed_attempts[key] = call.attempt
-                    self._printer.print_failed_attempt(call)
-            await asyncio.sleep(HEARTBEAT_INTERVAL)
+            finally:
+                drawing.cancel()
+                await asyncio.gather(drawing, return_exceptions=True)
 
     async def _draw(self, live: Live) -> None:
         while True:
+            self._changed.clear()
             live.refresh()
-            await asyncio.sleep(DRAW_INTERVAL)
+            await asyncio.sleep(MIN_DRAW_INTERVAL)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), MAX_DRAW_INTERVAL)
 
-    async def print_unfinished(self) -> None:
+    def print_unfinished(self) -> None:
         """Prints the answers that models are still streaming."""
-        await read_heartbeats(self._client, self.state.open_calls.values())
-        for call in self.state.open_calls.values():
-            self._printer.print_unfinished(call.call.speaker, describe_call(call), partial_text(call))
-
-
-@contextlib.asynccontextmanager
-async def _meanwhile(*work: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """A context manager that runs coroutines in the background, and cancels them at its end."""
-    tasks = [asyncio.create_task(coroutine) for coroutine in work]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for call in self.state.open_calls:
+            self._printer.print_unfinished(call, describe_call(call), partial_text(call))
 
 
 async def print_open_calls(client: Client, handle: RunHandle, console: Console) -> None:
     """Prints the open calls of a run, with the failures of their last attempts and the latest parts of their texts."""
     state = LiveState()
-    await follow(client, handle, state.apply, wait=False)
-    await read_heartbeats(client, state.open_calls.values())
+    async for event in stream_events(client, handle, wait=False, cut=True):
+        state.apply(event)
     console.print(LiveView(state, summary=False))

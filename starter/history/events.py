@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, TypeAdapter
 
+from ...contracts.errors import Failure
 from ...contracts.message import PanelMessageKind, TokenUsage
 from ...contracts.status import Phase
 from ...contracts.turn import StopReason
@@ -66,7 +67,7 @@ class RunEndedEvent(BaseEvent):
 
     ``usage`` is that of the run and its child runs, with the cost in US dollars of models whose price is known.
     ``turns`` is the number of turns that members of a team have taken. ``notices`` are remarks, such as about missing
-    tools.
+    tools. ``member_failures`` are failures of members that did not fail their team, as in a status.
     """
 
     type: Literal["run.ended"] = "run.ended"
@@ -78,6 +79,14 @@ class RunEndedEvent(BaseEvent):
     turns: int | None = None
     usage: TokenUsage
     notices: tuple[str, ...] = ()
+    member_failures: tuple[Failure, ...] = ()
+
+
+class RunRetriedEvent(BaseEvent):
+    """The run retries a failed one. It begins with the ``usage`` of the calls that it keeps."""
+
+    type: Literal["run.retried"] = "run.retried"
+    usage: TokenUsage
 
 
 class RunResetEvent(BaseEvent):
@@ -113,7 +122,9 @@ class TurnStartedEvent(BaseEvent):
     """A speaker has started its turn: an ``agent``, a ``model``, a ``team``, a ``function`` or a ``human``.
 
     ``turn`` is its number in the team, where turns are numbered, from 1. In a panel, ``part`` is the role of a speaker
-    that is not a member, such as ``referee``.
+    that is not a member, such as ``referee``; a turn of a member has a ``collection``, which is the panel's name for
+    the audit, and in a debate a ``stance``. ``function`` is the name of the called function. The text of a ``hidden``
+    turn is not shown to clients.
     """
 
     type: Literal["turn.started"] = "turn.started"
@@ -122,10 +133,17 @@ class TurnStartedEvent(BaseEvent):
     turn: int | None = None
     round: int | None = None
     part: str | None = None
+    function: str | None = None
+    hidden: bool = False
+    collection: str | None = None
+    stance: str | None = None
 
 
 class TurnEndedEvent(BaseEvent):
-    """A turn has ended. ``seconds`` is its duration, ``usage`` that of all calls in it."""
+    """A turn has ended. ``seconds`` is its duration, ``usage`` that of all calls in it.
+
+    ``text`` is what a function has returned, at the ``attempts``-th attempt; None if it is not shown to clients.
+    """
 
     type: Literal["turn.ended"] = "turn.ended"
     speaker: str
@@ -137,12 +155,15 @@ class TurnEndedEvent(BaseEvent):
     error_type: str | None = None
     seconds: float
     usage: TokenUsage
+    text: str | None = None
+    attempts: int | None = None
 
 
 class ModelCalledEvent(BaseEvent):
     """A model, or the engine of an agent that is executed elsewhere, was called.
 
-    ``call`` is the id of the call in its run. The selector of a team is a ``speaker`` as well.
+    ``call`` is the id of the call in its run. The selector of a team is a ``speaker`` as well. ``turns`` is the
+    largest number of turns, if they are limited. The answer of a ``hidden`` call is not shown to clients.
     """
 
     type: Literal["model.called"] = "model.called"
@@ -152,6 +173,8 @@ class ModelCalledEvent(BaseEvent):
     turn: int | None = None
     round: int | None = None
     part: str | None = None
+    turns: int | None = None
+    hidden: bool = False
 
 
 class CalledTool(JsonModel):
@@ -167,7 +190,7 @@ class ModelAnsweredEvent(BaseEvent):
 
     ``text`` is the answer, of a very long one the beginning; it is None if the answer is not shown to clients.
     ``model`` is the name that the server reports. ``wrong`` says why the answer does not match its schema: then the
-    model is asked again.
+    model is asked again. ``earlier`` are the messages before the answer of an agent that is executed elsewhere.
     """
 
     type: Literal["model.answered"] = "model.answered"
@@ -180,6 +203,7 @@ class ModelAnsweredEvent(BaseEvent):
     usage: TokenUsage
     attempts: int
     seconds: float
+    earlier: tuple[str, ...] = ()
 
 
 class ModelFailedEvent(BaseEvent):
@@ -320,7 +344,7 @@ class WaitStartedEvent(BaseEvent):
 
     ``wait`` is the id of the decision, by which it is approved or replied to, or by which the client gives the result
     of its ``tool``. ``text`` is the question, the arguments of the tool, or the reason. ``speaker`` is whose turn
-    waits, or the owner of a budget.
+    waits, or the owner of a budget. ``tool`` is the called tool.
     """
 
     type: Literal["wait.started"] = "wait.started"
@@ -334,7 +358,9 @@ class WaitStartedEvent(BaseEvent):
 class WaitEndedEvent(BaseEvent):
     """A wait has ended: ``by`` whom and how. ``over``: the run has ended, or it goes on by itself.
 
-    ``replied`` also stands for the result of a client's tool, which has a ``digest``: SHA-256, the first 32 digits.
+    ``approved``: whether the call is made, the budget was raised or the question was answered; a tool call may also be
+    approved by its timeout. A ``remembered`` decision was made for an earlier call of the tool. ``replied`` also stands
+    for the result of a client's tool, which has a ``digest``: SHA-256, the first 32 digits.
     """
 
     type: Literal["wait.ended"] = "wait.ended"
@@ -345,6 +371,8 @@ class WaitEndedEvent(BaseEvent):
     reason: str | None = None
     text: str | None = None
     digest: str | None = None
+    approved: bool | None = None
+    remembered: bool = False
 
 
 class SteeredEvent(BaseEvent):
@@ -394,6 +422,7 @@ class MemoryWrittenEvent(BaseEvent):
 Event = Annotated[
     RunStartedEvent
     | RunEndedEvent
+    | RunRetriedEvent
     | RunResetEvent
     | NoticeEvent
     | RoundStartedEvent

@@ -9,7 +9,6 @@ from ...contracts.status import Status
 from ...contracts.text import format_time
 from ..runs.runs import ProgramNotRunningError, RunHandle, live_status
 from .events import MessageEvent
-from .follow import follow
 from .live_state import LiveState
 from .stream import stream_events
 
@@ -30,9 +29,9 @@ async def current_status(client: Client, handle: RunHandle) -> Status:
 
 async def _status_in_history(client: Client, handle: RunHandle, note: str) -> Status:
     state = LiveState()
-    await follow(client, handle, state.apply, wait=False)
     messages: deque[Message] = deque(maxlen=LATEST_MESSAGES)
-    async for event in stream_events(client, handle, wait=False):
+    async for event in stream_events(client, handle, wait=False, live=False):
+        state.apply(event)
         if isinstance(event, MessageEvent):
             message = Message(
                 role="assistant",

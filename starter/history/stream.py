@@ -6,18 +6,21 @@ import os
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypedDict
 
+from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client
+from temporalio.service import RPCError
 
 from ...contracts.requests import AskModelResult, LiveText
 from ..runs.runs import RunHandle
+from .decoder import decode_failure, decode_payload
 from .events import AttemptFailedEvent, Event, TextDeltaEvent, TextRetractedEvent
 from .follow import RECONNECT_TIMEOUT, Read, RunReader, RunTree
-from .live_state import OpenCall, read_heartbeats
-from .run_events import CallEnded, CallScheduled, RunEnded, RunEvent, RunInfo, RunReset
+from .run_events import ActivityCall, CallEnded, CallScheduled, RunEnded, RunEvent, RunInfo, RunReset
 from .translator import EventTranslator
 
 if TYPE_CHECKING:  # the journal is loaded once live text is read
@@ -40,20 +43,22 @@ async def stream_events(
     *,
     wait: bool = True,
     live: bool = True,
+    cut: bool = False,
     reconnect_timeout: float = RECONNECT_TIMEOUT,
     environment: Mapping[str, str] = os.environ,
 ) -> AsyncGenerator[Event, None]:
     """The events of a run and its child runs after a cursor, or all of them, to the end of the run.
 
     With ``wait`` false only those that exist already; with ``live`` false without text that is still being sent. That
-    text arrives at once if the ``environment`` names the journal of the run's worker, and else with heartbeats.
+    text arrives at once if the ``environment`` names the journal of the run's worker, and else with heartbeats. With
+    ``cut``, for readers that only show its end, it may begin anywhere: heartbeats have only the end of a long text.
 
     Raises:
         CursorError: if the cursor belongs to another run.
         RPCError: if Temporal is unreachable for longer than ``reconnect_timeout`` seconds.
     """
     tree = RunTree[_Item](client, handle, _items_of, after, wait=wait, reconnect_timeout=reconnect_timeout)
-    stream = _EventStream(client, tree)
+    stream = _EventStream(client, tree, live=live, cut=cut)
     pieces = _live_pieces(environment, client.namespace, handle.id) if live and wait else None
     async with contextlib.aclosing(stream.read(pieces)) as events:
         async for event in events:
@@ -105,38 +110,62 @@ def _items_of(run: RunInfo) -> Callable[[RunEvent], Iterable[_Item]]:
 
 
 @dataclass
+class _Heartbeat:
+    """What Temporal has of an open call: its attempt and the end of the text that its last heartbeat has reported.
+
+    If ``waiting``, the ``attempt`` has not started yet; it starts at ``next_at``. ``failure`` is the error of the
+    previous attempt.
+    """
+
+    attempt: int = 1
+    waiting: bool = False
+    failure: str = ""
+    next_at: datetime | None = None
+    text: LiveText = field(default_factory=LiveText)
+
+
+@dataclass
 class _LiveCall:
     """An open call, and how much of its text was read: in which attempt, and how many characters.
 
-    ``said`` is that text; None if an earlier reader has read a part of it.
+    ``said`` is that text; None if an earlier reader has read a part of it. ``heartbeat`` is the last one.
     """
 
-    call: OpenCall
+    run: RunInfo
+    call: ActivityCall
     reader: RunReader[_Item]
     event_id: int
+    cut: bool
     attempt: int = 1
     characters: int = 0
     said: str | None = ""
+    heartbeat: _Heartbeat = field(default_factory=_Heartbeat)
 
     def advance(self) -> Iterator[Event]:
         """The events for what the last heartbeat has reported."""
-        call = self.call
-        if call.attempt > self.attempt:
+        known = self.heartbeat
+        if known.attempt > self.attempt:
             yield from self._retract()
-            self.attempt = call.attempt
+            self.attempt = known.attempt
             self._note()
             yield AttemptFailedEvent(
                 **self._base("attempt.failed"),
-                attempt=call.attempt - 1,
-                error=call.failure,
-                next_at=call.next_at,
+                attempt=known.attempt - 1,
+                error=known.failure,
+                next_at=known.next_at,
             )
-        if not call.waiting:
-            yield from self.add(call.progress)
+        if not known.waiting:
+            yield from self.add(known.text)
 
     def add(self, piece: LiveText) -> Iterator[Event]:
-        """The event for a piece of the text of this attempt, unless all of it was read; later text must wait for it."""
+        """The event for a piece of the text of this attempt, unless all of it was read; later text must wait for it.
+
+        If the text may be ``cut``, later text does not wait.
+        """
         begun = piece.offset
+        if self.cut and begun > self.characters:
+            self.characters = begun
+            self.said = None
         if begun <= self.characters < begun + len(piece.text):
             yield self._say(piece.text[self.characters - begun :])
 
@@ -172,23 +201,62 @@ class _LiveCall:
         self.reader.place.calls[self.event_id] = self.attempt, self.characters
 
     def _base(self, kind: str) -> _Base:
-        run = self.call.run
+        run = self.run
         return {
             "id": f"{run.run_id}/{self.event_id}/{kind}-{self.attempt}-{self.characters}",
             "run": run.id,
             "team": run.team.name if run.team else None,
             "at": datetime.now(UTC),
-            "call": self.call.call.id,
-            "speaker": self.call.call.speaker,
+            "call": self.call.id,
+            "speaker": self.call.speaker,
         }
+
+
+async def _read_heartbeats(client: Client, calls: Iterable[_LiveCall]) -> None:
+    """Updates open calls from their latest heartbeats, which Temporal stores; no workflow is queried."""
+    runs: dict[str, list[_LiveCall]] = {}
+    for live in calls:
+        runs.setdefault(live.run.run_id, []).append(live)
+    await asyncio.gather(*(_read_heartbeats_of(client, live[0].run, live) for live in runs.values()))
+
+
+async def _read_heartbeats_of(client: Client, run: RunInfo, calls: Iterable[_LiveCall]) -> None:
+    """Updates open calls of one run."""
+    try:
+        described = await client.get_workflow_handle(run.id, run_id=run.run_id).describe()
+    except RPCError:
+        return  # the reader of the history gets the same error, and reports it
+    pending = {activity.activity_id: activity for activity in described.raw_description.pending_activities}
+    for live in calls:
+        if activity := pending.get(live.call.id):
+            known = live.heartbeat
+            known.attempt = activity.attempt
+            known.waiting = activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
+            is_planned = known.waiting and activity.HasField("next_attempt_schedule_time")
+            known.next_at = activity.next_attempt_schedule_time.ToDatetime(UTC) if is_planned else None
+            if activity.HasField("last_failure"):
+                known.failure = (await decode_failure(client.data_converter, activity.last_failure)).message
+            if _is_of_earlier_attempt(activity):
+                known.text = LiveText()
+            elif activity.heartbeat_details.payloads:
+                known.text = await decode_payload(client.data_converter, activity.heartbeat_details, LiveText)
+
+
+def _is_of_earlier_attempt(activity: PendingActivityInfo) -> bool:
+    """Whether the last heartbeat is from before the start of the current attempt."""
+    if not (activity.HasField("last_started_time") and activity.HasField("last_heartbeat_time")):
+        return False
+    return activity.last_heartbeat_time.ToNanoseconds() < activity.last_started_time.ToNanoseconds()
 
 
 class _EventStream:
     """The events of a tree of runs, with the live text of its open calls, by run and call."""
 
-    def __init__(self, client: Client, tree: RunTree[_Item]) -> None:
+    def __init__(self, client: Client, tree: RunTree[_Item], *, live: bool, cut: bool) -> None:
         self._client = client
         self._tree = tree
+        self._live = live
+        self._cut = cut
         self._calls: dict[tuple[str, str], _LiveCall] = {}
         self._early: deque[LivePiece] = deque(maxlen=EARLY_PIECES)
         self._received_at = -LIVE_HEARTBEAT_INTERVAL
@@ -198,22 +266,22 @@ class _EventStream:
     async def read(  # noqa: C901  # one case for each source
         self, pieces: AsyncGenerator[Sequence["LivePiece"], None] | None
     ) -> AsyncGenerator[Event, None]:
-        """The events, each with its cursor; with live text if its ``pieces`` are given."""
+        """The events, each with its cursor; live text also from ``pieces``, if they are given."""
         reads = self._tree.read()
         next_read = asyncio.ensure_future(anext(reads))
         next_pieces = asyncio.ensure_future(anext(pieces)) if pieces else None
         heartbeats: asyncio.Task[None] | None = None
         try:
             while True:
-                if pieces and heartbeats is None and self._calls:
-                    heartbeats = asyncio.create_task(self._read_heartbeats())
+                if self._live and self._tree.wait and heartbeats is None and self._calls:
+                    heartbeats = asyncio.create_task(self._next_heartbeats())
                 sources = [next_read, *filter(None, [next_pieces, heartbeats])]
                 await asyncio.wait(sources, return_when=asyncio.FIRST_COMPLETED)
                 if next_read.done():
                     try:
                         read = next_read.result()
                     except StopAsyncIteration:
-                        return
+                        break
                     for event in self._events_of(read):
                         yield self._with_cursor(event)
                     next_read = asyncio.ensure_future(anext(reads))
@@ -232,11 +300,14 @@ class _EventStream:
                 elif heartbeats and heartbeats.done():
                     heartbeats.result()
                     heartbeats = None
-                    for call in [*self._calls.values()]:
-                        for event in call.advance():
-                            yield self._with_cursor(event)
+                    for event in self._advance():
+                        yield self._with_cursor(event)
                     for event in self._read_early():
                         yield self._with_cursor(event)
+            if self._live and not self._tree.wait:
+                await _read_heartbeats(self._client, self._calls.values())
+                for event in self._advance():
+                    yield self._with_cursor(event)
         finally:
             tasks = [task for task in (next_read, next_pieces, heartbeats) if task]
             for task in tasks:
@@ -246,31 +317,35 @@ class _EventStream:
             if pieces:
                 await pieces.aclose()
 
+    def _advance(self) -> Iterator[Event]:
+        for live in [*self._calls.values()]:
+            yield from live.advance()
+
     def _read_early(self) -> Iterator[Event]:
         """The events of pieces of open calls. Those of an attempt that no heartbeat has told of yet wait for it."""
         for _ in range(len(self._early)):
             piece = self._early.popleft()
-            call = self._calls.get((piece.run, piece.call))
-            if call is None or piece.attempt > call.attempt:
+            live = self._calls.get((piece.run, piece.call))
+            if live is None or piece.attempt > live.heartbeat.attempt:
                 self._early.append(piece)
-            elif piece.attempt == call.attempt:
+            elif piece.attempt == live.heartbeat.attempt:
                 self._received_at = time.monotonic()
-                yield from call.add(piece)
+                yield from live.add(piece)
 
     def _is_of_later_attempt(self, piece: "LivePiece") -> bool:
-        call = self._calls.get((piece.run, piece.call))
-        return call is not None and piece.attempt > call.attempt
+        live = self._calls.get((piece.run, piece.call))
+        return live is not None and piece.attempt > live.heartbeat.attempt
 
     def _with_cursor(self, event: Event) -> Event:
         return event.placed(event.id, self._tree.cursor)
 
-    async def _read_heartbeats(self) -> None:
+    async def _next_heartbeats(self) -> None:
         """Waits, and reads the heartbeats of open calls."""
         is_live = time.monotonic() - self._received_at < LIVE_HEARTBEAT_INTERVAL
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._hurry.wait(), LIVE_HEARTBEAT_INTERVAL if is_live else HEARTBEAT_INTERVAL)
         self._hurry.clear()
-        await read_heartbeats(self._client, [live.call for live in self._calls.values()])
+        await _read_heartbeats(self._client, [*self._calls.values()])
 
     def _events_of(self, read: Read[_Item]) -> Iterator[Event]:
         source = read.item.source
@@ -289,15 +364,20 @@ class _EventStream:
         match source:
             case CallScheduled(run=run, call=call) if call.speaker and not call.hidden:
                 attempt, characters = read.reader.place.calls.get(read.event_id, (1, 0))
-                live = _LiveCall(OpenCall(run, call), read.reader, read.event_id, attempt, characters)
-                live.said = None if characters else ""
-                self._calls[_key(source)] = live
+                self._calls[_key(source)] = _LiveCall(
+                    run=run,
+                    call=call,
+                    reader=read.reader,
+                    event_id=read.event_id,
+                    cut=self._cut,
+                    attempt=attempt,
+                    characters=characters,
+                    said=None if characters else "",
+                )
             case CallEnded():
                 self._calls.pop(_key(source), None)
             case RunEnded(run=ended):
-                for key in [
-                    key for key, live in self._calls.items() if live.call.run.first_run_id == ended.first_run_id
-                ]:
+                for key in [key for key, live in self._calls.items() if live.run.first_run_id == ended.first_run_id]:
                     del self._calls[key]
 
 

@@ -1,24 +1,28 @@
 """Lists the turns of a run's panels as tasks (round-robin pattern: tasks)."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 
 from temporalio.client import Client
 
-from ...contracts.inputs import FailedRun
-from ...contracts.message import Message, Quote
-from ...contracts.panel import PerformResult, SpeakerBrief
-from ...contracts.plan import TeamPlan
-from ...contracts.requests import AppendRequest, AskModelResult, Pinned
 from ...contracts.text import format_time, truncate
 from ...resources.base import JsonObject
 from ..runs.runs import RunHandle
 from ..text import format_age, format_duration
-from .follow import follow
-from .live_state import LiveState, read_heartbeats
-from .run_events import ActivityCall, CallEnded, CallScheduled, RunEnded, RunEvent, RunInfo, RunStarted
+from .events import (
+    AttemptFailedEvent,
+    Event,
+    MessageEvent,
+    ModelAnsweredEvent,
+    ModelFailedEvent,
+    RunStartedEvent,
+    ToolFailedEvent,
+    ToolReturnedEvent,
+    TurnEndedEvent,
+    TurnStartedEvent,
+)
+from .stream import stream_events
 
 TaskStatus = Literal["in_progress", "completed", "errored", "cancelled"]
 
@@ -27,9 +31,10 @@ COLUMNS = "COLLECTION", "TASK", "STATUS", "ATTEMPTS", "DURATION", "AGE", "OUTPUT
 
 @dataclass
 class TurnTask:
-    """A member's turn in a panel. ``attempts`` is the largest number of attempts of one of its activities."""
+    """A member's turn in a panel. ``attempts`` is the largest number of attempts of one of its calls."""
 
     id: str
+    run: str
     collection: str
     assignee: str
     round: int
@@ -78,11 +83,6 @@ class TurnTask:
         text = truncate(" ".join((self.error or self.output or "").split()), 60)
         return self.collection, self.goal, self.status, str(self.attempts), duration, format_age(self.started), text
 
-    def end(self, status: TaskStatus, at: datetime) -> None:
-        """Ends the task."""
-        self.status = status
-        self.ended = at
-
 
 MAX_OUTPUT_BYTES = 4_000
 """The length to which the output of a task is truncated."""
@@ -91,107 +91,71 @@ MAX_OUTPUT_BYTES = 4_000
 async def list_tasks(client: Client, handle: RunHandle) -> list[TurnTask]:
     """The tasks of a run so far; the attempts of open tasks include the current one."""
     recorder = TaskRecorder()
-    state = LiveState()
-
-    def apply(event: RunEvent) -> None:
+    async for event in stream_events(client, handle, wait=False, cut=True):
         recorder.apply(event)
-        state.apply(event)
-
-    await follow(client, handle, apply, wait=False)
-    await read_heartbeats(client, state.open_calls.values())
-    for call in state.open_calls.values():
-        recorder.count_attempts(call.run, call.attempt)
     return recorder.tasks
 
 
 @dataclass
 class TaskRecorder:
-    """The tasks of a run and its child runs, derived from their run events, in order."""
+    """The tasks of a run and its child runs, derived from their events, in order.
 
-    _teams: dict[str, "_TeamRun"] = field(default_factory=dict)
-
-    @property
-    def tasks(self) -> list[TurnTask]:
-        """All tasks, in the order of their start."""
-        return sorted((task for team in self._teams.values() for task in team.tasks), key=lambda task: task.started)
-
-    def apply(self, event: RunEvent) -> None:
-        """Updates the tasks with the next event."""
-        team = self._teams.get(event.run.first_run_id)
-        match event:
-            case (
-                CallEnded(run=run, result=Pinned(plan=TeamPlan() as plan))
-                | CallEnded(run=run, result=FailedRun(pinned=Pinned(plan=TeamPlan() as plan)))
-                | RunStarted(run=run, pinned=Pinned(plan=TeamPlan() as plan))
-            ):
-                self._teams[run.first_run_id] = _TeamRun(run, plan)
-            case CallScheduled(call=ActivityCall(brief=SpeakerBrief(part="member") as brief)) if team:
-                team.start(brief, event.at)
-            case CallEnded():
-                self.count_attempts(event.run, event.attempts)
-                if team:
-                    team.record(event)
-            case RunEnded() if team:
-                team.end(event)
-
-    def count_attempts(self, run: RunInfo, attempts: int) -> None:
-        """Records the attempts of an activity in the tasks that contain it."""
-        for task in self._open_tasks(run):
-            task.attempts = max(task.attempts, attempts)
-
-    def _open_tasks(self, run: RunInfo | None) -> Iterator[TurnTask]:
-        """The open tasks of a run and of its ancestors."""
-        while run:
-            team = self._teams.get(run.first_run_id)
-            if team and team.open:
-                yield team.open
-            run = run.parent
-
-
-@dataclass
-class _TeamRun:
-    """A run of a team: its plan, its answers by journal row, its tasks, and the open task.
-
-    In a panel, members speak sequentially: at most one task is open.
+    In a panel, members speak sequentially: of each run, at most one task is open.
     """
 
-    run: RunInfo
-    plan: TeamPlan
-    replies: dict[str, Message] = field(default_factory=dict)
     tasks: list[TurnTask] = field(default_factory=list)
-    open: TurnTask | None = None
+    """All tasks, in the order of their start."""
+    _open: dict[str, TurnTask] = field(default_factory=dict)
+    _last: dict[str, TurnTask] = field(default_factory=dict)
+    _parents: dict[str, str | None] = field(default_factory=dict)
 
-    def start(self, brief: SpeakerBrief, at: datetime) -> None:
-        """Starts a task at the first activity of a member's turn."""
-        panel, index = self.plan.panel, brief.member_index
-        if self.open or panel is None or index is None:
-            return
-        name = panel.roster[index]
-        earlier = sum((task.assignee, task.round) == (name, brief.round) for task in self.tasks)
-        task_id = f"{self.run.id}/round-{brief.round}/{name}" + (f"-{earlier + 1}" if earlier else "")
-        stance = panel.stances[index] if panel.stances else None
-        self.open = TurnTask(task_id, panel.audit or self.plan.name, name, brief.round, stance, started=at)
-        self.tasks.append(self.open)
+    def apply(self, event: Event) -> None:
+        """Updates the tasks with the next event."""
+        match event:
+            case RunStartedEvent():
+                self._parents[event.run] = event.parent
+            case TurnStartedEvent(collection=str(collection), round=int(in_round)):
+                self._start(event, collection, in_round)
+            case TurnEndedEvent() if event.part is None:
+                self._end(event)
+            case MessageEvent(part="contribution") if task := self._last.get(event.run):
+                task.output = truncate(event.text, MAX_OUTPUT_BYTES)
+                task.ended = event.at
+            case AttemptFailedEvent(attempt=attempt):
+                self._count_attempts(event.run, attempt + 1)
+            case ModelAnsweredEvent() | ModelFailedEvent() | ToolReturnedEvent() | ToolFailedEvent():
+                self._count_attempts(event.run, event.attempts)
 
-    def record(self, ended: CallEnded) -> None:
-        """Completes a task when its contribution is appended to the panel's conversation."""
-        match ended.result, ended.call.request:
-            case ((AskModelResult(message=message, head=head) | PerformResult(message=message, head=head)), _):
-                self.replies[head.id] = message
-            case result, AppendRequest(items=items) if result:
-                for item in items:
-                    if isinstance(item, Message | Quote) and item.part == "contribution":
-                        self._complete(item if isinstance(item, Message) else self.replies.get(item.row), ended.at)
+    def _start(self, event: TurnStartedEvent, collection: str, in_round: int) -> None:
+        earlier = sum(
+            (task.run, task.assignee, task.round) == (event.run, event.speaker, in_round) for task in self.tasks
+        )
+        task = TurnTask(
+            id=f"{event.run}/round-{in_round}/{event.speaker}" + (f"-{earlier + 1}" if earlier else ""),
+            run=event.run,
+            collection=collection,
+            assignee=event.speaker,
+            round=in_round,
+            stance=event.stance,
+            started=event.at,
+        )
+        self._open[event.run] = self._last[event.run] = task
+        self.tasks.append(task)
 
-    def _complete(self, contribution: Message | None, at: datetime) -> None:
-        if self.open:
-            self.open.output = truncate(contribution.content, MAX_OUTPUT_BYTES) if contribution else None
-            self.open.end("completed", at)
-            self.open = None
+    def _end(self, event: TurnEndedEvent) -> None:
+        if task := self._open.pop(event.run, None):
+            task.status = _STATUSES[event.outcome]
+            task.ended = event.at
+            task.error = event.error
+            task.attempts = max(task.attempts, event.attempts or 1)
 
-    def end(self, ended: RunEnded) -> None:
-        """Ends an open task at the end of the run, as failed or canceled."""
-        if self.open:
-            self.open.error = ended.failure.message if ended.failure else None
-            self.open.end("errored" if ended.failure else "cancelled", ended.at)
-            self.open = None
+    def _count_attempts(self, run: str | None, attempts: int) -> None:
+        """Records the attempts of a call in the open tasks of its run and of the runs above."""
+        while run:
+            if task := self._open.get(run):
+                task.attempts = max(task.attempts, attempts)
+            run = self._parents.get(run)
+
+
+_STATUSES: dict[str, TaskStatus] = {"completed": "completed", "failed": "errored", "canceled": "cancelled"}
+"""The statuses of tasks, by the outcome of the turn."""

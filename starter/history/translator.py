@@ -10,7 +10,7 @@ from ...contracts.decisions import AskPersonRequest
 from ...contracts.errors import Failure
 from ...contracts.inputs import FailedRun
 from ...contracts.message import PersonDecision, TokenUsage
-from ...contracts.panel import PerformRequest, SpeakerBrief
+from ...contracts.panel import PerformRequest, PerformResult, SpeakerBrief
 from ...contracts.plan import TeamPlan
 from ...contracts.requests import (
     AskModelRequest,
@@ -25,6 +25,7 @@ from ...contracts.requests import (
     UseToolRequest,
     UseToolResult,
 )
+from ...resources.tool import OWN_ACTIVITIES
 from .events import (
     CalledTool,
     ConditionsEvaluatedEvent,
@@ -41,6 +42,7 @@ from .events import (
     RoundStartedEvent,
     RunEndedEvent,
     RunResetEvent,
+    RunRetriedEvent,
     RunStartedEvent,
     SelectionKind,
     SessionChangedEvent,
@@ -212,6 +214,8 @@ class EventTranslator:
         reason: str | None = None,
         text: str | None = None,
         digest: str | None = None,
+        approved: bool | None = None,
+        remembered: bool = False,
     ) -> Iterator[Event]:
         if started := self._waits.pop(key, None):
             yield WaitEndedEvent(
@@ -223,13 +227,21 @@ class EventTranslator:
                 reason=reason,
                 text=text,
                 digest=digest,
+                approved=approved,
+                remembered=remembered,
             )
 
     def _decision_requested(self, event: DecisionRequested) -> Iterator[Event]:
         request = event.call.request
         if isinstance(request, AskPersonRequest):
             yield from self._start_turn(
-                event.at, _person_key(event.id), event.who, "human", request.turn, request.brief
+                event.at,
+                _person_key(event.id),
+                event.who,
+                "human",
+                request.turn,
+                request.brief,
+                hidden=event.call.hidden,
             )
         yield self._wait(
             event.id,
@@ -256,6 +268,8 @@ class EventTranslator:
             reason=decision.reason or None,
             text=None if hidden else text,
             digest=decision.digest,
+            approved=decision.approved,
+            remembered=decision.how == "remembered",
         )
         if isinstance(pending.call.request, AskPersonRequest):
             yield from self._end_turn(event.at, _person_key(pending.id), "completed")
@@ -269,7 +283,9 @@ class EventTranslator:
                 key = _turn_key(request)
                 if self._run.kind in ("team", "query") and key not in self._turns:
                     kind: TurnKind = "agent" if call.agent else "model"
-                    yield from self._start_turn(event.at, key, call.speaker, kind, request.turn, request.brief)
+                    yield from self._start_turn(
+                        event.at, key, call.speaker, kind, request.turn, request.brief, hidden=call.hidden
+                    )
                 yield ModelCalledEvent(
                     **base,
                     call=call.id,
@@ -278,11 +294,29 @@ class EventTranslator:
                     turn=None if request.brief else request.turn,
                     round=request.brief.round if request.brief else None,
                     part=_role(request.brief),
+                    turns=None if request.brief else request.turns,
+                    hidden=call.hidden,
                 )
             case SelectRequest() as choice:
-                yield ModelCalledEvent(**base, call=call.id, speaker=call.speaker, model=call.name, turn=choice.turn)
+                yield ModelCalledEvent(
+                    **base,
+                    call=call.id,
+                    speaker=call.speaker,
+                    model=call.name,
+                    turn=choice.turn,
+                    hidden=call.hidden,
+                )
             case PerformRequest(name=name, brief=brief, turn=turn):
-                yield from self._start_turn(event.at, call.id, name, "function", turn or 0, None if turn else brief)
+                yield from self._start_turn(
+                    event.at,
+                    call.id,
+                    name,
+                    "function",
+                    turn or 0,
+                    None if turn else brief,
+                    function=call.name,
+                    hidden=call.hidden,
+                )
             case UseToolRequest() if call.activity_type == "use_tool":
                 yield ToolCalledEvent(**base, **_callee(call), arguments=None if call.hidden else call.arguments)
 
@@ -292,10 +326,7 @@ class EventTranslator:
         usage = token_usage(event)
         self._usage += usage
         if isinstance(event.result, FailedRun | Pinned):
-            self._take_plan(event.result)
-        if isinstance(event.result, Pinned):
-            for notice in event.result.notices:
-                yield NoticeEvent(**base, text=notice)
+            yield from self._pinned(event.result, base)
         if event.failure and event.failure.wait is not None:
             yield from self._deferred(event, event.failure)
             return
@@ -318,13 +349,23 @@ class EventTranslator:
                 yield from self._messages(event)
                 if turn := self._turns.get(call.id):
                     turn.usage += usage
-                yield from self._end_turn(event.at, call.id, _outcome_of(event), event.failure)
+                returned = event.result.message.content if isinstance(event.result, PerformResult) else None
+                yield from self._end_turn(
+                    event.at,
+                    call.id,
+                    _outcome_of(event),
+                    event.failure,
+                    text=None if call.hidden else returned,
+                    attempts=event.attempts,
+                )
             case RecallRequest(conversation=plan):
                 memory = plan.memory or None
                 yield MemoryReadEvent(**base, memory=memory, conversation=plan.id, error=error.get("error"))
             case RememberRequest(conversation=plan):
                 memory = plan.memory or None
                 yield MemoryWrittenEvent(**base, memory=memory, conversation=plan.id, error=error.get("error"))
+            case None if event.failure and call.activity_type not in OWN_ACTIVITIES:
+                yield self._application_failed(event, event.failure)
             case _:
                 if isinstance(event.result, EvaluateResult) and _is_choice(call.request):
                     chosen = event.result.member
@@ -335,6 +376,14 @@ class EventTranslator:
                 elif isinstance(event.result, EvaluateResult):
                     yield ConditionsEvaluatedEvent(**base, ends=event.result.ends, edge=event.result.edge)
                 yield from self._messages(event)
+
+    def _pinned(self, result: Pinned | FailedRun, base: _Base) -> Iterator[Event]:
+        self._take_plan(result)
+        if isinstance(result, FailedRun):
+            yield RunRetriedEvent(**base, usage=result.usage)
+            return
+        for notice in result.notices:
+            yield NoticeEvent(**base, text=notice)
 
     def _deferred(self, event: CallEnded, failure: Failure) -> Iterator[Event]:
         """A call waits for the end of an outage, or for a circuit breaker; then it is made again."""
@@ -348,6 +397,7 @@ class EventTranslator:
                 wait=f"{event.run.id}/{event.call.id}",
                 kind=kind,
                 speaker=event.call.speaker or None,
+                tool=event.call.name if isinstance(event.call.request, UseToolRequest) else None,
                 text=failure.message,
             ),
         )
@@ -368,7 +418,7 @@ class EventTranslator:
         seconds = (event.at - call.scheduled_at).total_seconds()
         base = self._base(event.at)
         match event.result:
-            case AskModelResult(message=message, wrong=wrong):
+            case AskModelResult(message=message, wrong=wrong, earlier=earlier):
                 tools = tuple(
                     CalledTool(id=tool.id, name=tool.name, arguments=tool.arguments) for tool in message.tool_calls
                 )
@@ -383,6 +433,7 @@ class EventTranslator:
                     usage=usage,
                     attempts=event.attempts,
                     seconds=seconds,
+                    earlier=() if call.hidden else tuple(message.content for message in earlier),
                 )
             case SelectResult():
                 return ModelAnsweredEvent(
@@ -422,6 +473,19 @@ class EventTranslator:
             seconds=seconds,
         )
 
+    def _application_failed(self, event: CallEnded, failure: Failure) -> Event:
+        """The failure of an application's activity: only after its success Baton's own call of the tool follows."""
+        speakers = [turn.started.speaker for turn in self._turns.values()]
+        return ToolFailedEvent(
+            **self._base(event.at),
+            **_error(failure),
+            call=event.call.id,
+            speaker=speakers[0] if len(speakers) == 1 else self._run.name,
+            tool=event.call.activity_type,
+            attempts=event.attempts,
+            seconds=(event.at - event.call.scheduled_at).total_seconds(),
+        )
+
     def _start_turn(
         self,
         at: datetime,
@@ -432,6 +496,8 @@ class EventTranslator:
         brief: SpeakerBrief | None = None,
         in_round: int = 0,
         part: str | None = None,
+        function: str | None = None,
+        hidden: bool = False,
     ) -> Iterator[Event]:
         """The start of a turn, and of its round if that begins with it. Others than members end no turn in parallel."""
         if brief:
@@ -447,6 +513,8 @@ class EventTranslator:
             self._round = in_round
             self._round_is_open = True
             yield RoundStartedEvent(**self._base(at), round=in_round, max_rounds=self._max_rounds)
+        panel = self._plan.panel if self._plan else None
+        is_panelist = panel is not None and part is None and speaker in panel.roster
         started = TurnStartedEvent(
             **self._base(at),
             speaker=speaker,
@@ -454,6 +522,10 @@ class EventTranslator:
             turn=number or None,
             round=in_round or None,
             part=part,
+            function=function,
+            hidden=hidden,
+            collection=(panel.audit or self._plan.name) if is_panelist and self._plan and panel else None,
+            stance=panel.stances[panel.roster.index(speaker)] if is_panelist and panel and panel.stances else None,
         )
         self._turns[key] = _Turn(started)
         yield started
@@ -489,7 +561,13 @@ class EventTranslator:
             yield from self._end_turn(event.at, key, "completed")
 
     def _end_turn(
-        self, at: datetime, key: str, outcome: TurnOutcome, failure: Failure | None = None
+        self,
+        at: datetime,
+        key: str,
+        outcome: TurnOutcome,
+        failure: Failure | None = None,
+        text: str | None = None,
+        attempts: int | None = None,
     ) -> Iterator[Event]:
         if turn := self._turns.pop(key, None):
             started = turn.started
@@ -503,6 +581,8 @@ class EventTranslator:
                 outcome=outcome,
                 seconds=(at - started.at).total_seconds(),
                 usage=turn.usage,
+                text=text,
+                attempts=attempts,
             )
 
     def _end_turns(self, at: datetime, outcome: TurnOutcome, failure: Failure | None = None) -> Iterator[Event]:
@@ -522,7 +602,14 @@ class EventTranslator:
         if part and part.isdigit() and self._plan and self._plan.panel:
             name = self._plan.panel.roster[int(part) - 1]
         yield from self._start_turn(
-            event.at, child.id, name, kind, int(number or 0), in_round=int(in_round or 0), part=role
+            event.at,
+            child.id,
+            name,
+            kind,
+            int(number or 0),
+            in_round=int(in_round or 0),
+            part=role,
+            hidden=child.hidden,
         )
 
     def _child_ended(self, event: ChildEnded) -> Iterator[Event]:
@@ -554,6 +641,7 @@ class EventTranslator:
             turns=event.turns,
             usage=event.usage or self._usage,
             notices=event.notices,
+            member_failures=event.member_failures,
         )
 
 

@@ -9,8 +9,7 @@ from rich.console import Console
 
 from baton.activities.model.openai import is_strict
 from baton.contracts.turn import TurnResult
-from baton.starter.console.printer import EventPrinter
-from baton.starter.history.follow import follow
+from baton.starter.console.watch import Watch
 from baton.testing import Reply, Request
 from tests.harness.environment import Environment, Json, agent, call, line, team, texts
 from tests.starter.test_ark_events import events
@@ -181,7 +180,7 @@ async def test_a_watcher_sees_why_an_answer_is_requested_again(env: Environment)
     handle = await env.start("agent", given)
     await env.turn_result(handle)
     seen = io.StringIO()
-    await follow(env.client, handle, EventPrinter(Console(file=seen, width=120)).print_event, wait=False)
+    await Watch(env.client, Console(file=seen, width=120)).follow(handle, wait=False)
     lines = seen.getvalue().splitlines()
     assert lines[lines.index("  Five.") + 1] == "  ✗ the answer is not JSON: Expecting value: line 1 column 1 (char 0)"
 

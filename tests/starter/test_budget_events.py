@@ -9,6 +9,8 @@ from baton.contracts.decisions import ApproveRequest
 from baton.starter.history.ark_events import EventRecorder
 from baton.starter.history.follow import follow
 from baton.starter.history.live_state import LiveState
+from baton.starter.history.run_events import RunEvent
+from baton.starter.history.stream import stream_events
 from baton.starter.runs.decisions import decide, pending_decisions
 from tests.harness.environment import Environment, Handle, Json, agent, line, team
 
@@ -27,11 +29,12 @@ async def read(env: Environment, handle: Handle, *, wait: bool) -> tuple[list[Js
     """The events of a run until now, or until its end, and its state after them."""
     recorder, state, found = EventRecorder(), LiveState(), list[Json]()
 
-    def take(event: Any) -> None:
-        state.apply(event)
+    def take(event: RunEvent) -> None:
         found.extend(each.value for each in recorder.record(event))
 
     await follow(env.client, handle, take, wait=wait)
+    async for typed in stream_events(env.client, handle, wait=wait):
+        state.apply(typed)
     return found, state
 
 

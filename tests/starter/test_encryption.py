@@ -39,8 +39,7 @@ from baton.resources.loader import Loaded, load_documents
 from baton.resources.run_catalog import RunCatalog
 from baton.resources.stored import UNUSED
 from baton.starter.console.watch import Watch
-from baton.starter.history.follow import follow
-from baton.starter.history.live_state import read_heartbeats
+from baton.starter.history.stream import stream_events
 from baton.starter.operations.manifests import open_store
 from baton.starter.scripted_model import serve_in_thread
 from baton.starter.server.codec_server import codec_app
@@ -205,7 +204,7 @@ async def test_no_message_can_be_read_in_temporal_or_in_the_journal_without_the_
     status = await env.status(handle)
     assert f"{MARK}failure" in (status.error or "")
     printed = io.StringIO()
-    await follow(env.client, handle, Watch(env.client, Console(file=printed)).on_event)
+    await Watch(env.client, Console(file=printed)).follow(handle)
     assert [word in printed.getvalue() for word in (f"{MARK}answer", f"{MARK}argument", f"{MARK}failure")] == [True] * 3
     found = await stored_data(client, handle)
     assert b"outer" in found
@@ -221,13 +220,11 @@ async def test_heartbeats_and_the_reason_of_a_termination_are_encrypted(
     env = encrypted_env
     env.answer = answer
     handle = await started(env, "slow")
-    watch = Watch(env.client, Console(file=io.StringIO()))
     await env.wait_for_calls(1)
-    await follow(env.client, handle, watch.on_event, wait=False)
-    [call] = watch.state.open_calls.values()
-    while MARK not in call.progress.text:
-        await read_heartbeats(env.client, [call])
-        await asyncio.sleep(0.1)
+    async with contextlib.aclosing(stream_events(env.client, handle, environment={})) as events:
+        async for event in events:
+            if event.type == "text.delta" and MARK in event.text:
+                break
     found = await stored_data(client, handle)
     await handle.signal("terminate_team", {"reason": f"{MARK}reason", "now": True})
     assert (await env.status(handle)).note == f"{MARK}reason"

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import io
 from collections.abc import AsyncIterator
 from typing import cast
 
 import pytest
+from rich.console import Console
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import (
     Client,
@@ -18,7 +20,10 @@ from temporalio.client import (
 
 import baton
 from baton.starter.api.handle import Handle as RunHandle
+from baton.starter.console.watch import Watch
 from baton.starter.history.events import Event
+from baton.starter.history.live_state import LiveState
+from baton.starter.runs.start import retry_run
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.converter import DATA_CONVERTER
 from tests.harness.continued_runs import check_continued, count_replies
@@ -33,6 +38,7 @@ from tests.harness.event_streams import (
     durable,
     read_events,
 )
+from tests.harness.panels import panel, panelist_line, prompt_line, role_member
 from tests.harness.resets import reset, reset_points
 
 WORDS = "These are the first words of a long answer, and here are those that come at its very end: finis"
@@ -289,3 +295,52 @@ async def test_the_events_of_a_failed_run_have_its_error(env: Environment) -> No
     assert kinds(events)[-3:] == ["model.failed", "turn.ended", "run.ended"]
     failed = [event for event in events if event.type in ("model.failed", "turn.ended", "run.ended")]
     assert {event.error_type for event in failed} == {"ModelRejected"}
+
+
+async def test_a_retry_begins_with_the_usage_of_the_calls_that_it_keeps(env: Environment) -> None:
+    env.script(line("one", "1"), line("two", {"status": 400, "text": "no such thing"}, "2"))
+    handle = await env.start_query(
+        [agent("one"), agent("two"), team("team", "one", "two", strategy="sequential")], "team/team"
+    )
+    assert (await env.status(handle)).phase == "Failed"
+    retry = await retry_run(env.client, handle)
+    status = await env.status(retry)
+    state = LiveState()
+    usages = []
+    kept = []
+    for event in await read_events(retry, env.client):
+        state.apply(event)
+        usages.append(state.runs[retry.id].usage)
+        if event.type == "run.retried":
+            kept.append((event.run, event.usage.model_calls))
+    assert kept == [(retry.id, 0), (f"{retry.id}/target-1/team", 1)]
+    assert usages[0].model_calls == 0
+    assert usages[-2] == usages[-1] == status.token_usage, "it is complete before the run tells it at its end"
+
+
+async def test_a_hidden_call_and_its_turn_say_so_and_have_no_text(env: Environment) -> None:
+    env.script(panelist_line("a", "a1"), prompt_line("You write", "The secret deliverable."))
+    hidden = {"synthesizerVisibility": {"client": False}}
+    handle = await env.start_team([panel(role_member("a"), maxRounds=1, **hidden)], "panel")
+    await env.turn_result(handle)
+    events = await read_events(handle, env.client)
+    started = [event for event in events if event.type in ("turn.started", "model.called")]
+    assert [(event.speaker, event.hidden) for event in started] == [
+        *[("a", False)] * 2,
+        *[("synthesizer", True)] * 2,
+    ]
+    assert "secret" not in "".join(event.model_dump_json() for event in events)
+
+
+@pytest.mark.parametrize("proceeds", [True, False])
+async def test_the_end_of_a_wait_by_its_timeout_says_whether_the_call_is_made(env: Environment, proceeds: bool) -> None:
+    env.script(line("one", call("noop", message="x"), "Done."))
+    approval = {"required": True, "timeout": "300ms", "onTimeout": "proceed" if proceeds else "reject"}
+    careful = manifest("Agent", "one", {"prompt": "You are one.", "tools": [{"name": "noop", "approval": approval}]})
+    handle = await env.start_team([careful, team("team", "one", strategy="sequential")])
+    await env.turn_result(handle)
+    [ended] = [event for event in await read_events(handle, env.client) if event.type == "wait.ended"]
+    assert (ended.outcome, ended.approved, ended.remembered) == ("timeout", proceeds, False)
+    printed = io.StringIO()
+    await Watch(env.client, Console(file=printed, width=200)).follow(handle)
+    assert f"{'✓' if proceeds else '✗'} noop {'approved' if proceeds else 'rejected'} by timeout" in printed.getvalue()

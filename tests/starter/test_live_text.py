@@ -2,18 +2,22 @@
 
 import asyncio
 import contextlib
+import io
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from rich.console import Console
 from temporalio.client import Client
 
 from baton.activities.runtime.redaction import Redactor
 from baton.contracts.settings import STATE_DIR
 from baton.journal.live_text import LEASE, FileChannel, LiveTextPublisher, read_live_text
+from baton.starter.console.watch import Watch
 from baton.starter.history.events import Event
 from baton.starter.history.stream import stream_events
 from baton.temporal.activity import Heartbeat, StreamingCall
@@ -55,6 +59,19 @@ async def test_each_piece_of_an_answer_arrives_by_itself(live: Environment) -> N
     assert count_pieces(events) >= 6, "in as many seconds there are two heartbeats"
     check_text(events)
     check_stream(events, await read_events(handle, live.client))
+
+
+async def test_the_live_view_shows_each_piece_of_an_answer_by_itself(live: Environment) -> None:
+    live.script(line("one", {"text": WORDS, "pause": 0.15}))
+    handle = await live.start_team(ONE)
+    seen = io.StringIO()
+    terminal = Console(file=seen, force_terminal=True, force_interactive=True, width=500, height=24)
+    watch = Watch(live.client, terminal, environment=live.worker_env)
+    async with watch.live_view():
+        await watch.follow(handle)
+    drawn = seen.getvalue()[: seen.getvalue().index("scripted")]
+    ends = {shown.split()[-1] for shown in re.findall(r"^  (one two .*)", drawn, re.MULTILINE)}
+    assert len(ends) >= 6, "in as many seconds there are two heartbeats"
 
 
 async def test_a_second_reader_goes_on_within_an_answer(live: Environment) -> None:

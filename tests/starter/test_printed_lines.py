@@ -6,8 +6,7 @@ import pytest
 from rich.console import Console
 
 from baton.starter.cli.terminal import print_message
-from baton.starter.console.printer import EventPrinter
-from baton.starter.history.follow import follow
+from baton.starter.console.watch import Watch
 from tests.harness.environment import Environment, agent, call, line
 
 MADE_UP = "\x1b[2J\n? pay needs approval: baton approve a b\n  ✓ pay approved"
@@ -19,8 +18,7 @@ async def test_what_comes_after_a_line_end_is_indented_and_escapes_are_shown(env
     handle = await env.start("agent", given)
     await env.turn_result(handle)
     seen = io.StringIO()
-    printer = EventPrinter(Console(file=seen, width=120))
-    await follow(env.client, handle, printer.print_event, wait=False)
+    await Watch(env.client, Console(file=seen, width=120)).follow(handle, wait=False)
     assert "? pay needs approval" in seen.getvalue()
     assert [each for each in seen.getvalue().splitlines() if each.startswith("?")] == []
     assert "\x1b" not in seen.getvalue()

@@ -32,9 +32,9 @@ async def seen(client: Client, handle: Handle) -> tuple[list[Json], str]:
 
     def on_event(event: RunEvent) -> None:
         found.extend(each.value for each in recorder.record(event))
-        watch.on_event(event)
 
     await follow(client, handle, on_event, wait=False)
+    await watch.follow(handle, wait=False)
     assert isinstance(console.file, io.StringIO)
     return [each for each in found if each["event"] in REQUESTS], console.file.getvalue()
 
@@ -76,7 +76,7 @@ async def test_a_paused_run_says_so_in_lists_on_the_console_and_in_its_status(en
     while (await recent_runs(env.client, None, 20, env.task_queue))[0].state != "Paused":
         await asyncio.sleep(0.1)
     watch = Watch(env.client, Console(file=io.StringIO()))
-    await follow(env.client, handle, watch.on_event, wait=False)
+    await watch.follow(handle, wait=False)
     paused = watch.state.runs[handle.id].status.paused
     assert paused
     assert paused.by == "ann"

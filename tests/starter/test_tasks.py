@@ -13,7 +13,6 @@ from temporalio.client import Client
 from baton.contracts.panel import Briefing
 from baton.resources.functions import function
 from baton.starter.console.watch import Watch, describe_call
-from baton.starter.history.follow import follow
 from baton.starter.history.tasks import TurnTask, list_tasks
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
@@ -150,7 +149,7 @@ async def watched(env: Environment, handle: Handle) -> str:
     """The text that Watch prints for a run, from its start."""
     console = Console(file=io.StringIO(), width=200)
     watch = Watch(env.client, console)
-    await follow(env.client, handle, watch.on_event)
+    await watch.follow(handle)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -252,8 +251,8 @@ async def test_an_open_call_is_shown_with_its_round_and_a_hidden_one_is_not_show
         handle = await env.start_team([each], "panel")
         await env.wait_for_calls(before + 2)
         watch = Watch(env.client, Console(file=io.StringIO()))
-        await follow(env.client, handle, watch.on_event, wait=False)
-        shown.append([(call.call.speaker, describe_call(call)) for call in watch.state.open_calls.values()])
+        await watch.follow(handle, wait=False)
+        shown.append([(call.started.speaker, describe_call(call)) for call in watch.state.open_calls])
         await handle.terminate()
     assert shown == [[("referee", "panel · round 1 · default")], []]
 

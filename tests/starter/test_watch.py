@@ -3,7 +3,7 @@
 import asyncio
 import io
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from rich.console import Console
@@ -17,8 +17,9 @@ from temporalio.client import (
     WorkflowExecutionDescription,
 )
 
+from baton.contracts.requests import LiveText
 from baton.starter.console.watch import Watch
-from baton.starter.history.follow import follow
+from baton.starter.history.decoder import decode_payload
 from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.text import escape_control_characters
 from baton.temporal.converter import DATA_CONVERTER
@@ -78,12 +79,19 @@ class Watcher:
         watch = Watch(client, self.console, len(handles))
         runs = [client.get_workflow_handle(handle.id) for handle in handles]
         async with watch.live_view():
-            await asyncio.gather(*(follow(client, run, watch.on_event) for run in runs))
+            await asyncio.gather(*map(watch.follow, runs))
         return watch
 
     async def sees(self, text: str) -> None:
         """Waits until the output contains a text."""
         await _until(lambda: text in self.text)
+
+
+async def heartbeats(client: Client, handle: Handle) -> AsyncIterator[LiveText]:
+    """The last heartbeats of the open calls of a run."""
+    for activity in (await handle.describe()).raw_description.pending_activities:
+        if activity.heartbeat_details.payloads:
+            yield await decode_payload(client.data_converter, activity.heartbeat_details, LiveText)
 
 
 async def _until(true: Callable[[], bool]) -> None:
@@ -183,6 +191,21 @@ async def test_a_late_watcher_sees_every_message_once(env: Environment, server: 
     after = watcher.text[watcher.text.index("Well, well.") :]
     assert "turn 2 of 2 · default" in after
     assert "turn 1 of 2" not in after, "a complete answer is no longer in the live view"
+
+
+async def test_a_late_watcher_sees_the_end_of_a_text_of_which_heartbeats_have_only_that(
+    env: Environment, server: EmbeddedServer
+) -> None:
+    env.script(line("one", {"text": "".join(f"line {n} {'and on ' * 8}\n" for n in range(99)), "pause": 0.03}))
+    handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
+    while not any([text.offset async for text in heartbeats(env.client, handle)]):
+        await asyncio.sleep(0.1)
+    watcher = Watcher()
+    watching = asyncio.create_task(watcher.watch(server, handle))
+    await watcher.sees("and on and on")
+    assert "scripted:" not in watcher.text, "the answer is not there yet"
+    await watching
+    assert watcher.text.count("line 98 ") >= 1
 
 
 async def test_control_characters_and_markup_in_an_answer_are_shown_and_have_no_effect(

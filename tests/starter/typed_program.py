@@ -172,7 +172,9 @@ def shapes(contribution: baton.Contribution, shape: baton.DebateShape, output: b
 def shown(event: baton.Event) -> str:  # noqa: C901  # one case for each event
     """A case for each event: a type checker reports those that are missing."""
     match event:
-        case baton.RunStartedEvent() | baton.RunEndedEvent() | baton.RunResetEvent() | baton.NoticeEvent():
+        case baton.RunStartedEvent() | baton.RunEndedEvent() | baton.RunResetEvent():
+            return event.run
+        case baton.RunRetriedEvent() | baton.NoticeEvent():
             return event.run
         case baton.RoundStartedEvent() | baton.RoundEndedEvent():
             return str(event.round)

@@ -27,6 +27,7 @@ from baton.temporal.encryption import ENCODING, Key
 from baton.testing import Script, ScriptedModel
 from baton.workflows.discussion.agent_turn import INTERRUPTED, WITHOUT_RESULT
 from tests.harness.environment import KEY, Environment, Handle, Json, agent, call, line, manifest
+from tests.harness.event_streams import read_events
 from tests.harness.manifests import Writer
 from tests.harness.payments import SCHEMA, Claim, Payments, application, tool
 from tests.workflows.test_approval import approve, pending
@@ -116,6 +117,8 @@ async def test_a_failure_is_told_to_the_model_by_its_message(env: Environment) -
         "the card was declined",
         None,
     )
+    (told,) = [event for event in await read_events(handle, env.client) if event.type == "tool.failed"]
+    assert (told.speaker, told.tool, told.error) == ("adjuster", "charge_card", "the card was declined")
 
 
 async def test_a_failure_fails_the_turn_of_an_agent_that_says_so_and_a_retry_calls_it_again(env: Environment) -> None:

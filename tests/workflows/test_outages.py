@@ -10,8 +10,8 @@ import pytest_asyncio
 from temporalio.client import Client
 
 from baton.contracts.status import Status
-from baton.starter.history.follow import follow
 from baton.starter.history.live_state import LiveState
+from baton.starter.history.stream import stream_events
 from baton.starter.runs.listing import recent_runs
 from baton.starter.runs.runs import live_status
 from baton.testing import Reply, Request
@@ -65,8 +65,9 @@ async def test_a_run_waits_for_the_end_of_an_outage_and_says_so(env: Environment
     (listed,) = await recent_runs(env.client, None, 100, env.task_queue)
     assert (listed.id, listed.state) == (handle.id, "Waiting")
     state = LiveState()
-    await follow(env.client, handle, state.apply, wait=False)
-    (open_call,) = state.open_calls.values()
+    async for event in stream_events(env.client, handle, wait=False):
+        state.apply(event)
+    (open_call,) = state.open_calls
     assert "HTTP 503: down" in open_call.failure
     outage.over = True
     ended = await env.status(handle)

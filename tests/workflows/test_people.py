@@ -12,10 +12,8 @@ from baton.contracts.decisions import PendingDecision
 from baton.contracts.status import Status
 from baton.starter.diagram.build import build_diagram
 from baton.starter.diagram.mermaid import mermaid
-from baton.starter.history.ark_events import EventRecorder
-from baton.starter.history.follow import follow
 from baton.starter.history.live_state import LiveState
-from baton.starter.history.run_events import RunEvent
+from baton.starter.history.stream import stream_events
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest
 from tests.harness.manifests import Writer
 from tests.workflows.test_approval import pending
@@ -136,15 +134,13 @@ async def test_a_turn_without_a_reply_in_time_is_skipped(env: Environment, spec:
 async def test_who_watches_sees_that_a_turn_was_skipped(env: Environment) -> None:
     env.script(line("one", {"text": "a", "delay": 1}))
     handle = await env.start_team([agent("one"), people({**ANN, "timeout": "300ms", "onTimeout": "skip"}, "one")])
-    state, phases, recorder, names = LiveState(), list[str](), EventRecorder(), list[str]()
-
-    def see(event: RunEvent) -> None:
+    state, phases, outcomes = LiveState(), list[str](), list[str]()
+    async for event in stream_events(env.client, handle):
         state.apply(event)
-        names.extend(str(each.value["event"]) for each in recorder.record(event))
         phases.append(state.runs[handle.id].status.phase)
-
-    await follow(env.client, handle, see)
-    assert "ReplyMissed" in names
+        if event.type == "wait.ended":
+            outcomes.append(event.outcome)
+    assert outcomes == ["timeout"]
     assert phases[phases.index("InputRequired") :][1] == "Running"
 
 

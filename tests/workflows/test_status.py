@@ -12,7 +12,6 @@ from baton.contracts.status import Status
 from baton.starter.api.handle import Handle as PythonHandle
 from baton.starter.console.status import print_status
 from baton.starter.console.watch import Watch
-from baton.starter.history.follow import follow
 from baton.starter.runs.runs import live_status
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team, texts
 
@@ -207,7 +206,7 @@ async def test_failed_members_and_notices_appear_in_text(env: Environment) -> No
     handle = await env.start_query([agent("one"), agent("two"), both], "team/both", serviceAccount="clerk")
     status = await env.status(handle)
     watch = Watch(env.client, Console(file=io.StringIO()))
-    await follow(env.client, handle, watch.on_event)
+    await watch.follow(handle)
     for shown in (status, watch.state.runs[handle.id].status):
         text = io.StringIO()
         print_status(Console(file=text, width=200), "q", shown)
