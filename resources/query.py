@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, JsonValue, ValidationError, model_validator
@@ -48,6 +49,15 @@ class Override(JsonModel):
         selector = self.label_selector
         matches_labels = selector is None or selector.matches(manifest.metadata.labels)
         return matches_labels and manifest.kind.lower() == self.resource_type
+
+    def forbidden_for(self, manifest: Manifest) -> list[str]:
+        """The names of its headers that the annotation of a worker's manifest does not allow to others."""
+        if not self.is_for(manifest):
+            return []
+        patterns = manifest.metadata.annotations.get(ALLOW_INLINE, "")
+        allowed = [name.strip().lower() for name in patterns.split(",")]
+        names = [header.name for header in self.headers]
+        return [name for name in names if not any(fnmatchcase(name.lower(), pattern) for pattern in allowed)]
 
 
 TargetType = Literal["agent", "team", "model", "tool"]

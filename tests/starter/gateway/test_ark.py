@@ -1,0 +1,168 @@
+"""ARK's API, as its clients use it: queries by name, lists, streams and cancellation."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest_asyncio
+
+from tests.harness.environment import line
+from tests.harness.gateway import GatewayServer, key_file, read_sse
+
+Json = dict[str, Any]
+
+QUERY = {"name": "first", "input": "Why?", "target": {"type": "team", "name": "duo"}}
+NULLS = {"memory": None, "parameters": None, "overrides": None, "sessionId": None, "timeout": None, "metadata": None}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def shared(served_env: Any, tmp_path: Path) -> AsyncIterator[tuple[GatewayServer, dict[str, str]]]:
+    """A gateway with the keys of two callers."""
+    path, keys = key_file(tmp_path, {"ann": {}, "ben": {}})
+    async with GatewayServer.running(served_env, BATON_GATEWAY_KEYS=str(path)) as gateway:
+        yield gateway, {name: f"Bearer {key}" for name, key in keys.items()}
+
+
+async def chunks_of(gateway: GatewayServer, path: str, **headers: str) -> list[Any]:
+    async with gateway.http.stream("GET", path, headers=headers) as response:
+        assert response.status_code == 200, await response.aread()
+        assert response.headers["content-type"].startswith("text/event-stream")
+        return [event["data"] async for event in read_sse(response)]
+
+
+def said(chunks: list[Any]) -> dict[str, str]:
+    """What each speaker has said."""
+    texts: dict[str, str] = {}
+    for chunk in chunks:
+        if isinstance(chunk, dict) and "choices" in chunk:
+            content = chunk["choices"][0]["delta"].get("content", "")
+            texts[chunk["ark"]["agent"]] = texts.get(chunk["ark"]["agent"], "") + content
+    return texts
+
+
+async def test_a_query_is_created_streamed_read_listed_and_deleted(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", "a b c"), line("two", "d"), line("one", "again"), line("two", "again"))
+    created = await gateway.post("/v1/queries", {**QUERY, **NULLS, "sessionId": "s-1"})
+    assert created["name"] == "first"
+    assert created["target"] == QUERY["target"]
+    chunks = await chunks_of(gateway, "/stream/first?from-beginning=true&wait-for-query=30s")
+    assert said(chunks) == {"one": "a b c", "two": "d"}
+    assert chunks[-1] == "[DONE]"
+    first = chunks[0]
+    assert first["object"] == "chat.completion.chunk"
+    assert first["ark"]["query"] == "first"
+    assert first["ark"]["session"] == "s-1"
+    assert first["ark"]["target"] == "team/duo"
+    assert first["ark"]["team"] == "duo"
+    assert first["ark"]["model"]
+    assert [each["choices"][0]["finish_reason"] for each in chunks[:-1]].count("stop") == 2
+    read = await gateway.get("/v1/queries/first")
+    assert read["status"]["phase"] == "done"
+    assert read["status"]["response"]["content"] == "d"
+    assert read["status"]["conditions"][0]["reason"] == "QuerySucceeded"
+    assert read["metadata"]["creationTimestamp"]
+    listed = await gateway.get("/v1/queries?page=1&page_size=500&search=WHY")
+    assert (listed["count"], listed["total"], listed["page_size"]) == (1, 1, 100)
+    assert listed["items"][0]["status"]["phase"] == "done"
+    assert (await gateway.get("/v1/queries?search=nothing"))["items"] == []
+    assert (await gateway.http.delete("/v1/queries/first")).status_code == 204
+    while (await gateway.http.get("/v1/queries/first")).status_code == 200:
+        pass  # Temporal deletes a moment later
+    missing = await gateway.get("/v1/queries/first", 404)
+    assert missing == {"detail": "query 'first' not found in namespace default"}
+    again = await gateway.post("/ark/v1/queries", QUERY)
+    assert again["name"] == "first"
+
+
+async def test_a_name_is_used_once_in_a_namespace_by_a_caller(
+    shared: tuple[GatewayServer, dict[str, str]],
+) -> None:
+    gateway, keys = shared
+    gateway.env.script(line("one", "a", "b"), line("two", "c", "d"))
+    await gateway.post("/v1/queries", QUERY, authorization=keys["ann"])
+    conflict = await gateway.post("/v1/queries", QUERY, 409, authorization=keys["ann"])
+    assert conflict == {"detail": "query 'first' already exists in namespace default"}
+    await gateway.get("/v1/queries/first", 404, authorization=keys["ben"])
+    assert (await gateway.get("/v1/queries", authorization=keys["ben"]))["items"] == []
+    await gateway.post("/v1/queries", QUERY, authorization=keys["ben"])
+    for key in keys.values():
+        await chunks_of(gateway, "/stream/first", authorization=key)
+        assert (await gateway.get("/v1/queries/first", authorization=key))["status"]["phase"] == "done"
+    refused = await gateway.get("/v1/queries/first", 401)
+    assert "key" in refused["detail"]
+
+
+async def test_a_query_is_canceled_at_once(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", {"delay": 60, "content": "late"}))
+    await gateway.post("/v1/queries", QUERY)
+    await gateway.env.wait_for_calls(1)
+    assert (await gateway.get("/v1/queries/first"))["status"]["phase"] == "running"
+    response = await gateway.http.put("/v1/queries/first/cancel")
+    assert response.status_code == 200
+    chunks = await chunks_of(gateway, "/stream/first?from-beginning=true")
+    assert chunks[-2]["error"]["code"] == "canceled"
+    assert (await gateway.get("/v1/queries/first"))["status"]["phase"] == "canceled"
+    assert (await gateway.http.patch("/ark/v1/namespaces/default/queries/first/cancel")).status_code == 200
+
+
+async def test_an_open_query_is_ended_by_its_deletion(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", {"delay": 60, "content": "late"}))
+    await gateway.post("/v1/queries", QUERY)
+    await gateway.env.wait_for_calls(1)
+    assert (await gateway.http.delete("/v1/queries/first")).status_code == 204
+
+
+async def test_a_stream_waits_for_its_query(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", "a"), line("two", "b"))
+    missing = await gateway.get("/stream/first", 404)
+    assert "not found" in missing["detail"]
+    async with gateway.http.stream("GET", "/stream/first?wait-for-query=1s") as response:
+        assert response.status_code == 404
+    await gateway.post("/v1/queries", QUERY)
+    assert said(await chunks_of(gateway, "/stream/first?from-beginning=true&wait-for-query=30s")) == {
+        "one": "a",
+        "two": "b",
+    }
+
+
+async def test_a_selector_finds_the_first_target(gateway: GatewayServer) -> None:
+    refused = await gateway.post("/v1/queries", {"name": "q", "input": "Why?", "selector": {"matchLabels": {"a": "b"}}}, 404)
+    assert "selector" in refused["detail"]
+    none = await gateway.post("/v1/queries", {"name": "q", "input": "Why?"}, 422)
+    assert "target" in none["detail"]
+
+
+async def test_a_client_gets_no_secrets_no_other_account_and_sends_no_headers(gateway: GatewayServer) -> None:
+    secret = {"name": "p", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+    refused = await gateway.post("/v1/queries", {**QUERY, "input": "{{.p}}", "parameters": [secret]}, 422)
+    assert "only give values" in refused["detail"]
+    await gateway.post("/v1/queries", {**QUERY, "serviceAccount": "admin"}, 403)
+    for header in ({"name": "Authorization", "value": {"value": "k"}}, {"name": "x-team", "value": {"value": "a"}}):
+        override = {"resourceType": "model", "headers": [header]}
+        await gateway.post("/v1/queries", {**QUERY, "overrides": [override]}, 422)
+    await gateway.post("/v1/queries", {**QUERY, "target": {"type": "model", "name": "default"}}, 404)
+    await gateway.post("/v1/queries", {**QUERY, "target": {"type": "agent", "name": "nobody"}}, 404)
+    for broken in ({**QUERY, "name": "Not A Name"}, {**QUERY, "input": 5}, {**QUERY, "timeout": "soon"}, {}):
+        assert "detail" in await gateway.post("/v1/queries", broken, 422)
+    assert not gateway.env.model.requests
+
+
+async def test_what_is_served_is_listed_without_prompts_and_addresses(gateway: GatewayServer) -> None:
+    agents = await gateway.get("/v1/agents")
+    assert [agent["name"] for agent in agents["items"]] == ["one", "two"]
+    assert agents["count"] == agents["total"] == 2
+    teams = await gateway.get("/ark/v1/namespaces/default/teams")
+    assert teams["items"][0]["members_count"] == 2
+    team = await gateway.get("/v1/teams/duo")
+    assert team["members"] == [{"name": "one", "type": "agent"}, {"name": "two", "type": "agent"}]
+    agent = await gateway.get("/v1/agents/one")
+    assert "prompt" not in agent
+    models = await gateway.get("/ark/v1/models")
+    assert models["count"] >= 1
+    assert gateway.env.model_host not in (await gateway.http.get("/ark/v1/models")).text
+    assert (await gateway.get("/v1/tools"))["items"] == []
+    assert (await gateway.get("/v1/agents?namespace=other"))["items"] == []
+    assert (await gateway.get("/v1/namespaces"))["items"] == [{"name": "default"}]
+    await gateway.get("/v1/agents/nobody", 404)
+    assert (await gateway.get("/health"))["status"] == "healthy"
+    assert (await gateway.get("/ark/ready"))["status"] == "ready"
