@@ -332,7 +332,7 @@ class ArkApi:
         name = request.path_params["name"]
         for resource in await self._served(request, kind):
             if resource.name == name:
-                return JSONResponse(_detail(resource))
+                return JSONResponse(_detail(resource, await self._targets.catalog()))
         raise NotFoundError(f"{kind.__name__} '{name[:200]}' not found in namespace {_namespace(request)[:200]}")
 
     async def namespaces(self, request: Request) -> Response:
@@ -525,13 +525,14 @@ def _listed(resource: Served) -> JsonObject:
             return {**common, "description": resource.spec.description, "model_ref": model, "available": None}
 
 
-def _detail(resource: Served) -> JsonObject:
+def _detail(resource: Served, catalog: Catalog) -> JsonObject:
     """A resource by itself: what a client needs in order to ask or to show it."""
     listed = _listed(resource)
     match resource:
         case Team():
             members: list[JsonValue] = [
-                {"name": member.name_in_team, "type": member.type} for member in resource.spec.members
+                {"name": member.name_in_team, "type": member.type or _type_of(member.name, resource, catalog)}
+                for member in resource.spec.members
             ]
             return {**listed, "members": members, "maxTurns": resource.spec.max_turns, "status": None}
         case Model():
@@ -542,6 +543,12 @@ def _detail(resource: Served) -> JsonObject:
         case Agent():
             model = _model_of(resource)
             return {**listed, "modelRef": {"name": model} if model else None, "isA2A": False, "status": None}
+
+
+def _type_of(name: str | None, team: Team, catalog: Catalog) -> str:
+    """The type of a member whose team does not say it."""
+    is_team = name and not catalog.get("Agent", team.namespace, name) and catalog.get("Team", team.namespace, name)
+    return "team" if is_team else "agent"
 
 
 def _model_of(resource: Agent) -> str | None:
