@@ -10,6 +10,7 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 from .base import (
     BY_SHAPE,
     LIST,
+    SECRET,
     SINGLE,
     Duration,
     FieldError,
@@ -29,7 +30,7 @@ from .client import ClientRequest
 from .content import MAX_ATTACHED, ChatMessage, ContentPart
 from .labels import LabelSelector
 from .manifest import Manifest
-from .values import Headers, Parameter, check_parameters
+from .values import Address, Headers, Parameter, TextOrValue, check_parameters
 
 ALLOW_INLINE = "baton/allow-inline"
 """The annotation with which a worker's manifest permits its use by inline manifests: see docs/security.md."""
@@ -80,6 +81,29 @@ ConversationId = Annotated[
 """The id of a conversation."""
 
 
+NotifyEvent = Literal["started", "waiting", "ended"]
+"""When a webhook is called: as a run starts, whenever it begins to wait for a person, and as it ends."""
+
+
+class Webhook(JsonModel):
+    """A server that is notified about a query's runs. The run chooses no part of its URL and its key."""
+
+    url: Address = Field(description="the address, as a text or as {valueFrom}")
+    events: tuple[NotifyEvent, ...] = Field(
+        ("waiting", "ended"), min_length=1, description="which of 'started', 'waiting' and 'ended'"
+    )
+    secret: Annotated[TextOrValue | None, SECRET] = Field(
+        None, description="the key of the signatures, from a Secret: base64, also with the prefix 'whsec_'"
+    )
+
+    @model_validator(mode="after")
+    def _is_of_manifest(self) -> Self:
+        for name, source in (("url", self.url), ("secret", self.secret)):
+            if source and source.is_from_run:
+                raise FieldError((name, "valueFrom"), "can't come from the run: name a Secret or a ConfigMap")
+        return self
+
+
 class Target(JsonModel):
     """One target of a query."""
 
@@ -122,6 +146,9 @@ class QuerySpec(JsonModel):
     )
     client: ClientRequest | None = Field(
         None, description="what the client brings for the only target, an agent that allows it: {tools, settings}"
+    )
+    notify: tuple[Webhook, ...] = Field(
+        (), max_length=10, description="webhooks that are called about its runs, as {url, events, secret}"
     )
     fail_fast: bool = Field(False, description="true to cancel the other targets at the first failure")
 
