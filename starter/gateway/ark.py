@@ -39,6 +39,7 @@ from ..history.events import (
     RunEndedEvent,
     TextDeltaEvent,
     TextRetractedEvent,
+    ToolReturnedEvent,
 )
 from ..runs.listing import ListedRun
 from ..runs.start import to_json
@@ -178,6 +179,7 @@ class ChunkStream:
     target: str
     _speeches: dict[tuple[str, str], _Speech] = field(default_factory=dict)
     _models: dict[tuple[str, str], str] = field(default_factory=dict)
+    _answered: dict[tuple[str, str], str] = field(default_factory=dict)
     _count: int = 0
 
     def chunks(self, event: Event) -> Iterator[JsonObject]:
@@ -190,6 +192,8 @@ class ChunkStream:
         elif isinstance(event, TextRetractedEvent):
             self._speeches.pop((event.run, event.speaker), None)
         elif isinstance(event, ModelAnsweredEvent) and event.tool_calls:
+            self._answered[event.run, event.speaker] = event.text or ""
+            yield from self._complete(event, event.speaker, event.text or "")
             calls: list[JsonValue] = [
                 {
                     "index": index,
@@ -202,10 +206,21 @@ class ChunkStream:
             yield self._chunk(event, event.speaker, {"role": "assistant", "tool_calls": calls})
             yield from self._end(event, event.speaker, "tool_calls")
         elif isinstance(event, MessageEvent):
-            said = self._speeches.get((event.run, event.name))
-            streamed = said.text if said and event.text.startswith(said.text) else ""
-            yield from self._say(event, event.name, event.text[len(streamed) :])
-            yield from self._end(event, event.name, "stop")
+            if self._answered.pop((event.run, event.name), None) != event.text:
+                yield from self._complete(event, event.name, event.text)
+                yield from self._end(event, event.name, "stop")
+        elif (
+            isinstance(event, ToolReturnedEvent) and event.ends and event.text
+        ):  # such as terminate's: it is the answer
+            yield from self._complete(event, event.speaker, event.text)
+            yield from self._end(event, event.speaker, "stop")
+
+    def _complete(self, event: Event, speaker: str, text: str) -> Iterator[JsonObject]:
+        """What was not streamed of a text."""
+        said = self._speeches.get((event.run, speaker))
+        streamed = said.text if said and text.startswith(said.text) else ""
+        if rest := text[len(streamed) :]:
+            yield from self._say(event, speaker, rest)
 
     def _say(self, event: Event, speaker: str, text: str) -> Iterator[JsonObject]:
         begins = (event.run, speaker) not in self._speeches

@@ -61,6 +61,11 @@ REQUEST = "request"
 ID_BYTES = 18
 """Random bytes in the id of a run that has no idempotency key."""
 
+DELETION_SECONDS = 20.0
+"""Seconds for which a deletion waits until Temporal has carried it out, which it does a moment later."""
+
+POLL_SECONDS = 0.1
+
 MAX_KEY = 255
 """Characters of an idempotency key."""
 
@@ -202,6 +207,19 @@ class Run:
         for execution in reversed(await run_tree(self._client, self.id, run_id)):
             if execution.type != "notify":
                 await delete_execution(self._client, execution)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DELETION_SECONDS):
+                while await self._exists():
+                    await asyncio.sleep(POLL_SECONDS)
+
+    async def _exists(self) -> bool:
+        try:
+            await self.describe()
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            return False
+        return True
 
     async def describe(self) -> WorkflowExecutionDescription:
         """Temporal's description of the run."""

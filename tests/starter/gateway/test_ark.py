@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest_asyncio
 
-from tests.harness.environment import line
+from tests.harness.environment import Environment, agent, call, line, manifest
 from tests.harness.gateway import GatewayServer, key_file, read_sse
 
 Json = dict[str, Any]
@@ -73,8 +73,6 @@ async def test_a_query_is_created_streamed_read_listed_and_deleted(gateway: Gate
     assert listed["items"][0]["status"]["phase"] == "done"
     assert (await gateway.get("/v1/queries?search=nothing"))["items"] == []
     assert (await gateway.http.delete("/v1/queries/first")).status_code == 204
-    while (await gateway.http.get("/v1/queries/first")).status_code == 200:
-        pass  # Temporal deletes a moment later
     missing = await gateway.get("/v1/queries/first", 404)
     assert missing == {"detail": "query 'first' not found in namespace default"}
     again = await gateway.post("/ark/v1/queries", QUERY)
@@ -128,6 +126,34 @@ async def test_a_stream_waits_for_its_query(gateway: GatewayServer) -> None:
     assert said(await reading) == {"one": "a", "two": "b"}
 
 
+async def test_the_stream_has_tool_calls_and_an_answer_by_termination_once(env: Environment) -> None:
+    async with env.with_manifests([agent("ender", "terminate")]) as own, GatewayServer.running(own) as gateway:
+        own.script(line("ender", call("terminate", "I am done.", response="All is said.")))
+        await gateway.post("/v1/queries", named("ending", target={"type": "agent", "name": "ender"}))
+        for _ in range(2):
+            chunks = await chunks_of(gateway, "/stream/ending?from-beginning=true")
+            assert said(chunks) == {"ender": "I am done.All is said."}
+            deltas = [chunk["choices"][0]["delta"] for chunk in chunks[:-1]]
+            calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
+            assert [each["function"]["name"] for each in calls] == ["terminate"]
+
+
+async def test_a_client_sends_only_headers_that_a_model_allows(env: Environment) -> None:
+    config = {"openai": {"baseUrl": "https://models.example.com/v1"}}
+    model = manifest("Model", "m", {"type": "openai", "model": {"value": "gpt"}, "config": config})
+    async with (
+        env.with_manifests([model, agent("asked", modelRef={"name": "m"})]) as own,
+        GatewayServer.running(own) as gateway,
+    ):
+        override = {"resourceType": "model", "headers": [{"name": "x-team", "value": {"value": "a"}}]}
+        asked = named("headers", target={"type": "agent", "name": "asked"}, overrides=[override])
+        refused = await gateway.post("/v1/queries", asked, 422)
+        assert "Model/default/m does not allow a client to send x-team" in refused["detail"]
+        [listed] = (await gateway.get("/ark/v1/models"))["items"]
+        assert (listed["name"], listed["provider"], listed["model"]) == ("m", "openai", "gpt")
+        assert "example.com" not in (await gateway.http.get("/ark/v1/models/m")).text
+
+
 async def test_a_selector_finds_the_first_target(gateway: GatewayServer) -> None:
     selector = {"matchLabels": {"a": "b"}}
     refused = await gateway.post("/v1/queries", {"name": "q", "input": "Why?", "selector": selector}, 404)
@@ -141,9 +167,8 @@ async def test_a_client_gets_no_secrets_no_other_account_and_sends_no_headers(ga
     refused = await gateway.post("/v1/queries", named("refused", input="{{.p}}", parameters=[secret]), 422)
     assert "only give values" in refused["detail"]
     await gateway.post("/v1/queries", named("refused", serviceAccount="admin"), 403)
-    for header in ({"name": "Authorization", "value": {"value": "k"}}, {"name": "x-team", "value": {"value": "a"}}):
-        override = {"resourceType": "model", "headers": [header]}
-        await gateway.post("/v1/queries", named("refused", overrides=[override]), 422)
+    override = {"resourceType": "model", "headers": [{"name": "Authorization", "value": {"value": "k"}}]}
+    await gateway.post("/v1/queries", named("refused", overrides=[override]), 422)
     await gateway.post("/v1/queries", named("refused", target={"type": "model", "name": "default"}), 404)
     await gateway.post("/v1/queries", named("refused", target={"type": "agent", "name": "nobody"}), 404)
     for broken in (named("Not A Name"), named("refused", input=5), named("refused", timeout="soon"), {}):
