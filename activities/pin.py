@@ -46,6 +46,7 @@ from .agent.executors import Discovery
 from .attachments import attachments_of, check_accepted, message_of
 from .context.lookup import OwnManifests, find, find_optional
 from .context.value_resolver import ValueResolver, check_overrides, with_rights
+from .notifications import check_webhooks
 from .plan import agent_plan, model_plan, team_plan, tool_plan
 from .runtime.secrets import SecretStore
 from .runtime.settings import InlineManifests
@@ -72,6 +73,7 @@ def query_plan(query: Query, catalog: RunCatalog, ttl: float | None, dialect: Di
         budget=query.budget,
         ttl=parse_duration(lifetime).total_seconds() if lifetime else ttl,
         cancel=query.spec.cancel,
+        notify=tuple(webhook.events for webhook in query.spec.notify),
         conversation=_conversation(query, catalog) if any(target.type != "tool" for target in targets) else None,
     )
 
@@ -413,6 +415,7 @@ class Pin:
                     "start the worker with this Tool, or store it"
                 )
         check_overrides(run)
+        check_webhooks(run)
         return with_client(with_rights(run, start), start).prepared()
 
     def _with_provenance(self, inline: Catalog, catalog: Catalog, worker_catalog: Catalog) -> RunCatalog:

@@ -10,6 +10,7 @@ from .context.calls import Calls
 from .memory import HttpMemory, MemoryActivities
 from .model.providers import Providers
 from .model_calls import ModelActivities
+from .notifications import NotificationActivities
 from .people import PeopleActivities
 from .pin import Pin
 from .runs import RunActivities
@@ -41,6 +42,7 @@ def activities_of(
         MemoryActivities(journal, memory, secrets),
         TeamActivities(journal, functions, secrets),
         PeopleActivities(journal, secrets),
+        NotificationActivities(journal, secrets),
         ModelActivities(journal, providers, tools, functions, secrets),
         AgentActivities(journal, executors, tools, functions, secrets, calls),
         ToolActivities(journal, tools, secrets),
@@ -55,6 +57,7 @@ def unbound_activities() -> Activities:
         object.__new__(MemoryActivities),
         object.__new__(TeamActivities),
         object.__new__(PeopleActivities),
+        object.__new__(NotificationActivities),
         object.__new__(ModelActivities),
         object.__new__(AgentActivities),
         object.__new__(ToolActivities),
@@ -67,6 +70,7 @@ def _by_role(
     memories: MemoryActivities,
     teams: TeamActivities,
     people: PeopleActivities,
+    notifications: NotificationActivities,
     models: ModelActivities,
     agents: AgentActivities,
     tool_calls: ToolActivities,
@@ -86,6 +90,7 @@ def _by_role(
             teams.conclude,
             people.ask_person,
             people.check_reply,
+            notifications.notify,
             tool_calls.delegate,
             tool_calls.check_arguments,
             tool_calls.review,

@@ -10,7 +10,7 @@ from ..resources.base import Dialect, JsonModel, JsonObject
 from ..resources.budget import Budget
 from ..resources.manifest import ContextWindow
 from ..resources.panel import Visibility
-from ..resources.query import TargetType
+from ..resources.query import NotifyEvent, TargetType
 from ..resources.team import NoProgress
 from ..resources.tool import IdReusePolicy
 from ..resources.values import ContributionsRef
@@ -322,7 +322,7 @@ class TargetPlan(JsonModel):
 class QueryPlan(JsonModel):
     """The targets of a query, its timeout, and the conversation that it continues, if there is one.
     The timeout is in seconds. ``ttl`` is the number of seconds after its end until all its data is deleted. With
-    ``cancel`` it is canceled before any target starts.
+    ``cancel`` it is canceled before any target starts. ``notify`` has the events of each of its webhooks.
     """
 
     kind: Literal["query"]
@@ -335,6 +335,7 @@ class QueryPlan(JsonModel):
     conversation: ConversationPlan | None = None
     ttl: float | None = None
     cancel: bool = False
+    notify: tuple[tuple[NotifyEvent, ...], ...] = ()
 
     def taking_turn(self, target: TargetPlan) -> "QueryPlan":
         """The plan of a query that takes the turn of its only target."""

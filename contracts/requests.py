@@ -432,6 +432,41 @@ class ExpireResult(JsonModel):
     journal_kept: bool = False
 
 
+class NotifyInput(JsonModel):
+    """``notify``: send an event about the parent run to some webhooks of its query.
+
+    ``catalog`` is the name of the run's catalog in the journal, ``query`` the id of the Query, ``hooks`` are indexes of
+    its ``spec.notify``, and ``event`` is a CloudEvent.
+    """
+
+    catalog: str
+    query: str
+    hooks: tuple[int, ...]
+    event: JsonObject
+
+    @property
+    def requests(self) -> "tuple[NotifyRequest, ...]":
+        """The request for each webhook."""
+        return tuple(
+            NotifyRequest(catalog=self.catalog, query=self.query, hook=hook, event=self.event) for hook in self.hooks
+        )
+
+
+class NotifyRequest(JsonModel):
+    """``notify``: send an event to one webhook of a query; the fields are those of ``NotifyInput``."""
+
+    catalog: str
+    query: str
+    hook: int
+    event: JsonObject
+
+
+class NotifyResult(JsonModel):
+    """The number of webhooks that have accepted the event."""
+
+    delivered: int
+
+
 MISSED_HEARTBEATS = 20
 """Extra attempts of a model, tool or agent call, for retries after a missed heartbeat only."""
 

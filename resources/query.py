@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, JsonValue, ValidationError, model_validator
@@ -9,6 +10,7 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 from .base import (
     BY_SHAPE,
     LIST,
+    SECRET,
     SINGLE,
     Duration,
     FieldError,
@@ -28,7 +30,7 @@ from .client import ClientRequest
 from .content import MAX_ATTACHED, ChatMessage, ContentPart
 from .labels import LabelSelector
 from .manifest import Manifest
-from .values import Headers, Parameter, check_parameters
+from .values import Address, Headers, Parameter, TextOrValue, check_parameters
 
 ALLOW_INLINE = "baton/allow-inline"
 """The annotation with which a worker's manifest permits its use by inline manifests: see docs/security.md."""
@@ -49,6 +51,15 @@ class Override(JsonModel):
         matches_labels = selector is None or selector.matches(manifest.metadata.labels)
         return matches_labels and manifest.kind.lower() == self.resource_type
 
+    def forbidden_for(self, manifest: Manifest) -> list[str]:
+        """The names of its headers that the annotation of a worker's manifest does not allow to others."""
+        if not self.is_for(manifest):
+            return []
+        patterns = manifest.metadata.annotations.get(ALLOW_INLINE, "")
+        allowed = [name.strip().lower() for name in patterns.split(",")]
+        names = [header.name for header in self.headers]
+        return [name for name in names if not any(fnmatchcase(name.lower(), pattern) for pattern in allowed)]
+
 
 TargetType = Literal["agent", "team", "model", "tool"]
 
@@ -68,6 +79,29 @@ ConversationId = Annotated[
     str, Pattern(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,255}", "is not an id: 1 to 255 characters, on one line")
 ]
 """The id of a conversation."""
+
+
+NotifyEvent = Literal["started", "waiting", "ended"]
+"""When a webhook is called: as a run starts, whenever it begins to wait for a person, and as it ends."""
+
+
+class Webhook(JsonModel):
+    """A server that is notified about a query's runs. The run chooses no part of its URL and its key."""
+
+    url: Address = Field(description="the address, as a text or as {valueFrom}")
+    events: tuple[NotifyEvent, ...] = Field(
+        ("waiting", "ended"), min_length=1, description="which of 'started', 'waiting' and 'ended'"
+    )
+    secret: Annotated[TextOrValue | None, SECRET] = Field(
+        None, description="the key of the signatures, from a Secret: base64, also with the prefix 'whsec_'"
+    )
+
+    @model_validator(mode="after")
+    def _is_of_manifest(self) -> Self:
+        for name, source in (("url", self.url), ("secret", self.secret)):
+            if source and source.is_from_run:
+                raise FieldError((name, "valueFrom"), "can't come from the run: name a Secret or a ConfigMap")
+        return self
 
 
 class Target(JsonModel):
@@ -112,6 +146,9 @@ class QuerySpec(JsonModel):
     )
     client: ClientRequest | None = Field(
         None, description="what the client brings for the only target, an agent that allows it: {tools, settings}"
+    )
+    notify: tuple[Webhook, ...] = Field(
+        (), max_length=10, description="webhooks that are called about its runs, as {url, events, secret}"
     )
     fail_fast: bool = Field(False, description="true to cancel the other targets at the first failure")
 

@@ -13,7 +13,7 @@ Strategy = Literal["sequential", "parallel", "round-robin", "selector", "graph",
 RUN_TYPES = ("query", "agent", "model", "tool", *get_args(Strategy))
 """The workflow types that are runs."""
 
-OWN_WORKFLOWS = frozenset({*RUN_TYPES, "expire"})
+OWN_WORKFLOWS = frozenset({*RUN_TYPES, "expire", "notify"})
 """All workflow types of Baton, which no tool can start. A test compares them with those of the workers."""
 
 SpeakingOrder = Literal["in_order", "at_once", "selected", "by_edges", "handed_off"]

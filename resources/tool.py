@@ -177,6 +177,7 @@ OWN_ACTIVITIES = frozenset(
         "expire",
         "grant",
         "last_failures",
+        "notify",
         "perform",
         "pin",
         "read_failed_run",

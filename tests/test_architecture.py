@@ -227,6 +227,7 @@ WITHOUT_LEASE = {
     "expire": "deletes what is left",
     "grant": "writes to the journal alone",
     "last_failures": "reads the journal",
+    "notify": "may be repeated: the receiver knows an event by its id",
     "pin": "reads manifests and the tools of servers",
     "read_failed_run": "reads the history of a run",
     "recall": "reads from the Memory's service",

@@ -24,6 +24,7 @@ from ..resources.query import named_targets
 from .agent import ToolTurn, single_turn
 from .calls import effects, traces
 from .calls.children import ChildWorkflows, start_expiry
+from .calls.notifications import Notifications, ended_data, waiting_data
 from .discussion.agent_turn import AgentTurn
 from .discussion.member_turn import MemberTurn
 from .run.base import BaseWorkflow, workflow_type
@@ -227,6 +228,8 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         self.unread: Head | None = None
         self.late: tuple[SteerRequest, ...] = ()
         self.memory = QueryMemory(self.run_state)
+        self.notifications = Notifications()
+        self._phase.on_input_required = self._notify_waiting
 
     @workflow.run
     async def run(self, *payloads: JsonValue) -> Status | JsonObject:
@@ -235,11 +238,14 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             await self._join_messages_to_answer()
             await self._remember()
         except ContinueAsNew:
+            await self.notifications.settle()
             await self.continue_as_new()
         except ActivityFailed as failed:
             self.failure = failed.failure
         self.ended_at = workflow.now()
         await start_expiry(self.plan.ttl)
+        self.notifications.send("ended", ended_data(self._status()))
+        await self.notifications.settle()
         self.late = self.take_unread()
         status = self._status()
         self.run_state.details.show_status(status)
@@ -269,6 +275,8 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         self.plan = pinned.plan
         self.memory.begin(pinned)
         self.deadline.begin(self.plan.timeout)
+        self.notifications.begin(pinned)
+        self.notifications.send("started", {"phase": "Running"})
         if self.plan.cancel:
             self.run_state.stop.request("canceled", TerminateRequest(reason="spec.cancel is true", now=True))
             raise ActivityInterrupted
@@ -298,6 +306,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         assert isinstance(plan, QueryPlan)
         assert isinstance(state, QueryState)
         self.plan = plan
+        self.notifications.begin(continuation.pinned)
         self.answers = dict(state.answers)
         self.turn.restore(state.turn)
         self.deadline.begin(plan.timeout, state.until)
@@ -380,6 +389,10 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
             self.shown = len(self.answers)
             self.run_state.details.show_status(self._status())
         return self.plan.fail_fast and any(turn.failure for turn in self.answers.values())
+
+    def _notify_waiting(self) -> None:
+        decisions = self.run_state.decisions
+        self.notifications.send("waiting", waiting_data(decisions.pending, decisions.waiting_below))
 
     async def _look_for_causes(self) -> None:
         await self.deadline.look_for_causes([workflow.info().workflow_id] if self.turn.begun else self.children.running)

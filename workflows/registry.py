@@ -2,6 +2,7 @@
 
 from .agent import AgentWorkflow, ModelWorkflow, ToolWorkflow
 from .expire import ExpireWorkflow, VersionedExpireWorkflow
+from .notify import NotifyWorkflow, VersionedNotifyWorkflow
 from .query import QueryWorkflow
 from .strategies.debate import DebateWorkflow
 from .strategies.graph import GraphWorkflow
@@ -22,10 +23,11 @@ STRATEGIES = (
 )
 """The workflow types of the strategies in ``resources/strategies.py``; a test compares them."""
 
-WORKFLOWS = (QueryWorkflow, AgentWorkflow, ModelWorkflow, ToolWorkflow, ExpireWorkflow, *STRATEGIES)
+WORKFLOWS = (QueryWorkflow, AgentWorkflow, ModelWorkflow, ToolWorkflow, ExpireWorkflow, NotifyWorkflow, *STRATEGIES)
 
 VERSIONED_WORKFLOWS = (
-    *(workflow_class for workflow_class in WORKFLOWS if workflow_class is not ExpireWorkflow),
+    *(each for each in WORKFLOWS if each not in (ExpireWorkflow, NotifyWorkflow)),
     VersionedExpireWorkflow,
+    VersionedNotifyWorkflow,
 )
 """The workflow types for versioned workers."""

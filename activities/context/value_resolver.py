@@ -355,16 +355,12 @@ def check_overrides(catalog: RunCatalog) -> None:
             continue
         for override in owner.spec.overrides:
             for target in catalog.manifests:
-                if override.is_for(target) and catalog.provenance_of(target).is_own:
+                if catalog.provenance_of(target).is_own:
                     _check(owner, override, target)
 
 
 def _check(owner: Manifest, override: Override, target: Manifest) -> None:
-    patterns = target.metadata.annotations.get(ALLOW_INLINE, "")
-    allowed = [name.strip().lower() for name in patterns.split(",")]
-    forbidden = [
-        h.name for h in override.headers if not any(fnmatchcase(h.name.lower(), pattern) for pattern in allowed)
-    ]
+    forbidden = override.forbidden_for(target)
     if forbidden:
         raise InvalidInput(
             f"{owner.id}: spec.overrides: an inline manifest may not send {', '.join(forbidden)} to {target.id} of the "

@@ -397,9 +397,11 @@ class QueryDefinition(ResourceDefinition[Any]):
         timeout: str | None = None,
         budget: Mapping[str, Any] | None = None,
         conversation: str | None = None,
+        notify: Sequence[Mapping[str, Any]] | None = None,
         namespace: str = "default",
     ) -> None:
         check_mapping(budget, "budget")
+        check_list(notify or (), "notify", expected="a list of webhooks such as {'url': 'https://…'}")
         what = "a list of agents, teams, models, Manifests, or names such as 'team/NAME'"
         check_list(targets, "targets", (ResourceDefinition, str), what)
         definitions = [target for target in targets if isinstance(target, ResourceDefinition)]
@@ -412,6 +414,7 @@ class QueryDefinition(ResourceDefinition[Any]):
             "timeout": timeout,
             "conversation_id": conversation,
             "budget": budget,
+            "notify": notify,
         }
         super().__init__(
             "Query",

@@ -27,10 +27,10 @@ REQUEST_SECONDS = 30.0
 SEND_SECONDS = 60.0
 """Seconds after which a client that reads nothing is disconnected."""
 
-PUBLIC = frozenset({"/healthz", "/readyz"})
+PUBLIC = frozenset({"/healthz", "/readyz", "/health", "/ready", "/ark/health", "/ark/ready"})
 """Paths that need no key."""
 
-METHODS = "GET, POST, PUT, DELETE"
+METHODS = "GET, POST, PUT, PATCH, DELETE"
 EXPOSED = "Retry-After, WWW-Authenticate"
 
 

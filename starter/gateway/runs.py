@@ -25,7 +25,7 @@ from ...resources.base import API_VERSION, JsonModel, JsonObject
 from ...resources.client import ClientRequest, ClientSettings, ClientTool
 from ...resources.manifest import Metadata
 from ...resources.query import Query, QuerySpec
-from ...temporal.executions import memo_of
+from ...temporal.executions import delete_execution, memo_of, run_tree
 from ..history.events import Event, RunEndedEvent, WaitEndedEvent, WaitStartedEvent
 from ..history.status import current_status
 from ..history.stream import stream_events
@@ -41,7 +41,7 @@ from ..runs.decisions import (
 )
 from ..runs.listing import ListedRun, recent_runs
 from ..runs.runs import NotServedError, RunHandle, closed_status, final_status
-from ..runs.start import inline_start, original_input, start_run
+from ..runs.start import inline_start, manifest_of_run, original_input, start_run
 from .access import Caller
 from .errors import BadRequestError, ConflictError, NotFoundError
 from .targets import ServedTarget, Targets
@@ -60,6 +60,11 @@ REQUEST = "request"
 
 ID_BYTES = 18
 """Random bytes in the id of a run that has no idempotency key."""
+
+DELETION_SECONDS = 20.0
+"""Seconds for which a deletion waits until Temporal has carried it out, which it does a moment later."""
+
+POLL_SECONDS = 0.1
 
 MAX_KEY = 255
 """Characters of an idempotency key."""
@@ -185,6 +190,36 @@ class Run:
     def id(self) -> str:
         """The id of the run: that of its workflow."""
         return self.handle.id
+
+    async def manifest(self) -> JsonObject:
+        """The manifest of its query, without a status."""
+        run_id = (await self.describe()).run_id
+        return await manifest_of_run(self._client, self.handle.id, run_id)
+
+    async def delete(self) -> None:
+        """Cancels the run if it is open, waits for its end, and deletes it in Temporal, with its child runs.
+
+        What the journal has of it is deleted by the next ``baton prune``. Notifications are delivered nevertheless.
+        """
+        await self.cancel("deleted")
+        await self.result()
+        run_id = (await self.describe()).run_id
+        for execution in reversed(await run_tree(self._client, self.id, run_id)):
+            if execution.type != "notify":
+                await delete_execution(self._client, execution)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DELETION_SECONDS):
+                while await self._exists():
+                    await asyncio.sleep(POLL_SECONDS)
+
+    async def _exists(self) -> bool:
+        try:
+            await self.describe()
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            return False
+        return True
 
     async def describe(self) -> WorkflowExecutionDescription:
         """Temporal's description of the run."""
@@ -444,6 +479,28 @@ class Runs:
             raise ConflictError("this idempotency key was used with another request")
         return Started(Run(self._client, handle, stored, caller, self._environ), is_new=True)
 
+    async def create(self, caller: Caller, query: Query, *, protocol: str) -> Run:
+        """Starts the run of a query that a client has named. The run is durable before this returns.
+
+        Raises ConflictError if the caller has a query of that name in its namespace, and RPCError.
+        """
+        own = {CALLER: caller.name, ACCOUNT: str(caller.account), PROTOCOL: protocol}
+        start = inline_start(query).with_memo(own)
+        run_id = named_id(caller, query.namespace, query.name)
+        try:
+            handle = await start_run(self._client, start, run_id, task_queue=self._queue, joins=False, once=True)
+        except WorkflowAlreadyStartedError:
+            raise ConflictError(f"query '{query.name}' already exists in namespace {query.namespace}") from None
+        return Run(self._client, handle, start.memo, caller, self._environ)
+
+    async def find_named(self, caller: Caller, namespace: str, name: str) -> Run:
+        """The run of the query that the caller has named so. Raises NotFoundError."""
+        try:
+            return await self.find(caller, named_id(caller, namespace, name))
+        except NotFoundError:
+            text = f"query '{name[:200]}' not found in namespace {namespace[:200]}"
+            raise NotFoundError(text) from None
+
     def id_of(self, caller: Caller, target: ServedTarget, key: str | None) -> str:
         """The id of a run: random, or derived from an idempotency key of the caller. It can't be guessed."""
         if key is None:
@@ -478,6 +535,14 @@ class Runs:
 
         return await recent_runs(self._client, None, limit, self._queue, visible=is_visible)
 
+    async def newest_named(self, caller: Caller, namespace: str, protocol: str, limit: int) -> Sequence[ListedRun]:
+        """The newest runs of queries in a namespace that the caller has named, by a protocol."""
+
+        async def is_visible(memo: Mapping[str, object]) -> bool:
+            return is_owner(caller, memo) and memo.get(PROTOCOL) == protocol
+
+        return await recent_runs(self._client, namespace, limit, self._queue, visible=is_visible)
+
     async def inbox(self, caller: Caller) -> list[tuple[str, PendingDecision]]:
         """All that waits for people in runs that the caller may see, with the ids of these runs."""
 
@@ -492,6 +557,12 @@ class Runs:
             return True
         namespace = memo.get("namespace")
         return isinstance(namespace, str) and caller.may_see_all_of(await self._targets.catalog(), namespace)
+
+
+def named_id(caller: Caller, namespace: str, name: str) -> str:
+    """The id of the run of a query that a caller has named: another caller may use the same name."""
+    text = f"{caller.account}\n{caller.name}\n{namespace}/{name}"
+    return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[: 2 * ID_BYTES]}"
 
 
 def is_owner(caller: Caller, memo: Mapping[str, object]) -> bool:

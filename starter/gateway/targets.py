@@ -12,7 +12,7 @@ from temporalio.service import RPCError
 from ...contracts.errors import JournalUnavailable
 from ...resources.agent import Agent
 from ...resources.base import JsonObject
-from ...resources.catalog import Catalog
+from ...resources.catalog import Catalog, Resource
 from ...resources.rights import Use
 from ...resources.team import Team
 from ...resources.values import sources
@@ -102,14 +102,15 @@ class Targets:
 
     async def of(self, caller: Caller) -> list[ServedTarget]:
         """What a caller may ask, by id."""
+        targets = await self.resources_of(caller, (Team, Agent))
+        served = [ServedTarget(manifest) for manifest in targets if isinstance(manifest, Team | Agent)]
+        return sorted(served, key=lambda target: target.id)
+
+    async def resources_of(self, caller: Caller, kinds: tuple[type[Resource], ...]) -> list[Resource]:
+        """The served manifests of these kinds that a caller may use, by id."""
         catalog = await self.catalog()
-        served = [
-            ServedTarget(manifest)
-            for manifest in catalog.manifests
-            if isinstance(manifest, Team | Agent) and self._is_served(manifest)
-        ]
-        allowed = [target for target in served if caller.may_use(catalog, Use.of(target.manifest))]
-        return sorted(allowed, key=lambda target: target.id)
+        served = [one for one in catalog.manifests if isinstance(one, kinds) and self._is_served(one)]
+        return sorted((one for one in served if caller.may_use(catalog, Use.of(one))), key=lambda one: one.id)
 
     async def find(self, caller: Caller, name: str) -> ServedTarget:
         """What is named ``team/NAME``, ``team/NAMESPACE/NAME``, or by its name alone if only one fits.
@@ -126,7 +127,7 @@ class Targets:
             raise NotFoundError(f"'{name[:100]}' is ambiguous: there are {ids}", param="model")
         raise NotFoundError(f"there is no '{name[:100]}' here, or you may not use it", param="model")
 
-    def _is_served(self, manifest: Team | Agent) -> bool:
+    def _is_served(self, manifest: Resource) -> bool:
         label = manifest.metadata.labels.get(SERVE_LABEL)
         if label in ("true", "false"):
             return label == "true"

@@ -51,10 +51,15 @@ async def run_manifest(client: Client, handle: RunHandle, status: Status) -> Jso
     It has no spec if the run's input has none.
     """
     run_id = handle.run_id or (await handle.describe()).run_id
-    workflow_type, run_input = await original_input(client, handle.id, run_id)
-    manifest = _manifest(run_input, workflow_type)
+    manifest = await manifest_of_run(client, handle.id, run_id)
     metadata = manifest["metadata"] if isinstance(manifest["metadata"], dict) else {}
     return {**manifest, "metadata": {**metadata, "uid": handle.id}, "status": to_json(status)}
+
+
+async def manifest_of_run(client: Client, run: str, run_id: str) -> JsonObject:
+    """The manifest with which a run was started; without a spec if the run's input has none."""
+    workflow_type, run_input = await original_input(client, run, run_id)
+    return _manifest(run_input, workflow_type)
 
 
 def in_ark_dialect(manifest: JsonObject) -> JsonObject:

@@ -553,6 +553,31 @@ async def expiry(env: Environment) -> Handle:
     return env.client.get_workflow_handle(expiry)
 
 
+async def notifications(env: Environment) -> Handle:
+    """A query whose webhook is told that it starts, waits for an approval and ends."""
+    asks = {"type": "agent", "agent": {"name": "expert"}, "approval": {"required": True}}
+    env.script(line("lead", call("ask", input="Why?"), "Done."), line("expert", "Because."))
+    with ToolServer().serving() as hook:
+        notify = [{"url": hook.url, "events": ["started", "waiting", "ended"]}]
+        manifests = [agent("lead", "ask"), agent("expert"), manifest("Tool", "ask", asks)]
+        handle = await env.start_query(manifests, "agent/lead", notify=notify)
+        while not (waiting := await pending_decisions(env.client, handle.id)):
+            await asyncio.sleep(0.02)
+        await decide(env.client, handle, ApproveRequest(call=waiting[0].id, approved=True))
+        await handle.result()
+        await env.find_runs("WorkflowType = 'notify' AND ExecutionStatus = 'Completed'", 3)
+    return handle
+
+
+async def notification(env: Environment) -> Handle:
+    """The workflow that delivers an event to a webhook."""
+    trio(env)
+    with ToolServer().serving() as hook:
+        await env.start_query([*TRIO, TEAM], "agent/critic", notify=[{"url": hook.url, "events": ["ended"]}])
+        [delivery] = await env.find_runs("WorkflowType = 'notify' AND ExecutionStatus = 'Completed'", 1)
+    return env.client.get_workflow_handle(delivery)
+
+
 async def memory(env: Environment) -> Handle:
     """A query in a conversation that an HTTP service keeps."""
     trio(env)
@@ -593,6 +618,8 @@ SCENARIOS: dict[str, Scenario] = {
         max_turns_wanted,
         budget,
         budget_for_which_a_person_is_asked,
+        notifications,
+        notification,
         messages_to_children,
         paused_selector,
         message_to_a_refused_query,

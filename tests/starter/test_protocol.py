@@ -23,7 +23,7 @@ SCHEMA: Json = protocol_schema()
 DEFINITIONS = {
     str(definition.name): definition
     for definition in map(workflow._Definition.must_from_class, WORKFLOWS)
-    if definition.name != "expire"  # no client starts it
+    if definition.name not in ("expire", "notify")  # no client starts them
 }
 
 

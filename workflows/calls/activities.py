@@ -66,6 +66,7 @@ FAMILIES = {
     "last_failures": "TimeoutError",
     "grant": "MemoryError",
     "expire": "MemoryError",
+    "notify": "ToolError",
 }
 """The family of an activity's failure, if the failure itself has none."""
 

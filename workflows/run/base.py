@@ -90,7 +90,8 @@ class ShownPhase:
     """Publishes the phase of a run in its search attributes and current details.
 
     ``shows_cost``: the server has also the attribute of the cost, which is set at the end. ``notify_parent`` is called
-    when the run begins or ceases to wait for a person or a server.
+    when the run begins or ceases to wait for a person or a server, ``on_input_required`` when it begins to wait for a
+    person.
     """
 
     def __init__(self, run: RunState, notify_parent: Callable[[], None]) -> None:
@@ -98,6 +99,7 @@ class ShownPhase:
         self._notify_parent = notify_parent
         self._shown = "Running"
         self.shows_cost = False
+        self.on_input_required: Callable[[], None] = lambda: None
         run.decisions.on_change = self.show_decisions
         run.outages.on_change = self.show_outages
 
@@ -144,6 +146,8 @@ class ShownPhase:
         if self._phase != self._shown:
             self._shown = self._phase
             self._set({search_attributes.PHASE: self._phase})
+            if self._phase == "InputRequired":
+                self.on_input_required()
 
     def end(self, status: Status) -> None:
         """Publishes the end of the run."""

@@ -193,6 +193,23 @@ export interface QuerySpec {
    */
   overrides?: Override[];
   /**
+   * webhooks that are called about its runs, as {url, events, secret}
+   *
+   * @maxItems 10
+   */
+  notify?:
+    | []
+    | [Webhook]
+    | [Webhook, Webhook]
+    | [Webhook, Webhook, Webhook]
+    | [Webhook, Webhook, Webhook, Webhook]
+    | [Webhook, Webhook, Webhook, Webhook, Webhook]
+    | [Webhook, Webhook, Webhook, Webhook, Webhook, Webhook]
+    | [Webhook, Webhook, Webhook, Webhook, Webhook, Webhook, Webhook]
+    | [Webhook, Webhook, Webhook, Webhook, Webhook, Webhook, Webhook, Webhook]
+    | [Webhook, Webhook, Webhook, Webhook, Webhook, Webhook, Webhook, Webhook, Webhook]
+    | [Webhook, Webhook, Webhook, Webhook, Webhook, Webhook, Webhook, Webhook, Webhook, Webhook];
+  /**
    * true to cancel the other targets at the first failure
    */
   failFast?: boolean;
@@ -512,6 +529,25 @@ export interface ValueSource {
    * the source of the value
    */
   valueFrom?: ValueFrom;
+}
+/**
+ * A server that is notified about a query's runs. The run chooses no part of its URL and its key.
+ */
+export interface Webhook {
+  /**
+   * the address, as a text or as {valueFrom}
+   */
+  url: string | ValueSource;
+  /**
+   * which of 'started', 'waiting' and 'ended'
+   *
+   * @minItems 1
+   */
+  events?: ["started" | "waiting" | "ended", ...("started" | "waiting" | "ended")[]];
+  /**
+   * the key of the signatures, from a Secret: base64, also with the prefix 'whsec_'
+   */
+  secret?: string | ValueSource;
 }
 /**
  * A place in a conversation: the id of the last row in the journal, and the number of rows up to it.
