@@ -143,9 +143,19 @@ class Run:
         except NotServedError:
             return await closed_status(self.handle)
 
-    def events(self, after: str | None = None, *, wait: bool = True, live: bool = True) -> AsyncGenerator[Event, None]:
+    def events(
+        self, after: str | None = None, *, wait: bool = True, live: bool = True, depth_first: bool = False
+    ) -> AsyncGenerator[Event, None]:
         """The events of the run after a cursor, as ``stream_events`` yields them."""
-        return stream_events(self._client, self.handle, after, wait=wait, live=live, environment=self._environ)
+        return stream_events(
+            self._client,
+            self.handle,
+            after,
+            wait=wait,
+            live=live,
+            depth_first=depth_first,
+            environment=self._environ,
+        )
 
     async def pending(self) -> list[PendingDecision]:
         """What the run waits for people to decide, the oldest first."""
