@@ -7,10 +7,8 @@ from functools import partial
 
 from pydantic import JsonValue
 from temporalio import activity
-from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
-from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import (
     Client,
     WorkflowExecutionDescription,
@@ -41,7 +39,7 @@ from ..resources.base import JsonObject
 from ..resources.budget import NANO
 from ..resources.tool import OWN_ACTIVITIES
 from ..temporal.activity import idempotency_key
-from ..temporal.executions import RunExecution, run_tree
+from ..temporal.executions import RunExecution, delete_execution, run_tree
 
 MAX_DEPTH = 10
 """Levels of nested runs that are described."""
@@ -124,7 +122,7 @@ class RunActivities:
         journal_kept = await _is_any_reset(client, tree, runs) or not await self._delete_rows(client, runs)
         await self._delete_long_values(client, request.workflow_id, runs)
         for execution in reversed(tree):
-            await _delete(client, execution)
+            await delete_execution(client, execution)
         return ExpireResult(runs=len(tree), journal_kept=journal_kept)
 
     async def _delete_rows(self, client: Client, runs: set[str]) -> bool:
@@ -242,13 +240,3 @@ async def _is_any_known(client: Client, runs: Iterable[str]) -> bool:
         async for _ in client.list_workflows(f"RunId = '{run}'", limit=1):
             return True
     return False
-
-
-async def _delete(client: Client, run: RunExecution) -> None:
-    execution = WorkflowExecution(workflow_id=run.workflow_id, run_id=run.run_id)
-    request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=execution)
-    try:
-        await client.workflow_service.delete_workflow_execution(request, retry=True)
-    except RPCError as error:
-        if error.status != RPCStatusCode.NOT_FOUND:
-            raise

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import (
     Client,
     WorkflowExecutionStatus,
@@ -139,3 +141,16 @@ async def _read(client: Client, workflow_id: str, run_id: str) -> tuple[RunExecu
         is_open=description.status == WorkflowExecutionStatus.RUNNING,
     )
     return execution, below
+
+
+async def delete_execution(client: Client, execution: RunExecution) -> None:
+    """Deletes an execution with its history, if it still exists."""
+    request = DeleteWorkflowExecutionRequest(
+        namespace=client.namespace,
+        workflow_execution=WorkflowExecution(workflow_id=execution.workflow_id, run_id=execution.run_id),
+    )
+    try:
+        await client.workflow_service.delete_workflow_execution(request, retry=True)
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise

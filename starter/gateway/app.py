@@ -6,21 +6,17 @@ import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pydantic import ValidationError
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
-from ...contracts.errors import JournalUnavailable
 from ...temporal.search_attributes import describe_namespace
-from ..runs.runs import NotServedError
-from . import api
+from . import api, openai_models
 from .access import Access
-from .errors import GatewayError, NotFoundError, UnavailableError
+from .errors import GatewayError, as_gateway_error
 from .limits import Guard
 from .oidc import OidcTokens
 from .protocol import Protocol
@@ -51,7 +47,10 @@ class Gateway:
 
 def protocols_of(gateway: Gateway) -> Sequence[Protocol]:
     """All protocols that are served; that of a path is the first with a prefix of it."""
-    return [api.protocol(gateway.targets, gateway.runs)]
+    return [
+        openai_models.protocol(gateway.targets, gateway.runs),
+        api.protocol(gateway.targets, gateway.runs),
+    ]
 
 
 def create_app(gateway: Gateway) -> ASGIApp:
@@ -110,31 +109,6 @@ class _Errors:
             if translated is None:
                 raise
             raise translated from error
-
-
-def as_gateway_error(error: Exception) -> GatewayError | None:
-    """The error that clients see for an exception; None for a bug."""
-    if isinstance(error, GatewayError):
-        return error
-    if isinstance(error, RPCError):
-        if error.status == RPCStatusCode.NOT_FOUND:
-            return NotFoundError("the run does not exist any more")
-        _log.warning("Temporal: %s", error.message)
-        return UnavailableError("Temporal can't be reached now", retry_after=2)
-    if isinstance(error, JournalUnavailable):
-        _log.warning("the journal: %s", error.message)
-        return UnavailableError("the journal can't be reached now", retry_after=2)
-    if isinstance(error, NotServedError):
-        return UnavailableError(str(error), retry_after=5)
-    if isinstance(error, ValidationError):
-        first = error.errors(include_input=False, include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        return GatewayError(f"{place}: {first['msg'].removeprefix('Value error, ')}".lstrip(": "), param=place or None)
-    if isinstance(error, HTTPException):
-        translated = GatewayError(error.detail)
-        translated.status = error.status_code
-        return translated
-    return None
 
 
 async def _healthz(_: Request) -> Response:

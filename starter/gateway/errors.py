@@ -1,5 +1,16 @@
 """The errors of the gateway. Each protocol has its own form for them."""
 
+import logging
+
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from temporalio.service import RPCError, RPCStatusCode
+
+from ...contracts.errors import JournalUnavailable
+from ..runs.runs import NotServedError
+
+_log = logging.getLogger(__name__)
+
 
 class GatewayError(Exception):
     """A request that is not carried out; the text says why, and is shown to the client.
@@ -76,3 +87,28 @@ class UnavailableError(GatewayError):
 
     status = 503
     code = "unavailable"
+
+
+def as_gateway_error(error: Exception) -> GatewayError | None:
+    """The error that clients see for an exception; None for a bug."""
+    if isinstance(error, GatewayError):
+        return error
+    if isinstance(error, RPCError):
+        if error.status == RPCStatusCode.NOT_FOUND:
+            return NotFoundError("the run does not exist any more")
+        _log.warning("Temporal: %s", error.message)
+        return UnavailableError("Temporal can't be reached now", retry_after=2)
+    if isinstance(error, JournalUnavailable):
+        _log.warning("the journal: %s", error.message)
+        return UnavailableError("the journal can't be reached now", retry_after=2)
+    if isinstance(error, NotServedError):
+        return UnavailableError(str(error), retry_after=5)
+    if isinstance(error, ValidationError):
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        return GatewayError(f"{place}: {first['msg'].removeprefix('Value error, ')}".lstrip(": "), param=place or None)
+    if isinstance(error, HTTPException):
+        translated = GatewayError(error.detail)
+        translated.status = error.status_code
+        return translated
+    return None

@@ -31,7 +31,7 @@ PUBLIC = frozenset({"/healthz", "/readyz"})
 """Paths that need no key."""
 
 METHODS = "GET, POST, PUT, DELETE"
-EXPOSED = "Retry-After, WWW-Authenticate"
+EXPOSED = "Retry-After, WWW-Authenticate, X-Baton-Run"
 
 
 @dataclass

@@ -20,7 +20,7 @@ from ...contracts.status import Status
 from ...resources.base import API_VERSION, JsonModel, JsonObject
 from ...resources.manifest import Metadata
 from ...resources.query import Query, QuerySpec
-from ...temporal.executions import memo_of
+from ...temporal.executions import delete_execution, memo_of, run_tree
 from ..history.events import Event, WaitEndedEvent
 from ..history.status import current_status
 from ..history.stream import stream_events
@@ -28,7 +28,7 @@ from ..runs import control
 from ..runs.decisions import NotDecided, all_pending_decisions, decide, pending_decisions, reply
 from ..runs.listing import ListedRun, recent_runs
 from ..runs.runs import NotServedError, RunHandle, closed_status, final_status
-from ..runs.start import inline_start, start_run
+from ..runs.start import inline_start, original_input, start_run
 from .access import Caller
 from .errors import BadRequestError, ConflictError, NotFoundError
 from .targets import ServedTarget, Targets
@@ -184,6 +184,24 @@ class Run:
         """Cancels the run; does nothing if it has ended."""
         await _unless_ended(control.cancel(self.handle, reason, by=self._caller.name))
 
+    async def delete(self) -> None:
+        """Deletes the ended run and its child runs from Temporal. Raises ConflictError if the run is open.
+
+        ``baton prune`` deletes the rows of its conversation in the journal, unless another run continues it.
+        """
+        description = await self.describe()
+        if description.status in (None, WorkflowExecutionStatus.RUNNING):
+            raise ConflictError(f"{self.id} has not ended: cancel it first")
+        # The root comes last: until all are deleted, the same request finds the rest.
+        for execution in reversed(await run_tree(self._client, self.id, description.run_id)):
+            await delete_execution(self._client, execution)
+
+    async def input(self) -> QuerySpec:
+        """What the run was asked."""
+        run_id = self.handle.run_id or (await self.describe()).run_id
+        _, run_input = await original_input(self._client, self.id, run_id)
+        return QuerySpec.model_validate(run_input.get("spec"))
+
     async def decide(
         self,
         call: str,
@@ -265,9 +283,18 @@ class Runs:
         self._environ = environ
 
     async def start(
-        self, caller: Caller, target: ServedTarget, question: Question, *, protocol: str, key: str | None = None
+        self,
+        caller: Caller,
+        target: ServedTarget,
+        question: Question,
+        *,
+        protocol: str,
+        key: str | None = None,
+        more: Mapping[str, str] | None = None,
     ) -> Started:
         """Starts a run. With an idempotency ``key``, the run of an earlier request with that key is returned.
+
+        ``more`` are more entries of the run's memo: what its protocol has to know when the run is found again.
 
         The run is durable before this returns. Raises BadRequestError, ConflictError if the key was used with another
         request, and RPCError.
@@ -279,7 +306,13 @@ class Runs:
         if question.after:
             start = start.after(question.after)
         digest = hashlib.sha256(f"{protocol}\n{target.id}\n{question.digest}".encode()).hexdigest()[:32]
-        own = {CALLER: caller.name, ACCOUNT: str(caller.account), PROTOCOL: protocol, REQUEST: digest}
+        own = {
+            **(more or {}),
+            CALLER: caller.name,
+            ACCOUNT: str(caller.account),
+            PROTOCOL: protocol,
+            REQUEST: digest,
+        }
         run_id = self.id_of(caller, target, key)
         try:
             handle = await start_run(self._client, start.with_memo(own), run_id, task_queue=self._queue, once=True)
