@@ -214,7 +214,7 @@ def _stream(run: Run, writer: ChatWriter, *, include_usage: bool) -> Response:
 class RunFailedError(GatewayError):
     """The run has failed."""
 
-    status = GatewayError.status.INTERNAL_SERVER_ERROR
+    status = 500
     code = "run_failed"
 
 
