@@ -1,6 +1,7 @@
 """Texts of a conversation: the type `Text`, parsing as JSON, size in bytes, truncation, and times."""
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -63,6 +64,15 @@ def truncate(text: str, limit: int = MAX_MESSAGE) -> str:
     while (size := byte_size(prefix)) > limit + 2:
         prefix = prefix[: len(prefix) * limit // size]
     return text if prefix == text else f"{prefix}… [truncated: {len(text):,} characters in total]"
+
+
+_TRUNCATED = re.compile(r"… \[truncated: ([0-9,]{1,13}) characters in total\]$")
+
+
+def full_length(text: str) -> int:
+    """The characters of a text before it was truncated, if it was."""
+    marker = _TRUNCATED.search(text)
+    return int(marker[1].replace(",", "")) if marker else len(text)
 
 
 MAX_COUNT = 10**12

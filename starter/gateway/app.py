@@ -14,7 +14,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from ...temporal.search_attributes import describe_namespace
-from . import a2a, ag_ui, api, ark, mcp_server
+from . import a2a, ag_ui, api, ark, mcp_server, openai_models
 from .access import Access
 from .errors import GatewayError, as_gateway_error
 from .limits import Guard
@@ -52,6 +52,7 @@ def protocols_of(gateway: Gateway) -> Sequence[Protocol]:
         ag_ui.protocol(gateway.targets, gateway.runs),
         mcp_server.protocol(gateway.targets, gateway.runs, gateway.settings),
         *ark.protocols(gateway.targets, gateway.runs, gateway.client),
+        openai_models.protocol(gateway.targets, gateway.runs),
         api.protocol(gateway.targets, gateway.runs),
     ]
 

@@ -31,7 +31,7 @@ PUBLIC = frozenset({"/healthz", "/readyz", "/health", "/ready", "/ark/health", "
 """Paths that need no key."""
 
 METHODS = "GET, POST, PUT, PATCH, DELETE"
-EXPOSED = "Retry-After, WWW-Authenticate"
+EXPOSED = "Retry-After, WWW-Authenticate, X-Baton-Run"
 
 
 @dataclass

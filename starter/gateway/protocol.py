@@ -1,9 +1,10 @@
 """A protocol of the gateway: its routes, and its form of errors."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 from starlette.requests import Request
@@ -15,6 +16,7 @@ from .errors import BadRequestError, GatewayError
 from .limits import parse_json
 
 T = TypeVar("T", bound=BaseModel)
+V = TypeVar("V")
 
 IDEMPOTENCY_KEY = "idempotency-key"
 """The header by which a repeated request is recognized."""
@@ -46,3 +48,23 @@ async def read_body(request: Request, kind: type[T]) -> T:
     if media_type != "application/json" and not media_type.endswith("+json"):
         raise BadRequestError("the body has to be JSON, with the header Content-Type: application/json")
     return kind.model_validate(parse_json(await request.body()))
+
+
+async def unless_disconnected(request: Request, work: Coroutine[Any, Any, V]) -> V:
+    """The result of what takes long, unless the client disconnects before. The request has to be read."""
+
+    async def wait_for_disconnect() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    working = asyncio.create_task(work)
+    gone = asyncio.create_task(wait_for_disconnect())
+    try:
+        await asyncio.wait([working, gone], return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return await working
+        raise BadRequestError("the client has disconnected")
+    finally:
+        working.cancel()
+        gone.cancel()
+        await asyncio.gather(working, gone, return_exceptions=True)

@@ -242,9 +242,19 @@ class Run:
         except NotServedError:
             return await closed_status(self.handle)
 
-    def events(self, after: str | None = None, *, wait: bool = True, live: bool = True) -> AsyncGenerator[Event, None]:
+    def events(
+        self, after: str | None = None, *, wait: bool = True, live: bool = True, depth_first: bool = False
+    ) -> AsyncGenerator[Event, None]:
         """The events of the run after a cursor, as ``stream_events`` yields them."""
-        return stream_events(self._client, self.handle, after, wait=wait, live=live, environment=self._environ)
+        return stream_events(
+            self._client,
+            self.handle,
+            after,
+            wait=wait,
+            live=live,
+            depth_first=depth_first,
+            environment=self._environ,
+        )
 
     async def question(self) -> str | list[JsonObject]:
         """The input with which the run was started."""
@@ -322,6 +332,12 @@ class Run:
     async def cancel(self, reason: str = "") -> None:
         """Cancels the run; does nothing if it has ended."""
         await _unless_ended(control.cancel(self.handle, reason, by=self._caller.name))
+
+    async def input(self) -> QuerySpec:
+        """What the run was asked."""
+        run_id = self.handle.run_id or (await self.describe()).run_id
+        _, run_input = await original_input(self._client, self.id, run_id)
+        return QuerySpec.model_validate(run_input.get("spec"))
 
     async def decide(
         self,

@@ -27,6 +27,11 @@ def encode(data: str, *, event: str | None = None, id: str | None = None) -> byt
     return ("\n".join(fields) + "\n\n").encode()
 
 
+def comment(text: str) -> bytes:
+    """A comment, which clients ignore and people may read."""
+    return f": {' '.join(text.split())}\n\n".encode()
+
+
 def event_stream(events: AsyncGenerator[bytes, None], *, headers: dict[str, str] | None = None) -> StreamingResponse:
     """The response with encoded events. ``events`` is closed when the client disconnects."""
     return StreamingResponse(with_pings(events), media_type="text/event-stream", headers={**HEADERS, **(headers or {})})

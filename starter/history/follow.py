@@ -12,7 +12,7 @@ import contextlib
 import time
 import uuid
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Generic, NamedTuple, TypeVar
@@ -169,6 +169,9 @@ class RunTree(Generic[T]):
     in the history of its parent. Among what can be read next, the earliest comes first. So all readers of what exists
     receive it in the same order; while several runs of the tree proceed at once, two readers may see different
     interleavings of them, but each item once.
+
+    ``depth_first``: all of a child run comes before what follows its start in the history of its parent. This order is
+    the same for all readers, also while the runs proceed; what comes later has to wait for what comes earlier.
     """
 
     def __init__(
@@ -179,10 +182,12 @@ class RunTree(Generic[T]):
         after: str | None = None,
         *,
         wait: bool = True,
+        depth_first: bool = False,
         reconnect_timeout: float = RECONNECT_TIMEOUT,
     ) -> None:
         self.client = client
         self.wait = wait
+        self.depth_first = depth_first
         self.build = build
         self.reconnect_timeout = reconnect_timeout
         self.changed = asyncio.Event()
@@ -297,12 +302,19 @@ class RunTree(Generic[T]):
                 task.result()
             readers = [*self.root.walk()]
             if all(reader.steps or reader.caught_up for reader in readers):
-                ready = [reader for reader in readers if reader.steps and not reader.is_blocked]
+                ready = self._ready(readers)
                 if ready:
                     return min(ready, key=lambda reader: (reader.steps[0].at, reader.path))
                 if all(reader.over for reader in readers) or not (self.wait or self.tasks):
                     return None
             await self.changed.wait()
+
+    def _ready(self, readers: "Sequence[RunReader[T]]") -> "list[RunReader[T]]":
+        """The readers of which a step may come next."""
+        if self.depth_first:
+            open_readers = [reader for reader in readers if reader.steps or not reader.over]
+            readers = [min(open_readers, key=lambda reader: reader.next_place)] if open_readers else []
+        return [reader for reader in readers if reader.steps and not reader.is_blocked]
 
     async def _stop(self) -> None:
         for task in self.tasks:
@@ -379,6 +391,13 @@ class RunReader(Generic[T]):
         yield self
         for child in self.children.values():
             yield from child.walk()
+
+    @property
+    def next_place(self) -> tuple[int, ...]:
+        """The place in the tree of the step that comes next, if it comes."""
+        if self.steps:
+            return (*self.path, self.steps[0].execution, self.steps[0].event_id)
+        return (*self.path, self._execution, self._last_event + 1)
 
     @property
     def is_blocked(self) -> bool:
@@ -529,7 +548,7 @@ class RunReader(Generic[T]):
         place = after.children.get(start) if was_started and self._execution == after.execution else None
         if was_started and place is None:
             return None
-        child = RunReader(self._tree, run, after=place, path=(*self.path, start), root=self._root)
+        child = RunReader(self._tree, run, after=place, path=(*self.path, self._execution, start), root=self._root)
         self._unread[start] = child
         child.start()
         return child

@@ -44,6 +44,7 @@ async def stream_events(
     wait: bool = True,
     live: bool = True,
     cut: bool = False,
+    depth_first: bool = False,
     reconnect_timeout: float = RECONNECT_TIMEOUT,
     environment: Mapping[str, str] = os.environ,
 ) -> AsyncGenerator[Event, None]:
@@ -52,12 +53,15 @@ async def stream_events(
     With ``wait`` false only those that exist already; with ``live`` false without text that is still being sent. That
     text arrives at once if the ``environment`` names the journal of the run's worker, and else with heartbeats. With
     ``cut``, for readers that only show its end, it may begin anywhere: heartbeats have only the end of a long text.
+    With ``depth_first`` all events of a child run come where it starts: in an order that is the same for all readers.
 
     Raises:
         CursorError: if the cursor belongs to another run.
         RPCError: if Temporal is unreachable for longer than ``reconnect_timeout`` seconds.
     """
-    tree = RunTree[_Item](client, handle, _items_of, after, wait=wait, reconnect_timeout=reconnect_timeout)
+    tree = RunTree[_Item](
+        client, handle, _items_of, after, wait=wait, depth_first=depth_first, reconnect_timeout=reconnect_timeout
+    )
     stream = _EventStream(client, tree, live=live, cut=cut)
     pieces = _live_pieces(environment, client.namespace, handle.id) if live and wait else None
     async with contextlib.aclosing(stream.read(pieces)) as events:

@@ -1,0 +1,85 @@
+"""What OpenAI's protocols share: the form of errors, how runs end, and what a request may ask for."""
+
+from typing import Any
+
+from pydantic import JsonValue
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from ...contracts.status import Status
+from ..history.events import WaitEndedEvent, WaitStartedEvent
+from .errors import BadRequestError, GatewayError
+from .targets import ServedTarget
+
+RUN_HEADER = "x-baton-run"
+"""The response header with the id of the run, by which ``/runs`` shows and controls it."""
+
+CONTENT_FILTER = "content_filter"
+
+
+def error_body(error: GatewayError) -> dict[str, dict[str, Any]]:
+    """An error in OpenAI's form."""
+    status = int(error.status)
+    kind = "server_error" if status >= 500 else "rate_limit_error" if status == 429 else "invalid_request_error"
+    code = "model_not_found" if error.code == "not_found" and error.param == "model" else error.code
+    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": code}}
+
+
+def error_form(error: GatewayError) -> Response:
+    """The response for an error."""
+    return JSONResponse(error_body(error), int(error.status))
+
+
+def failed_run(run: str, message: str) -> Response:
+    """The response for a run that has failed. Clients must not try again: that would start another run."""
+    error = {"message": message, "type": "server_error", "param": None, "code": "run_failed"}
+    return JSONResponse({"error": error}, 500, headers={RUN_HEADER: run, "x-should-retry": "false"})
+
+
+def is_incomplete(status: Status) -> str | None:
+    """Why a run has ended before its answer was complete; None if it is complete, or has failed otherwise."""
+    if status.phase != "Failed":
+        return None
+    kind = status.failure.type if status.failure else None
+    if kind == "ContentFiltered":
+        return CONTENT_FILTER
+    if kind == "AnswerTooLong":
+        return "max_output_tokens"
+    return status.stop_reason if status.stop_reason in ("budget", "timeout", "max_turns") else None
+
+
+def check_format(target: ServedTarget, wanted: JsonValue, param: str) -> None:
+    """Raises BadRequestError if an answer of another form is wanted than the target gives.
+
+    The form of an answer is a matter of the agent's manifest: one with an ``outputSchema`` answers as that says.
+    """
+    kind = wanted.get("type") if isinstance(wanted, dict) else None
+    if kind in (None, "text") or has_schema(target):
+        return
+    raise BadRequestError(f"{param}: {target.id} has no outputSchema, so its answer is a text", param=param)
+
+
+def has_schema(target: ServedTarget) -> bool:
+    """Whether the manifest of a target has a schema for its answer."""
+    return getattr(target.manifest.spec, "output_schema", None) is not None
+
+
+def turns_shown(request: Request, allowed: tuple[str, ...]) -> str:
+    """The query parameter ``turns``, by default the first value that is allowed. Raises BadRequestError."""
+    value = request.query_params.get("turns", allowed[0])
+    if value not in allowed:
+        raise BadRequestError(f"turns: it has to be {' or '.join(allowed)}", param="turns")
+    return value
+
+
+def wait_text(run: str, event: WaitStartedEvent | WaitEndedEvent) -> str:
+    """A line about a wait of the run, and how a person ends it."""
+    if isinstance(event, WaitEndedEvent):
+        return f"the wait {event.wait} has ended: {event.outcome}"
+    match event.kind:
+        case "approval" | "budget":
+            what = f"a call of {event.tool}" if event.tool else "more budget"
+            return f"waiting for approval of {what}: POST /runs/{run}/approve with call {event.wait}"
+        case "question":
+            return f"waiting for a reply of {event.speaker}: POST /runs/{run}/reply to {event.wait}"
+    return f"waiting: {event.kind}"

@@ -1,0 +1,504 @@
+"""OpenAI's Responses: ``/v1/responses``. A response is a run; docs/design/gateway.md says how events are numbered."""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import JsonValue
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from ...contracts.message import Head, TokenUsage
+from ...contracts.status import Status
+from ...contracts.text import truncate
+from ...resources.base import JsonObject
+from ..history.events import RunEndedEvent
+from .errors import BadRequestError, ConflictError, NotFoundError, as_gateway_error
+from .openai_common import (
+    RUN_HEADER,
+    check_format,
+    error_body,
+    failed_run,
+    is_incomplete,
+    turns_shown,
+    wait_text,
+)
+from .openai_input import ResponseRequest, input_messages, stored_items
+from .protocol import IDEMPOTENCY_KEY, caller_of, read_body, unless_disconnected
+from .runs import Question, Run, Runs
+from .speeches import Begun, Over, Retracted, Said, Speech, Spoken, Update, Waits, read_speeches
+from .sse import comment, encode, event_stream
+from .targets import Targets
+
+PREFIX = "resp_"
+"""The beginning of a response's id; the id of its run follows."""
+
+RESERVED = 2**20
+"""The sequence numbers of an attempt that has failed: more than an answer has characters."""
+
+ECHO = "response"
+"""The memo entry with the fields of the request that its response repeats, as JSON."""
+
+MAX_ECHO = 4_000
+"""Characters of the instructions that a response repeats."""
+
+TURNS = ("items", "none")
+"""What ``turns`` may be: whether what members say before the answer are output items."""
+
+CANCEL_SECONDS = 10.0
+"""Seconds for which a request to cancel waits for the end of the run."""
+
+MAX_ITEMS = 100
+
+
+@dataclass
+class ResponseWriter:
+    """Makes the events of a response from the updates of its run's speeches.
+
+    Only events whose sequence number is greater than ``after`` are made. ``echo`` are fields of the request. The output
+    items are those of the members, or with ``answer_only`` that of the answer.
+    """
+
+    id: str
+    echo: Mapping[str, Any]
+    after: int = -1
+    answer_only: bool = False
+    created_at: int = 0
+    output: list[JsonObject] = field(default_factory=list)
+    final: JsonObject | None = None
+    """The response once its run has ended."""
+
+    _base: int = 2
+    """The first sequence number of the current speech."""
+
+    _index: int = 0
+    """The output index of the first attempt of the current speech."""
+
+    _attempt: int = 0
+    """The attempt of the current speech whose item was added; 0 if none was."""
+
+    _closed: int = 0
+    """The last attempt of the current speech whose item was taken back, if it was added."""
+
+    _sent: int = 0
+    """The characters of the current attempt that were sent, or that the client has already."""
+
+    _held: tuple[int, int] | None = None
+    """The sequence number and the output index of the last item, which is done once it is known to be the answer."""
+
+    def feed(self, update: Update) -> Iterator[JsonObject]:
+        """The events that an update brings."""
+        match update:
+            case Begun(event=event):
+                self.created_at = int(event.at.timestamp())
+                yield from self._send(0, "response.created", response=self.response("in_progress"))
+                yield from self._send(1, "response.in_progress", response=self.response("in_progress"))
+            case Said(speech=speech) if not self.answer_only:
+                yield from self._said(speech)
+            case Retracted(speech=speech, text=text) if not self.answer_only:
+                yield from self._take_back(speech, speech.attempt, text)
+            case Spoken(speech=speech) if not self.answer_only:
+                yield from self._spoken(speech)
+
+    def end(self, event: RunEndedEvent, status: Status) -> Iterator[JsonObject]:
+        """The events at the end of the run."""
+        answer = status.message if status.phase == "Completed" else ""
+        last = _text_of(self.output[-1]) if self.output else None
+        is_said = last is not None and (last == answer or truncate(last) == answer)
+        if answer and not is_said:
+            speech = Speech(event.id, event.run, self.echo.get("target", ""), text=answer, length=len(answer))
+            yield from self._said(speech)
+            yield from self._spoken(speech)
+        if self._held:
+            yield from self._finish("final_answer" if answer else "commentary")
+        kind, response = self._ended(event, status)
+        self.final = response
+        yield from self._send(self._base, kind, response=response)
+
+    def response(self, status: str) -> JsonObject:
+        """The response as it is, without its output."""
+        return {
+            "id": self.id,
+            "object": "response",
+            "created_at": self.created_at,
+            "status": status,
+            "background": self.echo.get("background", False),
+            "completed_at": None,
+            "error": None,
+            "incomplete_details": None,
+            "instructions": self.echo.get("instructions"),
+            "max_output_tokens": None,
+            "model": self.echo.get("model", ""),
+            "output": [],
+            "parallel_tool_calls": True,
+            "previous_response_id": self.echo.get("previous_response_id"),
+            "conversation": self.echo.get("conversation"),
+            "reasoning": {"effort": None, "summary": None},
+            "store": self.echo.get("store", True),
+            "temperature": None,
+            "text": {"format": {"type": "text"}},
+            "tool_choice": "auto",
+            "tools": [],
+            "top_p": None,
+            "truncation": "disabled",
+            "usage": None,
+            "metadata": self.echo.get("metadata", {}),
+        }
+
+    def so_far(self) -> JsonObject:
+        """The response of an open run, with the output so far."""
+        return {**self.response("in_progress"), "output": list[JsonValue](self.output)}
+
+    def _ended(self, event: RunEndedEvent, status: Status) -> tuple[str, JsonObject]:
+        state = "completed"
+        kind = "response.completed"
+        more: JsonObject = {}
+        if status.phase == "Canceled":
+            state = "cancelled"
+            kind = "response.incomplete"  # the protocol has no event of its own
+        elif reason := is_incomplete(status):
+            state = "incomplete"
+            kind = "response.incomplete"
+            more = {"incomplete_details": {"reason": reason}}
+        elif status.phase == "Failed":
+            state = "failed"
+            kind = "response.failed"
+            more = {"error": {"code": "server_error", "message": status.error or "the run has failed"}}
+        response: JsonObject = {
+            **self.response(state),
+            **more,
+            "output": list[JsonValue](self.output),
+            "usage": usage_of(event.usage),
+            "completed_at": int(event.at.timestamp()) if state == "completed" else None,
+        }
+        return kind, response
+
+    def _said(self, speech: Speech) -> Iterator[JsonObject]:
+        yield from self._pass_attempts(speech, speech.attempt - 1)
+        start = self._start_of(speech.attempt)
+        index = self._index + speech.attempt - 1
+        item_id = _item_id(speech)
+        if self._attempt != speech.attempt:
+            yield from self._finish("commentary")
+            self._attempt = speech.attempt
+            self._sent = max(0, self.after - start - 1)
+            item = _item(speech, "in_progress", self._expected_phase, None)
+            yield from self._send(start, "response.output_item.added", output_index=index, item=item)
+            part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+            yield from self._send_part(start + 1, "response.content_part.added", item_id, index, part=part)
+        text = speech.text[self._sent :]
+        if text:
+            self._sent += len(text)
+            number = min(start + 1 + self._sent, start + RESERVED - 4)
+            delta = "response.output_text.delta"
+            yield from self._send_part(number, delta, item_id, index, delta=text, logprobs=[])
+
+    def _spoken(self, speech: Speech) -> Iterator[JsonObject]:
+        attempts = speech.attempt
+        if speech.has_failed or not speech.text:
+            failed = attempts if speech.has_failed else attempts - 1
+            yield from self._pass_attempts(speech, failed)
+            self._go_on(failed * RESERVED, failed)
+            return
+        start = self._start_of(attempts)
+        index = self._index + attempts - 1
+        end = start + 2 + speech.length
+        yield from self._send_dones(end, _item_id(speech), index, speech.text)
+        self.output.append(_item(speech, "completed", self._expected_phase, speech.text))
+        self._held = end + 2, index
+        self._go_on(end + 3 - self._base, attempts)
+
+    def _finish(self, phase: Literal["commentary", "final_answer"]) -> Iterator[JsonObject]:
+        """Ends the last item, of which it is now known whether it is the answer."""
+        if self._held is None:
+            return
+        number, index = self._held
+        self._held = None
+        item = self.output[-1] = {**self.output[-1], "phase": phase}
+        yield from self._send(number, "response.output_item.done", output_index=index, item=item)
+
+    def _pass_attempts(self, speech: Speech, last: int) -> Iterator[JsonObject]:
+        """Takes the items of failed attempts back, as far as the client has them."""
+        for attempt in range(self._closed + 1, last + 1):
+            start = self._start_of(attempt)
+            if self._attempt == attempt or start <= self.after < start + RESERVED - 1:
+                yield from self._take_back(speech, attempt, "")
+            self._closed = attempt
+
+    def _take_back(self, speech: Speech, attempt: int, text: str) -> Iterator[JsonObject]:
+        index = self._index + attempt - 1
+        number = self._start_of(attempt) + RESERVED - 3
+        yield from self._send_dones(number, _item_id(speech, attempt), index, text)
+        item = {**_item(speech, "incomplete", "commentary", text, attempt), "retracted": True}
+        yield from self._send(number + 2, "response.output_item.done", output_index=index, item=item)
+        self._closed = attempt
+        self._attempt = 0
+
+    def _start_of(self, attempt: int) -> int:
+        return self._base + (attempt - 1) * RESERVED
+
+    def _go_on(self, numbers: int, indexes: int) -> None:
+        self._base += numbers
+        self._index += indexes
+        self._attempt = 0
+        self._closed = 0
+        self._sent = 0
+
+    @property
+    def _expected_phase(self) -> Literal["commentary", "final_answer"]:
+        """The phase of an item before it is known: what an agent says may be the answer, what a member says is not."""
+        return "commentary" if self.echo.get("kind") == "team" and not self.answer_only else "final_answer"
+
+    def _send_dones(self, number: int, item_id: str, index: int, text: str) -> Iterator[JsonObject]:
+        part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        yield from self._send_part(number, "response.output_text.done", item_id, index, text=text, logprobs=[])
+        yield from self._send_part(number + 1, "response.content_part.done", item_id, index, part=part)
+
+    def _send_part(self, number: int, kind: str, item_id: str, index: int, **fields: Any) -> Iterator[JsonObject]:
+        yield from self._send(number, kind, item_id=item_id, output_index=index, content_index=0, **fields)
+
+    def _send(self, number: int, kind: str, **fields: Any) -> Iterator[JsonObject]:
+        if number > self.after:
+            yield {"type": kind, "sequence_number": number, **fields}
+
+
+def _item_id(speech: Speech, attempt: int | None = None) -> str:
+    digest = hashlib.sha256(f"{speech.id}\n{attempt or speech.attempt}".encode()).hexdigest()
+    return f"msg_{digest[:40]}"
+
+
+def _item(speech: Speech, status: str, phase: str, text: str | None, attempt: int | None = None) -> JsonObject:
+    """An output item. ``speaker`` is an extension: the name of the member that says it."""
+    content: list[Any] = []
+    if text is not None:
+        content = [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}]
+    return {
+        "id": _item_id(speech, attempt),
+        "type": "message",
+        "role": "assistant",
+        "status": status,
+        "phase": phase,
+        "speaker": speech.speaker,
+        "content": content,
+    }
+
+
+def _text_of(item: JsonObject) -> str:
+    content: Any = item["content"]
+    return str(content[0]["text"])
+
+
+def usage_of(usage: TokenUsage) -> JsonObject:
+    """The token usage of a run in the form of a response."""
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": usage.total_tokens,
+    }
+
+
+class Responses:
+    """The operations of OpenAI's Responses."""
+
+    def __init__(self, targets: Targets, runs: Runs) -> None:
+        self._targets = targets
+        self._runs = runs
+
+    @property
+    def routes(self) -> list[Route]:
+        """Their routes."""
+        one = "/v1/responses/{response}"
+        return [
+            Route("/v1/responses", self.create, methods=["POST"]),
+            Route(f"{one}/cancel", self.cancel, methods=["POST"]),
+            Route(f"{one}/input_items", self.input_items, methods=["GET"]),
+            Route(one, self.get, methods=["GET"]),
+            Route(one, self.delete, methods=["DELETE"]),
+        ]
+
+    async def create(self, request: Request) -> Response:
+        """Asks a target. The run is durable before the response begins."""
+        body = await read_body(request, ResponseRequest)
+        caller = caller_of(request)
+        if body.background and body.store is False:
+            raise BadRequestError("store: a response in the background has to be stored", param="store")
+        if body.previous_response_id and body.conversation:
+            raise BadRequestError("conversation: it can't be combined with previous_response_id", param="conversation")
+        target = await self._targets.find(caller, body.model)
+        check_format(target, (body.text or {}).get("format"), "text.format")
+        turns = turns_shown(request, TURNS)
+        messages = input_messages(body.input)
+        if body.instructions:
+            messages = [{"role": "system", "content": body.instructions}, *messages]
+        question = Question(
+            input=body.input if isinstance(body.input, str) and len(messages) == 1 else messages,
+            conversation=body.conversation,
+            after=await self._head(request, body.previous_response_id) if body.previous_response_id else None,
+        )
+        echo = {
+            "kind": target.kind,
+            "target": target.name,
+            "model": target.id,
+            "background": bool(body.background),
+            "store": body.store is not False,
+            "instructions": body.instructions if len(body.instructions or "") <= MAX_ECHO else None,
+            "previous_response_id": body.previous_response_id,
+            "conversation": {"id": body.conversation} if body.conversation else None,
+            "metadata": body.metadata or {},
+            "turns": turns,
+        }
+        started = await self._runs.start(
+            caller,
+            target,
+            question,
+            protocol="responses",
+            key=request.headers.get(IDEMPOTENCY_KEY),
+            memo={ECHO: json.dumps(echo)},
+        )
+        run = started.run
+        if body.stream:
+            return self._stream(run, -1)
+        if body.background:
+            return self._answer(run, await _read(run, wait=False))
+        writer = await unless_disconnected(request, _read(run, wait=True))
+        if writer.final and writer.final["status"] == "failed":
+            error: Any = writer.final["error"]
+            return failed_run(run.id, error["message"])
+        return self._answer(run, writer)
+
+    async def get(self, request: Request) -> Response:
+        """A response as it is, or with ``stream=true`` its events after ``starting_after``."""
+        run = await self._find(request, request.path_params["response"])
+        if request.query_params.get("stream") in ("true", "1"):
+            return self._stream(run, _number(request, "starting_after"))
+        return self._answer(run, await _read(run, wait=False))
+
+    async def cancel(self, request: Request) -> Response:
+        """Cancels a response; one that has ended stays as it is."""
+        run = await self._find(request, request.path_params["response"])
+        await run.cancel("canceled by the client of the response")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CANCEL_SECONDS):
+                await run.result()
+        return self._answer(run, await _read(run, wait=False))
+
+    async def delete(self, request: Request) -> Response:
+        """Deletes a response that has ended: its run, and the runs below it, with their histories."""
+        response = request.path_params["response"]
+        run = await self._find(request, response)
+        await run.delete()
+        return JSONResponse({"id": response, "object": "response", "deleted": True})
+
+    async def input_items(self, request: Request) -> Response:
+        """The input of a response, the last item first unless ``order`` is ``asc``."""
+        run = await self._find(request, request.path_params["response"])
+        spec = (await run.input()).model_dump(mode="json", by_alias=True, exclude_none=True)
+        items = stored_items(spec["input"])
+        if request.query_params.get("order", "desc") != "asc":
+            items.reverse()
+        ids = [item["id"] for item in items]
+        after = request.query_params.get("after")
+        if after in ids:
+            items = items[ids.index(after) + 1 :]
+        limit = min(max(1, _number(request, "limit", 20)), MAX_ITEMS)
+        data = items[:limit]
+        return JSONResponse(
+            {
+                "object": "list",
+                "data": data,
+                "first_id": data[0]["id"] if data else None,
+                "last_id": data[-1]["id"] if data else None,
+                "has_more": len(items) > limit,
+            }
+        )
+
+    async def _find(self, request: Request, response: str) -> Run:
+        """The run of a stored response. Raises NotFoundError."""
+        if not response.startswith(PREFIX):
+            raise NotFoundError(f"there is no response '{response[:200]}'")
+        run = await self._runs.find(caller_of(request), response.removeprefix(PREFIX))
+        if not _echo(run).get("store", True):
+            raise NotFoundError(f"the response '{response[:200]}' was not stored")
+        return run
+
+    async def _head(self, request: Request, response: str) -> Head:
+        """The place in the conversation after an earlier response. Raises NotFoundError and ConflictError."""
+        run = await self._find(request, response)
+        if await run.is_open():
+            raise ConflictError("the previous response has not ended", param="previous_response_id")
+        status = await run.result()
+        head = status.responses[0].head if status.responses else None
+        if head is None:
+            raise ConflictError("the previous response has said nothing to go on from", param="previous_response_id")
+        return head
+
+    def _stream(self, run: Run, after: int) -> Response:
+        async def encoded() -> AsyncGenerator[bytes, None]:
+            writer = _writer(run, after)
+            try:
+                async for event in _events(run, writer, wait=True, live=True):
+                    if isinstance(event, str):
+                        yield comment(event)
+                    else:
+                        yield encode(json.dumps(event), event=str(event["type"]))
+            except Exception as error:
+                translated = as_gateway_error(error)
+                if translated is None:
+                    raise
+                fields = error_body(translated)["error"]
+                yield encode(json.dumps({**fields, "type": "error", "sequence_number": after}), event="error")
+
+        return event_stream(encoded(), headers={RUN_HEADER: run.id})
+
+    def _answer(self, run: Run, writer: ResponseWriter) -> Response:
+        return JSONResponse(writer.final or writer.so_far(), headers={RUN_HEADER: run.id})
+
+
+def _echo(run: Run) -> dict[str, Any]:
+    """The fields of the request that a response repeats; those of a run of another protocol are unknown."""
+    text = run.memo.get(ECHO)
+    echo: dict[str, Any] = json.loads(text) if isinstance(text, str) else {}
+    return echo
+
+
+def _writer(run: Run, after: int = -1) -> ResponseWriter:
+    echo = _echo(run)
+    return ResponseWriter(f"{PREFIX}{run.id}", echo, after, answer_only=echo.get("turns") == "none")
+
+
+async def _events(run: Run, writer: ResponseWriter, *, wait: bool, live: bool) -> AsyncIterator[JsonObject | str]:
+    """The events of a response, and comments about what its run waits for."""
+    async with contextlib.aclosing(run.events(wait=wait, live=live, depth_first=True)) as events:
+        async for update in read_speeches(run.id, events):
+            if isinstance(update, Over):
+                for event in writer.end(update.event, await run.result()):
+                    yield event
+                return
+            if isinstance(update, Waits):
+                yield wait_text(run.id, update.event)
+            for event in writer.feed(update):
+                yield event
+
+
+async def _read(run: Run, *, wait: bool) -> ResponseWriter:
+    """The writer of a response after all its events, or with ``wait`` false those that exist."""
+    writer = _writer(run)
+    async for _ in _events(run, writer, wait=wait, live=False):
+        pass
+    return writer
+
+
+def _number(request: Request, name: str, default: int = -1) -> int:
+    text = request.query_params.get(name)
+    if text is None or text == "":
+        return default
+    if not (text.lstrip("-").isascii() and text.lstrip("-").isdecimal() and len(text) < 20):
+        raise BadRequestError(f"{name} has to be a number", param=name)
+    return int(text)

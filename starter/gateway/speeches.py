@@ -1,0 +1,228 @@
+"""What is said in a run, one speech after the other, in an order that is the same for all readers.
+
+A speech is the answer of a model, or the message of a person or a function. Speeches come whole: a later one waits for
+the end of an earlier one. The events have to be read depth first: see ``stream_events``.
+"""
+
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+
+from ...contracts.text import full_length
+from ..history.events import (
+    AttemptFailedEvent,
+    Event,
+    MessageEvent,
+    ModelAnsweredEvent,
+    ModelCalledEvent,
+    ModelFailedEvent,
+    RunEndedEvent,
+    RunStartedEvent,
+    TextDeltaEvent,
+    TextRetractedEvent,
+    WaitEndedEvent,
+    WaitStartedEvent,
+)
+
+_MEMBER = re.compile(r"/(?:target-\d+|turn-\d+|round-\d+/[^/]+)/[^/]+")
+"""What leads from a run to that of a target or a member. The runs of tools have other paths, and say nothing here."""
+
+
+@dataclass
+class Speech:
+    """What a ``speaker`` says in the run ``run``, in its turn ``turn``; ``id`` is that of its first event.
+
+    ``text`` is what was received of the current ``attempt``; of one that was read after its end, and that is very long,
+    it is the beginning. ``length`` is that of the whole text once the speech has ended. A speech that has failed ends
+    without a text. A panel repeats what ``is_quotable`` in its conversation.
+    """
+
+    id: str
+    run: str
+    speaker: str
+    turn: int | None = None
+    attempt: int = 1
+    text: str = ""
+    length: int = 0
+    has_ended: bool = False
+    has_failed: bool = False
+    is_quotable: bool = False
+
+
+@dataclass(frozen=True)
+class Said:
+    """More of the text of a speech was received."""
+
+    speech: Speech
+
+
+@dataclass(frozen=True)
+class Retracted:
+    """The text of the current attempt, of which something was received, is taken back."""
+
+    speech: Speech
+    text: str
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """A speech has ended; its text may be empty."""
+
+    speech: Speech
+
+
+@dataclass(frozen=True)
+class Waits:
+    """The run waits, or a wait has ended."""
+
+    event: WaitStartedEvent | WaitEndedEvent
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The run has begun."""
+
+    event: RunStartedEvent
+
+
+@dataclass(frozen=True)
+class Over:
+    """The run has ended."""
+
+    event: RunEndedEvent
+
+
+Update = Begun | Said | Retracted | Spoken | Waits | Over
+
+
+@dataclass
+class Speeches:
+    """Makes the updates of a run's speeches from its events."""
+
+    root: str
+    _queue: deque[Speech] = field(default_factory=deque)
+    _open: dict[tuple[str, str], Speech] = field(default_factory=dict)
+    _announced: int = 0
+    """The characters of the first speech in the queue that were announced."""
+
+    _answers: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """The place in the history, and the text, of the latest answer in each run."""
+
+    _quotable: set[str] = field(default_factory=set)
+    """The texts of answers in panels, whose conversations repeat them."""
+
+    def feed(self, event: Event) -> Iterator[Update]:
+        """The updates that an event brings."""
+        if isinstance(event, RunEndedEvent) and event.run == self.root:
+            yield from self._close()
+            yield Over(event)
+        elif isinstance(event, RunStartedEvent) and event.run == self.root:
+            yield Begun(event)
+        elif self._is_heard(event.run):
+            yield from self._feed(event)
+
+    def _feed(self, event: Event) -> Iterator[Update]:  # one case for each type
+        match event:
+            case ModelCalledEvent():
+                quotable = event.part is not None or event.round is not None
+                speech = Speech(event.id, event.run, event.speaker, turn=event.turn, is_quotable=quotable)
+                self._open[event.run, event.call] = speech
+                self._queue.append(speech)
+            case MessageEvent():
+                if not self._is_known(event):
+                    speech = Speech(event.id, event.run, event.name)
+                    self._queue.append(speech)
+                    self._end(speech, event.text)
+                    yield from self._announce()
+            case WaitStartedEvent() | WaitEndedEvent():
+                yield Waits(event)
+            case TextDeltaEvent() | TextRetractedEvent() | AttemptFailedEvent() | ModelAnsweredEvent():
+                if answer := self._open.get((event.run, event.call)):
+                    yield from self._of_answer(answer, event)
+            case ModelFailedEvent():
+                if answer := self._open.pop((event.run, event.call), None):
+                    yield from self._retract(answer)
+                    answer.attempt = max(event.attempts, answer.attempt)
+                    answer.has_failed = True
+                    self._end(answer, "")
+                    yield from self._announce()
+
+    def _of_answer(
+        self, speech: Speech, event: TextDeltaEvent | TextRetractedEvent | AttemptFailedEvent | ModelAnsweredEvent
+    ) -> Iterator[Update]:
+        match event:
+            case TextDeltaEvent():
+                speech.text = speech.text[: event.offset] + event.text
+                yield from self._announce()
+            case TextRetractedEvent():
+                yield from self._retract(speech)
+            case AttemptFailedEvent():
+                speech.attempt = event.attempt + 1
+            case ModelAnsweredEvent():
+                del self._open[event.run, event.call]
+                text = event.text or ""
+                self._answers[event.run] = (_place(event), text)
+                if speech.is_quotable:
+                    self._quotable.add(text)
+                speech.attempt = max(event.attempts, speech.attempt)
+                self._end(speech, text)
+                yield from self._announce()
+
+    def _is_heard(self, run: str) -> bool:
+        """Whether a run is that of the target or of a member: what the runs of tools say is their result."""
+        return run.startswith(self.root) and re.fullmatch(f"(?:{_MEMBER.pattern})*", run[len(self.root) :]) is not None
+
+    def _is_known(self, event: MessageEvent) -> bool:
+        """Whether a message repeats an answer: as the message of the call, or as a quote in a panel."""
+        if self._answers.get(event.run) == (_place(event), event.text):
+            return True
+        return event.part is not None and event.text in self._quotable
+
+    def _end(self, speech: Speech, text: str) -> None:
+        if len(text) >= len(speech.text):  # of a long text more may have been received than the event has
+            speech.text = text
+        speech.length = full_length(text)
+        speech.has_ended = True
+
+    def _retract(self, speech: Speech) -> Iterator[Update]:
+        text = speech.text
+        speech.text = ""
+        if self._queue and self._queue[0] is speech and self._announced:
+            self._announced = 0
+            yield Retracted(speech, text)
+
+    def _announce(self) -> Iterator[Update]:
+        """The updates of the first speech in the queue, and of the next ones if it has ended."""
+        while self._queue:
+            speech = self._queue[0]
+            if len(speech.text) > self._announced:
+                self._announced = len(speech.text)
+                yield Said(speech)
+            if not speech.has_ended:
+                return
+            self._queue.popleft()
+            self._announced = 0
+            yield Spoken(speech)
+
+    def _close(self) -> Iterator[Update]:
+        """Ends the speeches that the end of the run has cut off."""
+        for speech in self._open.values():
+            yield from self._retract(speech)
+            speech.has_failed = True
+            speech.has_ended = True
+        self._open.clear()
+        yield from self._announce()
+
+
+def _place(event: Event) -> str:
+    """The history event of an event."""
+    return event.id.rpartition(".")[0]
+
+
+async def read_speeches(root: str, events: AsyncIterator[Event]) -> AsyncIterator[Update]:
+    """The updates of the speeches in a run whose events are read depth first."""
+    speeches = Speeches(root)
+    async for event in events:
+        for update in speeches.feed(event):
+            yield update

@@ -1,0 +1,453 @@
+"""OpenAI's protocols, with OpenAI's own client."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import pytest_asyncio
+from openai import AsyncOpenAI
+from temporalio.client import Client
+
+from baton.resources.documents import Document
+from baton.resources.loader import load_documents
+from tests.harness.environment import Environment, Json, agent, line, team
+from tests.harness.gateway import GatewayServer, key_file
+
+WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen " * 2
+PNG = base64.b64encode(b"\x89PNG not really").decode()
+
+MANIFESTS = [
+    agent("one"),
+    agent("two"),
+    team("duo", "one", "two", maxTurns=1, onMaxTurns="complete"),
+    team("relay", "one", "two", strategy="sequential"),
+    team("both", "one", "two", strategy="parallel"),
+    team("nested", "both", "two", strategy="sequential"),
+]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def env(client: Client, tmp_path: Path) -> AsyncIterator[Environment]:
+    """An environment with agents and teams of all kinds of order."""
+    loaded = load_documents([Document("manifests.yaml", manifest, {}) for manifest in MANIFESTS])
+    async with Environment.running(client, tmp_path, loaded) as env:
+        yield env
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def gateway(env: Environment) -> AsyncIterator[GatewayServer]:
+    """A gateway without keys."""
+    async with GatewayServer.running(env) as gateway:
+        yield gateway
+
+
+def client_of(gateway: GatewayServer, key: str = "none") -> AsyncOpenAI:
+    """OpenAI's client of a gateway."""
+    return AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=key, max_retries=0)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def api(gateway: GatewayServer) -> AsyncIterator[AsyncOpenAI]:
+    """OpenAI's client of the gateway."""
+    async with client_of(gateway) as api:
+        yield api
+
+
+async def response_events(api: AsyncOpenAI, model: str, **more: Any) -> list[Json]:
+    """The events of a streamed response."""
+    stream = await api.responses.create(model=model, input="Why?", stream=True, **more)
+    return [event.to_dict() async for event in stream]
+
+
+async def events_after(gateway: GatewayServer, response: str, after: int | None = None) -> list[Json]:
+    """The events of a response as the gateway sends them."""
+    query = "?stream=true" if after is None else f"?stream=true&starting_after={after}"
+    return [event["data"] async for event in gateway.events(f"/v1/responses/{response}{query}")]
+
+
+def texts_of(events: list[Json]) -> dict[str, str]:
+    """The text of each output item that was not taken back, as its pieces add up."""
+    texts: dict[str, str] = {}
+    for event in events:
+        if event["type"] == "response.output_text.delta":
+            texts[event["item_id"]] = texts.get(event["item_id"], "") + event["delta"]
+        elif event["type"] == "response.output_item.done" and event["item"]["status"] == "incomplete":
+            texts.pop(event["item"]["id"], None)
+    return texts
+
+
+def outputs_of(response: Json) -> dict[str, str]:
+    return {item["id"]: item["content"][0]["text"] for item in response["output"]}
+
+
+async def test_the_served_teams_and_agents_are_models(api: AsyncOpenAI) -> None:
+    listed = [model.id async for model in api.models.list()]
+    assert listed == ["agent/one", "agent/two", "team/both", "team/duo", "team/nested", "team/relay"]
+    assert (await api.models.retrieve("team/duo")).id == "team/duo"
+    assert (await api.models.retrieve("duo")).id == "team/duo"
+
+
+async def test_a_model_that_does_not_exist_is_not_found(api: AsyncOpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as raised:
+        await api.chat.completions.create(model="nobody", messages=[{"role": "user", "content": "Why?"}])
+    assert (raised.value.code, raised.value.param, raised.value.type) == (
+        "model_not_found",
+        "model",
+        "invalid_request_error",
+    )
+
+
+async def test_a_wrong_key_is_refused_in_the_form_of_openai(env: Environment, tmp_path: Path) -> None:
+    path, keys = key_file(tmp_path, {"ann": {}})
+    async with GatewayServer.running(env, BATON_GATEWAY_KEYS=str(path)) as gateway:
+        with pytest.raises(openai.AuthenticationError) as raised:
+            await client_of(gateway, "wrong").models.list()
+        assert raised.value.code == "invalid_api_key"
+        assert (await client_of(gateway, keys["ann"]).models.list()).data
+
+
+async def test_a_request_above_the_limit_is_told_when_to_come_again(env: Environment) -> None:
+    async with GatewayServer.running(env, BATON_GATEWAY_RATE="1") as gateway:
+        await client_of(gateway).models.list()
+        with pytest.raises(openai.RateLimitError) as raised:
+            await client_of(gateway).models.list()
+        assert raised.value.code == "rate_limit_exceeded"
+        assert int(raised.value.response.headers["retry-after"]) >= 1
+
+
+async def test_an_agent_answers_a_chat(env: Environment, api: AsyncOpenAI) -> None:
+    env.script(line("one", "Because."))
+    answer = await api.chat.completions.create(
+        model="agent/one",
+        messages=[
+            {"role": "developer", "content": "Be brief."},
+            {"role": "user", "content": "Hello"},
+            {"role": "assistant", "content": "Hi."},
+            {"role": "user", "content": [{"type": "text", "text": "Why?"}]},
+        ],
+    )
+    assert answer.choices[0].message.content == "Because."
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage and answer.usage.total_tokens > 0
+    sent = env.model.requests[0].body["messages"]
+    assert [message["role"] for message in sent if message["role"] != "system"] == ["user", "assistant", "user"]
+    assert "Be brief." in str(sent)
+
+
+async def test_the_text_of_a_chat_is_streamed_as_it_arrives(env: Environment, api: AsyncOpenAI) -> None:
+    env.script(line("one", {"text": WORDS, "pause": 0.1}))
+    stream = await api.chat.completions.create(
+        model="agent/one",
+        messages=[{"role": "user", "content": "Why?"}],
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = [chunk async for chunk in stream]
+    deltas = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
+    assert "".join(deltas) == WORDS
+    assert sum(map(bool, deltas)) > 2
+    assert chunks[-2].choices[0].finish_reason == "stop"
+    assert chunks[-1].usage and chunks[-1].usage.total_tokens > 0
+    assert len({chunk.id for chunk in chunks}) == 1
+
+
+@pytest.mark.parametrize(("model", "answer"), [("duo", "b"), ("relay", "b"), ("both", "one:\na\n\ntwo:\nb")])
+@pytest.mark.parametrize("turns", ["reasoning", "none"])
+async def test_a_chat_shows_what_members_say_before_the_answer_as_reasoning(
+    env: Environment, api: AsyncOpenAI, model: str, answer: str, turns: str
+) -> None:
+    env.script(line("one", "a", "a"), line("two", "b", "b"))
+    asked: Any = {
+        "model": model,
+        "messages": [{"role": "user", "content": "Why?"}],
+        "extra_query": {"turns": turns},
+    }
+    plain = await api.chat.completions.create(**asked)
+    chunks = [chunk async for chunk in await api.chat.completions.create(stream=True, **asked)]
+    deltas = [chunk.choices[0].delta.to_dict() for chunk in chunks]
+    assert plain.choices[0].message.content == answer
+    assert "".join(str(delta.get("content", "")) for delta in deltas) == answer
+    reasoning = "".join(str(delta.get("reasoning_content", "")) for delta in deltas)
+    assert reasoning == plain.choices[0].message.to_dict().get("reasoning_content", "")
+    assert ("one: a" in reasoning) == (turns == "reasoning")
+
+
+async def test_a_failed_run_is_an_error_that_clients_do_not_repeat(env: Environment, gateway: GatewayServer) -> None:
+    env.script(line("one", {"status": 400, "text": "no"}))
+    patient = AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="none")
+    with pytest.raises(openai.InternalServerError) as raised:
+        await patient.chat.completions.create(model="one", messages=[{"role": "user", "content": "Why?"}])
+    assert raised.value.code == "run_failed"
+    assert len(env.model.requests) == 1
+    with pytest.raises(openai.InternalServerError):
+        await patient.responses.create(model="one", input="Why?")
+    events = await response_events(patient, "one")
+    assert events[-1]["type"] == "response.failed"
+    assert events[-1]["response"]["error"]["code"] == "server_error"
+    with pytest.raises(openai.APIError):
+        stream = await patient.chat.completions.create(
+            model="one", messages=[{"role": "user", "content": "Why?"}], stream=True
+        )
+        [_ async for _ in stream]
+
+
+async def test_an_agent_answers_a_response(env: Environment, api: AsyncOpenAI) -> None:
+    env.script(line("one", "Because."))
+    response = await api.responses.create(
+        model="agent/one", input="Why?", instructions="Be brief.", metadata={"case": "7"}
+    )
+    assert (response.status, response.output_text) == ("completed", "Because.")
+    assert response.usage and response.usage.total_tokens > 0
+    assert response.metadata == {"case": "7"}
+    assert "Be brief." in str(env.model.requests[0].body["messages"])
+    again = await api.responses.retrieve(response.id)
+    assert again == response
+
+
+@pytest.mark.parametrize("model", ["one", "duo", "relay", "both", "nested"])
+async def test_the_pieces_of_a_streamed_response_add_up_to_its_output(
+    env: Environment, api: AsyncOpenAI, model: str
+) -> None:
+    env.script(line("one", {"text": WORDS, "pause": 0.05}), line("two", "b", "bb"))
+    events = await response_events(api, model)
+    final = events[-1]["response"]
+    assert [events[0]["type"], events[-1]["type"]] == ["response.created", "response.completed"]
+    assert texts_of(events) == outputs_of(final)
+    numbers = [event["sequence_number"] for event in events]
+    assert numbers == sorted(set(numbers))
+    phases = [item["phase"] for item in final["output"]]
+    assert phases == ["commentary"] * (len(phases) - 1) + ["final_answer"]
+    done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+    assert done == final["output"]
+    retrieved = await api.responses.retrieve(final["id"])
+    assert retrieved.to_dict() == final
+
+
+async def test_openais_own_helper_accumulates_a_streamed_response(env: Environment, api: AsyncOpenAI) -> None:
+    env.script(line("one", {"text": WORDS, "pause": 0.05}), line("two", "b"))
+    async with api.responses.stream(model="duo", input="Why?") as stream:
+        events = [event async for event in stream]
+        final = await stream.get_final_response()
+    assert [item.content[0].text for item in final.output if item.type == "message"] == [WORDS, "b"]  # type: ignore[union-attr]
+    assert events
+
+
+@pytest.mark.parametrize("model", ["one", "duo", "both", "nested"])
+async def test_a_stream_goes_on_after_each_number_on_another_gateway(
+    env: Environment, gateway: GatewayServer, api: AsyncOpenAI, model: str
+) -> None:
+    env.script(line("one", {"text": WORDS, "pause": 0.05}), line("two", "b", "bb"))
+    seen = await response_events(api, model)
+    response = seen[-1]["response"]["id"]
+    async with GatewayServer.running(env) as other:
+        whole = await events_after(other, response)
+        assert texts_of(whole) == texts_of(seen)
+        for number in range(-1, seen[-1]["sequence_number"] + 1):
+            rest = await events_after(other, response, number)
+            check_rest(seen, rest, number)
+            check_rest(whole, rest, number)
+
+
+def check_rest(seen: list[Json], rest: list[Json], number: int) -> None:
+    """What was seen up to a number, and the rest after it, are the whole: each event and each character once."""
+    before = [event for event in seen if event["sequence_number"] <= number]
+    assert all(event["sequence_number"] > number for event in rest)
+    others = [event for event in before + rest if event["type"] != "response.output_text.delta"]
+    assert others == [event for event in seen if event["type"] != "response.output_text.delta"]
+    if number in {event["sequence_number"] for event in seen}:
+        assert texts_of(before + rest) == texts_of(seen)
+
+
+async def test_a_response_in_the_background_is_followed_from_where_its_stream_broke_off(
+    env: Environment, gateway: GatewayServer, api: AsyncOpenAI
+) -> None:
+    env.script(line("one", {"text": WORDS * 2, "pause": 0.1}), line("two", "b"))
+    stream = await api.responses.create(model="duo", input="Why?", background=True, stream=True)
+    before: list[Json] = []
+    async for event in stream:
+        before.append(event.to_dict())
+        if sum(each["type"] == "response.output_text.delta" for each in before) == 2:
+            break
+    await stream.close()
+    response = before[0]["response"]["id"]
+    assert (await api.responses.retrieve(response)).status == "in_progress"
+    async with GatewayServer.running(env) as other:
+        last = before[-1]["sequence_number"]
+        following = await client_of(other).responses.retrieve(response, stream=True, starting_after=last)
+        rest = [event.to_dict() async for event in following]
+    assert sum(event["type"] == "response.output_text.delta" for event in rest) > 2
+    assert texts_of(before + rest) == outputs_of(rest[-1]["response"])
+    assert len(env.model.requests) == 2
+
+
+async def test_what_a_failed_attempt_has_said_is_taken_back_for_those_who_have_seen_it(
+    env: Environment, gateway: GatewayServer, api: AsyncOpenAI
+) -> None:
+    wrong = {"text": "Nothing of this remains. " * 8, "pause": 0.15, "cut": 150}
+    env.script(line("one", {"text": WORDS, "pause": 0.05, "before": [wrong]}))
+    seen = await response_events(api, "one")
+    final = seen[-1]["response"]
+    incomplete = next(event for event in seen if event["type"] == "response.output_item.done")
+    assert (incomplete["item"]["status"], incomplete["item"]["retracted"]) == ("incomplete", True)
+    assert texts_of(seen) == outputs_of(final)
+    numbers = [event["sequence_number"] for event in seen]
+    assert numbers == sorted(set(numbers))
+    later = await events_after(gateway, final["id"])
+    assert texts_of(later) == outputs_of(final)
+    for number in numbers:
+        rest = await events_after(gateway, final["id"], number)
+        before = [event for event in seen if event["sequence_number"] <= number]
+        assert texts_of(before + rest) == outputs_of(final)
+        kinds = [event["type"] for event in before + rest if not event["type"].endswith(".delta")]
+        late = number < incomplete["sequence_number"] and number < 2
+        assert late or kinds == [event["type"] for event in seen if not event["type"].endswith(".delta")]
+
+
+async def test_a_client_that_asks_again_joins_its_run_while_it_goes_on(env: Environment, api: AsyncOpenAI) -> None:
+    env.script(line("one", {"text": WORDS, "pause": 0.1}))
+    key = {"Idempotency-Key": "k1"}
+    answers = await asyncio.gather(
+        *(api.responses.create(model="one", input="Why?", extra_headers=key) for _ in range(3)),
+        response_events(api, "one", extra_headers=key),
+    )
+    ids = {answer.id for answer in answers[:3]} | {answers[3][-1]["response"]["id"]}
+    assert len(ids) == 1
+    assert len(env.model.requests) == 1
+    with pytest.raises(openai.ConflictError):
+        await api.responses.create(model="one", input="Something else?", extra_headers=key)
+    message: Any = [{"role": "user", "content": "Why?"}]
+    chats = [
+        await api.chat.completions.create(model="one", messages=message, extra_headers={"Idempotency-Key": "k2"})
+        for _ in range(2)
+    ]
+    assert chats[0] == chats[1]
+    assert len(env.model.requests) == 2
+
+
+async def test_a_previous_response_is_continued_twice(env: Environment, api: AsyncOpenAI) -> None:
+    env.script(line("one", "Red.", "Because.", "Blue, then."))
+    first = await api.responses.create(model="one", input="Which color?")
+    second = await api.responses.create(model="one", input="Why?", previous_response_id=first.id)
+    other = await api.responses.create(model="one", input="Another?", previous_response_id=first.id)
+    assert (second.output_text, other.output_text) == ("Because.", "Blue, then.")
+    for request, question in zip(env.model.requests[1:], ["Why?", "Another?"], strict=True):
+        said = [message["content"] for message in request.body["messages"] if message["role"] != "system"]
+        assert said == ["Which color?", "Red.", question]
+    assert second.previous_response_id == first.id
+
+
+async def test_a_conversation_is_continued(env: Environment, api: AsyncOpenAI) -> None:
+    env.script(line("one", "Red.", "Because."))
+    for question in ("Which color?", "Why?"):
+        answer = await api.responses.create(model="one", input=question, conversation="conv_7")
+        assert answer.conversation and answer.conversation.id == "conv_7"
+    said = [message["content"] for message in env.model.requests[1].body["messages"] if message["role"] != "system"]
+    assert said == ["Which color?", "Red.", "Why?"]
+
+
+async def test_a_response_is_canceled_and_deleted(env: Environment, gateway: GatewayServer, api: AsyncOpenAI) -> None:
+    env.script(line("one", {"text": "x", "hang": True}))
+    response = await api.responses.create(model="one", input="Why?", background=True)
+    assert response.status == "in_progress"
+    with pytest.raises(openai.ConflictError):
+        await api.responses.delete(response.id)
+    canceled = await api.responses.cancel(response.id)
+    assert canceled.status == "cancelled"
+    await api.responses.delete(response.id)
+    await gone(api, response.id)
+
+
+async def gone(api: AsyncOpenAI, response: str) -> None:
+    """Temporal deletes an execution a moment after it was told to."""
+    while True:
+        try:
+            await api.responses.retrieve(response)
+        except openai.NotFoundError:
+            return
+        await asyncio.sleep(0.05)
+
+
+async def test_a_response_that_is_not_stored_is_not_found_again(env: Environment, api: AsyncOpenAI) -> None:
+    env.script(line("one", "Because."))
+    response = await api.responses.create(model="one", input="Why?", store=False)
+    with pytest.raises(openai.NotFoundError):
+        await api.responses.retrieve(response.id)
+    with pytest.raises(openai.NotFoundError):
+        await api.responses.create(model="one", input="And?", previous_response_id=response.id)
+    with pytest.raises(openai.BadRequestError):
+        await api.responses.create(model="one", input="Why?", store=False, background=True)
+
+
+async def test_images_and_files_reach_the_model(env: Environment, api: AsyncOpenAI) -> None:
+    env.script(line("one", "A cat.", "A cat."))
+    image = f"data:image/png;base64,{PNG}"
+    response = await api.responses.create(
+        model="one",
+        input=[
+            {
+                "role": "user",
+                "content": [
+                    {"type": "input_text", "text": "What is this?"},
+                    {"type": "input_image", "image_url": image, "detail": "low"},
+                    {"type": "input_image", "image_url": "https://example.com/cat.png", "detail": "auto"},
+                    {"type": "input_file", "file_data": f"data:application/pdf;base64,{PNG}", "filename": "a.pdf"},
+                ],
+            }
+        ],
+    )
+    assert response.output_text == "A cat."
+    await api.chat.completions.create(
+        model="one",
+        messages=[
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "What is this?"},
+                    {"type": "image_url", "image_url": {"url": image, "detail": "low"}},
+                    {"type": "image_url", "image_url": {"url": "https://example.com/cat.png"}},
+                    {"type": "file", "file": {"file_data": f"data:application/pdf;base64,{PNG}", "filename": "a.pdf"}},
+                ],
+            }
+        ],
+    )
+    for request in env.model.requests:
+        parts = [part for message in request.body["messages"] for part in message["content"] if isinstance(part, dict)]
+        kinds = [part["type"] for part in parts if part["type"] != "text"]
+        assert kinds == ["image_url", "image_url", "file"]
+    listed = [item async for item in api.responses.input_items.list(response.id)]
+    assert [part.type for part in listed[0].content] == ["input_text", "input_image", "input_image", "input_file"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"model": "one", "input": [{"type": "computer_call"}]}, "input.0.type"),
+        ({"model": "one", "input": [{"role": "poet", "content": "x"}]}, "input.0.role"),
+        ({"model": "one", "input": [{"role": "assistant", "content": "x"}]}, "input.0.role"),
+        ({"model": "one", "input": "x", "text": {"format": {"type": "json_object"}}}, "text.format"),
+        ({"model": "one"}, "input"),
+        ({"model": "one", "input": "x", "previous_response_id": "resp_none"}, None),
+    ],
+)
+async def test_an_invalid_request_is_refused_and_named(gateway: GatewayServer, body: Json, param: str | None) -> None:
+    response = await gateway.http.post("/v1/responses", json=body)
+    assert response.status_code in (400, 404)
+    error = response.json()["error"]
+    assert (error["type"], error["param"]) == ("invalid_request_error", param)
+
+
+async def test_a_caller_does_not_see_the_responses_of_another(env: Environment, tmp_path: Path) -> None:
+    env.script(line("one", "Because."))
+    path, keys = key_file(tmp_path, {"ann": {}, "ben": {}})
+    async with GatewayServer.running(env, BATON_GATEWAY_KEYS=str(path)) as gateway:
+        response = await client_of(gateway, keys["ann"]).responses.create(model="one", input="Why?")
+        stranger = client_of(gateway, keys["ben"])
+        for attempt in (stranger.responses.retrieve, stranger.responses.delete, stranger.responses.cancel):
+            with pytest.raises(openai.NotFoundError):
+                await attempt(response.id)
+        with pytest.raises(openai.NotFoundError):
+            await stranger.responses.create(model="one", input="And?", previous_response_id=response.id)
