@@ -32,7 +32,13 @@ from ..resources.rights import AccountName, has_rights
 from ..resources.run_catalog import RunCatalog
 from ..resources.team import Team
 from ..resources.tool import PLURALS, Tool
-from ..resources.validation import queries_without_targets, unknown_parameters, unsupported_fields, violations
+from ..resources.validation import (
+    queries_without_targets,
+    unknown_parameters,
+    unsupported_fields,
+    unsupported_settings,
+    violations,
+)
 from ..temporal.activity import root_id, workflow_id
 from ..temporal.search_attributes import KnownAttributes
 from ..temporal.threads import COMPUTING
@@ -45,7 +51,7 @@ from .runtime.secrets import SecretStore
 from .runtime.settings import InlineManifests
 
 
-def query_plan(query: Query, catalog: Catalog, ttl: float | None, dialect: Dialect | None = None) -> QueryPlan:
+def query_plan(query: Query, catalog: RunCatalog, ttl: float | None, dialect: Dialect | None = None) -> QueryPlan:
     """The plan of a query; ``ttl`` is the default in seconds. In ARK's dialect, a label selector picks one target."""
     targets = []
     has_named_targets = any(query.targets())
@@ -92,7 +98,7 @@ Startable = Query | Team | Agent | Model | Tool
 
 def build_plan(
     start: Startable,
-    catalog: Catalog,
+    catalog: RunCatalog,
     workflow: str,
     query_ttl: float | None = None,
     dialect: Dialect | None = None,
@@ -118,7 +124,7 @@ def build_plan(
             return tool_plan(start, catalog)
 
 
-def _with_turn(query: QueryPlan, catalog: Catalog) -> QueryPlan:
+def _with_turn(query: QueryPlan, catalog: RunCatalog) -> QueryPlan:
     """The plan of a query that runs its single target's turn itself. A team still runs in a child workflow."""
     (target,) = query.targets
     resource = catalog.get(target.type.capitalize(), target.namespace, target.name)
@@ -277,6 +283,7 @@ class Pin:
         catalog = await self._discovery.pin(values)
         run = activity.info().workflow_run_id or ""
         start = find_start(request, catalog)
+        check_client_tools(catalog, start)
         earlier: list[Message] = []
         if isinstance(start, Query):
             question = replace(values, catalog=catalog).question(start)
@@ -406,7 +413,7 @@ class Pin:
                     "start the worker with this Tool, or store it"
                 )
         check_overrides(run)
-        return with_rights(run, start).prepared()
+        return with_client(with_rights(run, start), start).prepared()
 
     def _with_provenance(self, inline: Catalog, catalog: Catalog, worker_catalog: Catalog) -> RunCatalog:
         """The run's catalog with the provenance of its manifests. Those of a local client's files are trusted.
@@ -444,11 +451,53 @@ class Pin:
         )
 
 
+def with_client(catalog: RunCatalog, start: Startable) -> RunCatalog:
+    """The catalog with what the client of a query has brought: its target has the client's settings.
+
+    What the client brings is no manifest: it refers to nothing, and its texts are no templates. So it gets neither
+    Secrets nor a server, and the provenance of the agent stays. Raises InvalidInput for what the target does not allow.
+    """
+    client = start.spec.client if isinstance(start, Query) else None
+    if not isinstance(start, Query) or client is None:
+        return catalog
+    targets = [find(catalog, reference) for reference in catalog.targets(start)]
+    target = targets[0] if len(targets) == 1 else None
+    if not isinstance(target, Agent):
+        raise InvalidInput(f"{start.id}: spec.client: tools and settings of a client need a single target, an Agent")
+    if refusals := [f"spec.client.{dotted_path(path)}: {text}" for path, text in target.refusals(client)]:
+        raise InvalidInput(f"{start.id}: {'; '.join(refusals)}")
+    ignored = target.client_access.ignored(client.settings)
+    settings = client.settings.without(ignored)
+    changed = target.with_client_settings(settings)
+    replaced: dict[str, Resource] = {
+        start.id: start.with_client(client.with_settings(settings)),
+        target.id: changed,
+    }
+    catalog = catalog.with_manifests(replaced.get(manifest.id, manifest) for manifest in catalog.manifests)
+    if broken := [text for manifest, _, text in unsupported_settings(catalog) if manifest == changed]:
+        raise InvalidInput(f"{start.id}: spec.client.settings: {'; '.join(broken)}")
+    return catalog.with_notices(
+        f"{target.id} does not let clients choose '{name}': the setting is ignored" for name in sorted(ignored)
+    )
+
+
+def check_client_tools(catalog: RunCatalog, start: Startable) -> None:
+    """Raises InvalidInput if a client's tool has the name of a tool that its agent has, also of a generated one."""
+    if not isinstance(start, Query) or not start.spec.client:
+        return
+    for reference in catalog.targets(start):
+        if isinstance(agent := find(catalog, reference), Agent):
+            for path, text in agent.colliding_tools(start.spec.client):
+                raise InvalidInput(f"{start.id}: spec.client.{dotted_path(path)}: {text}")
+
+
 def _below(start: Startable, thread: Thread) -> Thread:
     """The thread for calls of a manifest: under its budget, if it has one."""
     return thread.under(start.id) if start.budget and thread.account else thread
 
 
-def _plan(request: PinRequest, catalog: Catalog, ttl: float | None, dialect: Dialect | None) -> tuple[Startable, Plan]:
+def _plan(
+    request: PinRequest, catalog: RunCatalog, ttl: float | None, dialect: Dialect | None
+) -> tuple[Startable, Plan]:
     start = find_start(request, catalog.prepared())
     return start, build_plan(start, catalog, request.workflow, ttl, dialect)

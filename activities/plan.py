@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from ..contracts.decisions import QuestionsPlan
+from ..contracts.decisions import MAX_CLIENT_CALLS, QuestionsPlan
 from ..contracts.plan import (
     ActivityMember,
     ActivityPlan,
@@ -28,13 +28,14 @@ from ..resources.a2a_server import A2AServer
 from ..resources.agent import Agent, AgentTool
 from ..resources.approval import Approval, strictest
 from ..resources.base import Dialect, Reference, parse_duration
-from ..resources.catalog import Catalog
+from ..resources.client import ClientRequest, ClientTool
 from ..resources.manifest import Manifest
 from ..resources.mcp_server import MCPServer
 from ..resources.member import Member, Speaker
 from ..resources.model import Model
 from ..resources.panel import Visibility
 from ..resources.retry_policy import RetryPolicy
+from ..resources.run_catalog import RunCatalog
 from ..resources.team import Team
 from ..resources.tool import Tool, timeout_seconds
 from ..resources.validation import unbounded_teams
@@ -43,7 +44,7 @@ from .context.metering import ChainedModel, longest_timeout, model_chain, select
 from .panel import default_agent, default_agent_id
 
 
-def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> AgentPlan:
+def agent_plan(agent: Agent, catalog: RunCatalog, team: Team | None = None) -> AgentPlan:
     """The plan of an agent's turns. Without a context window of its own, it uses that of its team."""
     owner = team if team and not agent.spec.context_window else agent
     window = owner.spec.context_window.used_in(owner.namespace) if owner.spec.context_window else None
@@ -61,6 +62,9 @@ def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> Agen
             questions=_questions(executor),
         )
     models = model_chain(agent, catalog)
+    client = catalog.client_of(agent)
+    tools = [_tool_plan(agent_tool, reference, catalog) for agent_tool, reference in agent.tools()]
+    tools += [_client_tool_plan(tool) for tool in client.offered_tools] if client else []
     return AgentPlan(
         kind="agent",
         name=agent.name,
@@ -68,15 +72,27 @@ def agent_plan(agent: Agent, catalog: Catalog, team: Team | None = None) -> Agen
         models=tuple(model.name for model in models),
         model_timeout=longest_timeout(models),
         retries=_retries_of(models),
-        tools=tuple(_tool_plan(agent_tool, reference, catalog) for agent_tool, reference in agent.tools()),
+        tools=tuple(tools),
         max_iterations=agent.spec.max_iterations,
         window=window,
         parallel_tool_calls=agent.spec.parallel_tool_calls,
         budget=agent.budget,
+        client_calls=_client_calls(client),
     )
 
 
-def _tool_plan(agent_tool: AgentTool, reference: Reference | None, catalog: Catalog) -> ToolPlan:
+def _client_calls(client: ClientRequest | None) -> int:
+    if client is None or not client.offered_tools:
+        return 0
+    return MAX_CLIENT_CALLS if client.settings.parallel_tool_calls else 1
+
+
+def _client_tool_plan(tool: ClientTool) -> ToolPlan:
+    """The plan of a tool that the client executes: whatever it returns is untrusted."""
+    return ToolPlan(name=tool.name, untrusted=True, by_client=True).without_defaults
+
+
+def _tool_plan(agent_tool: AgentTool, reference: Reference | None, catalog: RunCatalog) -> ToolPlan:
     """The plan of an agent's tool. Settings in the agent's manifest take precedence over those of the Tool."""
     tool = find(catalog, reference) if reference else None
     if not isinstance(tool, Tool):
@@ -101,7 +117,7 @@ def _tool_plan(agent_tool: AgentTool, reference: Reference | None, catalog: Cata
     ).without_defaults
 
 
-def _asks(tool: Tool, catalog: Catalog) -> DelegatePlan | None:
+def _asks(tool: Tool, catalog: RunCatalog) -> DelegatePlan | None:
     """The agent or team that a tool delegates to, and its workflow type."""
     target = find(catalog, tool.asks) if tool.asks else None
     if isinstance(target, Team):
@@ -150,7 +166,7 @@ def _questions(server: Manifest | None) -> QuestionsPlan | None:
     return QuestionsPlan(server=server.id, timeout=questions.seconds, skips=skips).without_defaults
 
 
-def model_plan(model: Model, catalog: Catalog) -> AgentPlan:
+def model_plan(model: Model, catalog: RunCatalog) -> AgentPlan:
     """The plan of a model as a target: an agent without a prompt and without tools."""
     models = model_chain(model, catalog)
     return AgentPlan(
@@ -163,7 +179,7 @@ def model_plan(model: Model, catalog: Catalog) -> AgentPlan:
     )
 
 
-def tool_plan(tool: Tool, catalog: Catalog) -> ToolTarget:
+def tool_plan(tool: Tool, catalog: RunCatalog) -> ToolTarget:
     """The plan of a tool as a target."""
     return ToolTarget(
         kind="tool",
@@ -193,7 +209,7 @@ def _retries_of(chain: Sequence[ChainedModel]) -> tuple[RetryPlan | None, ...]:
     return retries if any(retries) else ()
 
 
-def tool_timeout(tool: Tool, catalog: Catalog) -> float | None:
+def tool_timeout(tool: Tool, catalog: RunCatalog) -> float | None:
     """The timeout of one call in seconds; None for the default."""
     if tool.mcp_server():
         server = mcp_server_of(tool, catalog)
@@ -201,7 +217,7 @@ def tool_timeout(tool: Tool, catalog: Catalog) -> float | None:
     return tool.spec.http.seconds if tool.spec.http else tool.spec.seconds
 
 
-def team_plan(team: Team, catalog: Catalog, dialect: Dialect | None = None) -> TeamPlan:
+def team_plan(team: Team, catalog: RunCatalog, dialect: Dialect | None = None) -> TeamPlan:
     """The plan of a team and its members. In ARK's dialect, reaching ``maxTurns`` completes the team by default."""
     spec = team.spec
     ends_as_in_ark = dialect == "ark" and "on_max_turns" not in spec.model_fields_set
@@ -260,7 +276,7 @@ def _panel(team: Team, roles: dict[str, MemberPlan]) -> PanelPlan:
     )
 
 
-def _role(role: str, reference: Reference | None, team: Team, catalog: Catalog) -> MemberPlan:
+def _role(role: str, reference: Reference | None, team: Team, catalog: RunCatalog) -> MemberPlan:
     """The plan of a role that is not a member, such as a panel's referee; without a reference a default agent."""
     holder = getattr(team.spec, role)
     speaker = holder if isinstance(holder, Speaker) else Speaker(name=role)
@@ -269,7 +285,7 @@ def _role(role: str, reference: Reference | None, team: Team, catalog: Catalog) 
     return _speaker(speaker, reference, role, team, catalog)
 
 
-def _speaker(speaker: Speaker, reference: Reference, role: str, team: Team, catalog: Catalog) -> MemberPlan:
+def _speaker(speaker: Speaker, reference: Reference, role: str, team: Team, catalog: RunCatalog) -> MemberPlan:
     """The plan of a speaker's turns: as an agent, a team, a person, a function, or a default agent."""
     if speaker.type == "activity":
         name = speaker.name_in_team if isinstance(speaker, Member) else speaker.name
@@ -309,7 +325,7 @@ def _human(member: Member, team: Team) -> HumanMember:
     ).without_defaults
 
 
-def _default(role: str, name: str, team: Team, catalog: Catalog) -> AgentPlan:
+def _default(role: str, name: str, team: Team, catalog: RunCatalog) -> AgentPlan:
     plan = agent_plan(default_agent(team, role, name, catalog), catalog, team)
     return plan.of_default_agent(default_agent_id(team, role, name))
 
@@ -320,7 +336,7 @@ def _edges(team: Team) -> tuple[EdgePlan, ...]:
     return tuple(EdgePlan(from_=index[e.from_], to=index[e.to], conditional=e.when is not None) for e in edges)
 
 
-def _selector(team: Team, catalog: Catalog) -> SelectorPlan:
+def _selector(team: Team, catalog: RunCatalog) -> SelectorPlan:
     selector = team.spec.selector
     if selector and selector.function:
         return SelectorPlan(models=(), function=selector.function)

@@ -101,28 +101,32 @@ class ToolActivities:
     @activity.defn(name="delegate")
     async def delegate(self, request: UseToolRequest) -> Thread:
         """A new conversation for the agent or team that a tool delegates to."""
-        row = await self._prepared(request)
+        row, _ = await self._prepared(request)
         thread = request.thread.under(request.speaker) if request.thread.account else request.thread
         return thread.asking(row.head)
 
     @activity.defn(name="check_arguments")
     async def check_arguments(self, request: UseToolRequest) -> CheckedArguments:
-        """The arguments of the application's activity that a tool calls. Raises UnknownTool and BadArguments."""
-        row = await self._prepared(request)
-        return CheckedArguments(arguments=json.loads(row.message.content))
+        """The arguments of the application's activity that a tool calls, or of the client's tool.
 
-    async def _prepared(self, request: UseToolRequest) -> Row:
+        Raises UnknownTool and BadArguments.
+        """
+        row, tool = await self._prepared(request)
+        arguments = json.loads(row.message.content)
+        return CheckedArguments(arguments=arguments, by_client=tool.by_client).without_defaults
+
+    async def _prepared(self, request: UseToolRequest) -> tuple[Row, CallableTool]:
         """The row of a call that the workflow itself makes, with the text of its tool. The call is charged here."""
         key = idempotency_key()
         call, tool = await self._approved(request)
         row = await self._journal.find(f"{key}/0")
         if row:
-            return row
+            return row, tool
         async with self._journal.leases.hold(f"{key}/0", await self._charge(request)) as lease:
             if not lease.is_answered:
                 message = Message(role="user", content=_text(await use(lease, call, tool)))
                 await self._journal.answer(lease, Head(), await self._secrets.redact_message(message))
-        return await self._journal.row(f"{key}/0")
+        return await self._journal.row(f"{key}/0"), tool
 
     async def _with_files(self, reply: Message, answer: ResultWithFiles) -> Message:
         """The reply with the images and files whose stand-ins are still in its text."""

@@ -22,24 +22,34 @@ MAX_ARGUMENTS = 16_000
 MAX_SHOWN = 100_000
 """Bytes of the arguments of all pending calls in a status."""
 
+MAX_CLIENT_CALLS = 10
+"""Calls of a client's tools that wait for it at the same time.
+
+Their arguments and results have to fit into the input of the next run at continue-as-new, which may have 2 MB.
+"""
+
+MAX_CLIENT_RESULT = 100_000
+"""Bytes of a result that a client gives, as JSON."""
+
 MAX_NAME = 256
 """Bytes of a person's name."""
 
 DECISION = "decision "
 """The prefix, before the decision's id, of the summary of a timer that limits the wait for a decision."""
 
-DecisionKind = Literal["approval", "question", "budget"]
+DecisionKind = Literal["approval", "question", "budget", "client_tool"]
 
 
 class PendingDecision(JsonModel):
-    """A decision that a run waits for a person to make.
+    """A decision that a run waits for a person to make, or a call that it waits for its client to execute.
 
     ``id`` is unique among all runs below one root; ``run`` is the id of the waiting run, and ``speaker`` the name of
     the member that waits, or of the person it waits for. It waits from ``since`` until ``until``, or without a limit.
     ``kind`` is ``approval``: may the ``tool`` be called with ``arguments`` (JSON text)? ``question``: what does
     ``speaker``, a person, reply? ``budget``: is the budget of ``speaker`` raised by ``arguments``? ``rule`` is the id
-    of the manifest that requires the decision; a decision may be remembered for it. ``decision`` is set once a person
-    has decided, until the run continues.
+    of the manifest that requires the decision; a decision may be remembered for it. ``client_tool``: what does the
+    client's ``tool`` return for ``arguments``, of which all are here? ``decision`` is set once it is made, until the
+    run continues.
 
     A server (``asked_by``, such as ``MCPServer/default/shop``) may also ask a question, in a call of ``speaker``. Such
     a question can be declined; an answer has to fit ``reply_schema``, and ``record`` is that of the ``Question``.
@@ -59,6 +69,11 @@ class PendingDecision(JsonModel):
     reply_schema: JsonObject | None = None
     record: str | None = None
     decision: PersonDecision | None = None
+
+    @property
+    def needs_approval(self) -> bool:
+        """Whether a person is to approve or reject it."""
+        return self.kind in ("approval", "budget")
 
     def decided(self, decision: PersonDecision) -> "PendingDecision":
         """The same with its decision."""
@@ -134,7 +149,7 @@ def shown(pending: Sequence[PendingDecision]) -> tuple[PendingDecision, ...]:
     share = max(200, MAX_SHOWN // max(1, len(pending)))
     return tuple(
         decision.model_copy(update={"arguments": truncate(decision.arguments, share)})
-        if decision.arguments
+        if decision.arguments and decision.kind != "client_tool"  # the client needs all of them
         else decision
         for decision in pending
     )
@@ -213,6 +228,35 @@ class ReplyRequest(JsonModel):
         """Why the update is rejected; None if it is acceptable."""
         if not (self.text.strip() or self.declines) or byte_size(self.text) > MAX_MESSAGE:
             return f"a reply needs a text of 1 to {MAX_MESSAGE:,} bytes"
+        if self.by is not None and not 0 < byte_size(self.by) <= MAX_NAME:
+            return f"the name in 'by' must have 1 to {MAX_NAME} bytes"
+        return None
+
+
+class GiveResultRequest(JsonModel):
+    """The update ``give_result``: what a client's tool has returned for the ``call`` with that id.
+
+    ``by`` is the name of the client.
+    """
+
+    call: str
+    output: Text
+    by: str | None = None
+
+    def decision(self, at: datetime) -> PersonDecision:
+        """The result as a decision, given at that time."""
+        return PersonDecision(approved=True, at=at, by=self.by or None, text=self.output, digest=self.digest)
+
+    @property
+    def digest(self) -> str:
+        """A digest of the output, by which a repeated result is recognized."""
+        return hashlib.sha256(self.output.encode()).hexdigest()[:32]
+
+    @property
+    def problem(self) -> str | None:
+        """Why the update is rejected; None if it is acceptable."""
+        if byte_size(self.output) > MAX_CLIENT_RESULT:
+            return f"the result of a client's tool may have at most {MAX_CLIENT_RESULT:,} bytes as JSON"
         if self.by is not None and not 0 < byte_size(self.by) <= MAX_NAME:
             return f"the name in 'by' must have 1 to {MAX_NAME} bytes"
         return None

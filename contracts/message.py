@@ -30,7 +30,8 @@ class PersonDecision(JsonModel):
 
     ``how``: by a ``person``, by a ``timeout``, or ``remembered`` from an earlier decision of ``by``. ``arguments`` is
     JSON text, set if the person changed the arguments. ``remember``: the decision applies to all later calls of that
-    tool in the run. ``text`` is a reply; a question without a reply in time is not ``approved``.
+    tool in the run. ``text`` is a reply; a question without a reply in time is not ``approved``. ``text`` is also the
+    result of a client's tool, which then has a ``digest``.
     """
 
     approved: bool
@@ -41,6 +42,7 @@ class PersonDecision(JsonModel):
     arguments: Text | None = None
     remember: bool = False
     text: Text | None = None
+    digest: str | None = None
 
     def to_remember(self) -> "PersonDecision":
         """Who decided what and when, without long fields; the text of a reply is stored in its message."""

@@ -128,8 +128,9 @@ class ToolPlan(JsonModel):
     """A tool of an agent: its error handling, its timeout in seconds, and whether its results are untrusted.
 
     ``asks`` is the agent or team that it delegates to in a child run, ``activity`` and ``workflow`` what the run itself
-    calls in an application; with ``approval``, its calls may need human approval; with ``questions``, its server may
-    ask a person. ``reads_run``: a function, whose calls get the turn and the session.
+    calls in an application; ``by_client``: the client executes its calls; with ``approval``, its calls may need human
+    approval; with ``questions``, its server may ask a person. ``reads_run``: a function, whose calls get the turn and
+    the session.
     """
 
     name: str
@@ -140,6 +141,7 @@ class ToolPlan(JsonModel):
     asks: DelegatePlan | None = None
     activity: ActivityPlan | None = None
     workflow: WorkflowPlan | None = None
+    by_client: bool = False
     approval: ApprovalPlan | None = None
     questions: QuestionsPlan | None = None
     retries: RetryPlan | None = None
@@ -170,7 +172,7 @@ class AgentPlan(JsonModel):
     one. ``default_agent`` is the id of a default agent, which has no manifest.
     ``engine`` is the name of the manifest that executes it elsewhere, within ``timeout`` seconds;
     then there are no models, and with ``questions`` it may ask a person. ``handoffs`` are for a member that can
-    transfer the conversation.
+    transfer the conversation. So many calls of the client's tools wait for it at the same time: ``client_calls``.
     """
 
     kind: Literal["agent", "model"]
@@ -189,6 +191,7 @@ class AgentPlan(JsonModel):
     budget: Budget | None = None
     questions: QuestionsPlan | None = None
     handoffs: HandoffPlan | None = None
+    client_calls: int = 0
 
     def tool(self, name: str) -> ToolPlan:
         """Its tool of that name; a name invented by a model gets the default settings."""

@@ -259,7 +259,8 @@ class UseToolRequest(CallRequest):
 
     ``speaker`` is the id of the calling Agent, or of a Tool that is a query's target (then there is no ``reply``).
     ``answer`` is the answer of the agent or team that the tool delegates to, or the result of the application's
-    activity that it calls. ``decision`` is the approval of the call, if it needs one. ``answered`` is the answer to the
+    activity that it calls, or of the client. ``decision`` is the approval of the call, if it needs one, or says who has
+    given that result. ``answered`` is the answer to the
     tool's previous question. ``member`` is that of ``ask_model``. Three more activities take this request: ``delegate``
     begins the conversation for the agent or team; ``check_arguments`` returns the arguments for the application's
     activity; ``review`` determines whether approval is needed. A function gets the number of the ``turn`` and the
@@ -317,9 +318,13 @@ class UseToolResult(JsonModel):
 
 
 class CheckedArguments(JsonModel):
-    """The result of ``check_arguments``: the positional arguments of the application's activity."""
+    """The result of ``check_arguments``: the positional arguments of the application's activity.
+
+    ``by_client``: the client executes the call, and gets its arguments as the only one.
+    """
 
     arguments: tuple[JsonValue, ...] = ()
+    by_client: bool = False
 
 
 class ReviewResult(JsonModel):

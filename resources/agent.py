@@ -9,6 +9,7 @@ from pydantic.alias_generators import to_camel
 from .approval import Approval
 from .base import FieldError, JsonModel, Name, NameOrRef, Path, Ref, Reference
 from .budget import Budget
+from .client import ClientAccess, ClientRequest, ClientSettings
 from .execution_engine import A2A
 from .json_schema import JsonSchema
 from .manifest import ContextWindow, Manifest
@@ -113,6 +114,9 @@ class AgentSpec(ModelSettings):
         description="if its MCP server is unavailable when the run starts: 'continue' without its tools, or 'fail'",
     )
     parallel_tool_calls: bool = Field(False, description="true to execute the tool calls of a message concurrently")
+    clients: ClientAccess | None = Field(
+        None, description="what the clients of queries may bring, as {tools, settings, onOtherSettings}; else nothing"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -189,6 +193,39 @@ class Agent(Manifest):
     def with_tools(self, tools: tuple[AgentTool, ...]) -> "Agent":
         """The agent with other tools."""
         return self.model_copy(update={"spec": self.spec.model_copy(update={"tools": tools})})
+
+    @property
+    def client_access(self) -> ClientAccess:
+        """What the clients of its queries may bring."""
+        return self.spec.clients or ClientAccess()
+
+    def refusals(self, client: ClientRequest) -> Iterator[tuple[Path, str]]:
+        """Why a query with a client's tools and settings is refused: the place in ``client``, and the reason."""
+        access = self.client_access
+        if client.tools and self.is_remote:
+            yield ("tools",), f"{self.id} is executed elsewhere, where no tools of clients can be used"
+        elif client.tools and not access.tools:
+            yield ("tools",), f"{self.id} takes no tools of clients: its manifest has no spec.clients.tools: true"
+        for name in access.refused(client.settings):
+            allowed = ", ".join(access.allowed_settings) or "none"
+            yield (
+                ("settings", name),
+                f"{self.id} does not let clients choose this; spec.clients.settings of its manifest allows: {allowed}",
+            )
+
+    def colliding_tools(self, client: ClientRequest) -> Iterator[tuple[Path, str]]:
+        """The tools of a client that have the name of one of its own: the place in ``client``, and the problem."""
+        names = {tool.name for tool in self.spec.tools} | ({LOAD_SKILL} if self.spec.skills else set())
+        for index, tool in enumerate(client.tools):
+            if tool.name in names:
+                yield ("tools", index, "name"), f"'{tool.name}' is the name of a tool that {self.id} has itself"
+
+    def with_client_settings(self, settings: ClientSettings) -> "Agent":
+        """The agent with the settings of a client in place of its own, except ``instructions``. They were admitted."""
+        fields = {name: getattr(settings, name) for name in settings.chosen}
+        if settings.output_schema is not None:
+            fields["output_schema"] = settings.output_schema
+        return self.model_copy(update={"spec": self.spec.model_copy(update=fields)})
 
     def executor(self) -> Reference | None:
         """The ExecutionEngine or the A2AServer; optional for an A2AServer whose address is known without a manifest."""

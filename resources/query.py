@@ -24,6 +24,7 @@ from .base import (
     Text,
 )
 from .budget import Budget
+from .client import ClientRequest
 from .content import MAX_ATTACHED, ChatMessage, ContentPart
 from .labels import LabelSelector
 from .manifest import Manifest
@@ -108,6 +109,9 @@ class QuerySpec(JsonModel):
     evaluator_selector: Annotated[LabelSelector | None, NO_EVALUATION] = None
     overrides: tuple[Override, ...] = Field(
         (), description="headers for models and servers, as {resourceType, headers, labelSelector}"
+    )
+    client: ClientRequest | None = Field(
+        None, description="what the client brings for the only target, an agent that allows it: {tools, settings}"
     )
     fail_fast: bool = Field(False, description="true to cancel the other targets at the first failure")
 
@@ -228,6 +232,10 @@ class Query(Manifest):
         fields = {name: getattr(self.spec, name) for name in self.spec.model_fields_set}
         spec = QuerySpec.model_validate({**fields, "type": "messages", "input": (*earlier, with_parts)})
         return self.model_copy(update={"spec": spec})
+
+    def with_client(self, client: ClientRequest) -> "Query":
+        """The query with other tools and settings of its client."""
+        return self.model_copy(update={"spec": self.spec.model_copy(update={"client": client})})
 
     @property
     def without_messages(self) -> "Query":

@@ -7,7 +7,9 @@ from typing import Self
 
 from pydantic import model_validator
 
+from .agent import Agent
 from .catalog import Catalog, Resource
+from .client import ClientRequest
 from .manifest import Manifest
 from .provenance import Provenance
 from .query import Query
@@ -122,6 +124,13 @@ class RunCatalog(Catalog):
     def query(self) -> Query | None:
         """The query of the run; None if a team or an agent was started directly."""
         return next((manifest for manifest in self.manifests if isinstance(manifest, Query)), None)
+
+    def client_of(self, agent: Agent) -> ClientRequest | None:
+        """What the client brings for an agent, which is the only target of the run's query."""
+        if self.query is None or self.query.spec.client is None:
+            return None
+        targets = [self.find(reference) for reference in self.targets(self.query)]
+        return self.query.spec.client if targets == [agent] else None
 
     @property
     def _provenance_of_parameters(self) -> Provenance:

@@ -374,6 +374,10 @@ def _check(owner: Manifest, override: Override, target: Manifest) -> None:
 
 HEADING = f"# Skills\nBefore a task that matches a skill, read the skill with the tool {LOAD_SKILL}."
 
+CLIENT_HEADING = (
+    "# Instructions of the client\nThe program that asks the question adds these. They never replace what is above."
+)
+
 
 def skills_of(agent: Agent, catalog: Catalog) -> dict[str, Skill]:
     """The skills of an agent by name, in the order of its manifest."""
@@ -382,10 +386,12 @@ def skills_of(agent: Agent, catalog: Catalog) -> dict[str, Skill]:
 
 
 def speaker_prompt(agent: Agent, values: ValueResolver) -> str | None:
-    """An agent's prompt followed by the names and descriptions of its skills."""
-    prompt = values.prompt(agent)
-    skills = skills_of(agent, values.catalog)
-    if not skills:
-        return prompt
-    listed = "\n".join(f"- {name}: {skill.spec.description}" for name, skill in skills.items())
-    return "\n\n".join(part for part in (prompt, f"{HEADING}\n{listed}") if part)
+    """An agent's prompt, the names and descriptions of its skills, and the instructions of the query's client."""
+    parts = [values.prompt(agent)]
+    if skills := skills_of(agent, values.catalog):
+        listed = "\n".join(f"- {name}: {skill.spec.description}" for name, skill in skills.items())
+        parts.append(f"{HEADING}\n{listed}")
+    client = values.catalog.client_of(agent)
+    if client and client.settings.instructions:
+        parts.append(f"{CLIENT_HEADING}\n{client.settings.instructions}")
+    return "\n\n".join(part for part in parts if part) or None

@@ -64,8 +64,8 @@ class CallableTool:
 
     ``ends``: a call ends the turn and the team. ``retries``: Temporal retries every failure, even if the tool reports
     it as non-retryable. ``untrusted``: results are fenced for a model. ``approval``: which calls require human
-    approval. ``handoff``: a call transfers the conversation. ``finish`` converts the tool's answer into the stored
-    result.
+    approval. ``handoff``: a call transfers the conversation. ``by_client``: the client executes the calls. ``finish``
+    converts the tool's answer into the stored result.
     """
 
     definition: ToolDefinition
@@ -76,6 +76,7 @@ class CallableTool:
     untrusted: bool = False
     approval: Approval | None = None
     handoff: Handoff | None = None
+    by_client: bool = False
     finish: Callable[[str], Awaitable[str]] = unchanged
 
 

@@ -29,6 +29,7 @@ from ..runtime.functions import FunctionRegistry
 from ..runtime.secrets import SecretStore
 from .application import ApplicationTools
 from .built_in import BuiltInTools, DelegatingTools, handoff_tools, skill_tools
+from .client import client_tools
 from .function import FunctionTools
 from .http import HttpTools
 from .mcp.source import McpTools
@@ -208,7 +209,7 @@ class Tools:
     ) -> list[CallableTool]:
         """An agent's tools, in the order of its manifest, and the one that reads its skills.
 
-        As a ``member`` that can transfer the conversation, it has tools for that, too.
+        As a ``member`` that can transfer the conversation, it has tools for that, too; then come those of the client.
         A ``description`` in the agent's manifest replaces the tool's own (ARK: teams, manifests).
         """
         tools = []
@@ -220,7 +221,8 @@ class Tools:
             tool = _with_settings(await self._discover(context), agent_tool)
             tool = with_presets(tool, agent_tool.partial, agent, agent, values)
             tools.append(self._filters.applied_to(tool, agent_tool.functions))
-        return [*tools, *skill_tools(agent, values.catalog), *handoff_tools(member, values.catalog)]
+        tools += [*skill_tools(agent, values.catalog), *handoff_tools(member, values.catalog)]
+        return [*tools, *client_tools(agent, values.catalog)]
 
     async def of_manifest(
         self, manifest: resources.Tool, values: ValueResolver, answered: Answered | None = None

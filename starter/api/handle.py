@@ -255,7 +255,7 @@ class Handle(Generic[Value_co]):
 
     async def approvals(self) -> list[PendingDecision]:
         """Tool calls and budgets that wait for approval, in this run and in the runs below it, the oldest first."""
-        return [decision for decision in await self._pending_decisions() if decision.kind != "question"]
+        return [decision for decision in await self._pending_decisions() if decision.needs_approval]
 
     async def approve(
         self,

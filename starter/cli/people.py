@@ -42,9 +42,7 @@ def approvals(
     name: OptionalRun = None, namespace: OptionalNamespace = None, output: Output = OutputFormat.text
 ) -> None:
     """List pending approvals of tool calls and budgets, in a run and its child runs, or in all runs."""
-    waiting = [
-        (root, decision) for root, decision in _pending(name, namespace) if decision.kind in ("approval", "budget")
-    ]
+    waiting = [(root, decision) for root, decision in _pending(name, namespace) if decision.needs_approval]
     if output is OutputFormat.text:
         _print_text(waiting, "No pending approvals.")
     else:

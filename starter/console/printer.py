@@ -47,6 +47,8 @@ def decision_line(event: DecisionRequested | DecisionMade) -> Text:
         return _question_line(event, pending.who)
     if pending.kind == "budget":
         return _budget_line(event, pending.who)
+    if pending.kind == "client_tool":
+        return _client_line(event, pending.call.name)
     if isinstance(event, DecisionRequested):
         place = f"{event.run.root.id} {event.id}"
         commands = f" needs approval: baton approve {place}, or baton reject {place}"
@@ -83,6 +85,13 @@ def _question_line(event: DecisionRequested | DecisionMade, member: str) -> Text
         return Text.assemble("  ✗ ", (member, "cyan"), " did not reply in time")
     by = f"  {'replied' if decision.approved else 'declined'} by {decision.by or 'an unknown person'}"
     return Text.assemble((member, "bold green"), (by, "dim"), f"\n{event.decision.text or ''}")
+
+
+def _client_line(event: DecisionRequested | DecisionMade, tool: str) -> Text:
+    if isinstance(event, DecisionRequested):
+        return Text.assemble("? ", (tool, "bold yellow"), f" waits for the client's result of {event.id}")
+    by = event.decision.by or "an unknown client"
+    return Text.assemble("  ✓ ", (tool, "cyan"), f" got its result from {by}")
 
 
 def role_output_text(brief: SpeakerBrief | None, text: str) -> str:

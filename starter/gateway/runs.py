@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic.alias_generators import to_camel, to_snake
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from ...contracts.decisions import ApproveRequest, PendingDecision, ReplyRequest
+from ...contracts.decisions import ApproveRequest, GiveResultRequest, PendingDecision, ReplyRequest
 from ...contracts.message import Head, PersonDecision
 from ...contracts.settings import SettingsError
 from ...contracts.status import Status
+from ...resources.agent import Agent
 from ...resources.base import API_VERSION, JsonModel, JsonObject
+from ...resources.client import ClientRequest, ClientSettings, ClientTool
 from ...resources.manifest import Metadata
 from ...resources.query import Query, QuerySpec
 from ...temporal.executions import memo_of
@@ -25,7 +28,7 @@ from ..history.events import Event, WaitEndedEvent
 from ..history.status import current_status
 from ..history.stream import stream_events
 from ..runs import control
-from ..runs.decisions import NotDecided, all_pending_decisions, decide, pending_decisions, reply
+from ..runs.decisions import NotDecided, all_pending_decisions, decide, give_result, pending_decisions, reply
 from ..runs.listing import ListedRun, recent_runs
 from ..runs.runs import NotServedError, RunHandle, closed_status, final_status
 from ..runs.start import inline_start, start_run
@@ -56,7 +59,8 @@ class Question(JsonModel):
     """What a target is asked; the fields are those of a Query's ``spec``, with ``type: messages`` for a list.
 
     ``after`` is the exact place in an earlier run's conversation that the question follows. ``session`` are initial
-    values of the run's session.
+    values of the run's session. ``tools`` are executed by the client: see ``Run.give_result``. ``settings`` are those
+    that it chooses for the agent, as in ``ClientSettings``; null stands for none.
     """
 
     input: str | list[JsonObject]
@@ -66,6 +70,8 @@ class Question(JsonModel):
     budget: JsonObject | None = None
     session: JsonObject = {}
     after: Head | None = None
+    tools: list[ClientTool] = []
+    settings: JsonObject = {}
 
     @property
     def digest(self) -> str:
@@ -84,6 +90,7 @@ class Question(JsonModel):
             "conversationId": self.conversation,
             "timeout": self.timeout,
             "budget": self.budget,
+            "client": self._client,
         }
         given = {name: value for name, value in fields.items() if value not in (None, [])}
         try:
@@ -91,10 +98,42 @@ class Question(JsonModel):
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             place = ".".join(map(str, first["loc"]))
+            if first["loc"][0] == "client":
+                place = _place_of_client(first["loc"][1:])
             reason = first["msg"].removeprefix("Value error, ")
             raise BadRequestError(f"{place}: {reason}", param=place) from None
+        if spec.client:
+            self._check_client(spec.client, target)
         metadata = Metadata(name=target.name, namespace=target.namespace)
         return Query(api_version=API_VERSION, kind="Query", metadata=metadata, spec=spec)
+
+    @property
+    def _client(self) -> JsonObject | None:
+        """What the caller brings, as a Query has it; None if that is nothing. Raises BadRequestError."""
+        settings: JsonObject = {name: value for name, value in self.settings.items() if value is not None}
+        known = {field.alias or name for name, field in ClientSettings.model_fields.items()}
+        if unknown := next((name for name in settings if to_camel(name) not in known), None):
+            raise BadRequestError(f"{unknown}: this setting is not known here", param=unknown)
+        if not self.tools and not settings:
+            return None
+        return {"tools": [tool.model_dump(mode="json") for tool in self.tools], "settings": settings}
+
+    def _check_client(self, client: ClientRequest, target: ServedTarget) -> None:
+        """Raises BadRequestError for what the target does not allow, as the start of the run would."""
+        agent = target.manifest
+        if not isinstance(agent, Agent):
+            if client.offered_tools or client.settings.chosen_of_agent:
+                raise BadRequestError(f"{target.id} is a team: only agents take tools and settings", param="model")
+            return
+        for path, reason in [*agent.refusals(client), *agent.colliding_tools(client)]:
+            place = _place_of_client(path)
+            raise BadRequestError(f"{place}: {reason}", param=place)
+
+
+def _place_of_client(path: Sequence[str | int]) -> str:
+    """The place in a question of what its caller brings, such as ``top_p`` or ``tools.0.name``."""
+    parts = path[1:] if path[:1] == ("settings",) else path
+    return ".".join(to_snake(str(part)) for part in parts)
 
 
 @dataclass(frozen=True)
@@ -148,7 +187,7 @@ class Run:
         return stream_events(self._client, self.handle, after, wait=wait, live=live, environment=self._environ)
 
     async def pending(self) -> list[PendingDecision]:
-        """What the run waits for people to decide, the oldest first."""
+        """What the run waits for people to decide, and calls of the client's tools, the oldest first."""
         return await pending_decisions(self._client, self.id, self.handle.run_id)
 
     async def steer(self, text: str) -> None:
@@ -213,6 +252,20 @@ class Run:
             if to is None:
                 raise ConflictError(str(error)) from None
             return await self._decided_before(to, "declined" if declines else "replied", text, error)
+
+    async def give_result(self, call: str, output: str) -> PersonDecision:
+        """Gives what the caller's tool has returned for a call; the same result again has no further effect.
+
+        Raises ConflictError if the call does not wait for it, or has got another result, or if the result is too large.
+        """
+        request = GiveResultRequest(call=call, output=output, by=self._caller.name)
+        try:
+            return await give_result(self._client, self.handle, request)
+        except (NotDecided, NotServedError) as error:
+            async for event in self.events(wait=False, live=False):
+                if isinstance(event, WaitEndedEvent) and event.wait == call and event.digest == request.digest:
+                    return request.decision(event.at).to_remember()
+            raise ConflictError(str(error)) from None
 
     async def _decided_before(self, decision: str, outcome: str, text: str | None, error: Exception) -> PersonDecision:
         """The caller's own earlier decision, if it is the same: its response may have been lost."""
@@ -318,7 +371,8 @@ class Runs:
         async def is_visible(memo: Mapping[str, object]) -> bool:
             return await self._may_see(caller, memo)
 
-        return (await all_pending_decisions(self._client, queue=self._queue, visible=is_visible)).decisions
+        waiting = await all_pending_decisions(self._client, queue=self._queue, visible=is_visible)
+        return [(run, decision) for run, decision in waiting.decisions if decision.kind != "client_tool"]
 
     async def _may_see(self, caller: Caller, memo: Mapping[str, object]) -> bool:
         if caller.sees_all or is_owner(caller, memo):

@@ -89,6 +89,10 @@ def decision_event(event: DecisionRequested | DecisionMade) -> NamedEvent:
         return _budget_event(event, pending)
     about: JsonObject = {"call": pending.id, "agent": pending.call.agent or None, "tool": pending.call.name}
     shown = not pending.call.hidden
+    if pending.kind == "client_tool":
+        if isinstance(event, DecisionRequested):
+            return "ToolResultRequested", {**about, "arguments": pending.arguments if shown else None}
+        return "ToolResultGiven", {**about, "by": event.decision.by, "at": format_time(event.decision.at)}
     if isinstance(event, DecisionRequested):
         return "ApprovalRequested", {**about, "arguments": pending.arguments if shown else None}
     decision = event.decision

@@ -1,5 +1,6 @@
 """Derives pending decisions and their outcomes from a run's history."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -18,6 +19,7 @@ from ...contracts.requests import (
     AppendRequest,
     AskModelRequest,
     AskModelResult,
+    CheckedArguments,
     ReviewResult,
     UseToolRequest,
     UseToolResult,
@@ -129,7 +131,19 @@ class DecisionTracker:
         elif isinstance(request, AskPersonRequest) and isinstance(result, AskPersonResult):
             decision_id = request.decision_id(event.run.id)
             yield self._ask(event, f"{PERSON}{request.member}", decision_id, result.question, request.member)
-        elif isinstance(request, UseToolRequest) and call.activity_type == "review" and not request.decision:
+        elif isinstance(request, UseToolRequest) and isinstance(result, CheckedArguments):
+            if result.by_client:
+                arguments = json.dumps(result.arguments[0], ensure_ascii=False)
+                pending = DecisionRequested(
+                    event.run, event.at, call, request.decision_id, arguments, "client_tool", call.agent
+                )
+                self._pending[call.tool_call] = pending
+                yield pending
+        elif (
+            isinstance(request, UseToolRequest)
+            and call.activity_type in ("review", "check_arguments")
+            and not request.decision
+        ):
             if isinstance(result, ReviewResult) and result.needed:
                 pending = DecisionRequested(event.run, event.at, call, request.decision_id, result.arguments)
                 self._pending[call.tool_call] = pending

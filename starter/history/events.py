@@ -312,14 +312,15 @@ class MessageEvent(BaseEvent):
     part: PanelMessageKind | None = None
 
 
-WaitKind = Literal["approval", "question", "budget", "circuit", "outage", "pause"]
+WaitKind = Literal["approval", "question", "budget", "client_tool", "circuit", "outage", "pause"]
 
 
 class WaitStartedEvent(BaseEvent):
-    """The run waits: for a person, the end of an outage, an open circuit breaker, or the end of a pause.
+    """The run waits: for a person, its client, the end of an outage, an open circuit breaker, or the end of a pause.
 
-    ``wait`` is the id of the decision, by which it is approved or replied to. ``text`` is the question, the arguments
-    of the tool, or the reason. ``speaker`` is whose turn waits, or the owner of a budget.
+    ``wait`` is the id of the decision, by which it is approved or replied to, or by which the client gives the result
+    of its ``tool``. ``text`` is the question, the arguments of the tool, or the reason. ``speaker`` is whose turn
+    waits, or the owner of a budget.
     """
 
     type: Literal["wait.started"] = "wait.started"
@@ -331,7 +332,10 @@ class WaitStartedEvent(BaseEvent):
 
 
 class WaitEndedEvent(BaseEvent):
-    """A wait has ended: ``by`` whom and how. ``over``: the run has ended, or it goes on by itself."""
+    """A wait has ended: ``by`` whom and how. ``over``: the run has ended, or it goes on by itself.
+
+    ``replied`` also stands for the result of a client's tool, which has a ``digest``: SHA-256, the first 32 digits.
+    """
 
     type: Literal["wait.ended"] = "wait.ended"
     wait: str
@@ -340,6 +344,7 @@ class WaitEndedEvent(BaseEvent):
     by: str | None = None
     reason: str | None = None
     text: str | None = None
+    digest: str | None = None
 
 
 class SteeredEvent(BaseEvent):

@@ -14,6 +14,7 @@ from ...contracts.requests import (
     AppendRequest,
     AskModelRequest,
     AskModelResult,
+    CheckedArguments,
     EvaluateRequest,
     EvaluateResult,
     Pinned,
@@ -50,6 +51,7 @@ CallResult = (
     | AskModelResult
     | UseToolResult
     | ReviewResult
+    | CheckedArguments
     | SelectResult
     | PerformResult
     | Head
@@ -88,6 +90,7 @@ RESULT_TYPES: dict[str, type[CallResult]] = {
     "execute_agent": AskModelResult,
     "use_tool": UseToolResult,
     "review": ReviewResult,
+    "check_arguments": CheckedArguments,
     "select": SelectResult,
     "perform": PerformResult,
     "append": Head,
@@ -305,9 +308,10 @@ class RequestReceived:
 class DecisionRequested:
     """A decision is pending.
 
-    ``arguments`` depends on ``kind``: for an ``approval`` those of the tool call; for a ``question`` its text, where
-    ``who`` is a member of the team or the agent in whose call a server asks; for a ``budget`` the reached limit, where
-    ``who`` is the owner. ``id`` is that of the decision; for a budget ``RUN/CALL``, as the history has no id for it.
+    ``arguments`` depends on ``kind``: for an ``approval`` and a ``client_tool`` those of the tool call; for a
+    ``question`` its text, where ``who`` is a member of the team or the agent in whose call a server asks; for a
+    ``budget`` the reached limit, where ``who`` is the owner. ``id`` is that of the decision; for a budget ``RUN/CALL``,
+    as the history has no id for it.
     """
 
     run: RunInfo

@@ -211,6 +211,7 @@ class EventTranslator:
         by: str | None = None,
         reason: str | None = None,
         text: str | None = None,
+        digest: str | None = None,
     ) -> Iterator[Event]:
         if started := self._waits.pop(key, None):
             yield WaitEndedEvent(
@@ -221,6 +222,7 @@ class EventTranslator:
                 by=by,
                 reason=reason,
                 text=text,
+                digest=digest,
             )
 
     def _decision_requested(self, event: DecisionRequested) -> Iterator[Event]:
@@ -236,7 +238,7 @@ class EventTranslator:
                 wait=event.id,
                 kind=event.kind,
                 speaker=event.who or event.call.agent or None,
-                tool=event.call.name if event.kind == "approval" else None,
+                tool=event.call.name if event.kind in ("approval", "client_tool") else None,
                 text=None if event.call.hidden else event.arguments,
             ),
         )
@@ -253,6 +255,7 @@ class EventTranslator:
             by=decision.by,
             reason=decision.reason or None,
             text=None if hidden else text,
+            digest=decision.digest,
         )
         if isinstance(pending.call.request, AskPersonRequest):
             yield from self._end_turn(event.at, _person_key(pending.id), "completed")
@@ -567,7 +570,7 @@ def _outcome(
 ) -> Literal["approved", "rejected", "replied", "declined", "timeout"]:
     if decision.how == "timeout":
         return "timeout"
-    if pending.kind == "question":
+    if pending.kind in ("question", "client_tool"):
         return "replied" if decision.approved else "declined"
     return "approved" if decision.approved else "rejected"
 

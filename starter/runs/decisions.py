@@ -9,7 +9,7 @@ from temporalio.client import Client, RPCError, WorkflowExecution, WorkflowQuery
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCStatusCode
 
-from ...contracts.decisions import ApproveRequest, PendingDecision, ReplyRequest
+from ...contracts.decisions import ApproveRequest, GiveResultRequest, PendingDecision, ReplyRequest
 from ...contracts.errors import UnknownDecision
 from ...contracts.message import PersonDecision
 from ...contracts.status import Status
@@ -125,7 +125,7 @@ async def only_call(client: Client, run: RunHandle) -> str:
     Raises NotDecided if none waits, or if several do.
     """
     pending = await pending_decisions(client, run.id, run.run_id)
-    calls = [decision for decision in pending if decision.kind != "question"]
+    calls = [decision for decision in pending if decision.needs_approval]
     if not calls:
         raise NotDecided(f"nothing in {run.id} waits for approval")
     if len(calls) > 1:
@@ -158,6 +158,15 @@ async def reply(client: Client, run: RunHandle, request: ReplyRequest) -> Person
         raise NotDecided(f"{run.id} has no open question")
     addressed = ReplyRequest(text=request.text, to=to, by=request.by, declines=request.declines)
     return await _send(client, run, "reply", to, addressed, pending)
+
+
+async def give_result(client: Client, run: RunHandle, request: GiveResultRequest) -> PersonDecision:
+    """Gives the result of a client's tool, for a call of a run or of its child runs; the same again has no effect.
+
+    Raises NotDecided if the call is unknown, or has got another result, or if the result is too large.
+    """
+    pending = await pending_decisions(client, run.id, run.run_id)
+    return await _send(client, run, "give_result", request.call, request, pending)
 
 
 async def _send(

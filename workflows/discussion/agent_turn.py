@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import itertools
+import json
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
@@ -210,6 +212,8 @@ class ToolUse:
             request = request.with_answer(await self._answer(self._tool.asks, request))
         if called := self._tool.activity or self._tool.workflow:
             request = request.with_answer(await self._result(called, request, name))
+        if self._tool.by_client:
+            request = await self._executed_by_client(request, name)
         return request
 
     @property
@@ -257,6 +261,24 @@ class ToolUse:
         if not decision.approved:
             raise NotAllowed(decision)
         return request.allowed_by(decision)
+
+    async def _executed_by_client(self, request: UseToolRequest, name: str) -> UseToolRequest:
+        """The request with the result that the run's client gives, for which the call waits without a limit."""
+        pending = self._run.decisions.known(request.decision_id)
+        if pending is None:
+            checked = await effects.check_arguments(self._run, request, name)
+            pending = PendingDecision(
+                id=request.decision_id,
+                kind="client_tool",
+                run=workflow.info().workflow_id,
+                speaker=request.speaker.rpartition("/")[2],
+                since=workflow.now(),
+                tool=name,
+                arguments=json.dumps(checked.arguments[0], ensure_ascii=False),
+            ).without_defaults
+        self._is_sent = True
+        result = await self._run.decisions.wait(pending, continues=True)
+        return request.with_answer(result.text or "").allowed_by(result.to_remember())
 
     async def _answer(self, delegate: DelegatePlan, request: UseToolRequest) -> str:
         """The answer of the agent or team that the tool delegates to, in a separate conversation."""
@@ -473,13 +495,19 @@ class AgentTurn:
 
     async def _use_tools(self, reply: requests.AskModelResult) -> None:
         """Executes the open tool calls of a reply, sequentially or concurrently."""
-        width = MAX_CONCURRENT_CALLS if self.agent.parallel_tool_calls else 1
         while self.open_calls:
-            await self._use_batch(reply, [*self.open_calls.items()][:width])
+            await self._use_batch(reply, self._next_batch())
             if len(portions(tuple(self.pending))) > 1:
                 await self._append_pending()
             if self.open_calls:
                 self._continue_as_new_if_long()
+
+    def _next_batch(self) -> list[tuple[int, ToolCall]]:
+        """The next calls to execute concurrently. Consecutive calls of the client's tools wait for it together."""
+        groups = itertools.groupby(self.open_calls.items(), lambda item: self.agent.tool(item[1].name).by_client)
+        by_client, calls = next(groups)
+        width = MAX_CONCURRENT_CALLS if self.agent.parallel_tool_calls else 1
+        return [*calls][: self.agent.client_calls if by_client else width]
 
     async def _use_batch(self, reply: requests.AskModelResult, batch: Sequence[tuple[int, ToolCall]]) -> None:
         """Executes calls concurrently. A long run continues as new, with the outcomes, while one waits for a person."""

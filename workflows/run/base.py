@@ -14,7 +14,7 @@ from temporalio.common import RawValue, VersioningBehavior
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from ...contracts.control_messages import Pause, SteerRequest, SteerResult
-from ...contracts.decisions import ApproveRequest, DecisionsState, ReplyRequest
+from ...contracts.decisions import ApproveRequest, DecisionsState, GiveResultRequest, ReplyRequest
 from ...contracts.errors import BatonError, InvalidInput
 from ...contracts.inputs import CLIENT_FIELDS, Continuation, QueryInput, State, TurnInput
 from ...contracts.message import Head, PersonDecision
@@ -410,6 +410,15 @@ class BaseWorkflow(Generic[Input]):
     @reply.validator
     def _validate_reply(self, request: ReplyRequest) -> None:
         self._decisions.validate_reply(request)
+
+    @workflow.update(name="give_result", description="Give the result of a client's tool: {call, output, by}.")
+    async def give_result(self, request: GiveResultRequest) -> PersonDecision:
+        """Takes what a tool of the client has returned for a call that this run waits for."""
+        return self._decisions.give_result(request)
+
+    @give_result.validator
+    def _validate_result(self, request: GiveResultRequest) -> None:
+        self._decisions.validate_result(request)
 
     @workflow.update(name="steer", description="Send a message to the next speaker: {text, name}. Returns its turn.")
     async def steer(self, request: SteerRequest) -> SteerResult:

@@ -22,6 +22,7 @@ from ...contracts.control_messages import (
 from ...contracts.decisions import (
     ApproveRequest,
     DecisionsState,
+    GiveResultRequest,
     PendingDecision,
     RememberedDecision,
     ReplyRequest,
@@ -76,7 +77,7 @@ class DecisionHandlers:
             pending = self._run.decisions.find(request.call)
         except NotWaiting as error:
             raise _refusal(error) from None
-        if pending.kind == "question":
+        if not pending.needs_approval:
             raise ValueError(f"{request.call} is not waiting for approval")
 
     async def approve(self, request: ApproveRequest) -> PersonDecision:
@@ -106,7 +107,8 @@ class DecisionHandlers:
         except NotWaiting as error:
             raise _refusal(error) from None
         if pending.kind != "question":
-            raise ValueError(f"{pending.id} is waiting for approval, not for a reply")
+            awaited = "approval" if pending.needs_approval else "the result of a client's tool"
+            raise ValueError(f"{pending.id} is waiting for {awaited}, not for a reply")
         if request.declines and not pending.asked_by:
             raise ValueError(f"{pending.speaker} is a member of the team: only a server's question can be declined")
 
@@ -125,6 +127,29 @@ class DecisionHandlers:
         except ActivityFailed as failed:
             raise InvalidInput(failed.failure.message) from None
         return decision.to_remember()
+
+    def validate_result(self, request: GiveResultRequest) -> None:
+        """Raises ValueError for a result that is invalid, and a BatonError if its call does not wait for it."""
+        if problem := request.problem:
+            raise ValueError(problem)
+        if self._run.decisions.is_repeated(request.call, request.digest):
+            return
+        try:
+            pending = self._run.decisions.find(request.call)
+        except NotWaiting as error:
+            raise _refusal(error) from None
+        if pending.kind != "client_tool":
+            raise ValueError(f"{pending.id} is waiting for a person, not for the result of a client's tool")
+
+    def give_result(self, request: GiveResultRequest) -> PersonDecision:
+        """Takes what a client's tool has returned; the same again has no further effect."""
+        result = request.decision(workflow.now())
+        if not self._run.decisions.is_repeated(request.call, request.digest):
+            try:
+                self.decide(request.call, result)
+            except NotWaiting as error:
+                raise _refusal(error) from None
+        return result.to_remember()
 
     def _question(self, request: ReplyRequest) -> str:
         """The id of the question that a reply answers. Raises NotWaiting if that is ambiguous."""

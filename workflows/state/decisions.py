@@ -19,7 +19,7 @@ from .constants import MAX_DECIDED
 from .run_trace import RunTrace
 from .stopping import ActivityInterrupted, ContinueAsNew, StopState
 
-WaitKind = Literal["approval", "budget", "question", "pause", "circuit_breaker", "outage"]
+WaitKind = Literal["approval", "budget", "question", "client_tool", "pause", "circuit_breaker", "outage"]
 
 
 def record(metric: Metric, value: float = 1, **labels: str) -> None:
@@ -197,6 +197,11 @@ class Decisions:
         waiting = ", ".join(decision.id for decision in self.pending[:10]) or "nothing"
         text = f"'{id_}' is not waiting for a decision in this run; waiting here: {waiting}"
         raise NotWaiting(text, is_unknown=True)
+
+    def is_repeated(self, id_: str, digest: str) -> bool:
+        """Whether a call of a client's tool has already got the result with that digest."""
+        known = self._decision_of(id_) or self._decided.get(id_)
+        return known is not None and known.digest == digest
 
     async def check(self, id_: str, decision: PersonDecision) -> None:
         """Checks a decision, once the waiting call has registered its check. Raises ActivityFailed and NotWaiting."""

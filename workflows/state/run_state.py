@@ -179,6 +179,8 @@ def _waiting_line(pending: PendingDecision) -> str:
     if pending.kind == "question":
         return f"- **waits for {pending.speaker}** `{pending.id}`: {truncate(pending.question or '', 500)}"
     arguments = truncate(pending.arguments or "", 500)
+    if pending.kind == "client_tool":
+        return f"- **waits for its client** `{pending.id}`: {pending.speaker} calls `{pending.tool}` with `{arguments}`"
     if pending.kind == "budget":
         return f"- **waits for approval** `{pending.id}`: {pending.question}; approval grants `{arguments}`"
     return f"- **waits for approval** `{pending.id}`: {pending.speaker} calls `{pending.tool}` with `{arguments}`"

@@ -1,0 +1,155 @@
+"""Tools and settings that a caller of the gateway brings: the agent uses them, and the run waits for the results."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from temporalio.client import Client
+
+from baton.contracts.decisions import PendingDecision
+from baton.contracts.status import Status
+from baton.resources.client import ClientTool
+from baton.resources.documents import Document
+from baton.resources.loader import load_documents
+from baton.starter.gateway.access import LOCAL
+from baton.starter.gateway.app import Gateway
+from baton.starter.gateway.errors import BadRequestError, ConflictError
+from baton.starter.gateway.runs import Question, Run
+from baton.starter.history.events import WaitEndedEvent, WaitStartedEvent
+from tests.harness.environment import Environment, Json, agent, call, line, team
+
+CITY: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WEATHER = ClientTool(name="weather", description="The weather in a city.", parameters=CITY)
+MANIFESTS = [
+    agent("open", clients={"tools": True, "settings": ["instructions", "temperature"]}, temperature=0.2),
+    agent("closed"),
+    agent("lenient", clients={"onOtherSettings": "ignore"}),
+    agent("own", "noop", clients={"tools": True}),
+    team("duo", "open", "closed", maxTurns=2),
+]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def served(client: Client, tmp_path: Path) -> AsyncIterator[Environment]:
+    loaded = load_documents([Document("manifests.yaml", manifest, {}) for manifest in MANIFESTS])
+    async with Environment.running(client, tmp_path, loaded) as env:
+        yield env
+
+
+def gateway_of(env: Environment) -> Gateway:
+    return Gateway.of(env.client, {**env.worker_env, "BATON_GATEWAY_NAMESPACES": "*"})
+
+
+async def ask(env: Environment, target: str, question: Question) -> Run:
+    gateway = gateway_of(env)
+    served = await gateway.targets.find(LOCAL, target)
+    return (await gateway.runs.start(LOCAL, served, question, protocol="test")).run
+
+
+async def waiting(run: Run, count: int = 1) -> list[PendingDecision]:
+    """What the run waits for, once it waits for so much."""
+    while len(pending := await run.pending()) != count:
+        assert await run.is_open(), (await run.result()).error
+        await asyncio.sleep(0.02)
+    return pending
+
+
+def told(env: Environment, status: Status) -> list[Json]:
+    head = status.responses[0].head
+    assert head, status.error
+    return env.transcript(head.id)[1:]
+
+
+async def test_a_call_of_a_callers_tool_waits_for_its_result(served: Environment) -> None:
+    served.script(line("open", call("weather", city="Bern"), "It rains."))
+    run = await ask(served, "open", Question(input="Weather?", tools=[WEATHER]))
+    [pending] = await waiting(run)
+    assert (pending.kind, pending.tool, json.loads(pending.arguments or "")) == (
+        "client_tool",
+        "weather",
+        {"city": "Bern"},
+    )
+    given = await run.give_result(pending.id, "rain")
+    assert (given.by, given.text) == ("local", "")
+    status = await run.result()
+    assert status.phase == "Completed", status.error
+    assert [each["content"] for each in told(served, status)] == ["", "rain", "It rains."]
+    assert status.token_usage.tool_calls == 1
+    [tool] = served.model.requests[0]["tools"]
+    assert tool["function"] == {"name": "weather", "description": WEATHER.description, "parameters": CITY}
+    fenced = served.model.requests[1]["messages"][-1]["content"]
+    assert "rain" in fenced
+    assert fenced != "rain"
+    events = [event async for event in run.events()]
+    started = next(event for event in events if isinstance(event, WaitStartedEvent))
+    assert (started.kind, started.wait, started.tool) == ("client_tool", pending.id, "weather")
+    assert json.loads(started.text or "") == {"city": "Bern"}
+    ended = next(event for event in events if isinstance(event, WaitEndedEvent))
+    assert (ended.wait, ended.outcome, ended.by, ended.text) == (pending.id, "replied", "local", None)
+
+
+async def test_two_calls_of_one_message_wait_at_once_and_are_answered_in_any_order(served: Environment) -> None:
+    both = {"calls": [*call("weather", city="Bern")["calls"], *call("weather", city="Rome")["calls"]]}
+    served.script(line("open", both, "Done."))
+    run = await ask(served, "open", Question(input="Weather?", tools=[WEATHER]))
+    pending = {json.loads(each.arguments or "")["city"]: each.id for each in await waiting(run, 2)}
+    await run.give_result(pending["Rome"], "sun")
+    await waiting(run)
+    await run.give_result(pending["Bern"], "rain")
+    assert [each["content"] for each in told(served, await run.result())] == ["", "rain", "sun", "Done."]
+
+
+async def test_the_same_result_again_is_accepted_and_another_one_is_refused(served: Environment) -> None:
+    served.script(line("open", call("weather", city="Bern"), call("weather", city="Rome"), "Done."))
+    run = await ask(served, "open", Question(input="Weather?", tools=[WEATHER]))
+    [first] = await waiting(run)
+    await run.give_result(first.id, "rain")
+    while (second := (await waiting(run))[0]).id == first.id:
+        pass
+    await run.give_result(first.id, "rain")
+    with pytest.raises(ConflictError, match="already"):
+        await run.give_result(first.id, "snow")
+    await run.give_result(second.id, "sun")
+    status = await run.result()
+    await run.give_result(second.id, "sun")
+    with pytest.raises(ConflictError):
+        await run.give_result(second.id, "snow")
+    assert [each["content"] for each in told(served, status)] == ["", "rain", "", "sun", "Done."]
+
+
+async def test_allowed_settings_change_the_agent_and_instructions_follow_its_prompt(served: Environment) -> None:
+    served.script(line("open", "Yes."))
+    settings: dict[str, Any] = {"instructions": "Be {{.brief}}.", "temperature": 1, "top_p": None}
+    await (await ask(served, "open", Question(input="Why?", settings=settings))).result()
+    [request] = served.model.requests
+    assert request["temperature"] == 1
+    system = request["messages"][0]["content"]
+    assert system.startswith("You are open.")
+    assert system.endswith("Be {{.brief}}.")
+
+
+async def test_a_setting_that_the_agent_does_not_allow_is_refused_by_its_name(served: Environment) -> None:
+    with pytest.raises(BadRequestError, match=r"top_p: Agent/default/open .* instructions, temperature") as refused:
+        await ask(served, "open", Question(input="Why?", settings={"top_p": 0.5}))
+    assert refused.value.param == "top_p"
+    with pytest.raises(BadRequestError, match="not known here"):
+        await ask(served, "open", Question(input="Why?", settings={"logit_bias": {}}))
+    with pytest.raises(BadRequestError, match="takes no tools"):
+        await ask(served, "closed", Question(input="Why?", tools=[WEATHER]))
+    with pytest.raises(BadRequestError, match="is a team"):
+        await ask(served, "duo", Question(input="Why?", tools=[WEATHER]))
+    with pytest.raises(BadRequestError, match=r"tools.0.name: 'noop'"):
+        await ask(served, "own", Question(input="Why?", tools=[ClientTool(name="noop")]))
+
+
+@pytest.mark.parametrize(("target", "settings"), [("closed", {"temperature": 1}), ("lenient", {"temperature": 0.5})])
+async def test_an_ignored_setting_is_noted_in_the_status(served: Environment, target: str, settings: Json) -> None:
+    served.script(line(target, "Yes."))
+    status = await (await ask(served, target, Question(input="Why?", settings=settings))).result()
+    assert status.phase == "Completed"
+    assert "temperature" not in served.model.requests[0]
+    assert any("'temperature'" in notice for notice in status.notices or ())
