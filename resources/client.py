@@ -27,7 +27,7 @@ class ClientTool(JsonModel):
     """A tool that the client executes: a call of it waits until the client has given the result."""
 
     name: ToolName = Field(description="the tool's name")
-    description: Text = Field("", max_length=32_000, description="a description for the model")
+    description: str = Field("", max_length=32_000, description="a description for the model")
     parameters: JsonSchema = Field(
         {"type": "object", "properties": {}}, description="the JSON Schema of the arguments of its calls"
     )

@@ -79,9 +79,9 @@ async def test_a_call_of_a_callers_tool_waits_for_its_result(served: Environment
     assert status.phase == "Completed", status.error
     assert [each["content"] for each in told(served, status)] == ["", "rain", "It rains."]
     assert status.token_usage.tool_calls == 1
-    [tool] = served.model.requests[0]["tools"]
+    [tool] = served.model.requests[0].body["tools"]
     assert tool["function"] == {"name": "weather", "description": WEATHER.description, "parameters": CITY}
-    fenced = served.model.requests[1]["messages"][-1]["content"]
+    fenced = served.model.requests[1].body["messages"][-1]["content"]
     assert "rain" in fenced
     assert fenced != "rain"
     events = [event async for event in run.events()]
@@ -126,8 +126,8 @@ async def test_allowed_settings_change_the_agent_and_instructions_follow_its_pro
     settings: dict[str, Any] = {"instructions": "Be {{.brief}}.", "temperature": 1, "top_p": None}
     await (await ask(served, "open", Question(input="Why?", settings=settings))).result()
     [request] = served.model.requests
-    assert request["temperature"] == 1
-    system = request["messages"][0]["content"]
+    assert request.body["temperature"] == 1
+    system = request.body["messages"][0]["content"]
     assert system.startswith("You are open.")
     assert system.endswith("Be {{.brief}}.")
 
@@ -151,5 +151,5 @@ async def test_an_ignored_setting_is_noted_in_the_status(served: Environment, ta
     served.script(line(target, "Yes."))
     status = await (await ask(served, target, Question(input="Why?", settings=settings))).result()
     assert status.phase == "Completed"
-    assert "temperature" not in served.model.requests[0]
+    assert "temperature" not in served.model.requests[0].body
     assert any("'temperature'" in notice for notice in status.notices or ())
