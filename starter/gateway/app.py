@@ -19,6 +19,7 @@ from ...contracts.errors import JournalUnavailable
 from ...temporal.search_attributes import describe_namespace
 from ..runs.runs import NotServedError
 from . import a2a, api
+from .a2a_push import PushNotifications
 from .access import Access
 from .errors import GatewayError, NotFoundError, UnavailableError
 from .limits import Guard
@@ -51,8 +52,9 @@ class Gateway:
 
 def protocols_of(gateway: Gateway) -> Sequence[Protocol]:
     """All protocols that are served; that of a path is the first with a prefix of it."""
+    pushes = PushNotifications(gateway.client, gateway.runs, gateway.environ)
     return [
-        a2a.protocol(gateway.targets, gateway.runs, gateway.settings, as_gateway_error),
+        a2a.protocol(gateway.targets, gateway.runs, gateway.settings, pushes, as_gateway_error),
         api.protocol(gateway.targets, gateway.runs),
     ]
 
