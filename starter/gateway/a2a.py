@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
-from http import HTTPStatus
 
 from a2a.auth.user import User
 from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
@@ -488,7 +487,7 @@ class TaskHandler(RequestHandler):
                 raise InternalError("internal error") from error
             if isinstance(failure, NotFoundError):
                 raise TaskNotFoundError(failure.message) from error
-            if isinstance(failure, ConflictError) or failure.status == HTTPStatus.BAD_REQUEST:
+            if isinstance(failure, ConflictError) or failure.status == BadRequestError.status:
                 raise InvalidParamsError(failure.message) from error
             context.state["request"].state.failure = failure
             raise InternalError(failure.message) from error
@@ -713,6 +712,6 @@ async def _disconnected(request: Request) -> None:
 
 def error_form(error: GatewayError) -> Response:
     """The response for an error outside of a call, in the form of the HTTP binding; JSON-RPC tells it by its status."""
-    status = HTTPStatus(error.status)
-    body: JsonObject = {"code": status.value, "status": error.code.upper(), "message": error.message, "details": []}
-    return JSONResponse({"error": body}, status.value)
+    status = int(error.status)
+    body: JsonObject = {"code": status, "status": error.code.upper(), "message": error.message, "details": []}
+    return JSONResponse({"error": body}, status)
