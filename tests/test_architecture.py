@@ -417,7 +417,7 @@ GATE = "activities/runtime/outbound.py"
 """The only module that connects to servers which manifests, runs, models and other servers name."""
 
 CONNECTED = {
-    "a2a": {"activities/agent/a2a.py"},
+    "a2a": {"activities/agent/a2a.py", "starter/gateway"},
     "aioboto3": {"journal/external_storage.py"},  # to the bucket that the environment names
     "aiobotocore": {"activities/model/bedrock.py"},  # with the gate's check of addresses
     "aiohttp": {"activities/model/bedrock.py"},

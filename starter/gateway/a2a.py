@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
-from http import HTTPStatus
 
 from a2a.auth.user import User
 from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
@@ -51,7 +50,6 @@ from a2a.utils.errors import (
     ExtendedAgentCardNotConfiguredError,
     InternalError,
     InvalidParamsError,
-    PushNotificationNotSupportedError,
     TaskNotCancelableError,
     TaskNotFoundError,
     UnsupportedOperationError,
@@ -76,6 +74,7 @@ from ...installation import version
 from ...resources.base import JsonModel, JsonObject, Text
 from ...resources.content import part_of_bytes, part_of_url
 from ..runs.listing import ListedRun
+from .a2a_push import PushNotifications
 from .a2a_tasks import CONTEXT, MESSAGE, TARGET, TaskView, Update
 from .access import Caller
 from .errors import BadRequestError, ConflictError, GatewayError, NotFoundError
@@ -239,8 +238,9 @@ class _Call:
 class TaskHandler(RequestHandler):
     """The operations of the protocol, of both versions and bindings. It has no state."""
 
-    def __init__(self, runs: Runs, translate: Translate) -> None:
+    def __init__(self, runs: Runs, pushes: PushNotifications, translate: Translate) -> None:
         self._runs = runs
+        self._pushes = pushes
         self._translate = translate
 
     @validate_request_params
@@ -248,7 +248,7 @@ class TaskHandler(RequestHandler):
         """Starts a task or continues one, and returns it once it has ended or waits for the client."""
         with self._errors(context):
             validate_history_length(params.configuration)
-            view = await self._send(_Call.of(context), params)
+            view = await self._send(_Call.of(context), params, context)
             if not (params.configuration.return_immediately or view.is_settled):
                 async with aclosing(view.follow(live=False)) as updates:
                     async for _ in updates:
@@ -263,7 +263,7 @@ class TaskHandler(RequestHandler):
         """Starts a task or continues one, and streams it until it has ended or waits for the client."""
         with self._errors(context):
             validate_history_length(params.configuration)
-            view = await self._send(_Call.of(context), params)
+            view = await self._send(_Call.of(context), params, context)
             yield apply_history_length(view.task, params.configuration)
             if view.is_settled:
                 return
@@ -358,29 +358,42 @@ class TaskHandler(RequestHandler):
 
         return [task for task in await asyncio.gather(*map(read, listed)) if task is not None]
 
+    @validate_request_params
     async def on_create_task_push_notification_config(
         self, params: TaskPushNotificationConfig, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
-        """Not supported."""
-        raise PushNotificationNotSupportedError
+        """Posts what happens to a task from now on."""
+        with self._errors(context):
+            call = _Call.of(context)
+            view = await TaskView.read(await self._find(call, params.task_id))
+            return await self._pushes.create(params, view, call.caller, context)
 
+    @validate_request_params
     async def on_get_task_push_notification_config(
         self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
-        """Not supported."""
-        raise PushNotificationNotSupportedError
+        """A configuration, without its secrets."""
+        with self._errors(context):
+            run = await self._find(_Call.of(context), params.task_id)
+            return await self._pushes.get(run.id, params.id)
 
+    @validate_request_params
     async def on_list_task_push_notification_configs(
         self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
     ) -> ListTaskPushNotificationConfigsResponse:
-        """Not supported."""
-        raise PushNotificationNotSupportedError
+        """All configurations of a task."""
+        with self._errors(context):
+            run = await self._find(_Call.of(context), params.task_id)
+            return ListTaskPushNotificationConfigsResponse(configs=await self._pushes.list(run.id))
 
+    @validate_request_params
     async def on_delete_task_push_notification_config(
         self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> None:
-        """Not supported."""
-        raise PushNotificationNotSupportedError
+        """Ends the notifications of a configuration."""
+        with self._errors(context):
+            run = await self._find(_Call.of(context), params.task_id)
+            await self._pushes.delete(run.id, params.id)
 
     async def on_get_extended_agent_card(
         self, params: GetExtendedAgentCardRequest, context: ServerCallContext
@@ -395,11 +408,15 @@ class TaskHandler(RequestHandler):
             raise NotFoundError(f"there is no task '{task[:200]}' here, or you may not see it")
         return run
 
-    async def _send(self, call: _Call, params: SendMessageRequest) -> TaskView:
+    async def _send(self, call: _Call, params: SendMessageRequest, context: ServerCallContext) -> TaskView:
         """The task of a message, which is carried out when this returns; the same message again returns its task."""
         if params.message.task_id:
-            return await self._continue(call, params.message)
-        return await TaskView.read(await self._start(call, params.message))
+            view = await self._continue(call, params.message)
+        else:
+            view = await TaskView.read(await self._start(call, params.message))
+        if params.configuration.HasField("task_push_notification_config"):
+            await self._pushes.create(params.configuration.task_push_notification_config, view, call.caller, context)
+        return view
 
     async def _start(self, call: _Call, message: Message) -> Run:
         key = f"{NAME}/{call.target.id}/{_hash(message.message_id)}"
@@ -470,7 +487,7 @@ class TaskHandler(RequestHandler):
                 raise InternalError("internal error") from error
             if isinstance(failure, NotFoundError):
                 raise TaskNotFoundError(failure.message) from error
-            if isinstance(failure, ConflictError) or failure.status == HTTPStatus.BAD_REQUEST:
+            if isinstance(failure, ConflictError) or failure.status == BadRequestError.status:
                 raise InvalidParamsError(failure.message) from error
             context.state["request"].state.failure = failure
             raise InternalError(failure.message) from error
@@ -613,7 +630,7 @@ class Cards:
                 AgentInterface(url=url, protocol_binding=binding, protocol_version=number)
                 for binding, number in BINDINGS
             ],
-            capabilities=AgentCapabilities(streaming=True, push_notifications=False, extended_agent_card=False),
+            capabilities=AgentCapabilities(streaming=True, push_notifications=True, extended_agent_card=False),
             default_input_modes=INPUT_MODES,
             default_output_modes=OUTPUT_MODES,
             skills=[
@@ -638,9 +655,11 @@ def _name_in(request: Request) -> str:
     return "/".join(str(request.path_params[name]) for name in names if name in request.path_params)
 
 
-def protocol(targets: Targets, runs: Runs, settings: GatewaySettings, translate: Translate) -> Protocol:
+def protocol(
+    targets: Targets, runs: Runs, settings: GatewaySettings, pushes: PushNotifications, translate: Translate
+) -> Protocol:
     """The A2A protocol. ``translate`` makes GatewayErrors of exceptions."""
-    handler = TaskHandler(runs, translate)
+    handler = TaskHandler(runs, pushes, translate)
     cards = Cards(targets, settings)
     routes: list[BaseRoute] = [Route(path, cards.of_gateway) for path in WELL_KNOWN]
     for place in (f"{PREFIX}/{{kind}}/{{name}}", f"{PREFIX}/{{kind}}/{{namespace}}/{{name}}"):
@@ -651,7 +670,7 @@ def protocol(targets: Targets, runs: Runs, settings: GatewaySettings, translate:
         ]
         # The rest are routes of tenants, which would take all paths of other protocols.
         routes += [_guarded(route, targets) for route in of_sdk if isinstance(route, Route)]
-    return Protocol(PREFIX, routes, error_form)
+    return Protocol(PREFIX, routes, error_form, lifespan=pushes.delivering)
 
 
 def _guarded(route: Route, targets: Targets) -> Route:
@@ -693,6 +712,6 @@ async def _disconnected(request: Request) -> None:
 
 def error_form(error: GatewayError) -> Response:
     """The response for an error outside of a call, in the form of the HTTP binding; JSON-RPC tells it by its status."""
-    status = HTTPStatus(error.status)
-    body: JsonObject = {"code": status.value, "status": error.code.upper(), "message": error.message, "details": []}
-    return JSONResponse({"error": body}, status.value)
+    status = int(error.status)
+    body: JsonObject = {"code": status, "status": error.code.upper(), "message": error.message, "details": []}
+    return JSONResponse({"error": body}, status)

@@ -84,13 +84,20 @@ class TaskView:
         self._streamed: str | None = None
 
     @classmethod
-    async def read(cls, run: Run) -> "TaskView":
-        """The task of a run as it is now."""
+    async def read(cls, run: Run, until: str | None = None) -> "TaskView":
+        """The task of a run as it is now or, with ``until``, as it was at that cursor."""
+        later: set[str] = set()
+        if until:
+            async with aclosing(run.events(until, wait=False, live=False)) as events:
+                later = {event.id async for event in events}
         view = cls(run, await question_of(run))
         async with aclosing(run.events(wait=False, live=False)) as events:
             async for event in events:
-                await view.apply(event)
-        if view.pending:
+                if event.id not in later:
+                    await view.apply(event)
+        if until:
+            view.cursor = until
+        elif view.pending:
             await view._drop_decided()
         return view
 
@@ -117,10 +124,16 @@ class TaskView:
 
     async def follow(self, *, live: bool) -> AsyncGenerator[Update, None]:
         """The updates after the cursor, to the end of the task; with ``live`` also of text that is being written."""
+        async with aclosing(self.events(live=live)) as events:
+            async for _, updates in events:
+                for update in updates:
+                    yield update
+
+    async def events(self, *, live: bool = False) -> AsyncGenerator[tuple[Event, Sequence[Update]], None]:
+        """The same, with the events that bring the updates."""
         async with aclosing(self.run.events(self.cursor, live=live)) as events:
             async for event in events:
-                for update in await self.apply(event):
-                    yield update
+                yield event, await self.apply(event)
 
     async def apply(self, event: Event) -> Sequence[Update]:
         """Takes an event, and returns the updates that clients receive for it."""

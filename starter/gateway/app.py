@@ -15,6 +15,7 @@ from temporalio.service import RPCError
 
 from ...temporal.search_attributes import describe_namespace
 from . import a2a, ag_ui, api, ark, mcp_server, openai_models
+from .a2a_push import PushNotifications
 from .access import Access
 from .errors import GatewayError, as_gateway_error
 from .limits import Guard
@@ -47,8 +48,9 @@ class Gateway:
 
 def protocols_of(gateway: Gateway) -> Sequence[Protocol]:
     """All protocols that are served; that of a path is the first with a prefix of it."""
+    pushes = PushNotifications(gateway.client, gateway.runs, gateway.environ)
     return [
-        a2a.protocol(gateway.targets, gateway.runs, gateway.settings, as_gateway_error),
+        a2a.protocol(gateway.targets, gateway.runs, gateway.settings, pushes, as_gateway_error),
         ag_ui.protocol(gateway.targets, gateway.runs),
         mcp_server.protocol(gateway.targets, gateway.runs, gateway.settings),
         *ark.protocols(gateway.targets, gateway.runs, gateway.client),

@@ -190,15 +190,6 @@ async def give_result(client: Client, run: RunHandle, request: GiveResultRequest
     return await _send(client, run, "give_result", request.call, request, pending)
 
 
-async def give_result(client: Client, run: RunHandle, request: GiveResultRequest) -> PersonDecision:
-    """Gives the result of a client's tool, for a call of a run or of its child runs; the same again has no effect.
-
-    Raises NotDecided if the call is unknown, or has got another result, or if the result is too large.
-    """
-    pending = await pending_decisions(client, run.id, run.run_id)
-    return await _send(client, run, "give_result", request.call, request, pending)
-
-
 async def _send(
     client: Client,
     run: RunHandle,

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import shutil
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,12 @@ from a2a.client import Client as A2AClient
 from a2a.client.errors import A2AClientError
 from a2a.types import (
     AgentCard,
+    AuthenticationInfo,
     CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
+    GetTaskPushNotificationConfigRequest,
     GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
     ListTasksRequest,
     Message,
     Part,
@@ -28,6 +32,7 @@ from a2a.types import (
     StreamResponse,
     SubscribeToTaskRequest,
     Task,
+    TaskPushNotificationConfig,
     TaskState,
 )
 from a2a.utils.errors import (
@@ -39,10 +44,15 @@ from a2a.utils.errors import (
 )
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.struct_pb2 import Value
+from starlette.applications import Starlette
+from starlette.requests import Request as StarletteRequest
+from starlette.responses import Response
+from starlette.routing import Route
 from temporalio.client import Client
 
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
+from baton.starter.gateway.server import listen, serving
 from baton.starter.operations.manifests import manifests_of_workers
 from baton.testing import Reply
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
@@ -525,3 +535,121 @@ async def test_the_javascript_sdk_asks_a_team_and_approves_a_call(
     )
     printed, _ = await process.communicate()
     assert printed.decode().endswith("passed\n"), printed.decode()
+
+
+class Receiver:
+    """A receiver of push notifications: what it was sent, and how many it refuses at first."""
+
+    def __init__(self, refuses: int = 0) -> None:
+        self.received: list[tuple[Json, Mapping[str, str]]] = []
+        self.refuses = refuses
+        self.has_ended = asyncio.Event()
+
+    async def receive(self, request: StarletteRequest) -> Response:
+        if self.refuses:
+            self.refuses -= 1
+            return Response(status_code=503)
+        body = await request.json()
+        self.received.append((body, request.headers))
+        if "TASK_STATE_COMPLETED" in str(body) or body.get("status", {}).get("state") == "completed":
+            self.has_ended.set()
+        return Response(status_code=204)
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        listener = listen("127.0.0.1", 0)
+        app = Starlette(routes=[Route("/hook", self.receive, methods=["POST"])])
+        async with serving(app, listener):
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/hook"
+
+
+async def test_push_notifications_survive_the_gateway_and_are_tried_again(served_env: Environment) -> None:
+    served_env.answer = lambda _: Reply(text="word", delay=0.3)
+    private = {"BATON_ALLOW_PRIVATE_HOSTS": "1"}
+    receiver = Receiver(refuses=1)
+    async with receiver.serving() as url:
+        config = TaskPushNotificationConfig(
+            url=url, token="t-1", authentication=AuthenticationInfo(scheme="Bearer", credentials="c-1")
+        )
+        async with (
+            GatewayServer.running(served_env, **private) as gateway,
+            a2a_client(gateway, "team/long", streaming=False) as client,
+        ):
+            configuration = SendMessageConfiguration(return_immediately=True, task_push_notification_config=config)
+            asked = SendMessageRequest(message=message("Why?"), configuration=configuration)
+            task = task_of([event async for event in client.send_message(asked)])
+        async with (
+            GatewayServer.running(served_env, **private) as gateway,
+            a2a_client(gateway, "team/long", streaming=False) as client,
+        ):
+            async with asyncio.timeout(60):
+                await receiver.has_ended.wait()
+            final = await client.get_task(GetTaskRequest(id=task.id))
+            listed = await client.list_task_push_notification_configs(
+                ListTaskPushNotificationConfigsRequest(task_id=task.id)
+            )
+    (kept,) = listed.configs
+    assert (kept.url, kept.token, kept.authentication.credentials) == (url, "", "")
+    by_number = {headers["x-a2a-notification-id"]: body for body, headers in receiver.received}
+    heard = [
+        body["statusUpdate"]["status"]["message"]["messageId"]
+        for body in by_number.values()
+        if "message" in body.get("statusUpdate", {}).get("status", {})
+    ]
+    assert heard == [each.message_id for each in final.history[1:]]
+    assert all(
+        (headers["x-a2a-notification-token"], headers["authorization"]) == ("t-1", "Bearer c-1")
+        for _, headers in receiver.received
+    )
+
+
+async def test_a_push_notification_of_version_0_3_is_the_task(served_env: Environment) -> None:
+    served_env.script(line("one", "a"))
+    receiver = Receiver()
+    async with (
+        receiver.serving() as url,
+        GatewayServer.running(served_env, BATON_ALLOW_PRIVATE_HOSTS="1") as gateway,
+        a2a_client(gateway, "agent/one", version="0.3", streaming=False) as client,
+    ):
+        config = TaskPushNotificationConfig(url=url, id="mine")
+        configuration = SendMessageConfiguration(return_immediately=True, task_push_notification_config=config)
+        asked = SendMessageRequest(message=message("Why?"), configuration=configuration)
+        task = task_of([event async for event in client.send_message(asked)])
+        async with asyncio.timeout(60):
+            await receiver.has_ended.wait()
+    body, _ = receiver.received[-1]
+    assert (body["kind"], body["id"], body["artifacts"][0]["parts"][0]["text"]) == ("task", task.id, "a")
+
+
+async def test_push_notifications_go_only_to_public_addresses_by_https(gateway: GatewayServer) -> None:
+    gateway.env.answer = lambda _: Reply(hang=True)
+    async with a2a_client(gateway, "agent/one") as client:
+        task = await started(client, message("Why?"))
+        for url in ("http://example.com/hook", "https://127.0.0.1/hook", "https://169.254.169.254/", "file:///x", "x"):
+            with pytest.raises(InvalidParamsError):
+                await client.create_task_push_notification_config(
+                    TaskPushNotificationConfig(task_id=task.id, id="mine", url=url)
+                )
+        with pytest.raises(TaskNotFoundError):
+            await client.get_task_push_notification_config(
+                GetTaskPushNotificationConfigRequest(task_id=task.id, id="mine")
+            )
+        await client.cancel_task(CancelTaskRequest(id=task.id))
+
+
+async def test_a_deleted_push_notification_configuration_is_gone(served_env: Environment) -> None:
+    served_env.answer = lambda _: Reply(hang=True)
+    async with (
+        GatewayServer.running(served_env, BATON_ALLOW_PRIVATE_HOSTS="1") as gateway,
+        a2a_client(gateway, "agent/one") as client,
+    ):
+        task = await started(client, message("Why?"))
+        config = TaskPushNotificationConfig(task_id=task.id, id="mine", url="http://127.0.0.1:1/hook")
+        await client.create_task_push_notification_config(config)
+        asked = GetTaskPushNotificationConfigRequest(task_id=task.id, id="mine")
+        assert (await client.get_task_push_notification_config(asked)).url == config.url
+        gone = DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="mine")
+        await client.delete_task_push_notification_config(gone)
+        with pytest.raises(TaskNotFoundError):
+            await client.get_task_push_notification_config(asked)
+        await client.cancel_task(CancelTaskRequest(id=task.id))

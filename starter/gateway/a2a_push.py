@@ -1,0 +1,294 @@
+"""Push notifications of A2A: a small workflow for each, which the gateways execute, posts what happens to a task.
+
+The workflow survives the gateway, and any replica goes on where another one has stopped. A notification is posted at
+least once, with an id by which its receiver knows a repeated one.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+import httpx
+from a2a.compat.v0_3 import conversions
+from a2a.server.context import ServerCallContext
+from a2a.types import TaskPushNotificationConfig
+from a2a.utils.constants import PROTOCOL_VERSION_0_3, VERSION_HEADER
+from a2a.utils.errors import InvalidParamsError
+from a2a.utils.proto_utils import to_stream_response
+from google.protobuf.json_format import MessageToDict
+from temporalio import activity, workflow
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.common import RetryPolicy, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from ...activities.runtime.outbound import BodyLimits, Destination, Outbound
+from ...contracts.errors import BatonError
+from ...resources.base import JsonModel, JsonObject
+from ...resources.provenance import Provenance
+from ...resources.rights import AccountName
+from ...temporal.client import task_queue
+from ...temporal.executions import memo_of
+from .a2a_tasks import TaskView, Update
+from .access import Caller
+from .errors import NotFoundError
+from .runs import Runs
+
+WORKFLOW = "a2a-push"
+
+CONFIG = "a2a.push"
+"""The memo entry of the workflow with the configuration, without its secrets."""
+
+NOTIFICATION_ID = "X-A2A-Notification-Id"
+TOKEN = "X-A2A-Notification-Token"
+
+ATTEMPTS = 300
+"""How often the delivery is tried: for a day, as there are 5 minutes between most attempts."""
+
+HEARTBEAT = timedelta(seconds=30)
+POST_SECONDS = 10.0
+MAX_CONFIGS = 20
+"""Configurations of one task."""
+
+LIMITS = BodyLimits(size=1_000_000, objects=10_000)
+
+GONE = 410
+
+
+class Push(JsonModel):
+    """The input of the workflow: who is told what happens to a run after a ``cursor``, and the rights that it needs.
+
+    ``version`` is that of the protocol: 1.0 posts the events of a stream, and 0.3 the task.
+    """
+
+    run: str
+    url: str
+    token: str = ""
+    scheme: str = ""
+    credentials: str = ""
+    version: str
+    caller: str
+    namespace: str
+    service_account: str
+    sees_all: bool = False
+    cursor: str | None = None
+
+
+@workflow.defn(name=WORKFLOW, sandboxed=False)
+class PushWorkflow:
+    """Posts what happens to a task until it has ended."""
+
+    @workflow.run
+    async def run(self, push: Push) -> None:
+        """Makes one activity, which is tried again until all is posted."""
+        await workflow.execute_activity(
+            "a2a-notify",
+            push,
+            start_to_close_timeout=timedelta(days=365),
+            heartbeat_timeout=HEARTBEAT,
+            retry_policy=RetryPolicy(
+                initial_interval=timedelta(seconds=1), maximum_interval=timedelta(minutes=5), maximum_attempts=ATTEMPTS
+            ),
+        )
+
+
+class PushNotifications:
+    """The configurations of push notifications, and what delivers them. A configuration is an open workflow."""
+
+    def __init__(self, client: Client, runs: Runs, environ: Mapping[str, str]) -> None:
+        self._client = client
+        self._runs = runs
+        self._queue = f"{environ.get('BATON_TASK_QUEUE') or task_queue()}-a2a"
+        self._private = environ.get("BATON_ALLOW_PRIVATE_HOSTS") in ("1", "true", "yes")
+
+    async def create(
+        self, config: TaskPushNotificationConfig, view: TaskView, caller: Caller, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        """Creates or replaces a configuration: what happens after the state of ``view`` is posted.
+
+        Raises InvalidParamsError for an address that is not public, or that is not https.
+        """
+        await self._check(config.url)
+        config_id = config.id or hashlib.sha256(config.url.encode()).hexdigest()[:16]
+        if len(config_id) > 64 or "/" in config_id:
+            raise InvalidParamsError("the id of a configuration has at most 64 characters, and no slash")
+        known = await self.list(view.run.id)
+        if len(known) >= MAX_CONFIGS and config_id not in {each.id for each in known}:
+            raise InvalidParamsError(f"a task has at most {MAX_CONFIGS} push notification configurations")
+        headers = {name.lower(): value for name, value in context.state["headers"].items()}
+        push = Push(
+            run=view.run.id,
+            url=config.url,
+            token=config.token,
+            scheme=config.authentication.scheme,
+            credentials=config.authentication.credentials,
+            version=headers.get(VERSION_HEADER.lower()) or PROTOCOL_VERSION_0_3,
+            caller=caller.name,
+            namespace=caller.account.namespace,
+            service_account=caller.account.name,
+            sees_all=caller.sees_all,
+            cursor=view.cursor,
+        )
+        shown: JsonObject = {"url": config.url, "scheme": config.authentication.scheme}
+        await self._client.start_workflow(
+            WORKFLOW,
+            push,
+            id=_workflow_id(view.run.id, config_id),
+            task_queue=self._queue,
+            memo={CONFIG: shown},
+            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+            id_conflict_policy=WorkflowIDConflictPolicy.TERMINATE_EXISTING,
+        )
+        return _config(view.run.id, config_id, shown)
+
+    async def get(self, run: str, config_id: str) -> TaskPushNotificationConfig:
+        """A configuration, without its secrets. Raises NotFoundError."""
+        described = await self._describe(run, config_id)
+        memo = await memo_of(described)
+        return _config(run, config_id, memo.get(CONFIG))
+
+    async def list(self, run: str) -> list[TaskPushNotificationConfig]:
+        """The configurations of a task, without their secrets, by id."""
+        prefix = _workflow_id(run, "")
+        query = f"WorkflowType = '{WORKFLOW}' AND WorkflowId STARTS_WITH '{prefix}'"
+        found: dict[str, TaskPushNotificationConfig] = {}
+        async for execution in self._client.list_workflows(query):
+            if execution.status != WorkflowExecutionStatus.TERMINATED:
+                config_id = execution.id.removeprefix(prefix)
+                found[config_id] = _config(run, config_id, (await memo_of(execution)).get(CONFIG))
+        return [found[config_id] for config_id in sorted(found)]
+
+    async def delete(self, run: str, config_id: str) -> None:
+        """Deletes a configuration. Raises NotFoundError."""
+        await self._describe(run, config_id)
+        with contextlib.suppress(RPCError):  # it has ended with its task
+            await self._handle(run, config_id).terminate("the configuration was deleted")
+
+    @contextlib.asynccontextmanager
+    async def delivering(self) -> AsyncIterator[None]:
+        """Takes part in the delivery while the block runs."""
+        async with Worker(
+            self._client,
+            task_queue=self._queue,
+            workflows=[PushWorkflow],
+            activities=[self.notify],
+            workflow_runner=UnsandboxedWorkflowRunner(),
+            max_concurrent_activities=1_000,
+        ):
+            yield
+
+    @activity.defn(name="a2a-notify")
+    async def notify(self, push: Push) -> None:
+        """Posts what happens to a task after the cursor of the last heartbeat, to its end."""
+        cursor = push.cursor
+        for noted in activity.info().heartbeat_details[:1]:
+            cursor = str(noted) if noted else cursor
+        caller = Caller(push.caller, AccountName(push.namespace, push.service_account), push.sees_all)
+        try:
+            view = await TaskView.read(await self._runs.find(caller, push.run), cursor)
+        except NotFoundError as error:  # it was deleted, or the caller has lost its rights
+            raise ApplicationError(error.message, non_retryable=True) from None
+        posted = _Posted(view.cursor)
+        beating = asyncio.create_task(_beat(posted))
+        outbound = Outbound(LIMITS, destination=self._destination(push.url), checks_lease=False)
+        try:
+            async with (
+                outbound.open(httpx.AsyncClient, timeout=POST_SECONDS) as http,
+                contextlib.aclosing(view.events()) as events,
+            ):
+                async for event, updates in events:
+                    for number, update in enumerate(updates):
+                        await self._post(http, push, _body(push, view, update), f"{event.id}/{number}")
+                    posted.cursor = view.cursor
+                    activity.heartbeat(view.cursor)
+        finally:
+            beating.cancel()
+
+    async def _post(self, http: httpx.AsyncClient, push: Push, body: JsonObject, number: str) -> None:
+        headers = {NOTIFICATION_ID: number}
+        if push.token:
+            headers[TOKEN] = push.token
+        if push.scheme and push.credentials:
+            headers["authorization"] = f"{push.scheme} {push.credentials}"
+        try:
+            response = await http.post(push.url, json=body, headers=headers)
+        except (httpx.HTTPError, BatonError) as error:
+            raise ApplicationError(f"the receiver can't be reached: {type(error).__name__}") from None
+        if response.status_code == GONE:
+            raise ApplicationError("the receiver wants no more notifications: HTTP 410", non_retryable=True)
+        if not response.is_success:
+            raise ApplicationError(f"the receiver answered HTTP {response.status_code}")
+
+    def _destination(self, url: str) -> Destination:
+        return Destination(url, Provenance.SERVER, self._private)
+
+    async def _check(self, url: str) -> None:
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:
+            raise InvalidParamsError("the URL for push notifications is no URL") from None
+        if not parts.hostname or parts.scheme not in ("https", "http" if self._private else "https"):
+            raise InvalidParamsError("push notifications are sent to https:// URLs")
+        if self._private:
+            return
+        try:
+            await Outbound(LIMITS, destination=None).public_address(parts.hostname, port or 443)
+        except BatonError:
+            raise InvalidParamsError("push notifications are sent to public addresses") from None
+
+    async def _describe(self, run: str, config_id: str) -> WorkflowExecutionDescription:
+        missing = NotFoundError(f"the task has no push notification configuration '{config_id[:100]}'")
+        try:
+            described = await self._handle(run, config_id).describe()
+        except RPCError as error:
+            if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
+                raise
+            raise missing from None
+        if described.status == WorkflowExecutionStatus.TERMINATED:
+            raise missing
+        return described
+
+    def _handle(self, run: str, config_id: str) -> WorkflowHandle[object, object]:
+        return self._client.get_workflow_handle(_workflow_id(run, config_id))
+
+
+@dataclass
+class _Posted:
+    """How far notifications were posted."""
+
+    cursor: str | None
+
+
+async def _beat(posted: _Posted) -> None:
+    """Heartbeats while nothing happens, or the receiver is slow."""
+    while True:
+        activity.heartbeat(posted.cursor)
+        await asyncio.sleep(HEARTBEAT.total_seconds() / 3)
+
+
+def _body(push: Push, view: TaskView, update: Update) -> JsonObject:
+    if push.version.startswith("0."):
+        task: JsonObject = conversions.to_compat_task(view.task).model_dump(
+            mode="json", by_alias=True, exclude_none=True
+        )
+        return task
+    event: JsonObject = MessageToDict(to_stream_response(update))
+    return event
+
+
+def _workflow_id(run: str, config_id: str) -> str:
+    return f"{run}/push/{config_id}"
+
+
+def _config(run: str, config_id: str, shown: object) -> TaskPushNotificationConfig:
+    fields = shown if isinstance(shown, dict) else {}
+    config = TaskPushNotificationConfig(task_id=run, id=config_id, url=str(fields.get("url") or ""))
+    if scheme := fields.get("scheme"):
+        config.authentication.scheme = str(scheme)
+    return config
