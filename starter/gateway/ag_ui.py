@@ -7,7 +7,7 @@ id of the run, that of the decision, and the cursor of the last event of the str
 
 import hashlib
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, singledispatchmethod
 from typing import Any, NamedTuple
@@ -23,7 +23,9 @@ from ...contracts.decisions import PendingDecision
 from ...contracts.message import TokenUsage
 from ...contracts.status import Status
 from ...contracts.text import format_time
+from ...resources.agent import Agent
 from ...resources.base import JsonObject
+from ...resources.client import ClientTool
 from ..history.events import (
     Event,
     MessageEvent,
@@ -39,6 +41,7 @@ from ..history.events import (
     TurnEndedEvent,
     TurnStartedEvent,
     WaitEndedEvent,
+    WaitStartedEvent,
 )
 from ..history.follow import CursorError
 from ..runs.start import to_json
@@ -76,6 +79,10 @@ REPLY_SCHEMA: JsonObject = {
 }
 
 
+CLIENT_TOOL = "client-tool/"
+"""The beginning of the id of a call of a client's tool, followed by a place. No run has an id of this form."""
+
+
 class Place(NamedTuple):
     """What an id of an interrupt says: the run, the decision, and the cursor of the last event before it."""
 
@@ -86,15 +93,20 @@ class Place(NamedTuple):
     @classmethod
     def of(cls, text: str) -> "Place":
         """The place in an id. Raises BadRequestError."""
-        parts = text.split("/")
-        if len(parts) != len(cls._fields) or not all(parts):
-            raise BadRequestError(f"'{text[:200]}' is not the id of an interrupt of this gateway", param="resume")
-        return cls(*parts)
+        run, _, rest = text.partition("/")
+        decision, _, cursor = rest.rpartition("/")
+        if not (run and decision and cursor):
+            raise BadRequestError(f"'{text[:200]}' is not an id of this gateway", param="resume")
+        return cls(run, decision, cursor)
 
     @property
     def text(self) -> str:
         """The id."""
         return "/".join(self)
+
+
+Answer = ag_types.ResumeEntry | ag_types.ToolMessage
+"""What a run has waited for: the answer to an interrupt, or the result of a client's tool."""
 
 
 class AgUi:
@@ -109,8 +121,8 @@ class AgUi:
         asked = await read_body(request, ag_types.RunAgentInput)
         caller = caller_of(request)
         target = await self._targets.find(caller, request.path_params["target"])
-        if asked.resume:
-            run, after = await self._resume(caller, asked.resume)
+        if answers := _answers(asked):
+            run, after = await self._resume(caller, answers)
         else:
             run, after = await self._start(caller, target, asked), None
         return event_stream(_stream(run, after, asked))
@@ -134,6 +146,8 @@ class AgUi:
             parameters=_parameters(asked.forwarded_props),
             session=_session(asked.state),
             conversation=_conversation(caller, asked.thread_id),
+            tools=[_tool(tool) for tool in asked.tools or ()],
+            settings=_settings(target, asked),
         )
         if asked.parent_run_id is None:
             return question
@@ -147,28 +161,40 @@ class AgUi:
             )
         return question.model_copy(update={"after": head, "conversation": None})
 
-    async def _resume(self, caller: Caller, entries: Sequence[ag_types.ResumeEntry]) -> tuple[Run, str]:
+    async def _resume(self, caller: Caller, answers: Mapping[Place, Answer]) -> tuple[Run, str]:
         """The run that was interrupted, once it has the answers, and the cursor after which the stream goes on.
 
         The same answers again have no further effect. Raises BadRequestError if some are missing or invalid; then
         none is given.
         """
-        places = {entry.interrupt_id: Place.of(entry.interrupt_id) for entry in entries}
-        first = places[entries[0].interrupt_id]
-        if any(place.run != first.run for place in places.values()):
+        *_, last = answers
+        if any(place.run != last.run for place in answers):
             raise BadRequestError("resume: these are interrupts of several runs", param="resume")
-        run = await self._runs.find(caller, first.run)
+        run = await self._runs.find(caller, last.run)
         undecided = {decision.id: decision for decision in await run.undecided()} if await run.is_open() else {}
-        answers = {places[entry.interrupt_id].decision: entry for entry in entries}
-        if not undecided.keys().isdisjoint(answers):
-            if missing := undecided.keys() - answers.keys():
-                names = ", ".join(prompt_of(undecided[each]) for each in sorted(missing))
-                raise BadRequestError(f"resume: all open interrupts need an answer; missing: {names}", param="resume")
-            known = [(undecided[key], entry) for key, entry in answers.items() if key in undecided]
-            actions = [_action(run, decision, entry) for decision, entry in known]
-            for act in actions:
-                await act()
-        return run, first.cursor
+        given = {place.decision: answer for place, answer in answers.items() if place.decision in undecided}
+        missing = [
+            decision
+            for decision in undecided.values()
+            if decision.id not in given and decision.kind != "client_tool"  # a later result may follow later
+        ]
+        if given and missing:
+            names = ", ".join(map(prompt_of, missing))
+            raise BadRequestError(f"resume: all open interrupts need an answer; missing: {names}", param="resume")
+        actions = [_action(run, undecided[key], answer) for key, answer in given.items()]
+        for act in actions:
+            await act()
+        return run, last.cursor
+
+
+def _answers(asked: ag_types.RunAgentInput) -> Mapping[Place, Answer]:
+    """The answers to interrupts, after the results of the client's tools at the end of the messages."""
+    answers: dict[Place, Answer] = {}
+    for message in reversed(asked.messages):
+        if not isinstance(message, ag_types.ToolMessage) or not message.tool_call_id.startswith(CLIENT_TOOL):
+            break
+        answers = {Place.of(message.tool_call_id.removeprefix(CLIENT_TOOL)): message, **answers}
+    return {**answers, **{Place.of(entry.interrupt_id): entry for entry in asked.resume or ()}}
 
 
 def _key(thread: str, run: str) -> str:
@@ -216,6 +242,21 @@ def _part(part: ag_types.ContentPart) -> JsonObject:
     return {"type": "file", "file": {"file_data" if has_data else "file_url": url}}
 
 
+def _tool(tool: ag_types.Tool) -> ClientTool:
+    given = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return ClientTool.model_validate({name: value for name, value in given.items() if value})
+
+
+def _settings(target: ServedTarget, asked: ag_types.RunAgentInput) -> JsonObject:
+    """The context and the system messages as instructions, if the agent's manifest lets clients give them."""
+    agent = target.manifest
+    if not isinstance(agent, Agent) or "instructions" not in agent.client_access.allowed_settings:
+        return {}
+    texts = [str(message.content) for message in asked.messages if message.role in ("system", "developer")]
+    texts += [f"{each.description}: {each.value}" for each in asked.context or ()]
+    return {"instructions": "\n\n".join(texts)} if texts else {}
+
+
 def _parameters(forwarded: object) -> dict[str, str]:
     """The values for templates: ``forwardedProps.parameters``."""
     given = forwarded.get("parameters", {}) if isinstance(forwarded, dict) else {}
@@ -230,24 +271,17 @@ def _session(state: object) -> JsonObject:
     return session if isinstance(session, dict) else {}
 
 
-def _action(run: Run, decision: PendingDecision, entry: ag_types.ResumeEntry) -> Callable[[], Awaitable[object]]:
+def _action(run: Run, decision: PendingDecision, answer: Answer) -> Callable[[], Awaitable[object]]:
     """What carries an answer out. Raises BadRequestError for one that does not fit."""
-    payload = entry.payload
-    is_canceled = entry.status == "cancelled"
+    if (decision.kind == "client_tool") != isinstance(answer, ag_types.ToolMessage):
+        raise BadRequestError("resume: a tool of the client needs a tool message, and an interrupt an entry of resume")
+    if isinstance(answer, ag_types.ToolMessage):
+        return partial(run.give_result, decision.id, _result_text(answer))
     if decision.kind == "question":
-        if is_canceled:
-            if decision.asked_by:
-                return partial(run.reply, "", decision.id, declines=True)
-            # A person of the team can't decline its turn.
-            return partial(run.cancel, "the question was not answered")
-        if decision.reply_schema:
-            return partial(run.reply, json.dumps(payload), decision.id)
-        text = payload.get("reply") if isinstance(payload, dict) else payload
-        if not isinstance(text, str) or not text.strip():
-            raise BadRequestError("resume: the payload has to be a text, or {reply: TEXT}", param="resume")
-        return partial(run.reply, text, decision.id)
-    if is_canceled:
+        return _reply(run, decision, answer)
+    if answer.status == "cancelled":
         return partial(run.decide, decision.id, approved=False)
+    payload = answer.payload
     given = {"approved": payload} if isinstance(payload, bool) else payload
     approved = given.get("approved") if isinstance(given, dict) else None
     if not isinstance(given, dict) or not isinstance(approved, bool):
@@ -256,6 +290,34 @@ def _action(run: Run, decision: PendingDecision, entry: ag_types.ResumeEntry) ->
     if not (arguments is None or isinstance(arguments, dict)) or not isinstance(reason, str):
         raise BadRequestError("resume: arguments have to be an object, and a reason a text", param="resume")
     return partial(run.decide, decision.id, approved=approved, arguments=arguments if approved else None, reason=reason)
+
+
+def _reply(run: Run, decision: PendingDecision, answer: ag_types.ResumeEntry) -> Callable[[], Awaitable[object]]:
+    """What replies to a question. Raises BadRequestError for a reply that does not fit."""
+    payload = answer.payload
+    if answer.status == "cancelled":
+        if decision.asked_by:
+            return partial(run.reply, "", decision.id, declines=True)
+        # A person of the team can't decline its turn.
+        return partial(run.cancel, "the question was not answered")
+    if decision.reply_schema:
+        return partial(run.reply, json.dumps(payload), decision.id)
+    text = payload.get("reply") if isinstance(payload, dict) else payload
+    if not isinstance(text, str) or not text.strip():
+        raise BadRequestError("resume: the payload has to be a text, or {reply: TEXT}", param="resume")
+    return partial(run.reply, text, decision.id)
+
+
+def _result_text(message: ag_types.ToolMessage) -> str:
+    """What a client's tool has returned. Raises BadRequestError if that is more than texts."""
+    if message.error:
+        return f"Error: {message.error}"
+    if isinstance(message.content, str):
+        return message.content
+    texts = [part.text for part in message.content if isinstance(part, ag_types.TextPart)]
+    if len(texts) < len(message.content):
+        raise BadRequestError("messages: the result of a tool can only be a text", param="messages")
+    return "\n".join(texts)
 
 
 def _interrupt(run: Run, decision: PendingDecision, cursor: str) -> ag_types.Interrupt:
@@ -295,6 +357,12 @@ class Translator:
 
     run: str
     session: JsonObject
+    client_tools: Collection[str] = ()
+    """The names of the tools that the client executes."""
+
+    answered: Collection[str] = ()
+    """The calls of the client's tools whose results were in the request."""
+
     phase: str = "Running"
     steps: dict[tuple[object, ...], _Step] = field(default_factory=dict)
     messages: dict[str, _Message] = field(default_factory=dict)
@@ -397,6 +465,12 @@ class Translator:
         return ()
 
     @translate.register
+    def _call_client(self, event: WaitStartedEvent) -> Iterable[ag.BaseEvent]:
+        if event.kind == "client_tool" and event.wait not in self.answered:
+            call = CLIENT_TOOL + Place(self.run, event.wait, event.cursor).text
+            yield from _tool_call(call, event.tool or "", event.text)
+
+    @translate.register
     def _change_session(self, event: SessionChangedEvent) -> Iterable[ag.BaseEvent]:
         changed = {**self.session, **event.changes}
         self.session = {name: value for name, value in changed.items() if value is not None}
@@ -413,13 +487,15 @@ class Translator:
 
     @translate.register
     def _call_tool(self, event: ToolCalledEvent) -> Iterable[ag.BaseEvent]:
+        if event.tool in self.client_tools:  # the client was told when the run began to wait for it
+            return
         self.calls.add(_call(event))
         yield from _tool_call(_call(event), event.tool, event.arguments)
 
     @translate.register
     def _return(self, event: ToolReturnedEvent | ToolFailedEvent) -> Iterable[ag.BaseEvent]:
         call = _call(event)
-        if call not in self.calls:  # it was begun in the stream before the interrupt
+        if call not in self.calls:  # it is the client's, or was begun in the stream before the interrupt
             return
         self.calls.discard(call)
         text = event.text if isinstance(event, ToolReturnedEvent) else event.error
@@ -470,7 +546,9 @@ async def _stream(run: Run, after: str | None, asked: ag_types.RunAgentInput) ->
 
 async def _events(run: Run, after: str | None, asked: ag_types.RunAgentInput) -> AsyncGenerator[ag.BaseEvent, None]:
     ids = {"thread_id": asked.thread_id, "run_id": asked.run_id}
-    translator = Translator(run.id, _session(asked.state))
+    answered = [place.decision for place in _answers(asked)]
+    client_tools = [tool.name for tool in asked.tools or ()]
+    translator = Translator(run.id, _session(asked.state), client_tools, answered)
     yield ag.RunStartedEvent(**ids, protocol_version=VERSION, parent_run_id=asked.parent_run_id)
     yield translator.snapshot
     cursor = after or ""
@@ -482,8 +560,10 @@ async def _events(run: Run, after: str | None, asked: ag_types.RunAgentInput) ->
                     yield closing
                 translator.phase = "InputRequired"
                 yield translator.snapshot
-                interrupts = [_interrupt(run, decision, cursor) for decision in event.decisions]
-                outcome = ag.RunFinishedInterruptOutcome(interrupts=interrupts)
+                decisions = [decision for decision in event.decisions if decision.kind != "client_tool"]
+                interrupts = [_interrupt(run, decision, cursor) for decision in decisions]
+                # Without interrupts, the client has to execute its tools, and to send their results.
+                outcome = ag.RunFinishedInterruptOutcome(interrupts=interrupts) if interrupts else None
                 yield ag.RunFinishedEvent(**ids, outcome=outcome)
                 return
             cursor = event.cursor or cursor

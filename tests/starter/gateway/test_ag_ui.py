@@ -33,6 +33,7 @@ MANIFESTS = [
         {"prompt": "You are careful.", "tools": [{"name": "calculator", "approval": {"required": True}}]},
     ),
     agent("counter", "calculator"),
+    agent("open", clients={"tools": True, "settings": ["instructions"]}),
     manifest("Team", "panel", {"strategy": "parallel", "members": [ANN, BOB]}),
 ]
 CALCULATE = call("calculator", expression="2+2")
@@ -114,6 +115,16 @@ async def test_a_run_is_a_stream_of_steps_and_messages(gateway: GatewayServer, a
     snapshots = [event["snapshot"] for event in events if event["type"] == "STATE_SNAPSHOT"]
     assert [each["speakers"] for each in snapshots] == [[], ["one"], ["two"], []]
     assert snapshots[-1]["phase"] == "Completed"
+
+
+async def test_text_is_streamed_while_the_model_sends_it(gateway: GatewayServer, asked: Asked) -> None:
+    text = " ".join(f"word{number}" for number in range(20))
+    gateway.env.script(line("one", {"text": text, "pause": 0.1}))
+    events = await stream(gateway, "one", asked("r"))
+    [message] = texts_of(events)
+    assert texts_of(events) == {message: text}
+    assert types_of(events).count("TEXT_MESSAGE_CONTENT") > 1
+    assert texts_of(await stream(gateway, "one", asked("r"))) == {message: text}
 
 
 async def test_the_same_run_id_joins_the_run_and_its_messages_have_the_same_ids(
@@ -209,6 +220,47 @@ async def test_all_open_interrupts_need_an_answer(gateway: GatewayServer, asked:
         events = await stream(gateway, "panel", asked("r2", None, resume=entries))
         assert events[-1]["outcome"] == {"type": "success"}
     assert "ann:\nYes." in events[-1]["result"]
+
+
+WEATHER: Json = {
+    "name": "weather",
+    "description": "The weather in a city.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+
+
+async def test_the_client_executes_its_tools_and_the_run_goes_on_with_their_results(
+    gateway: GatewayServer, asked: Asked
+) -> None:
+    gateway.env.script(line("open", call("weather", city="Bern"), "It rains."))
+    context = [{"description": "The user's city", "value": "Bern"}]
+    first = await stream(gateway, "open", asked("r1", "Weather?", tools=[WEATHER], context=context))
+    start, arguments, _ = [event for event in first if event["type"].startswith("TOOL_CALL")]
+    assert (start["toolCallName"], arguments["delta"]) == ("weather", '{"city": "Bern"}')
+    assert first[-1]["type"] == "RUN_FINISHED"
+    assert "outcome" not in first[-1]
+    assert "The user's city: Bern" in str(gateway.env.model.requests[0].body)
+    body = asked("r2", "Weather?", tools=[WEATHER])
+    body["messages"] += [
+        {
+            "id": "a",
+            "role": "assistant",
+            "toolCalls": [
+                {
+                    "id": start["toolCallId"],
+                    "type": "function",
+                    "function": {"name": "weather", "arguments": arguments["delta"]},
+                }
+            ],
+        },
+        {"id": "b", "role": "tool", "toolCallId": start["toolCallId"], "content": "Rain"},
+    ]
+    for _ in range(2):
+        second = await stream(gateway, "open", body)
+        assert [*texts_of(second).values()] == ["It rains."]
+        assert not [event for event in second if event["type"].startswith("TOOL_CALL")]
+    assert len(gateway.env.model.requests) == 2
+    assert "Rain" in gateway.env.model.requests[1].body["messages"][-1]["content"]
 
 
 async def test_a_failed_run_is_an_error_and_a_canceled_one_is_not(gateway: GatewayServer, asked: Asked) -> None:
