@@ -20,6 +20,7 @@ from .openai_common import (
     CONTENT_FILTER,
     RUN_HEADER,
     check_format,
+    check_tools,
     error_body,
     failed_run,
     has_schema,
@@ -155,6 +156,7 @@ class Chat:
         if body.n not in (None, 1):
             raise BadRequestError("n: one completion is made", param="n")
         target = await self._targets.find(caller, body.model)
+        check_tools(body.tools)
         check_format(target, body.response_format, "response_format")
         turns = turns_shown(request, TURNS)
         question = Question(input=chat_messages(body.messages))

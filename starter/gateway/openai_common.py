@@ -1,5 +1,6 @@
 """What OpenAI's protocols share: the form of errors, how runs end, and what a request may ask for."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import JsonValue
@@ -7,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ...contracts.status import Status
+from ...resources.base import JsonObject
 from ..history.events import WaitEndedEvent, WaitStartedEvent
 from .errors import BadRequestError, GatewayError
 from .targets import ServedTarget
@@ -57,6 +59,12 @@ def check_format(target: ServedTarget, wanted: JsonValue, param: str) -> None:
     if kind in (None, "text") or has_schema(target):
         return
     raise BadRequestError(f"{param}: {target.id} has no outputSchema, so its answer is a text", param=param)
+
+
+def check_tools(tools: Sequence[JsonObject] | None) -> None:
+    """Raises BadRequestError for tools in a request: a target has those of its manifest."""
+    if tools:
+        raise BadRequestError("tools: tools of the client are not supported; a target has its own", param="tools")
 
 
 def has_schema(target: ServedTarget) -> bool:

@@ -22,6 +22,7 @@ from .errors import BadRequestError, ConflictError, NotFoundError, as_gateway_er
 from .openai_common import (
     RUN_HEADER,
     check_format,
+    check_tools,
     error_body,
     failed_run,
     is_incomplete,
@@ -189,8 +190,7 @@ class ResponseWriter:
             self._sent = max(0, self.after - start - 1)
             item = _item(speech, "in_progress", self._expected_phase, None)
             yield from self._send(start, "response.output_item.added", output_index=index, item=item)
-            part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-            yield from self._send_part(start + 1, "response.content_part.added", item_id, index, part=part)
+            yield from self._send_part_added(start + 1, item_id, index)
         text = speech.text[self._sent :]
         if text:
             self._sent += len(text)
@@ -226,7 +226,9 @@ class ResponseWriter:
         """Takes the items of failed attempts back, as far as the client has them."""
         for attempt in range(self._closed + 1, last + 1):
             start = self._start_of(attempt)
-            if self._attempt == attempt or start <= self.after < start + RESERVED - 1:
+            if start <= self.after < start + RESERVED - 1:
+                index = self._index + attempt - 1
+                yield from self._send_part_added(start + 1, _item_id(speech, attempt), index)
                 yield from self._take_back(speech, attempt, "")
             self._closed = attempt
 
@@ -253,6 +255,10 @@ class ResponseWriter:
     def _expected_phase(self) -> Literal["commentary", "final_answer"]:
         """The phase of an item before it is known: what an agent says may be the answer, what a member says is not."""
         return "commentary" if self.echo.get("kind") == "team" and not self.answer_only else "final_answer"
+
+    def _send_part_added(self, number: int, item_id: str, index: int) -> Iterator[JsonObject]:
+        part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+        yield from self._send_part(number, "response.content_part.added", item_id, index, part=part)
 
     def _send_dones(self, number: int, item_id: str, index: int, text: str) -> Iterator[JsonObject]:
         part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
@@ -332,6 +338,7 @@ class Responses:
         if body.previous_response_id and body.conversation:
             raise BadRequestError("conversation: it can't be combined with previous_response_id", param="conversation")
         target = await self._targets.find(caller, body.model)
+        check_tools(body.tools)
         check_format(target, (body.text or {}).get("format"), "text.format")
         turns = turns_shown(request, TURNS)
         messages = input_messages(body.input)
