@@ -79,7 +79,7 @@ from .a2a_tasks import CONTEXT, MESSAGE, TARGET, TaskView, Update
 from .access import Caller
 from .errors import BadRequestError, ConflictError, GatewayError, NotFoundError
 from .protocol import Protocol, caller_of
-from .runs import PROTOCOL, Question, Run, Runs
+from .runs import PROTOCOL, Run, Runs, TargetQuestion
 from .settings import GatewaySettings
 from .targets import ServedTarget, Targets
 
@@ -424,7 +424,7 @@ class TaskHandler(RequestHandler):
         if len(context) > MAX_ID or len(message.message_id) > MAX_ID:
             raise InvalidParamsError(f"the ids of a message and its context have at most {MAX_ID} characters")
         options = _options_of(message)
-        question = Question(
+        question = TargetQuestion(
             input=_input_of(message.parts),
             conversation=call.conversation(context),
             parameters=options.parameters,

@@ -48,7 +48,7 @@ from ..runs.start import to_json
 from .access import Caller
 from .errors import BadRequestError, GatewayError, NotFoundError, as_gateway_error
 from .protocol import Protocol, caller_of, read_body
-from .runs import Question, Run, Runs, Waiting, prompt_of
+from .runs import Run, Runs, TargetQuestion, Waiting, prompt_of
 from .sse import encode, event_stream
 from .targets import ServedTarget, Targets
 
@@ -136,12 +136,12 @@ class AgUi:
             question = await self._question(caller, target, asked)
             return (await self._runs.start(caller, target, question, protocol="ag-ui", key=key)).run
 
-    async def _question(self, caller: Caller, target: ServedTarget, asked: ag_types.RunAgentInput) -> Question:
+    async def _question(self, caller: Caller, target: ServedTarget, asked: ag_types.RunAgentInput) -> TargetQuestion:
         """What the user has said since the last answer. All before it is in the conversation of the thread.
 
         With ``parentRunId`` the question follows that run, whatever was said in the thread since.
         """
-        question = Question(
+        question = TargetQuestion(
             input=_input(asked.messages),
             parameters=_parameters(asked.forwarded_props),
             session=_session(asked.state),

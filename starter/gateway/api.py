@@ -20,7 +20,7 @@ from ..history.follow import CursorError
 from ..runs.start import to_json
 from .errors import BadRequestError, GatewayError
 from .protocol import IDEMPOTENCY_KEY, Protocol, caller_of, read_body
-from .runs import Question, Run, Runs
+from .runs import Run, Runs, TargetQuestion
 from .sse import encode, event_stream
 from .targets import ServedTarget, Targets
 
@@ -249,7 +249,7 @@ class Api:
         body = await read_body(request, StartRequest)
         caller = caller_of(request)
         target = await self._targets.find(caller, body.target)
-        question = Question.model_validate(body.model_dump(exclude={"target"}, exclude_unset=True))
+        question = TargetQuestion.model_validate(body.model_dump(exclude={"target"}, exclude_unset=True))
         key = request.headers.get(IDEMPOTENCY_KEY)
         started = await self._runs.start(caller, target, question, protocol="runs", key=key)
         return StartedRunInfo(id=started.run.id, status={"phase": "Running"})

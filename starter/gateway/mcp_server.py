@@ -33,7 +33,7 @@ from ..runs.start import to_json
 from .access import LOCAL, Caller
 from .errors import BadRequestError, ConflictError, GatewayError, NotFoundError, as_gateway_error
 from .protocol import Protocol, caller_of
-from .runs import Question, Run, Runs, Waiting, prompt_of
+from .runs import Run, Runs, TargetQuestion, Waiting, prompt_of
 from .settings import GatewaySettings
 from .targets import DEFAULT_NAMESPACE, ServedTarget, Targets
 
@@ -226,7 +226,7 @@ class McpServer:
         key = (context.meta or {}).get(IDEMPOTENCY_KEY)
         if key is not None and not isinstance(key, str):
             raise BadRequestError(f"{IDEMPOTENCY_KEY} has to be a text")
-        question = Question(input=asked.input, parameters=asked.parameters)
+        question = TargetQuestion(input=asked.input, parameters=asked.parameters)
         return (await self._runs.start(caller, target, question, protocol="mcp", key=key)).run
 
     async def _until_result(

@@ -30,7 +30,7 @@ from .openai_common import (
 )
 from .openai_input import ChatRequest, chat_messages
 from .protocol import IDEMPOTENCY_KEY, caller_of, read_body, unless_disconnected
-from .runs import Question, Run, Runs
+from .runs import Run, Runs, TargetQuestion
 from .speeches import Begun, Over, Retracted, Said, Speech, Spoken, Update, Waits, read_speeches
 from .sse import comment, encode, event_stream
 from .targets import ServedTarget, Targets
@@ -159,7 +159,7 @@ class Chat:
         check_tools(body.tools)
         check_format(target, body.response_format, "response_format")
         turns = turns_shown(request, TURNS)
-        question = Question(input=chat_messages(body.messages))
+        question = TargetQuestion(input=chat_messages(body.messages))
         key = request.headers.get(IDEMPOTENCY_KEY)
         started = await self._runs.start(caller, target, question, protocol="chat", key=key)
         run = started.run

@@ -31,7 +31,7 @@ from .openai_common import (
 )
 from .openai_input import ResponseRequest, input_messages, stored_items
 from .protocol import IDEMPOTENCY_KEY, caller_of, read_body, unless_disconnected
-from .runs import Question, Run, Runs
+from .runs import Run, Runs, TargetQuestion
 from .speeches import Begun, Over, Retracted, Said, Speech, Spoken, Update, Waits, read_speeches
 from .sse import comment, encode, event_stream
 from .targets import Targets
@@ -344,7 +344,7 @@ class Responses:
         messages = input_messages(body.input)
         if body.instructions:
             messages = [{"role": "system", "content": body.instructions}, *messages]
-        question = Question(
+        question = TargetQuestion(
             input=body.input if isinstance(body.input, str) and len(messages) == 1 else messages,
             conversation=body.conversation,
             after=await self._head(request, body.previous_response_id) if body.previous_response_id else None,

@@ -78,7 +78,7 @@ LISTED_INTERVAL = 0.1
 """How often, and after how many seconds each, a wait is looked for in the status of a run, whose events have it."""
 
 
-class Question(JsonModel):
+class TargetQuestion(JsonModel):
     """What a target is asked; the fields are those of a Query's ``spec``, with ``type: messages`` for a list.
 
     ``after`` is the exact place in an earlier run's conversation that the question follows. ``session`` are initial
@@ -459,7 +459,7 @@ class Runs:
         self,
         caller: Caller,
         target: ServedTarget,
-        question: Question,
+        question: TargetQuestion,
         *,
         protocol: str,
         key: str | None = None,

@@ -9,7 +9,6 @@ import schemathesis
 from baton.contracts.message import Head
 from baton.starter.gateway.access import LOCAL
 from baton.starter.gateway.app import Gateway
-from baton.starter.gateway.runs import Question
 from baton.testing import Reply
 from tests.harness.environment import Environment, agent, call, line, manifest
 from tests.harness.gateway import GatewayServer, Json
@@ -120,14 +119,14 @@ async def test_a_question_follows_the_exact_place_in_a_run_twice(gateway: Gatewa
     environ = {**gateway.env.worker_env, "BATON_GATEWAY_NAMESPACES": "*"}
     core = Gateway.of(gateway.env.client, environ)
     one = await core.targets.find(caller, "agent/one")
-    first = await core.runs.start(caller, one, Question(input="First?"), protocol="test")
+    first = await core.runs.start(caller, one, TargetQuestion(input="First?"), protocol="test")
     head = (await first.run.result()).responses[0].head
     answers = []
     for text in ("Second?", "Another second?"):
-        started = await core.runs.start(caller, one, Question(input=text, after=head), protocol="test")
+        started = await core.runs.start(caller, one, TargetQuestion(input=text, after=head), protocol="test")
         answers.append((await started.run.result()).message)
     assert answers == ["4 messages", "4 messages"]
-    wrong = Question(input="?", after=Head(id="nothing", depth=3))
+    wrong = TargetQuestion(input="?", after=Head(id="nothing", depth=3))
     failed = await (await core.runs.start(caller, one, wrong, protocol="test")).run.result()
     assert (failed.phase, "has no row" in (failed.error or "")) == ("Failed", True)
 

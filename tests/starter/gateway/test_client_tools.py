@@ -18,7 +18,7 @@ from baton.resources.loader import load_documents
 from baton.starter.gateway.access import LOCAL
 from baton.starter.gateway.app import Gateway
 from baton.starter.gateway.errors import BadRequestError, ConflictError
-from baton.starter.gateway.runs import Question, Run
+from baton.starter.gateway.runs import Run, TargetQuestion
 from baton.starter.history.events import WaitEndedEvent, WaitStartedEvent
 from tests.harness.environment import Environment, Json, agent, call, line, team
 
@@ -44,7 +44,7 @@ def gateway_of(env: Environment) -> Gateway:
     return Gateway.of(env.client, {**env.worker_env, "BATON_GATEWAY_NAMESPACES": "*"})
 
 
-async def ask(env: Environment, target: str, question: Question) -> Run:
+async def ask(env: Environment, target: str, question: TargetQuestion) -> Run:
     gateway = gateway_of(env)
     served = await gateway.targets.find(LOCAL, target)
     return (await gateway.runs.start(LOCAL, served, question, protocol="test")).run
@@ -66,7 +66,7 @@ def told(env: Environment, status: Status) -> list[Json]:
 
 async def test_a_call_of_a_callers_tool_waits_for_its_result(served: Environment) -> None:
     served.script(line("open", call("weather", city="Bern"), "It rains."))
-    run = await ask(served, "open", Question(input="Weather?", tools=[WEATHER]))
+    run = await ask(served, "open", TargetQuestion(input="Weather?", tools=[WEATHER]))
     [pending] = await waiting(run)
     assert (pending.kind, pending.tool, json.loads(pending.arguments or "")) == (
         "client_tool",
@@ -95,7 +95,7 @@ async def test_a_call_of_a_callers_tool_waits_for_its_result(served: Environment
 async def test_two_calls_of_one_message_wait_at_once_and_are_answered_in_any_order(served: Environment) -> None:
     both = {"calls": [*call("weather", city="Bern")["calls"], *call("weather", city="Rome")["calls"]]}
     served.script(line("open", both, "Done."))
-    run = await ask(served, "open", Question(input="Weather?", tools=[WEATHER]))
+    run = await ask(served, "open", TargetQuestion(input="Weather?", tools=[WEATHER]))
     pending = {json.loads(each.arguments or "")["city"]: each.id for each in await waiting(run, 2)}
     await run.give_result(pending["Rome"], "sun")
     await waiting(run)
@@ -105,7 +105,7 @@ async def test_two_calls_of_one_message_wait_at_once_and_are_answered_in_any_ord
 
 async def test_the_same_result_again_is_accepted_and_another_one_is_refused(served: Environment) -> None:
     served.script(line("open", call("weather", city="Bern"), call("weather", city="Rome"), "Done."))
-    run = await ask(served, "open", Question(input="Weather?", tools=[WEATHER]))
+    run = await ask(served, "open", TargetQuestion(input="Weather?", tools=[WEATHER]))
     [first] = await waiting(run)
     await run.give_result(first.id, "rain")
     while (second := (await waiting(run))[0]).id == first.id:
@@ -124,7 +124,7 @@ async def test_the_same_result_again_is_accepted_and_another_one_is_refused(serv
 async def test_allowed_settings_change_the_agent_and_instructions_follow_its_prompt(served: Environment) -> None:
     served.script(line("open", "Yes."))
     settings: dict[str, Any] = {"instructions": "Be {{.brief}}.", "temperature": 1, "top_p": None}
-    await (await ask(served, "open", Question(input="Why?", settings=settings))).result()
+    await (await ask(served, "open", TargetQuestion(input="Why?", settings=settings))).result()
     [request] = served.model.requests
     assert request.body["temperature"] == 1
     system = request.body["messages"][0]["content"]
@@ -134,22 +134,22 @@ async def test_allowed_settings_change_the_agent_and_instructions_follow_its_pro
 
 async def test_a_setting_that_the_agent_does_not_allow_is_refused_by_its_name(served: Environment) -> None:
     with pytest.raises(BadRequestError, match=r"top_p: Agent/default/open .* instructions, temperature") as refused:
-        await ask(served, "open", Question(input="Why?", settings={"top_p": 0.5}))
+        await ask(served, "open", TargetQuestion(input="Why?", settings={"top_p": 0.5}))
     assert refused.value.param == "top_p"
     with pytest.raises(BadRequestError, match="not known here"):
-        await ask(served, "open", Question(input="Why?", settings={"logit_bias": {}}))
+        await ask(served, "open", TargetQuestion(input="Why?", settings={"logit_bias": {}}))
     with pytest.raises(BadRequestError, match="takes no tools"):
-        await ask(served, "closed", Question(input="Why?", tools=[WEATHER]))
+        await ask(served, "closed", TargetQuestion(input="Why?", tools=[WEATHER]))
     with pytest.raises(BadRequestError, match="is a team"):
-        await ask(served, "duo", Question(input="Why?", tools=[WEATHER]))
+        await ask(served, "duo", TargetQuestion(input="Why?", tools=[WEATHER]))
     with pytest.raises(BadRequestError, match=r"tools.0.name: 'noop'"):
-        await ask(served, "own", Question(input="Why?", tools=[ClientTool(name="noop")]))
+        await ask(served, "own", TargetQuestion(input="Why?", tools=[ClientTool(name="noop")]))
 
 
 @pytest.mark.parametrize(("target", "settings"), [("closed", {"temperature": 1}), ("lenient", {"temperature": 0.5})])
 async def test_an_ignored_setting_is_noted_in_the_status(served: Environment, target: str, settings: Json) -> None:
     served.script(line(target, "Yes."))
-    status = await (await ask(served, target, Question(input="Why?", settings=settings))).result()
+    status = await (await ask(served, target, TargetQuestion(input="Why?", settings=settings))).result()
     assert status.phase == "Completed"
     assert "temperature" not in served.model.requests[0].body
     assert any("'temperature'" in notice for notice in status.notices or ())
