@@ -102,6 +102,23 @@ async def test_nested_teams_have_tasks_and_a_task_counts_the_attempts_of_all_its
     ]
 
 
+async def test_the_output_of_a_panel_that_clients_may_not_see_is_not_in_its_tasks(env: Environment) -> None:
+    env.script(panelist_line("a", "a1"), panelist_line("x", "The secret contribution."), SYNTHESIS)
+    inner = manifest(
+        "Team",
+        "inner",
+        {"strategy": "round-robin", "members": [role_member("x")], "maxRounds": 1, "synthesizer": False},
+    )
+    hidden = {"synthesizer": {"name": "inner", "type": "team"}, "synthesizerVisibility": {"client": False}}
+    handle = await env.start_team([inner, panel(role_member("a"), maxRounds=1, **hidden)], "panel")
+    assert "secret" in (await env.turn_result(handle)).message
+    found = await tasks(env, handle)
+    assert [(task.goal, task.status, task.output) for task in found] == [
+        ("a (round 1)", "completed", "a1"),
+        ("x (round 1)", "completed", None),
+    ]
+
+
 async def test_a_debater_who_speaks_twice_in_a_round_has_two_tasks_with_the_stance(env: Environment) -> None:
     opening = json.dumps({"nextSpeakers": ["ada", "bob", "ada"], "done": True})
     verdict = json.dumps({"verdict": "Tabs.", "winner": "Tabs", "reasoning": "So it is."})
