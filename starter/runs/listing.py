@@ -169,7 +169,7 @@ async def recent_runs(client: Client, namespace: str | None, limit: int, queue: 
     """
 
     async def matches(run: WorkflowExecution) -> bool:
-        return namespace in (None, (await _memo(run)).get("namespace"))
+        return namespace is None or (await _memo(run)).get("namespace") == namespace
 
     roots = await shown_roots(client, queue)
     last = "ExecutionStatus != 'ContinuedAsNew'"  # of the executions of a run
