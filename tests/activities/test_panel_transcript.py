@@ -75,7 +75,8 @@ class Discussion:
 
 @pytest.mark.full
 async def test_a_long_transcript_is_composed_beside_the_event_loop() -> None:
-    discussion = Discussion.of(*long_panel(40, ROUNDS), ROUNDS)
+    (team,) = long_panel(40, ROUNDS)
+    discussion = Discussion.of(team, ROUNDS)
     async with watched_loop() as waits:
         prompt = await discussion.prompt()
     assert prompt.count("\ns39: s39 in") == ROUNDS
