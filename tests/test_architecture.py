@@ -393,6 +393,23 @@ def test_list_loads_no_types_of_runs_and_manifests() -> None:
     assert imported_by(program, "sqlalchemy", "cryptography", "baton.contracts.text", "baton.resources.base") == []
 
 
+def test_a_command_collects_no_garbage_while_it_loads_its_libraries_and_as_usual_afterwards() -> None:
+    program = """
+import gc
+from baton.starter.__main__ import postpone_garbage_collection
+usual = gc.get_threshold()
+gc.collect()
+postpone_garbage_collection()
+before = gc.get_stats()
+import baton.starter.cli.app, baton.starter.cli.client, baton.starter.cli.execute, baton.starter.console.watch
+import baton.starter.runs.listing, baton.starter.runs.start
+print(gc.get_stats() == before)
+garbage = [[] for _ in range(200_000)]
+print(gc.get_stats() != before and gc.get_threshold() == usual)
+"""
+    assert subprocess.check_output([sys.executable, "-c", program], cwd="/", text=True).split() == ["True", "True"]
+
+
 def test_a_worker_loads_the_exporter_of_spans_only_where_traces_are_asked_for() -> None:
     assert imported_by("import baton.worker", "baton.observability.span_export") == []
 
