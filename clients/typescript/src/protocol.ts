@@ -88,6 +88,10 @@ export interface Protocol {
       argument: ReplyRequest;
       result: PersonDecision;
     };
+    give_result: {
+      argument: GiveResultRequest;
+      result: PersonDecision;
+    };
   };
   queries: {
     status: Status;
@@ -191,6 +195,10 @@ export interface QuerySpec {
    * headers for models and servers, as {resourceType, headers, labelSelector}
    */
   overrides?: Override[];
+  /**
+   * what the client brings for the only target, an agent that allows it: {tools, settings}
+   */
+  client?: ClientRequest;
   /**
    * true to cancel the other targets at the first failure
    */
@@ -513,6 +521,97 @@ export interface ValueSource {
   valueFrom?: ValueFrom;
 }
 /**
+ * What a client brings with a query: tools and settings for its only target, an agent that has to allow them.
+ */
+export interface ClientRequest {
+  /**
+   * tools {name, description, parameters} that the client executes
+   *
+   * @maxItems 128
+   */
+  tools?: ClientTool[];
+  /**
+   * settings for the agent, such as {temperature: 0}
+   */
+  settings?: ClientSettings;
+}
+/**
+ * A tool that the client executes: a call of it waits until the client has given the result.
+ */
+export interface ClientTool {
+  /**
+   * the tool's name
+   */
+  name: string;
+  /**
+   * a description for the model
+   */
+  description?: string;
+  /**
+   * the JSON Schema of the arguments of its calls
+   */
+  parameters?: {
+    [k: string]: JsonValue;
+  };
+}
+/**
+ * Settings that a client chooses for the agent of its query. None leaves the choice to the agent's manifest.
+ */
+export interface ClientSettings {
+  /**
+   * how random answers are, from 0 to 2
+   */
+  temperature?: number;
+  /**
+   * the probability mass of the tokens that are sampled, from 0 to 1
+   */
+  topP?: number;
+  /**
+   * the maximum length of an answer, in tokens
+   */
+  maxTokens?: number;
+  /**
+   * texts that end an answer where they would occur
+   *
+   * @minItems 1
+   */
+  stop?: [string, ...string[]];
+  /**
+   * a number; the same one makes answers repeatable, as far as the model can
+   */
+  seed?: number;
+  /**
+   * how much frequent tokens are avoided, from -2 to 2
+   */
+  frequencyPenalty?: number;
+  /**
+   * how much tokens that have occurred are avoided, from -2 to 2
+   */
+  presencePenalty?: number;
+  /**
+   * how much a reasoning model thinks before it answers
+   */
+  reasoningEffort?: "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max";
+  /**
+   * instructions for the model, after the agent's own prompt
+   */
+  instructions?: string;
+  /**
+   * a JSON Schema of the final answer
+   */
+  outputSchema?: {
+    [k: string]: JsonValue;
+  };
+  /**
+   * 'none': the model does not see the client's tools in this query
+   */
+  toolChoice?: "auto" | "none";
+  /**
+   * false: calls of the client's tools in one message wait one after the other
+   */
+  parallelToolCalls?: boolean;
+}
+/**
  * The input of a run that resumes a failed run of the same workflow id and type, which has this run id.
  */
 export interface RetryInput {
@@ -749,7 +848,8 @@ export interface RemoteTask {
  *
  * `how`: by a `person`, by a `timeout`, or `remembered` from an earlier decision of `by`. `arguments` is
  * JSON text, set if the person changed the arguments. `remember`: the decision applies to all later calls of that
- * tool in the run. `text` is a reply; a question without a reply in time is not `approved`.
+ * tool in the run. `text` is a reply; a question without a reply in time is not `approved`. `text` is also the
+ * result of a client's tool, which then has a `digest`.
  */
 export interface PersonDecision {
   approved: boolean;
@@ -760,6 +860,7 @@ export interface PersonDecision {
   arguments?: string;
   remember?: boolean;
   text?: string;
+  digest?: string;
 }
 /**
  * A member of the `team` (an id) has transferred the conversation to another `member`, by its name there.
@@ -798,21 +899,22 @@ export interface Pause {
   by?: string;
 }
 /**
- * A decision that a run waits for a person to make.
+ * A decision that a run waits for a person to make, or a call that it waits for its client to execute.
  *
  * `id` is unique among all runs below one root; `run` is the id of the waiting run, and `speaker` the name of
  * the member that waits, or of the person it waits for. It waits from `since` until `until`, or without a limit.
  * `kind` is `approval`: may the `tool` be called with `arguments` (JSON text)? `question`: what does
  * `speaker`, a person, reply? `budget`: is the budget of `speaker` raised by `arguments`? `rule` is the id
- * of the manifest that requires the decision; a decision may be remembered for it. `decision` is set once a person
- * has decided, until the run continues.
+ * of the manifest that requires the decision; a decision may be remembered for it. `client_tool`: what does the
+ * client's `tool` return for `arguments`, of which all are here? `decision` is set once it is made, until the
+ * run continues.
  *
  * A server (`askedBy`, such as `MCPServer/default/shop`) may also ask a question, in a call of `speaker`. Such
  * a question can be declined; an answer has to fit `replySchema`, and `record` is that of the `Question`.
  */
 export interface PendingDecision {
   id: string;
-  kind?: "approval" | "question" | "budget";
+  kind?: "approval" | "question" | "budget" | "client_tool";
   run: string;
   speaker: string;
   since: string;
@@ -916,16 +1018,20 @@ export interface ToolInput {
 }
 /**
  * The signal `terminate_team`: the reason, and whether the activity in progress is canceled (`now`).
+ *
+ * `name` is that of the person who sends it.
  */
 export interface TerminateRequest {
   reason?: string;
   now?: boolean;
+  name?: string;
 }
 /**
- * The signal `cancel`: the reason.
+ * The signal `cancel`: the reason, and the name of the person who sends it.
  */
 export interface CancelRequest {
   reason?: string;
+  name?: string;
 }
 /**
  * The signals `pause` and `resume`: the name of the person who sends it.
@@ -977,6 +1083,16 @@ export interface ReplyRequest {
   to?: string;
   by?: string;
   declines?: boolean;
+}
+/**
+ * The update `give_result`: what a client's tool has returned for the `call` with that id.
+ *
+ * `by` is the name of the client.
+ */
+export interface GiveResultRequest {
+  call: string;
+  output: string;
+  by?: string;
 }
 /**
  * The result of a turn of a member, or of a whole team or agent.
