@@ -9,7 +9,7 @@ from ..resources.query import TARGETS, QuerySpec, TargetType
 from ..resources.schema import SchemaGenerator
 from ..resources.strategies import STRATEGIES
 from .control_messages import CancelRequest, PauseRequest, SteerRequest, SteerResult, TerminateRequest
-from .decisions import ApproveRequest, ReplyRequest
+from .decisions import ApproveRequest, GiveResultRequest, ReplyRequest
 from .inputs import CLIENT_FIELDS, QueryInput, TurnInput
 from .message import PersonDecision
 from .status import Status
@@ -33,6 +33,7 @@ UPDATES: dict[str, tuple[Values, Values]] = {
     "session": (None, None),
     "approve": (ApproveRequest, PersonDecision),
     "reply": (ReplyRequest, PersonDecision),
+    "give_result": (GiveResultRequest, PersonDecision),
 }
 """The argument and the result of each update."""
 

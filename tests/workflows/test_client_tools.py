@@ -44,7 +44,8 @@ async def told(env: Environment, handle: Handle) -> list[str]:
     return [str(each["content"]) for each in env.transcript(head.id)[1:]]
 
 
-async def test_calls_wait_while_the_run_continues_as_new(env: Environment) -> None:
+async def test_calls_wait_while_the_run_continues_as_new(env_with_short_histories: Environment) -> None:
+    env = env_with_short_histories
     handle = await start(env, TWO, "Done.")
     first, second = await waiting(env, handle, 2)
     await cut(env, handle)
@@ -134,7 +135,7 @@ async def test_a_canceled_run_waits_no_longer(env: Environment) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "client", "wrong"),
+    ("target", "brings", "wrong"),
     [
         ("team/team", {"tools": [READ]}, "need a single target, an Agent"),
         ("agent/two", {"tools": [READ]}, "spec.client.tools: Agent/default/two takes no tools of clients"),
@@ -146,10 +147,10 @@ async def test_a_canceled_run_waits_no_longer(env: Environment) -> None:
     ],
 )
 async def test_what_the_target_does_not_allow_fails_the_run_at_its_start(
-    env: Environment, target: str, client: Json, wrong: str
+    env: Environment, target: str, brings: Json, wrong: str
 ) -> None:
     one = agent("one", "noop", clients={"tools": True})
-    handle = await env.start_query([one, agent("two"), team("team", "one", "two", maxTurns=1)], target, client=client)
+    handle = await env.start_query([one, agent("two"), team("team", "one", "two", maxTurns=1)], target, client=brings)
     with pytest.raises(WorkflowFailureError) as failed:
         await handle.result()
     assert wrong in str(failed.value.cause)

@@ -88,6 +88,10 @@ export interface Protocol {
       argument: ReplyRequest;
       result: PersonDecision;
     };
+    give_result: {
+      argument: GiveResultRequest;
+      result: PersonDecision;
+    };
   };
   queries: {
     status: Status;
@@ -1116,6 +1120,16 @@ export interface ReplyRequest {
   to?: string;
   by?: string;
   declines?: boolean;
+}
+/**
+ * The update `give_result`: what a client's tool has returned for the `call` with that id.
+ *
+ * `by` is the name of the client.
+ */
+export interface GiveResultRequest {
+  call: string;
+  output: string;
+  by?: string;
 }
 /**
  * The result of a turn of a member, or of a whole team or agent.
