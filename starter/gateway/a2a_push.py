@@ -7,6 +7,7 @@ least once, with an id by which its receiver knows a repeated one.
 import asyncio
 import contextlib
 import hashlib
+import uuid
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,10 +23,10 @@ from a2a.utils.proto_utils import to_stream_response
 from google.protobuf.json_format import MessageToDict
 from temporalio import activity, workflow
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowHandle
-from temporalio.common import RetryPolicy, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.common import RetryPolicy, WorkerDeploymentVersion, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
 from ...activities.runtime.outbound import BodyLimits, Destination, Outbound
 from ...contracts.errors import BatonError
@@ -179,6 +180,11 @@ class PushNotifications:
             activities=[self.notify],
             workflow_runner=UnsandboxedWorkflowRunner(),
             max_concurrent_activities=1_000,
+            # Several gateways of one process, as in tests, are several workers for Temporal only if this differs.
+            deployment_config=WorkerDeploymentConfig(
+                version=WorkerDeploymentVersion(deployment_name=WORKFLOW, build_id=uuid.uuid4().hex),
+                use_worker_versioning=False,
+            ),
         ):
             yield
 
