@@ -360,9 +360,6 @@ class Translator:
     client_tools: Collection[str] = ()
     """The names of the tools that the client executes."""
 
-    answered: Collection[str] = ()
-    """The calls of the client's tools whose results were in the request."""
-
     phase: str = "Running"
     steps: dict[tuple[object, ...], _Step] = field(default_factory=dict)
     messages: dict[str, _Message] = field(default_factory=dict)
@@ -466,7 +463,7 @@ class Translator:
 
     @translate.register
     def _call_client(self, event: WaitStartedEvent) -> Iterable[ag.BaseEvent]:
-        if event.kind == "client_tool" and event.wait not in self.answered:
+        if event.kind == "client_tool":
             call = CLIENT_TOOL + StreamPlace(self.run, event.wait, event.cursor).text
             yield from _tool_call(call, event.tool or "", event.text)
 
@@ -546,9 +543,8 @@ async def _stream(run: Run, after: str | None, asked: ag_types.RunAgentInput) ->
 
 async def _events(run: Run, after: str | None, asked: ag_types.RunAgentInput) -> AsyncGenerator[ag.BaseEvent, None]:
     ids = {"thread_id": asked.thread_id, "run_id": asked.run_id}
-    answered = [place.decision for place in _answers(asked)]
     client_tools = [tool.name for tool in asked.tools or ()]
-    translator = Translator(run.id, _session(asked.state), client_tools, answered)
+    translator = Translator(run.id, _session(asked.state), client_tools)
     yield ag.RunStartedEvent(**ids, protocol_version=VERSION, parent_run_id=asked.parent_run_id)
     yield translator.snapshot
     cursor = after or ""
