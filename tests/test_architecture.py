@@ -444,7 +444,10 @@ CONNECTED = {
     "anyio": {"activities/tool/mcp/connection.py"},  # for processes
     "asyncpg": {"journal/live_text.py"},  # to the journal
     "http": {"activities/tool/http.py"},  # cookies
-    "mcp": {f"activities/tool/mcp/{name}.py" for name in ("access_tokens", "connection", "input", "request")},
+    "mcp": {
+        *{f"activities/tool/mcp/{name}.py" for name in ("access_tokens", "connection", "input", "request")},
+        "starter/gateway/mcp_server.py",  # it serves
+    },
     "openai": {"activities/model/openai.py"},
     "opentelemetry": {
         f"observability/{name}.py" for name in ("log", "metrics", "metrics_export", "runtime", "span_export")
@@ -467,6 +470,7 @@ CONNECTED = {
 
 UNCONNECTED = {
     *{
+        "ag_ui",
         "ahocorasick_rs",
         "cachetools",
         "cel",

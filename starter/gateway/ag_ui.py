@@ -48,7 +48,7 @@ from ..runs.start import to_json
 from .access import Caller
 from .errors import BadRequestError, GatewayError, NotFoundError, as_gateway_error
 from .protocol import Protocol, caller_of, read_body
-from .runs import Run, Runs, TargetQuestion, Waiting, prompt_of
+from .runs import Run, Runs, RunWaits, TargetQuestion, prompt_of
 from .sse import encode, event_stream
 from .targets import ServedTarget, Targets
 
@@ -83,7 +83,7 @@ CLIENT_TOOL = "client-tool/"
 """The beginning of the id of a call of a client's tool, followed by a place. No run has an id of this form."""
 
 
-class Place(NamedTuple):
+class StreamPlace(NamedTuple):
     """What an id of an interrupt says: the run, the decision, and the cursor of the last event before it."""
 
     run: str
@@ -91,7 +91,7 @@ class Place(NamedTuple):
     cursor: str
 
     @classmethod
-    def of(cls, text: str) -> "Place":
+    def of(cls, text: str) -> "StreamPlace":
         """The place in an id. Raises BadRequestError."""
         run, _, rest = text.partition("/")
         decision, _, cursor = rest.rpartition("/")
@@ -161,7 +161,7 @@ class AgUi:
             )
         return question.model_copy(update={"after": head, "conversation": None})
 
-    async def _resume(self, caller: Caller, answers: Mapping[Place, Answer]) -> tuple[Run, str]:
+    async def _resume(self, caller: Caller, answers: Mapping[StreamPlace, Answer]) -> tuple[Run, str]:
         """The run that was interrupted, once it has the answers, and the cursor after which the stream goes on.
 
         The same answers again have no further effect. Raises BadRequestError if some are missing or invalid; then
@@ -187,14 +187,14 @@ class AgUi:
         return run, last.cursor
 
 
-def _answers(asked: ag_types.RunAgentInput) -> Mapping[Place, Answer]:
+def _answers(asked: ag_types.RunAgentInput) -> Mapping[StreamPlace, Answer]:
     """The answers to interrupts, after the results of the client's tools at the end of the messages."""
-    answers: dict[Place, Answer] = {}
+    answers: dict[StreamPlace, Answer] = {}
     for message in reversed(asked.messages):
         if not isinstance(message, ag_types.ToolMessage) or not message.tool_call_id.startswith(CLIENT_TOOL):
             break
-        answers = {Place.of(message.tool_call_id.removeprefix(CLIENT_TOOL)): message, **answers}
-    return {**answers, **{Place.of(entry.interrupt_id): entry for entry in asked.resume or ()}}
+        answers = {StreamPlace.of(message.tool_call_id.removeprefix(CLIENT_TOOL)): message, **answers}
+    return {**answers, **{StreamPlace.of(entry.interrupt_id): entry for entry in asked.resume or ()}}
 
 
 def _key(thread: str, run: str) -> str:
@@ -326,7 +326,7 @@ def _interrupt(run: Run, decision: PendingDecision, cursor: str) -> ag_types.Int
     if decision.kind == "question":
         schema = decision.reply_schema or REPLY_SCHEMA
     return ag_types.Interrupt(
-        id=Place(run.id, decision.id, cursor).text,
+        id=StreamPlace(run.id, decision.id, cursor).text,
         reason=REASONS.get(decision.kind, decision.kind),
         message=prompt_of(decision),
         response_schema=schema,
@@ -359,9 +359,6 @@ class Translator:
     session: JsonObject
     client_tools: Collection[str] = ()
     """The names of the tools that the client executes."""
-
-    answered: Collection[str] = ()
-    """The calls of the client's tools whose results were in the request."""
 
     phase: str = "Running"
     steps: dict[tuple[object, ...], _Step] = field(default_factory=dict)
@@ -466,8 +463,8 @@ class Translator:
 
     @translate.register
     def _call_client(self, event: WaitStartedEvent) -> Iterable[ag.BaseEvent]:
-        if event.kind == "client_tool" and event.wait not in self.answered:
-            call = CLIENT_TOOL + Place(self.run, event.wait, event.cursor).text
+        if event.kind == "client_tool":
+            call = CLIENT_TOOL + StreamPlace(self.run, event.wait, event.cursor).text
             yield from _tool_call(call, event.tool or "", event.text)
 
     @translate.register
@@ -546,16 +543,15 @@ async def _stream(run: Run, after: str | None, asked: ag_types.RunAgentInput) ->
 
 async def _events(run: Run, after: str | None, asked: ag_types.RunAgentInput) -> AsyncGenerator[ag.BaseEvent, None]:
     ids = {"thread_id": asked.thread_id, "run_id": asked.run_id}
-    answered = [place.decision for place in _answers(asked)]
     client_tools = [tool.name for tool in asked.tools or ()]
-    translator = Translator(run.id, _session(asked.state), client_tools, answered)
+    translator = Translator(run.id, _session(asked.state), client_tools)
     yield ag.RunStartedEvent(**ids, protocol_version=VERSION, parent_run_id=asked.parent_run_id)
     yield translator.snapshot
     cursor = after or ""
     usage: TokenUsage | None = None
     try:
         async for event in run.events_until_waiting(after):
-            if isinstance(event, Waiting):
+            if isinstance(event, RunWaits):
                 for closing in translator.close():
                     yield closing
                 translator.phase = "InputRequired"

@@ -33,7 +33,7 @@ from ..runs.start import to_json
 from .access import LOCAL, Caller
 from .errors import BadRequestError, ConflictError, GatewayError, NotFoundError, as_gateway_error
 from .protocol import Protocol, caller_of
-from .runs import Run, Runs, TargetQuestion, Waiting, prompt_of
+from .runs import Run, Runs, RunWaits, TargetQuestion, prompt_of
 from .settings import GatewaySettings
 from .targets import DEFAULT_NAMESPACE, ServedTarget, Targets
 
@@ -370,12 +370,12 @@ def _supports_forms(context: Context) -> bool:
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS or context.session.can_send_request
 
 
-async def _follow(context: Context, run: Run) -> Waiting | None:
+async def _follow(context: Context, run: Run) -> RunWaits | None:
     """Reports who speaks, until the run has ended, or waits for people."""
     turns = 0
     async with contextlib.aclosing(run.events_until_waiting(live=False)) as events:
         async for event in events:
-            if isinstance(event, Waiting):
+            if isinstance(event, RunWaits):
                 return event
             if isinstance(event, TurnStartedEvent):
                 turns += 1

@@ -168,7 +168,7 @@ class Started:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class RunWaits:
     """A run waits for people, or for its client: for ``decisions``, all that is undecided in it, the oldest first."""
 
     decisions: Sequence[PendingDecision]
@@ -286,8 +286,8 @@ class Run:
 
     async def events_until_waiting(
         self, after: str | None = None, *, live: bool = True
-    ) -> "AsyncGenerator[Event | Waiting, None]":
-        """The events of the run after a cursor, to its end, or until it waits for people: then Waiting is the last."""
+    ) -> "AsyncGenerator[Event | RunWaits, None]":
+        """The events of the run after a cursor, to its end, or until it waits for people: then RunWaits is the last."""
         waits: set[str] = set()
         place = after
         async with contextlib.aclosing(self.events(after, wait=False, live=False)) as existing:
@@ -299,7 +299,7 @@ class Run:
                     return
         may_wait = waits or (after is not None and await self.is_open())
         if may_wait and (undecided := await self.undecided(waits)):
-            yield Waiting(undecided)
+            yield RunWaits(undecided)
             return
         async with contextlib.aclosing(self.events(place, live=live)) as following:
             async for event in following:
@@ -307,7 +307,7 @@ class Run:
                 yield event
                 is_wait = isinstance(event, WaitStartedEvent) and event.wait in waits
                 if is_wait and (undecided := await self.undecided(waits)):
-                    yield Waiting(undecided)
+                    yield RunWaits(undecided)
                     return
 
     async def steer(self, text: str, *, request: str | None = None) -> None:

@@ -262,6 +262,8 @@ async def test_only_an_explicit_approval_approves(gateway: GatewayServer, respon
         result = await client.call_tool("agent_careful", {"input": "2+2?"})
         if response.action == "decline" or response.content:
             assert text_of(result) == "Not calculated."
+            events = await gateway.finished(run_of(result))
+            assert [e["data"]["outcome"] for e in events if e["event"] == "wait.ended"] == ["rejected"]
         else:
             run, _ = await waiting(gateway)
             assert f"The run {run} is not done" in text_of(result)
