@@ -38,7 +38,7 @@ def query(hook: ToolServer, **spec: Any) -> Json:
     )
 
 
-SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hook"}, "stringData": {"key": KEY}}
+SECRET: Json = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hook"}, "stringData": {"key": KEY}}
 
 
 async def start(env: Environment) -> Handle:
@@ -118,7 +118,7 @@ async def test_a_webhook_that_is_gone_is_not_called_again_and_the_run_completes(
             try:
                 await each.result()
             except WorkflowFailureError as error:
-                assert "answered HTTP 410" in str(error.cause.cause)
+                assert "answered HTTP 410" in str(error.cause.__cause__)
         assert len(hook.seen) == 2
 
 
@@ -173,5 +173,5 @@ async def test_an_inline_query_calls_no_private_address_and_uses_no_secrets(
                 await delivery.result()
                 raise AssertionError("it was delivered")
             except WorkflowFailureError as error:
-                assert "in the worker's own network" in str(error.cause.cause)
+                assert "in the worker's own network" in str(error.cause.__cause__)
             assert hook.seen == []
