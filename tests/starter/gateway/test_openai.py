@@ -14,7 +14,7 @@ from temporalio.client import Client
 
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
-from tests.harness.environment import Environment, Json, agent, line, team
+from tests.harness.environment import Environment, Json, agent, call, line, team
 from tests.harness.gateway import GatewayServer, key_file
 
 WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen " * 2
@@ -23,6 +23,7 @@ PNG = base64.b64encode(b"\x89PNG not really").decode()
 MANIFESTS = [
     agent("one"),
     agent("two"),
+    agent("asking", tools=[{"name": "terminate", "approval": {"required": True}}]),
     team("duo", "one", "two", maxTurns=1, onMaxTurns="complete"),
     team("relay", "one", "two", strategy="sequential"),
     team("both", "one", "two", strategy="parallel"),
@@ -99,7 +100,7 @@ def outputs_of(response: Any) -> dict[str, str]:
 
 async def test_the_served_teams_and_agents_are_models(api: AsyncOpenAI) -> None:
     listed = [model.id async for model in api.models.list()]
-    assert listed == ["agent/one", "agent/two", "team/both", "team/duo", "team/nested", "team/relay"]
+    assert listed == ["agent/asking", "agent/one", "agent/two", "team/both", "team/duo", "team/nested", "team/relay"]
     assert (await api.models.retrieve("team/duo")).id == "team/duo"
     assert (await api.models.retrieve("duo")).id == "team/duo"
 
@@ -187,6 +188,28 @@ async def test_a_chat_shows_what_members_say_before_the_answer_as_reasoning(
     reasoning = "".join(str(delta.get("reasoning_content", "")) for delta in deltas)
     assert reasoning == plain.choices[0].message.to_dict().get("reasoning_content", "")
     assert ("one: a" in reasoning) == (turns == "reasoning")
+
+
+async def test_a_chat_says_that_its_run_waits_for_approval_and_goes_on_after_it(
+    env: Environment, gateway: GatewayServer, api: AsyncOpenAI
+) -> None:
+    env.script(line("asking", call("terminate", response="Approved.")))
+    made = api.chat.completions.with_raw_response.create(
+        model="asking", messages=[{"role": "user", "content": "Why?"}], stream=True
+    )
+    raw = await made
+    run = raw.headers["x-baton-run"]
+    reasoning = content = ""
+    async for chunk in raw.parse():
+        delta = chunk.choices[0].delta.to_dict()
+        reasoning += str(delta.get("reasoning_content", ""))
+        content += str(delta.get("content", ""))
+        if "waiting for approval" in reasoning and not content and "has ended" not in reasoning:
+            (waiting,) = (await gateway.get("/inbox"))["waiting"]
+            assert waiting["decision"]["id"] in reasoning
+            await gateway.post(f"/runs/{run}/approve", {"call": waiting["decision"]["id"]})
+    assert content == "Approved."
+    assert "has ended: approved" in reasoning
 
 
 async def test_a_failed_run_is_an_error_that_clients_do_not_repeat(env: Environment, gateway: GatewayServer) -> None:
