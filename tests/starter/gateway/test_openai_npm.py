@@ -28,7 +28,8 @@ for await (const chunk of await api.chat.completions.create({ model: "agent/one"
   streamed += chunk.choices[0]?.delta?.content ?? "";
 const response = await api.responses.create({ model: "team/duo", input: "Why?" });
 let id, last, text = "";
-for await (const event of await api.responses.create({ model: "team/duo", input: "Why?", background: true, stream: true })) {
+const asked = { model: "team/duo", input: "Why?", background: true, stream: true };
+for await (const event of await api.responses.create(asked)) {
   id ??= event.response?.id;
   last = event.sequence_number;
   if (event.type === "response.output_text.delta") { text += event.delta; break; }
