@@ -315,7 +315,7 @@ async def test_a_response_in_the_background_is_followed_from_where_its_stream_br
         last = before[-1]["sequence_number"]
         following = await client_of(other).responses.retrieve(response, stream=True, starting_after=last)
         rest = [event.to_dict() async for event in following]
-    assert sum(event["type"] == "response.output_text.delta" for event in rest) > 2
+    assert sum(event["type"] == "response.output_text.delta" for event in rest) >= 2
     assert texts_of(before + rest) == outputs_of(rest[-1]["response"])
     assert len(env.model.requests) == 2
 
