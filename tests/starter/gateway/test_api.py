@@ -9,6 +9,7 @@ import schemathesis
 from baton.contracts.message import Head
 from baton.starter.gateway.access import LOCAL
 from baton.starter.gateway.app import Gateway
+from baton.starter.gateway.runs import TargetQuestion
 from baton.testing import Reply
 from tests.harness.environment import Environment, agent, call, line, manifest
 from tests.harness.gateway import GatewayServer, Json
