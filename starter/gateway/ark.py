@@ -103,8 +103,8 @@ class ArkQueryRequest(BaseModel):
     cancel: bool | None = None
     overrides: list[JsonObject] | None = None
 
-    def query(self, namespace: str, target: ServedTarget, caller: Caller) -> Query:
-        """The query, which has the rights of the caller. Raises BadRequestError."""
+    def query(self, namespace: str, target: ServedTarget, caller: Caller, conversation: str | None) -> Query:
+        """The query in a ``conversation`` of the caller, with the caller's rights. Raises BadRequestError."""
         fields: dict[str, Any] = {
             "type": self.type or ("user" if isinstance(self.input, str) else "messages"),
             "input": _without_nulls(self.input),
@@ -112,8 +112,7 @@ class ArkQueryRequest(BaseModel):
             "serviceAccount": {"name": caller.account.name, "namespace": caller.account.namespace},
             "parameters": _without_nulls(self.parameters),
             "memory": _without_nulls(self.memory),
-            "sessionId": self.session_id,
-            "conversationId": self.conversation_id,
+            "conversationId": conversation,
             "timeout": self.timeout,
             "ttl": self.ttl,
             "cancel": self.cancel,
@@ -270,7 +269,10 @@ class ArkApi:
         namespace = _namespace(request)
         target = await self._target(caller, namespace, body)
         _check_account(caller, namespace, body.service_account)
-        query = body.query(namespace, target, caller)
+        conversation = body.conversation_id or body.session_id
+        if conversation:
+            conversation = await self._runs.conversation(caller, conversation)
+        query = body.query(namespace, target, caller, conversation)
         check_trust(query, target, await self._targets.catalog())
         run = await self._runs.create(caller, query, protocol=PROTOCOL)
         started = {**to_json(query), "metadata": _metadata(query.name, namespace, run.id)}

@@ -7,7 +7,7 @@ from starlette.routing import Route
 from ...resources.base import JsonObject
 from .openai_chat import Chat
 from .openai_common import error_form
-from .openai_responses import Responses
+from .openai_responses import ResponsesApi
 from .protocol import Protocol, caller_of
 from .runs import Runs
 from .targets import ServedTarget, Targets
@@ -47,5 +47,5 @@ def _model(target: ServedTarget) -> JsonObject:
 
 def protocol(targets: Targets, runs: Runs) -> Protocol:
     """OpenAI's protocols."""
-    routes = [*Models(targets).routes, *Chat(targets, runs).routes, *Responses(targets, runs).routes]
+    routes = [*Models(targets).routes, *Chat(targets, runs).routes, *ResponsesApi(targets, runs).routes]
     return Protocol("/v1/", routes, error_form)

@@ -1,4 +1,4 @@
-"""OpenAI's Responses: ``/v1/responses``. A response is a run; docs/design/gateway.md says how events are numbered."""
+"""OpenAI's Responses API, ``/v1/responses``. A response is a run; docs/design/gateway.md says how events are numbered."""
 
 import asyncio
 import contextlib
@@ -310,7 +310,7 @@ def usage_of(usage: TokenUsage) -> JsonObject:
     }
 
 
-class Responses:
+class ResponsesApi:
     """The operations of OpenAI's Responses."""
 
     def __init__(self, targets: Targets, runs: Runs) -> None:

@@ -42,7 +42,7 @@ from ..runs.decisions import (
 from ..runs.listing import ListedRun, recent_runs
 from ..runs.runs import NotServedError, RunHandle, closed_status, final_status
 from ..runs.start import inline_start, manifest_of_run, original_input, start_run
-from .access import Caller
+from .access import LOCAL, Caller
 from .errors import BadRequestError, ConflictError, NotFoundError
 from .targets import ServedTarget, Targets
 
@@ -65,6 +65,9 @@ DELETION_SECONDS = 20.0
 """Seconds for which a deletion waits until Temporal has carried it out, which it does a moment later."""
 
 POLL_SECONDS = 0.1
+
+MAX_CONVERSATION = 255
+"""Characters of the id of a conversation."""
 
 MAX_KEY = 255
 """Characters of an idempotency key."""
@@ -110,7 +113,7 @@ class TargetQuestion(JsonModel):
             "targets": [{"type": target.kind, "name": target.name}],
             "serviceAccount": {"name": caller.account.name, "namespace": caller.account.namespace},
             "parameters": [{"name": name, "value": value} for name, value in self.parameters.items()],
-            "conversationId": self.conversation,
+            "conversationId": conversation_of(caller, self.conversation) if self.conversation else None,
             "timeout": self.timeout,
             "budget": self.budget,
             "client": self._client,
@@ -541,6 +544,13 @@ class Runs:
             raise _no_run(run_id)
         return Run(self._client, handle, memo, caller, self._environ)
 
+    async def conversation(self, caller: Caller, name: str) -> str:
+        """The id of a caller's conversation, of which the id of the run that has begun it is a name, too."""
+        try:
+            return (await self.find(caller, name)).id
+        except NotFoundError:
+            return conversation_of(caller, name)
+
     async def newest(
         self, caller: Caller, limit: int, matches: Callable[[Mapping[str, object]], bool] = lambda _: True
     ) -> Sequence[ListedRun]:
@@ -579,6 +589,18 @@ def named_id(caller: Caller, namespace: str, name: str) -> str:
     """The id of the run of a query that a caller has named: another caller may use the same name."""
     text = f"{caller.account}\n{caller.name}\n{namespace}/{name}"
     return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[: 2 * ID_BYTES]}"
+
+
+def conversation_of(caller: Caller, name: str) -> str:
+    """The id of a caller's conversation: whoever knows the name of another's conversation must not read it.
+
+    That of this machine's own caller is the name itself, as for the command line.
+    """
+    own = f"{caller.account}/{caller.name}/"
+    if caller == LOCAL or name.startswith(own):
+        return name
+    scoped = f"{own}{name}"
+    return scoped if len(scoped) <= MAX_CONVERSATION else hashlib.sha256(scoped.encode()).hexdigest()
 
 
 def is_owner(caller: Caller, memo: Mapping[str, object]) -> bool:

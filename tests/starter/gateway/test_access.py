@@ -19,6 +19,7 @@ from baton.starter.gateway.access import KeyEntry, add_key, hash_of, is_loopback
 from baton.starter.gateway.app import Gateway, create_app
 from baton.starter.gateway.server import check_address
 from baton.starter.scripted_model import serve_in_thread
+from baton.testing import Reply
 from tests.harness.environment import Environment, agent, line
 from tests.harness.gateway import GatewayServer, Json, key_file
 
@@ -249,3 +250,26 @@ def test_an_issuer_needs_https_and_an_audience(served_env: Environment) -> None:
     ):
         with pytest.raises(SettingsError, match="BATON_GATEWAY_OIDC"):
             create_app(Gateway.of(served_env.client, settings))
+
+
+async def test_a_caller_can_not_read_the_conversation_of_another(served_env: Environment, tmp_path: Path) -> None:
+    path, keys = key_file(tmp_path, {"alice": {}, "bob": {}})
+    served_env.answer = lambda request: Reply(text=f"{len(request['messages'])} messages")
+    async with GatewayServer.running(served_env, BATON_GATEWAY_KEYS=str(path)) as gateway:
+        answers: dict[str, list[str]] = {"alice": [], "bob": []}
+        for name in ("alice", "alice", "bob"):
+            for post, body in (
+                ("/runs", {"target": "agent/one", "input": "Why?", "conversation": "c"}),
+                (
+                    "/ark/v1/queries",
+                    {"input": "Why?", "target": {"type": "agent", "name": "one"}, "conversationId": "a"},
+                ),
+            ):
+                sent = body if post == "/runs" else {**body, "name": f"q{len(answers[name])}"}
+                response = await gateway.http.post(post, json=sent, headers={"authorization": f"Bearer {keys[name]}"})
+                assert response.is_success, response.text
+                run = response.json().get("id") or response.json()["metadata"]["uid"]
+                await gateway.finished(run, key=keys[name])
+                state = await gateway.get(f"/runs/{run}", key=keys[name])
+                answers[name].append(state["status"]["message"])
+    assert answers == {"alice": ["2 messages", "2 messages", "4 messages", "4 messages"], "bob": ["2 messages"] * 2}
