@@ -112,6 +112,7 @@ class ArkQueryRequest(BaseModel):
             "serviceAccount": {"name": caller.account.name, "namespace": caller.account.namespace},
             "parameters": _without_nulls(self.parameters),
             "memory": _without_nulls(self.memory),
+            "sessionId": self.session_id,
             "conversationId": conversation,
             "timeout": self.timeout,
             "ttl": self.ttl,

@@ -1,4 +1,4 @@
-"""OpenAI's Responses API, ``/v1/responses``. A response is a run; docs/design/gateway.md says how events are numbered."""
+"""OpenAI's Responses API: a response is a run. docs/design/gateway.md has how its events are numbered."""
 
 import asyncio
 import contextlib

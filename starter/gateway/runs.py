@@ -24,6 +24,7 @@ from ...resources.agent import Agent
 from ...resources.base import API_VERSION, JsonModel, JsonObject
 from ...resources.client import ClientRequest, ClientSettings, ClientTool
 from ...resources.manifest import Metadata
+from ...resources.problems import explain_errors
 from ...resources.query import Query, QuerySpec
 from ...temporal.executions import delete_execution, memo_of, run_tree
 from ..history.events import Event, RunEndedEvent, WaitEndedEvent, WaitStartedEvent
@@ -122,11 +123,8 @@ class TargetQuestion(JsonModel):
         try:
             spec = QuerySpec.model_validate(given)
         except ValidationError as error:
-            first = error.errors(include_input=False, include_url=False)[0]
-            place = ".".join(map(str, first["loc"]))
-            if first["loc"][0] == "client":
-                place = _place_of_client(first["loc"][1:])
-            reason = first["msg"].removeprefix("Value error, ")
+            path, reason = next(explain_errors(error, QuerySpec))
+            place = _place_of_client(path[1:]) if path[:1] == ("client",) else ".".join(map(str, path))
             raise BadRequestError(f"{place}: {reason}", param=place) from None
         if spec.client:
             self._check_client(spec.client, target)

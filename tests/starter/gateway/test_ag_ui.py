@@ -119,7 +119,7 @@ async def test_a_run_is_a_stream_of_steps_and_messages(gateway: GatewayServer, a
 
 async def test_text_is_streamed_while_the_model_sends_it(gateway: GatewayServer, asked: Asked) -> None:
     text = " ".join(f"word{number}" for number in range(20))
-    gateway.env.script(line("one", {"text": text, "pause": 0.1}))
+    gateway.env.script(line("one", {"text": text, "pause": 0.2}))
     events = await stream(gateway, "one", asked("r"))
     [message] = texts_of(events)
     assert texts_of(events) == {message: text}

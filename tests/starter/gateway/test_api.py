@@ -1,6 +1,7 @@
 """Baton's own protocol: runs, their events and their control over HTTP."""
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
@@ -42,14 +43,15 @@ async def test_a_stream_goes_on_after_the_last_event_that_was_received(gateway: 
 async def test_the_same_idempotency_key_starts_one_run(gateway: GatewayServer) -> None:
     gateway.env.script(line("one", "a"), line("two", "b"))
     body = {"target": "agent/one", "input": "Why?"}
-    first = await gateway.post("/runs", body, 201, idempotency_key="k")
-    again = await gateway.post("/runs", body, 201, idempotency_key="k")
+    key = uuid.uuid4().hex
+    first = await gateway.post("/runs", body, 201, idempotency_key=key)
+    again = await gateway.post("/runs", body, 201, idempotency_key=key)
     assert again["id"] == first["id"]
     [_ async for _ in gateway.events(f"/runs/{first['id']}/events")]
-    after_its_end = await gateway.post("/runs", body, 201, idempotency_key="k")
+    after_its_end = await gateway.post("/runs", body, 201, idempotency_key=key)
     assert after_its_end["id"] == first["id"]
     assert len(gateway.env.model.requests) == 1
-    refused = await gateway.post("/runs", {**body, "input": "Other?"}, 409, idempotency_key="k")
+    refused = await gateway.post("/runs", {**body, "input": "Other?"}, 409, idempotency_key=key)
     assert refused["error"]["code"] == "conflict"
 
 

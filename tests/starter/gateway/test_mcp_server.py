@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Literal
@@ -155,7 +156,7 @@ async def test_a_failed_run_is_an_error_of_the_tool(gateway: GatewayServer, mode
 
 async def test_a_repeated_call_with_the_same_key_joins_the_run(gateway: GatewayServer) -> None:
     gateway.env.script(line("one", "a", "again"))
-    meta: Any = {"baton/idempotencyKey": "k1"}
+    meta: Any = {"baton/idempotencyKey": uuid.uuid4().hex}
     async with connect(gateway, "legacy") as first, connect(gateway) as second:
         results = await asyncio.gather(
             *(client.call_tool("agent_one", {"input": "Why?"}, meta=meta) for client in (first, second))
