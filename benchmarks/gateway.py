@@ -68,7 +68,9 @@ async def stream(http: httpx.AsyncClient, url: str) -> tuple[float, int]:
     async with http.stream("POST", f"{url}/v1/chat/completions", json=body) as response:
         async for line in response.aiter_lines():
             if line.startswith("data: {"):
-                choices = json.loads(line[6:])["choices"]
+                chunk = json.loads(line[6:])
+                assert "error" not in chunk, chunk
+                choices = chunk["choices"]
                 content = choices[0]["delta"].get("content") if choices else None
                 if content and not first:
                     first = time.perf_counter() - began
@@ -121,7 +123,7 @@ async def measure_idle(server: Server, clients: int, seconds: int) -> dict[str, 
 
 async def main() -> None:
     """Measures and writes the results."""
-    given = arguments(__doc__, clients=500, words=100, idle=1_000, seconds=600)
+    given = arguments(__doc__, clients=200, words=100, idle=1_000, seconds=60)
     report = Report("gateway", given)
     async with serving_times(given["words"]) as model, BenchmarkEnvironment.running() as env:
         manifests = env.folder / "one.yaml"

@@ -44,7 +44,7 @@ async def serving_times(words: int) -> AsyncIterator[str]:
         writer.close()
 
     port = own_port()
-    async with await asyncio.start_server(answer, "127.0.0.1", port):
+    async with await asyncio.start_server(answer, "127.0.0.1", port, backlog=2_048):
         yield f"http://127.0.0.1:{port}/v1"
 
 
