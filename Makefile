@@ -78,7 +78,7 @@ $(READY): $(INSTALLED) requirements-dev.lock
 # Updates the locks to the newest versions that pyproject.toml allows: for developers; for users, with the extras that need
 # no account of a cloud; and for the image, with all extras. The first one decides on the versions, since it holds all
 # packages of the others.
-LOCAL_EXTRAS := worker cli server mcp a2a otel postgres encryption
+LOCAL_EXTRAS := worker cli server mcp a2a gateway otel postgres encryption
 LOCK = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --quiet \
   --custom-compile-command 'make lock'
 lock: $(READY)
