@@ -87,7 +87,8 @@ TURNS = Metric(
 WAITS_BEGUN = Metric(
     "baton.waits.begun",
     "counter",
-    "Waits that runs have begun: for an approval, a budget, the answer to a question, the end of a pause, a "
+    "Waits that runs have begun: for an approval, a budget, the answer to a question, the result of a client's tool, "
+    "the end of a pause, a "
     "circuit breaker, or the end of an outage.",
     ("workflow_type", "kind"),
 )

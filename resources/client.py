@@ -83,8 +83,9 @@ class ClientSettings(ModelSettings):
 
     def without(self, names: frozenset[str]) -> "ClientSettings":
         """The settings without those of these names, in camelCase."""
-        return ClientSettings.model_validate(
-            {name: value for name, value in self.model_dump(by_alias=True).items() if name not in names}
+        fields = type(self).model_fields
+        return self.model_copy(
+            update={name: field.default for name, field in fields.items() if to_camel(name) in names}
         )
 
 

@@ -210,12 +210,21 @@ def _opened(file: FilePath) -> BinaryIO:
 def _check_shape(text: str) -> None:
     """Raises if the text is nested too deeply, which would overflow the stack, or has far too many values."""
     depth = 0
-    for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
+    for count, event in enumerate(_events(text)):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
             raise _wrong(f"nested deeper than {MAX_DEPTH}", event)
         if count > 4 * MAX_VALUES:  # a value has at most four events: a document with an empty list
             raise _wrong(f"more than {MAX_VALUES:,} values", event)
+
+
+def _events(text: str) -> Iterator[yaml.Event]:
+    try:
+        yield from yaml.parse(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        if "maximum nesting depth" in (error.problem or ""):  # the C parser's own limit, which it reads ahead to
+            error.problem = f"nested deeper than {MAX_DEPTH}"
+        raise
 
 
 def _refusal(file: FilePath, text: str, line: int = 0) -> ManifestError:
