@@ -201,12 +201,15 @@ async def test_a_chat_says_that_its_run_waits_for_approval_and_goes_on_after_it(
     raw = await made
     run = raw.headers["x-baton-run"]
     reasoning = content = ""
+    waiting: Json = {}
     async for chunk in raw.parse():
         delta = chunk.choices[0].delta.to_dict()
         reasoning += str(delta.get("reasoning_content", ""))
         content += str(delta.get("content", ""))
-        if "waiting for approval" in reasoning and not content and "has ended" not in reasoning:
-            (waiting,) = (await gateway.get("/inbox"))["waiting"]
+        if "waiting for approval" in reasoning and not waiting:
+            while not (listed := (await gateway.get("/inbox"))["waiting"]):
+                await asyncio.sleep(0.05)
+            (waiting,) = listed
             assert waiting["decision"]["id"] in reasoning
             await gateway.post(f"/runs/{run}/approve", {"call": waiting["decision"]["id"]})
     assert content == "Approved."
