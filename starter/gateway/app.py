@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect, Request
@@ -121,7 +121,7 @@ async def _healthz(_: Request) -> Response:
     return PlainTextResponse("alive\n")
 
 
-def _readyz_of(client: Client):  # type: ignore[no-untyped-def]  # an endpoint
+def _readyz_of(client: Client) -> Callable[[Request], Awaitable[Response]]:
     async def readyz(_: Request) -> Response:
         try:
             await describe_namespace(client)
