@@ -1,0 +1,104 @@
+"""The activities that limit the open runs of a tenant: ``admit_run`` and ``release_run``."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from temporalio import activity
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
+
+from ..contracts.control_messages import ASK_AGAIN
+from ..contracts.requests import AdmitRequest, AdmitResult, ReleaseRequest, ReleaseResult
+from ..journal.journal import Journal
+from ..journal.quotas import Admissions, KnownRun, RunLimit
+from ..temporal.activity import workflow_id
+from .context.metering import Meters, quota_reached, run_limits, waiting_text
+
+ASK_AGAIN_SECONDS = (20.0, 300.0)
+"""Seconds after which a waiting run asks again, if nobody tells it to: among the next ones, and behind them."""
+
+NEXT = 5
+"""The number of runs that count as the next ones."""
+
+CHECK_SECONDS = 5.0
+"""Seconds between two checks of whether the runs that keep others waiting are still open."""
+
+MAX_CHECKED = 200
+"""The number of runs that one check describes."""
+
+
+class TenantActivities:
+    """The activities that limit the open runs of a tenant.
+
+    A run that ends releases its place, and wakes the run that waits first. A run that was terminated releases nothing:
+    those that wait find it when they ask again.
+    """
+
+    def __init__(self, journal: Journal, meters: Meters) -> None:
+        self._meters = meters
+        self._admissions = Admissions(journal.database)
+        self._checked: dict[str, float] = {}
+
+    @activity.defn(name="admit_run")
+    async def admit_run(self, request: AdmitRequest) -> AdmitResult:
+        """Admits the run, if its tenant has room for one more. Raises QuotaReached, with which the run waits."""
+        tenant = await self._meters.tenant(request.tenant)
+        limits = run_limits(tenant) if tenant else []
+        run = KnownRun(request.run, workflow_id())
+        waiting = await self._admissions.admit(limits, run)
+        if waiting and await self._release_ended(waiting.limit):
+            waiting = await self._admissions.admit(limits, run)
+        if waiting is None:
+            return AdmitResult()
+        soon, late = ASK_AGAIN_SECONDS
+        raise quota_reached(waiting_text(waiting), soon if waiting.before < NEXT else late)
+
+    @activity.defn(name="release_run")
+    async def release_run(self, request: ReleaseRequest) -> ReleaseResult:
+        """Notes that a run has ended, and wakes those that may be next."""
+        return ReleaseResult(woken=await self._release([request.run]))
+
+    async def _release(self, runs: Sequence[str]) -> int:
+        """Deletes runs that have ended, and wakes as many others; one that has ended, too, is followed by the next."""
+        woken = 0
+        client = activity.client()
+        while runs:
+            following = await self._admissions.release(runs)
+            answers = await asyncio.gather(*(_wake(client, run) for run in following))
+            woken += sum(answers)
+            runs = [run.run for run, is_awake in zip(following, answers, strict=True) if not is_awake]
+        return woken
+
+    async def _release_ended(self, limit: RunLimit) -> bool:
+        """Whether runs have ended without saying so. It is checked once in a while."""
+        now = time.monotonic()
+        if now - self._checked.get(limit.id, -CHECK_SECONDS) < CHECK_SECONDS:
+            return False
+        self._checked[limit.id] = now
+        client = activity.client()
+        runs = await self._admissions.to_check(limit, MAX_CHECKED)
+        are_open = await asyncio.gather(*(_is_open(client, run) for run in runs))
+        ended = [run.run for run, is_open in zip(runs, are_open, strict=True) if not is_open]
+        await self._release(ended)
+        return bool(ended)
+
+
+async def _wake(client: Client, run: KnownRun) -> bool:
+    """Tells a waiting run to ask again. False if it has ended."""
+    try:
+        await client.get_workflow_handle(run.workflow).signal(ASK_AGAIN)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return False
+    return True
+
+
+async def _is_open(client: Client, run: KnownRun) -> bool:
+    try:
+        latest = await client.get_workflow_handle(run.workflow).describe()
+    except RPCError as error:
+        return error.status is not RPCStatusCode.NOT_FOUND
+    is_same = run.run in (latest.run_id, latest.raw_info.first_run_id)
+    return is_same and latest.status is WorkflowExecutionStatus.RUNNING
