@@ -1,17 +1,31 @@
-"""The activities of people: ``ask_person`` and ``check_reply``."""
+"""The activities of people: ``ask_person``, ``check_reply`` and ``check_identity``."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
+from pydantic import JsonValue
 from temporalio import activity
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
 
-from ..contracts.decisions import AskPersonRequest, AskPersonResult, CheckReplyRequest, CheckReplyResult
+from ..contracts.decisions import (
+    MAX_SCHEMA,
+    AskPersonRequest,
+    AskPersonResult,
+    CheckIdentityRequest,
+    CheckIdentityResult,
+    CheckReplyRequest,
+    CheckReplyResult,
+)
 from ..contracts.errors import MAX_ERROR_TEXT, UnknownResource
+from ..contracts.identity import IDENTITY_KEY, REQUESTER, START, IdentityKeys
+from ..contracts.inputs import ForkRequest
 from ..contracts.message import Message
-from ..contracts.text import truncate
+from ..contracts.text import byte_size, truncate
 from ..journal.journal import Journal
 from ..resources.base import JsonObject
 from ..resources.member import Member
+from ..temporal.executions import execution_chain, first_run_id, memo_of
 from .context.lookup import find_team
 from .context.output_schema import schema_errors
 from .runtime.secrets import SecretStore
@@ -19,8 +33,8 @@ from .runtime.secrets import SecretStore
 MAX_SAID = 2_000
 """Bytes of the last message that are shown below the question; ``baton transcript`` shows the whole message."""
 
-MAX_SCHEMA = 2_000
-"""Bytes of the schema of a reply."""
+MAX_SCHEMA_IN_TEXT = 2_000
+"""Bytes of the schema of a reply that are written in the question, for those who see no form."""
 
 
 class PeopleActivities:
@@ -38,13 +52,45 @@ class PeopleActivities:
         if member is None:
             raise UnknownResource(f"{team.id} has no member {request.member}")
         last = (await self._journal.row(request.thread.head.id)).message
-        return AskPersonResult(question=self._secrets.redact("\n\n".join(_parts(member, last))))
+        schema = member.output_schema
+        is_shown = schema is not None and byte_size(json.dumps(schema)) <= MAX_SCHEMA
+        return AskPersonResult(
+            question=self._secrets.redact("\n\n".join(_parts(member, last))),
+            output_schema=schema if is_shown else None,
+            approvers=member.approvers,
+        ).without_defaults
 
     @activity.defn(name="check_reply")
     async def check_reply(self, request: CheckReplyRequest) -> CheckReplyResult:
         """Why a reply is invalid: if there is a schema, it must be JSON that matches it."""
         schema = await self._schema(request)
         return CheckReplyResult(wrong=await _wrong(request.text, schema) if schema is not None else None)
+
+    @activity.defn(name="check_identity")
+    async def check_identity(self, request: CheckIdentityRequest) -> CheckIdentityResult:
+        """Whether a gateway has signed that this person decides this, and why the person may not, if so.
+
+        Without a key nobody is verified. A signature that is not valid is always refused.
+        """
+        keys = IdentityKeys.of({IDENTITY_KEY: self._secrets.environment(IDENTITY_KEY) or ""})
+        name = request.identity.name
+        if not keys.keys:
+            refusal = f"{name} can't be verified: the workers have no {IDENTITY_KEY}" if request.required else None
+            return CheckIdentityResult(refusal=refusal)
+        if not keys.is_of_decision(request.identity, request.place):
+            refusal = f"{name} can't be verified: no gateway with a {IDENTITY_KEY} of the workers has signed this"
+            return CheckIdentityResult(refusal=refusal)
+        if request.not_requester:
+            requesters = [each async for each in _requesters(activity.client(), keys, request.root)]
+            if None in requesters:
+                refusal = (
+                    "who has started the run is not verified, so nobody is known to be another person: start it over a "
+                    f"gateway that has {IDENTITY_KEY}"
+                )
+                return CheckIdentityResult(refusal=refusal)
+            if name in requesters:
+                return CheckIdentityResult(refusal=f"{name} has started the run: another person has to decide")
+        return CheckIdentityResult(verified=True)
 
     async def _schema(self, request: CheckReplyRequest) -> JsonObject | None:
         if request.team is None:
@@ -53,12 +99,42 @@ class PeopleActivities:
         return next((m.output_schema for m in team.spec.members if m.name_in_team == request.member), None)
 
 
+async def _requesters(client: Client, keys: IdentityKeys, root: str) -> AsyncIterator[str | None]:
+    """Who has started a root run, and each run that it is a fork of; None if that is not verified.
+
+    A fork goes on with what another person has asked. A retry has the requester of its first attempt, whoever it is
+    that retries it.
+    """
+    run = root
+    run_id = await first_run_id(client.get_workflow_handle(root))
+    while True:
+        try:
+            (run_id, started), *_ = await execution_chain(client, run, run_id)
+            description = await client.get_workflow_handle(run, run_id=run_id).describe()
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            yield None  # Temporal has deleted it
+            return
+        (run_input,) = await client.data_converter.decode(started.input.payloads, [dict[str, JsonValue]])
+        if isinstance(retried := run_input.get("retries"), str):
+            run_id = retried
+            continue
+        signed = (await memo_of(description)).get(REQUESTER)
+        yield keys.who_acts(signed, client.namespace, run, START, description.start_time)
+        if not run_input.get("forks"):
+            return
+        fork = ForkRequest.model_validate(run_input["forks"]).fork
+        run, run_id = fork.run, fork.run_id
+
+
 def _parts(member: Member, last: Message) -> Iterator[str]:
     yield member.prompt or "It is your turn."
     if member.stance:
         yield f"You argue for: {member.stance}"
     if member.output_schema is not None:
-        yield f"Reply with JSON that matches this schema: {truncate(json.dumps(member.output_schema), MAX_SCHEMA)}"
+        schema = truncate(json.dumps(member.output_schema), MAX_SCHEMA_IN_TEXT)
+        yield f"Reply with JSON that matches this schema: {schema}"
     if last.content:
         yield f"{last.name or last.role}: {truncate(last.content, MAX_SAID)}"
 

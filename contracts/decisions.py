@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
+from ..resources.approval import Approvers, who_decides
 from ..resources.base import JsonModel, JsonObject
 from ..resources.budget import Budget
+from .identity import DecisionPlace, Identity, digest_of
 from .message import PersonDecision
 from .panel import SpeakerBrief
 from .text import MAX_MESSAGE, Text, byte_size, truncate
@@ -16,11 +18,14 @@ from .turn import Thread
 MAX_REASON = 2_000
 """Bytes of a reason."""
 
-MAX_ARGUMENTS = 16_000
+MAX_ARGUMENTS = 100_000
 """Bytes of arguments changed by a person, and of a call's arguments as shown to people."""
 
 MAX_SHOWN = 100_000
 """Bytes of the arguments of all pending calls in a status."""
+
+MAX_SCHEMA = 32_000
+"""Bytes of the schema of a person's reply that a pending decision has, as JSON. Each question has it in the history."""
 
 MAX_CLIENT_CALLS = 10
 """Calls of a client's tools that wait for it at the same time.
@@ -51,8 +56,14 @@ class PendingDecision(JsonModel):
     client's ``tool`` return for ``arguments``, of which all are here? ``decision`` is set once it is made, until the
     run continues.
 
+    A reply of a person who is a member has to match the member's ``output_schema``, if it has one. Of a schema that is
+    longer than 32,000 bytes, only the beginning is known, in the ``question``.
+
     A server (``asked_by``, such as ``MCPServer/default/shop``) may also ask a question, in a call of ``speaker``. Such
-    a question can be declined; an answer has to fit ``reply_schema``, and ``record`` is that of the ``Question``.
+    a question can be declined; an answer has to fit ``reply_schema``, and ``record`` is that of the ``Question``. If it
+    ``authorizes``, the person gives the server a permission elsewhere, such as by signing in, and replies afterwards.
+
+    Only ``approvers`` may decide; each of these rules has to be met. ``approvals`` are those so far.
     """
 
     id: str
@@ -67,8 +78,12 @@ class PendingDecision(JsonModel):
     question: Text | None = None
     asked_by: Text | None = None
     reply_schema: JsonObject | None = None
+    output_schema: JsonObject | None = None
     record: str | None = None
+    authorizes: bool = False
     decision: PersonDecision | None = None
+    approvers: tuple[Approvers, ...] = ()
+    approvals: tuple[PersonDecision, ...] = ()
 
     @property
     def needs_approval(self) -> bool:
@@ -79,11 +94,66 @@ class PendingDecision(JsonModel):
         """The same with its decision."""
         return self.model_copy(update={"decision": decision})
 
+    def approved_by(self, decision: PersonDecision) -> "PendingDecision":
+        """The same with one more approval."""
+        return self.model_copy(update={"approvals": (*self.approvals, decision)})
+
+    @property
+    def missing(self) -> int:
+        """How many people still have to approve, at least."""
+        return max((rule.required - self._count(rule) for rule in self.approvers), default=0)
+
+    @property
+    def needs_several(self) -> bool:
+        """Whether several people have to approve, as a rule needs several or there are several rules."""
+        return len(self.approvers) > 1 or any(rule.required > 1 for rule in self.approvers)
+
+    def _count(self, rule: Approvers) -> int:
+        return sum(rule.admit(given.by or "", given.groups) for given in self.approvals)
+
+    @property
+    def who(self) -> str:
+        """Who may decide, in words; empty if anyone may."""
+        return who_decides(self.approvers)
+
+    def refusal(self, sender: "ApproveRequest | ReplyRequest") -> str | None:
+        """Why its sender may not decide, in a sentence, as far as the request says who that is; None if it may."""
+        if not self.approvers:
+            return None
+        identity = sender.identity
+        if identity is None:
+            return (
+                f"{self.id} may only be decided by {self.who}, and {sender.by or 'the sender'} is not verified: "
+                "decide over a gateway that has BATON_IDENTITY_KEY, with your key or token"
+            )
+        if any(given.by == identity.name for given in self.approvals):
+            return f"{identity.name} has approved {self.id} already; it may be decided by {self.who}"
+        if not any(rule.admit(identity.name, identity.groups) for rule in self.approvers):
+            return f"{identity.name} may not decide {self.id}; it may be decided by {self.who}"
+        if isinstance(sender, ApproveRequest):
+            if sender.remember:
+                return f"{self.id} needs its approvers ({self.who}) each time: 'remember' is not possible"
+            if sender.arguments is not None and self.needs_several:
+                return f"several people approve {self.id}, all of them the same: reject it instead of changing it"
+        return None
+
+    def place(self, namespace: str, request: "ApproveRequest | ReplyRequest") -> DecisionPlace:
+        """What a gateway signs of a request."""
+        return DecisionPlace(
+            namespace=namespace,
+            run=self.run,
+            id=self.id,
+            since=self.since,
+            update="approve" if isinstance(request, ApproveRequest) else "reply",
+            digest=digest_of(request),
+        )
+
 
 class ApproveRequest(JsonModel):
     """The update ``approve``: approves or rejects the ``call`` with that id, optionally with changed ``arguments``.
 
-    ``remember`` applies the decision to all calls of the tool; ``by`` is the person's name.
+    ``remember`` applies the decision to all calls of the tool; ``by`` is the person's name, which nobody has verified.
+    ``identity`` is who sends it, as verified by a gateway.
 
     A rejection has no arguments; the model receives its ``reason``.
     """
@@ -94,6 +164,11 @@ class ApproveRequest(JsonModel):
     reason: str = ""
     remember: bool = False
     by: str | None = None
+    identity: Identity | None = None
+
+    def signed(self, identity: Identity | None) -> "ApproveRequest":
+        """The request with the identity of its sender."""
+        return self.model_copy(update={"identity": identity})
 
     def decision(self, at: datetime) -> PersonDecision:
         """The decision, taken at that time."""
@@ -145,14 +220,20 @@ class DecisionsState(JsonModel):
 
 
 def shown(pending: Sequence[PendingDecision]) -> tuple[PendingDecision, ...]:
-    """Pending decisions as a status shows them: with arguments truncated to equal shares of MAX_SHOWN."""
-    share = max(200, MAX_SHOWN // max(1, len(pending)))
-    return tuple(
-        decision.model_copy(update={"arguments": truncate(decision.arguments, share)})
-        if decision.arguments and decision.kind != "client_tool"  # the client needs all of them
-        else decision
-        for decision in pending
-    )
+    """Pending decisions as a status shows them, with equal shares of MAX_SHOWN.
+
+    Arguments are truncated to a share, and schemas that are longer are left out.
+    """
+    share = MAX_SHOWN // max(1, len(pending))
+    return tuple(_within(decision, share) for decision in pending)
+
+
+def _within(decision: PendingDecision, share: int) -> PendingDecision:
+    if decision.output_schema and byte_size(json.dumps(decision.output_schema)) > max(2_000, share):
+        decision = decision.model_copy(update={"output_schema": None})
+    if decision.arguments and decision.kind != "client_tool":  # the client needs all of them
+        decision = decision.model_copy(update={"arguments": truncate(decision.arguments, max(200, share))})
+    return decision
 
 
 def decision_id(*place: str) -> str:
@@ -163,25 +244,28 @@ def decision_id(*place: str) -> str:
 class QuestionsPlan(JsonModel):
     """A ``server`` (an id) may ask a person, who has ``timeout`` seconds to answer, or no limit.
 
-    Without an answer in time the call fails, or with ``skips`` continues without one.
+    Without an answer in time the call fails, or with ``skips`` continues without one. Only ``approvers`` may answer.
     """
 
     server: str
     timeout: float | None = None
     skips: bool = False
+    approvers: tuple[Approvers, ...] = ()
 
 
 class Question(JsonModel):
     """A server's question: the ``id`` under which the run waits for the answer, and the text for the person.
 
     The answer has to fit ``reply_schema``, if there is one. ``record`` is the idempotency key of the call that stores
-    in the journal what the server needs to continue; None if it needs nothing but the conversation.
+    in the journal what the server needs to continue; None if it needs nothing but the conversation. ``authorizes`` is
+    that of a PendingDecision.
     """
 
     id: str
     text: Text
     reply_schema: JsonObject | None = None
     record: str | None = None
+    authorizes: bool = False
 
 
 class Answer(JsonModel):
@@ -215,13 +299,18 @@ class ReplyRequest(JsonModel):
     """The update ``reply``: a person's ``text`` in reply to the question with the id ``to``; ``by`` is their name.
 
     Without ``to`` it answers the only pending question of the run. ``declines``: the person refuses to answer a
-    server's question; the text may give a reason.
+    server's question; the text may give a reason. ``identity`` is that of an ApproveRequest.
     """
 
     text: str
     to: str | None = None
     by: str | None = None
     declines: bool = False
+    identity: Identity | None = None
+
+    def signed(self, identity: Identity | None) -> "ReplyRequest":
+        """The request with the identity of its sender."""
+        return self.model_copy(update={"identity": identity})
 
     @property
     def problem(self) -> str | None:
@@ -277,9 +366,14 @@ class AskPersonRequest(JsonModel):
 
 
 class AskPersonResult(JsonModel):
-    """The result of ``ask_person``: the question with the latest messages."""
+    """The result of ``ask_person``: the question with the latest messages, and who may reply.
+
+    It has the member's schema, up to MAX_SCHEMA.
+    """
 
     question: Text
+    output_schema: JsonObject | None = None
+    approvers: tuple[Approvers, ...] = ()
 
 
 class CheckReplyRequest(JsonModel):
@@ -296,3 +390,24 @@ class CheckReplyResult(JsonModel):
     """The result of ``check_reply``: what is wrong with the reply; None if it fits."""
 
     wrong: str | None = None
+
+
+class CheckIdentityRequest(JsonModel):
+    """``check_identity``: whether a gateway has verified who decides at a ``place``.
+
+    It is ``required``, or else only of interest. With ``not_requester`` that may not be who has started the root run
+    ``root``.
+    """
+
+    identity: Identity
+    place: DecisionPlace
+    root: str
+    required: bool = False
+    not_requester: bool = False
+
+
+class CheckIdentityResult(JsonModel):
+    """The result of ``check_identity``: whether the identity is verified, and why the decision is refused, if it is."""
+
+    verified: bool = False
+    refusal: Text | None = None

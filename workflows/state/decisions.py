@@ -14,12 +14,14 @@ from ...contracts.message import PersonDecision
 from ...contracts.text import format_time
 from ...observability import metrics
 from ...observability.metrics import Metric
+from ...observability.run_log import Fields, current_clients
 from ...resources.budget import Budget
 from .constants import MAX_DECIDED
 from .run_trace import RunTrace
 from .stopping import ActivityInterrupted, ContinueAsNew, StopState
+from .telling import tell, tell_update
 
-WaitKind = Literal["approval", "budget", "question", "client_tool", "pause", "circuit_breaker", "outage"]
+WaitKind = Literal["approval", "budget", "question", "client_tool", "pause", "circuit_breaker", "outage", "quota"]
 
 
 def record(metric: Metric, value: float = 1, **labels: str) -> None:
@@ -28,8 +30,26 @@ def record(metric: Metric, value: float = 1, **labels: str) -> None:
         metric.record(value, workflow_type=workflow.info().workflow_type, **labels)
 
 
-def run_begins() -> None:
-    """Records that a run begins that continues no other."""
+def tell_decision(pending: PendingDecision, decision: PersonDecision) -> None:
+    """Logs that the run has taken a person's decision from the update that is being handled."""
+    declined = pending.kind == "question" and not decision.approved
+    tell_update(
+        {
+            "wait": pending.kind,
+            "decision": pending.id,
+            "member": pending.speaker,
+            "outcome": "declined" if declined else outcome_of(decision),
+            "by": decision.by,
+        }
+    )
+
+
+def run_begins(origin: Fields) -> None:
+    """Records that a run begins that continues no other. ``origin`` is what it executes, and what it goes on from."""
+    info = workflow.info()
+    parent = info.parent.workflow_id if info.parent else None
+    via = None if parent else current_clients().started
+    tell("run began", {"workflow_type": info.workflow_type, "parent": parent, "via": via, **origin})
     record(metrics.RUNS_BEGUN)
     for phase, reason in (("Completed", "completed"), ("Failed", "failed")):
         record(metrics.RUNS_ENDED, 0, phase=phase, reason=reason)  # Prometheus sees no increase from nothing to 1
@@ -37,30 +57,39 @@ def run_begins() -> None:
 
 @dataclass
 class Wait:
-    """A wait of the run; ``outcome`` is how it ends."""
+    """A wait of the run; ``outcome`` is how it ends, and ``by`` the person who has ended it."""
 
     outcome: str = "stopped"
+    by: str | None = None
 
 
 @contextlib.contextmanager
-def recorded_wait(kind: WaitKind, since: datetime, *, known: bool = False) -> Iterator[Wait]:
-    """Records a wait that began at ``since``; ``known``: a previous run has recorded its beginning."""
+def recorded_wait(
+    kind: WaitKind, since: datetime, *, known: bool = False, about: Fields | None = None
+) -> Iterator[Wait]:
+    """Records a wait that began at ``since``; ``known``: a previous run has recorded its beginning.
+
+    ``about`` are fields of its log lines: who waits, and for what.
+    """
+    fields: Fields = {"wait": kind, **(about or {})}
     if not known:
         record(metrics.WAITS_BEGUN, kind=kind)
+        tell("wait began", fields)
     wait = Wait()
     try:
         yield wait
     except (ContinueAsNew, GeneratorExit):  # the next run waits on, or the run is evicted from the worker's cache
         raise
     except BaseException:
-        _wait_ends(kind, since, wait)
+        _wait_ends(kind, since, wait, fields)
         raise
-    _wait_ends(kind, since, wait)
+    _wait_ends(kind, since, wait, fields)
 
 
-def _wait_ends(kind: WaitKind, since: datetime, wait: Wait) -> None:
+def _wait_ends(kind: WaitKind, since: datetime, wait: Wait, fields: Fields) -> None:
     seconds = max(0.0, (workflow.now() - since).total_seconds())
     record(metrics.WAIT_DURATION, seconds, kind=kind, outcome=wait.outcome)
+    tell("wait ended", {**fields, "outcome": wait.outcome, "by": wait.by, "seconds": seconds})
 
 
 def outcome_of(decision: PersonDecision) -> str:
@@ -155,11 +184,15 @@ class Decisions:
         self.on_change()
         place = self._trace.new_wait(pending.kind, "wait", pending.id, since=pending.since)
         try:
-            with recorded_wait(pending.kind, pending.since, known=known) as wait, self._trace.inside(place) as span:
+            with (
+                recorded_wait(pending.kind, pending.since, known=known, about=_about(pending)) as wait,
+                self._trace.inside(place) as span,
+            ):
                 self._trace.report()
                 decision = await self._decision(pending, proceeds=proceeds, continues=continues)
                 span.attributes["baton.wait.outcome"] = verdict_of(decision)
                 wait.outcome = outcome_of(decision)
+                wait.by = decision.by
         except (ContinueAsNew, GeneratorExit):  # the next run waits on, or the run is evicted from the worker's cache
             raise
         except BaseException:
@@ -191,7 +224,7 @@ class Decisions:
         if decided := self._decision_of(id_) or self._decided.get(id_):
             raise NotWaiting(f"{id_} is already decided: {describe(decided)}")
         if self._stop.is_requested:
-            raise _too_late(id_)
+            raise too_late(id_)
         if id_ in self._pending:
             return self._pending[id_]
         waiting = ", ".join(decision.id for decision in self.pending[:10]) or "nothing"
@@ -212,12 +245,30 @@ class Decisions:
         except ActivityInterrupted:
             # The run was stopped while the check waited for its activity. From the handler of an update, this error
             # would fail the workflow task, again and again.
-            raise _too_late(id_) from None
+            raise too_late(id_) from None
 
     def decide(self, id_: str, decision: PersonDecision) -> None:
         """Takes a decision. Raises NotWaiting."""
         self._pending[id_] = self.find(id_).decided(decision)
         self.on_change()
+
+    def approve(self, id_: str, decision: PersonDecision) -> tuple[PendingDecision, PersonDecision]:
+        """Takes a person's decision, or counts it while more people have to approve.
+
+        Returns what was pending, and the decision with how many are missing. Raises NotWaiting.
+        """
+        pending = self.find(id_)
+        if any(given.by == decision.by for given in pending.approvals if pending.approvers):
+            raise NotWaiting(f"{decision.by} has approved {id_} already")
+        counted = pending.approved_by(decision)
+        if decision.approved and pending.approvers:
+            decision = decision.after((given.by or "" for given in pending.approvals), counted.missing)
+        if decision.missing:
+            self._pending[id_] = counted
+            self.on_change()
+        else:
+            self.decide(id_, decision)
+        return pending, decision
 
     def remember(self, rule: str, decision: PersonDecision) -> None:
         """Applies a decision to all current and future requests of a rule."""
@@ -242,6 +293,8 @@ class Decisions:
 
     def _apply_remembered(self, pending: PendingDecision) -> None:
         known = self.remembered.get(pending.rule or "")
+        if pending.approvers:  # anyone may send the signal by which a decision is remembered
+            return
         if known and not (self._decision_of(pending.id) or self._stop.is_requested):
             self.decide(pending.id, known.taken_at(workflow.now()))
 
@@ -274,7 +327,12 @@ class Decisions:
             self._decided = {**state.decided, **self._decided}
 
 
-def _too_late(id_: str) -> NotWaiting:
+def _about(pending: PendingDecision) -> Fields:
+    return {"decision": pending.id, "member": pending.speaker, "subject": pending.tool or pending.asked_by}
+
+
+def too_late(id_: str) -> NotWaiting:
+    """The error for a decision that a run which is ending no longer takes."""
     return NotWaiting(f"{id_} comes too late: the run is ending")
 
 

@@ -1,0 +1,274 @@
+"""Who may decide: only an identity that a gateway has verified counts, and where rules name approvers, nothing else."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from temporalio.client import WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
+
+from baton.contracts.decisions import ApproveRequest, PendingDecision
+from baton.contracts.identity import REQUESTER, Identity, IdentityKeys, digest_of
+from baton.contracts.status import Status
+from baton.testing import Reply
+from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest
+from tests.harness.gateway import GatewayServer, key_file
+from tests.starter.gateway.test_remote_store import baton
+
+KEY = "k" * 32
+ORDER = call("order", input="12 desks")
+FINANCE: Json = {"groups": ["finance"]}
+HOLDERS: Mapping[str, Json] = {
+    "ann": {"groups": ["finance"], "allRuns": True},
+    "bob": {"groups": ["finance", "sales"], "allRuns": True},
+    "eve": {"groups": ["sales"], "allRuns": True},
+}
+
+
+def order(*approvers: Json) -> Json:
+    return manifest(
+        "Tool", "order", {"type": "agent", "agent": {"name": "shop"}, "approval": {"approvers": [*approvers]}}
+    )
+
+
+@asynccontextmanager
+async def shop(
+    env: Environment, folder: Path, *manifests: Json, signs: bool = True, verifies: bool = True
+) -> AsyncIterator[tuple[GatewayServer, dict[str, str]]]:
+    """A gateway with keys of HOLDERS before a worker with these manifests, and an agent who orders."""
+    path, keys = key_file(folder, HOLDERS)
+    known = replace(env, variables={"BATON_IDENTITY_KEY": KEY} if verifies else {})
+    async with known.with_manifests([agent("buyer", "order"), agent("shop"), *manifests]) as served:
+        served.script(line("buyer", ORDER, "Ordered."), line("shop", "Confirmed."))
+        signing = {"BATON_IDENTITY_KEY": KEY if signs else "", "BATON_GATEWAY_KEYS": str(path)}
+        async with GatewayServer.running(served, **signing) as gateway:
+            yield gateway, keys
+
+
+async def waiting(gateway: GatewayServer, key: str, run: str | None = None) -> Json:
+    """What the caller's inbox has of a run, as soon as there is something."""
+    while True:
+        found = (await gateway.get("/inbox", key=key))["waiting"]
+        if found := [each for each in found if run in (None, each["root"])]:
+            first: Json = found[0]
+            return first
+        await asyncio.sleep(0.02)
+
+
+async def started(gateway: GatewayServer, key: str) -> str:
+    run = await gateway.post("/runs", {"target": "agent/buyer", "input": "Buy!"}, 201, key=key)
+    return str(run["id"])
+
+
+async def refused(handle: Handle, asked: Json, **given: object) -> str:
+    """Why a Temporal client's decision is refused."""
+    with pytest.raises(WorkflowUpdateFailedError) as error:
+        await handle.execute_update("approve", {"call": asked["id"], **given})
+    assert isinstance(error.value.cause, ApplicationError)
+    return error.value.cause.message
+
+
+async def test_only_a_verified_approver_decides_and_refusals_do_not_end_the_wait(
+    env: Environment, tmp_path: Path
+) -> None:
+    async with shop(env, tmp_path, order(FINANCE)) as (gateway, keys):
+        run = await started(gateway, keys["eve"])
+        item = await waiting(gateway, keys["eve"], run)
+        asked = item["decision"]
+        assert asked["approvers"] == [{"groups": ["finance"]}]
+        assert item["refusal"] == f"eve may not decide {asked['id']}; it may be decided by the group finance"
+        handle: Handle = gateway.env.client.get_workflow_handle(asked["run"])
+        told = await refused(handle, asked, by="ann")
+        assert "may only be decided by the group finance, and ann is not verified" in told
+        forged = {"name": "ann", "groups": ["finance"], "signature": "0" * 64}
+        assert "ann can't be verified: no gateway" in await refused(handle, asked, identity=forged)
+        error = await gateway.post(f"/runs/{run}/approve", {"call": asked["id"]}, 409, key=keys["eve"])
+        assert "eve may not decide" in error["error"]["message"]
+        await handle.signal(
+            "remembered", {"rule": "Tool/default/order", "decision": {"approved": True, "at": asked["since"]}}
+        )
+        assert "refusal" not in await waiting(gateway, keys["ann"], run)
+        made = (await gateway.post(f"/runs/{run}/approve", {"call": asked["id"]}, key=keys["ann"]))["decision"]
+        assert (made["by"], made["verified"], made["groups"]) == ("ann", True, ["finance"])
+        events = {event["event"]: event["data"] for event in await gateway.finished(run, key=keys["eve"])}
+        assert events["wait.started"]["approvers"] == "the group finance"
+        assert (events["wait.ended"]["by"], events["wait.ended"]["verified"]) == ("ann", True)
+
+
+async def test_four_eyes_are_two_verified_people_neither_of_whom_has_started_the_run(
+    env: Environment, tmp_path: Path
+) -> None:
+    async with shop(env, tmp_path, order({**FINANCE, "required": 2, "notRequester": True})) as (gateway, keys):
+        run = await started(gateway, keys["ann"])
+        asked = (await waiting(gateway, keys["ann"], run))["decision"]
+        error = await gateway.post(f"/runs/{run}/approve", {"call": asked["id"]}, 409, key=keys["ann"])
+        assert error["error"]["message"] == "ann has started the run: another person has to decide"
+        run = await started(gateway, keys["eve"])
+        asked = (await waiting(gateway, keys["ann"], run))["decision"]
+        path = f"/runs/{run}/approve"
+        changed = await gateway.post(path, {"call": asked["id"], "arguments": {"input": "1"}}, 409, key=keys["ann"])
+        assert "several people approve" in changed["error"]["message"]
+        code, said = await baton(gateway, keys["ann"], "approve", run)
+        assert (code, said) == (0, f"{asked['id']} approved.\nIt waits for 1 more person.\n")
+        first = (await gateway.post(path, {"call": asked["id"]}, key=keys["ann"]))["decision"]
+        assert (first["by"], first["missing"]) == ("ann", 1)
+        again = (await gateway.post(path, {"call": asked["id"]}, key=keys["ann"]))["decision"]
+        assert again == first
+        listed = await waiting(gateway, keys["ann"], run)
+        assert [each["by"] for each in listed["decision"]["approvals"]] == ["ann"]
+        assert "ann has approved" in listed["refusal"]
+        second = (await gateway.post(path, {"call": asked["id"]}, key=keys["bob"]))["decision"]
+        assert (second["by"], second["earlier"]) == ("bob", ["ann"])
+        assert [event["event"] for event in await gateway.finished(run, key=keys["eve"])][-1] == "run.ended"
+
+
+async def test_in_a_fork_each_approver_decides_again_but_nobody_who_has_started_it_or_the_forked_run(
+    env: Environment, tmp_path: Path
+) -> None:
+    async with shop(env, tmp_path, order({**FINANCE, "required": 2})) as (gateway, keys):
+        run = await started(gateway, keys["eve"])
+        asked = (await waiting(gateway, keys["ann"], run))["decision"]
+        await gateway.post(f"/runs/{run}/approve", {"call": asked["id"]}, key=keys["ann"])
+        for at in ("call-1", "0"):
+            forked = await gateway.post(f"/runs/{run}/fork", {"at": at}, 201, key=keys["ann"])
+            again = (await waiting(gateway, keys["ann"], forked["id"]))["decision"]
+            assert again.get("approvals") is None, "what ann has approved in the forked run"
+            path = f"/runs/{forked['id']}/approve"
+            first = await gateway.post(path, {"call": again["id"]}, key=keys["ann"])
+            assert first["decision"]["missing"] == 1
+            second = await gateway.post(path, {"call": again["id"]}, key=keys["bob"])
+            assert second["decision"]["earlier"] == ["ann"]
+            await gateway.finished(forked["id"], key=keys["ann"])
+    async with shop(env, tmp_path, order({**FINANCE, "notRequester": True})) as (gateway, keys):
+        run = await started(gateway, keys["ann"])
+        await waiting(gateway, keys["ann"], run)
+        first = await gateway.post(f"/runs/{run}/fork", {"at": "call-1"}, 201, key=keys["ann"])
+        asked = (await waiting(gateway, keys["ann"], first["id"]))["decision"]
+        refusal = await gateway.post(f"/runs/{first['id']}/approve", {"call": asked["id"]}, 409, key=keys["ann"])
+        assert refusal["error"]["message"] == "ann has started the run: another person has to decide"
+        second = await gateway.post(f"/runs/{run}/fork", {"at": "0"}, 201, key=keys["eve"])
+        asked = (await waiting(gateway, keys["ann"], second["id"]))["decision"]
+        path = f"/runs/{second['id']}/approve"
+        refusal = await gateway.post(path, {"call": asked["id"]}, 409, key=keys["ann"])
+        assert refusal["error"]["message"] == "ann has started the run: another person has to decide"
+        made = (await gateway.post(path, {"call": asked["id"]}, key=keys["bob"]))["decision"]
+        assert (made["by"], made["verified"]) == ("bob", True)
+
+
+async def test_nobody_decides_in_a_fork_of_a_run_of_which_nobody_knows_who_has_started_it(
+    env: Environment, tmp_path: Path
+) -> None:
+    async with shop(env, tmp_path, order({**FINANCE, "notRequester": True})) as (gateway, keys):
+        run = await gateway.env.start_query([], "agent/buyer")
+        await waiting(gateway, keys["ann"], run.id)
+        forked = await gateway.post(f"/runs/{run.id}/fork", {"at": "0"}, 201, key=keys["eve"])
+        asked = (await waiting(gateway, keys["ann"], forked["id"]))["decision"]
+        refusal = await gateway.post(f"/runs/{forked['id']}/approve", {"call": asked["id"]}, 409, key=keys["ann"])
+        assert "who has started the run is not verified" in refusal["error"]["message"]
+
+
+async def test_a_retry_was_started_by_whoever_has_started_the_run_that_has_failed(
+    env: Environment, tmp_path: Path
+) -> None:
+    async with shop(env, tmp_path, order({**FINANCE, "notRequester": True})) as (gateway, keys):
+        script, refusals = gateway.env.answer, [Reply(status=401, code="invalid_api_key")]
+        gateway.env.answer = lambda request: refusals.pop() if refusals else script(request)
+        run = await started(gateway, keys["ann"])
+        await gateway.finished(run, key=keys["ann"])
+        client = gateway.env.client
+        failed = await client.get_workflow_handle(run).describe()
+        await client.start_workflow(  # a retry long after the signature proves nothing about its own start
+            "query", {"name": "q", "retries": failed.run_id}, id=run, task_queue=gateway.env.task_queue
+        )
+        decision: Handle = client.get_workflow_handle(run)
+        while not (found := (await decision.query("status", result_type=Status)).pending_decisions):
+            await asyncio.sleep(0.02)
+        for name, refusal in (("ann", "ann has started the run: another person has to decide"), ("bob", None)):
+            request = ApproveRequest(call=found[0].id)
+            identity = Identity(name=name, groups=("finance",))
+            signed = IdentityKeys((KEY,)).sign_decision(identity, found[0].place(client.namespace, request))
+            if refusal is None:
+                await decision.execute_update("approve", request.signed(signed))
+                continue
+            with pytest.raises(WorkflowUpdateFailedError) as error:
+                await decision.execute_update("approve", request.signed(signed))
+            assert isinstance(error.value.cause, ApplicationError)
+            assert error.value.cause.message == refusal
+        assert (await gateway.env.status(decision)).phase == "Completed"
+
+
+def test_a_signature_counts_for_a_worker_that_knows_more_fields() -> None:
+    class NewerRequest(ApproveRequest):
+        scope: str = "call"
+
+    assert digest_of(NewerRequest(call="c")) == digest_of(ApproveRequest(call="c"))
+    assert digest_of(NewerRequest(call="c", scope="run")) != digest_of(ApproveRequest(call="c"))
+
+
+async def test_nobody_changes_what_another_has_approved_or_will(env: Environment, tmp_path: Path) -> None:
+    """Also where each of two rules needs one person."""
+    async with shop(env, tmp_path, order({"names": ["eve"]}, FINANCE)) as (gateway, keys):
+        run = await started(gateway, keys["eve"])
+        asked = (await waiting(gateway, keys["eve"], run))["decision"]
+        path = f"/runs/{run}/approve"
+        changed = {"call": asked["id"], "arguments": {"input": "900 desks"}}
+        for holder in ("eve", "ann"):
+            refusal = await gateway.post(path, changed, 409, key=keys[holder])
+            assert "several people approve" in refusal["error"]["message"]
+            await gateway.post(path, {"call": asked["id"]}, key=keys[holder])
+        assert [event["event"] for event in await gateway.finished(run, key=keys["eve"])][-1] == "run.ended"
+
+
+async def test_each_rule_needs_its_own_people_and_one_of_them_can_reject(env: Environment, tmp_path: Path) -> None:
+    async with shop(env, tmp_path, order({"names": ["eve"]}, FINANCE)) as (gateway, keys):
+        run = await started(gateway, keys["eve"])
+        asked = (await waiting(gateway, keys["eve"], run))["decision"]
+        first = await gateway.post(f"/runs/{run}/approve", {"call": asked["id"]}, key=keys["eve"])
+        assert first["decision"]["missing"] == 1
+        await gateway.post(f"/runs/{run}/reject", {"call": asked["id"], "reason": "Too dear."}, key=keys["bob"])
+        ended = [event["data"] for event in await gateway.finished(run, key=keys["eve"])]
+        (rejected,) = [each for each in ended if each["type"] == "wait.ended"]
+        assert (rejected["approved"], rejected["by"], rejected["reason"]) == (False, "bob", "Too dear.")
+
+
+async def test_without_the_key_nobody_decides_what_has_approvers(env: Environment, tmp_path: Path) -> None:
+    for signs, verifies, why in ((False, True, "ann is not verified"), (True, False, "the workers have no")):
+        async with shop(env, tmp_path, order(FINANCE), signs=signs, verifies=verifies) as (gateway, keys):
+            run = await started(gateway, keys["ann"])
+            asked = (await waiting(gateway, keys["ann"], run))["decision"]
+            error = await gateway.post(f"/runs/{run}/approve", {"call": asked["id"]}, 409, key=keys["ann"])
+            assert why in error["error"]["message"]
+            assert (await waiting(gateway, keys["ann"], run))["decision"]["id"] == asked["id"]
+
+
+async def test_a_signature_counts_for_one_decision_and_one_start_alone(env: Environment, tmp_path: Path) -> None:
+    async with shop(env, tmp_path, order({**FINANCE, "notRequester": True})) as (gateway, keys):
+        run = await started(gateway, keys["eve"])
+        asked = (await waiting(gateway, keys["ann"], run))["decision"]
+        client = gateway.env.client
+        pending = PendingDecision.model_validate(asked)
+        signer = IdentityKeys((KEY,))
+        rejects = ApproveRequest(call=pending.id, approved=False, reason="No.")
+        ann = Identity(name="ann", groups=("finance",))
+        signed = signer.sign_decision(ann, pending.place(client.namespace, rejects))
+        assert signed
+        handle: Handle = client.get_workflow_handle(pending.run)
+        approves = {"approved": True, "identity": signed.model_dump(mode="json")}
+        assert "can't be verified" in await refused(handle, asked, **approves)
+        richer = {**approves, "approved": False, "reason": "No."}
+        richer["identity"] = {**signed.model_dump(mode="json"), "groups": ["finance", "board"]}
+        assert "can't be verified" in await refused(handle, asked, **richer)
+
+        memo = await (await client.get_workflow_handle(run).describe()).memo()
+        copied = {name: value for name, value in memo.items() if name == REQUESTER}
+        spec = {"input": "Buy!", "targets": [{"type": "agent", "name": "buyer"}]}
+        other = await client.start_workflow(
+            "query", {"spec": spec}, id="copied-start", task_queue=gateway.env.task_queue, memo=copied
+        )
+        asked = (await waiting(gateway, keys["ann"], other.id))["decision"]
+        error = await gateway.post(f"/runs/{other.id}/approve", {"call": asked["id"]}, 409, key=keys["ann"])
+        assert "who has started the run is not verified" in error["error"]["message"]
+        await other.terminate()
