@@ -8,6 +8,7 @@ import logging
 import re
 import threading
 import time
+import traceback
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
@@ -22,9 +23,12 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 from ...contracts.errors import MAX_ERROR_TEXT, OUTAGES, JournalDamaged, JournalLost, JournalUnavailable, KeyRefused
 from ...contracts.message import Message, PersonDecision, ToolCall
 from ...contracts.requests import CallRequest
+from ...contracts.settings import REDACT
 from ...contracts.text import truncate
 from ...observability.log import note_request
+from ...observability.metrics import JOURNAL_MISSING
 from ...temporal.activity import is_last_attempt
+from ...temporal.personal_data import PersonalData
 from .http import retry_delay
 
 LEVELS = 3
@@ -310,20 +314,32 @@ class RedactionInterceptor(Interceptor):
 
     It tells the workflow which calls may wait for the end of an outage; with ``waits_for_keys``, also those whose key
     was rejected, and with ``waits_for_rows`` all activities for which rows of the journal are missing: a backup may
-    bring them back.
+    bring them back. ``personal_data`` is redacted, too.
     """
 
     def __init__(
-        self, redact: Callable[[str], str], *, waits_for_keys: bool = False, waits_for_rows: bool = True
+        self,
+        redact: Callable[[str], str],
+        *,
+        waits_for_keys: bool = False,
+        waits_for_rows: bool = True,
+        personal_data: PersonalData | None = None,
     ) -> None:
+        for error in (JournalLost, JournalDamaged):
+            JOURNAL_MISSING.record(0, error=error.__name__)  # so that Prometheus sees the increase with the first one
         self._redact = redact
         self._waits_for_keys = waits_for_keys
         self._waits_for_rows = waits_for_rows
+        self._personal_data = personal_data
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002  # SDK's
         activities = super().intercept_activity(next)
         return _RedactingActivities(
-            activities, self._redact, waits_for_keys=self._waits_for_keys, waits_for_rows=self._waits_for_rows
+            activities,
+            self._redact,
+            self._personal_data,
+            waits_for_keys=self._waits_for_keys,
+            waits_for_rows=self._waits_for_rows,
         )
 
 
@@ -332,12 +348,14 @@ class _RedactingActivities(ActivityInboundInterceptor):
         self,
         next_interceptor: ActivityInboundInterceptor,
         redact: Callable[[str], str],
+        personal_data: PersonalData | None,
         *,
         waits_for_keys: bool,
         waits_for_rows: bool,
     ) -> None:
         super().__init__(next_interceptor)
         self._redact = redact
+        self._personal_data = personal_data
         self._waits_for_keys = waits_for_keys
         self._waits_for_rows = waits_for_rows
 
@@ -359,12 +377,15 @@ class _RedactingActivities(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> object:  # noqa: A002  # the SDK's name
         note_request(input.args)
         try:
+            self._check_redaction(input.args[0] if input.args else None)
             return await super().execute_activity(input)
         except asyncio.CancelledError:
             raise
         except ApplicationError as error:
             info = activity.info()
             is_last = is_last_attempt(info.attempt, info.retry_policy)
+            if isinstance(error, JournalLost):
+                JOURNAL_MISSING.record(error=type(error).__name__)
             waits = self._waits(error, input.args[0])
             if waits and (is_last or error.non_retryable):
                 requested = error.next_retry_delay.total_seconds() if error.next_retry_delay else 0.0
@@ -372,7 +393,7 @@ class _RedactingActivities(ActivityInboundInterceptor):
             else:
                 details = ()
             raise ApplicationError(
-                truncate(self._redact(error.message), MAX_ERROR_TEXT),
+                truncate(await self._clean(error.message), MAX_ERROR_TEXT),
                 *(self._redact(detail) if isinstance(detail, str) else detail for detail in error.details),
                 *details,
                 *((info.attempt,) if error.details else ()),
@@ -381,7 +402,24 @@ class _RedactingActivities(ActivityInboundInterceptor):
                 next_retry_delay=retry_delay(error.next_retry_delay, info.attempt),
             ) from None
         except Exception as error:  # a bug in Baton: Temporal retries the activity
-            logging.getLogger(__name__).exception("%s failed", input.fn.__name__)
-            raise ApplicationError(
-                truncate(self._redact(str(error)), MAX_ERROR_TEXT), type=type(error).__name__
-            ) from None
+            text = await self._clean(str(error))
+            kind = type(error).__name__
+            if self._personal_data:  # the traceback would repeat it, and the errors that have led to this one
+                frames = "".join(traceback.format_tb(error.__traceback__))
+                logging.getLogger(__name__).error("%s failed: %s: %s\n%s", input.fn.__name__, kind, text, frames)
+            else:
+                logging.getLogger(__name__).exception("%s failed", input.fn.__name__)
+            raise ApplicationError(truncate(text, MAX_ERROR_TEXT), type=kind) from None
+
+    def _check_redaction(self, request: object) -> None:
+        """Raises JournalUnavailable if only a worker with a hook may continue the run: another one may have it."""
+        if getattr(getattr(request, "thread", None), "redacted", None) and self._personal_data is None:
+            raise JournalUnavailable(
+                f"this worker does not redact personal data, and the run began on one that does: set {REDACT} for all "
+                "workers"
+            )
+
+    async def _clean(self, text: str) -> str:
+        """The text of an error without secrets and personal data."""
+        clean = self._redact(text)
+        return await self._personal_data.shown(clean) if self._personal_data else clean

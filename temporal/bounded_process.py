@@ -1,4 +1,4 @@
-"""Runs a function on untrusted data in a subprocess, with limits on its time, memory and result.
+"""Runs a function in a subprocess, with limits on its time, memory and result.
 
 Conditions, schemas and filters are evaluated here, as they may need much CPU time. A thread could not be killed, and
 would hold the GIL and so block the worker's event loop.
@@ -10,14 +10,15 @@ import marshal
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping
 from contextlib import suppress
 from weakref import WeakKeyDictionary
 
 from pydantic import JsonValue
 
-from ...contracts.settings import SettingsError
-from ...contracts.text import truncate
-from ...resources.child_process import child_command, child_environment
+from ..contracts.settings import SettingsError
+from ..contracts.text import truncate
+from ..resources.child_process import child_command, child_environment
 from .bounded_child import LENGTH, identity, main
 
 MAX_RESULT = 4_000_000
@@ -64,10 +65,23 @@ class BoundedFunction:
     A process serves one call at a time; it is killed if a call exceeds a limit or is cancelled. The first call waits
     for a process to start (0.1 to 0.4 s), every further one adds about half a millisecond. ``close_idle`` ends idle
     processes.
+
+    With an ``environment`` the function is the operator's own: it keeps the environment, access to files and network,
+    and as much memory as it needs.
     """
 
-    def __init__(self, target: str, *, seconds: float = 5.0, memory: int = 512_000_000) -> None:
+    def __init__(
+        self,
+        target: str,
+        *,
+        seconds: float = 5.0,
+        memory: int = 512_000_000,
+        max_result: int = MAX_RESULT,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._target, self._seconds, self._memory = target, seconds, memory
+        self._max_result = max_result
+        self._environment = environment
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, _Pool] = WeakKeyDictionary()
         _FUNCTIONS.append(self)
 
@@ -106,10 +120,15 @@ class BoundedFunction:
 
     async def _start(self) -> Process:
         """A process that has loaded the function, with the module path of this process."""
-        code = f"from {main.__module__} import main; main({self._target!r}, {self._memory})"
+        is_trusted = self._environment is not None
+        code = f"from {main.__module__} import main; main({self._target!r}, {self._memory}, {is_trusted})"
         try:
             process = await asyncio.create_subprocess_exec(
-                *child_command(code), stdin=PIPE, stdout=PIPE, stderr=PIPE, env=child_environment()
+                *child_command(code),
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                env={**child_environment(), **(self._environment or {})},
             )
         except (OSError, ValueError, TypeError) as error:  # no such file, no memory, no process left, no interpreter
             raise EvaluationFailed(f"{sys.executable} can't be started: {error}") from None
@@ -136,8 +155,8 @@ class BoundedFunction:
                 process.stdin.write(LENGTH.pack(len(data)) + data)
                 await process.stdin.drain()
                 (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
-                if length > MAX_RESULT:
-                    raise LimitExceeded(f"its result has more than {MAX_RESULT:,} bytes")
+                if length > self._max_result:
+                    raise LimitExceeded(f"its result has more than {self._max_result:,} bytes")
                 outcome: dict[str, JsonValue] = json.loads(await process.stdout.readexactly(length))
                 return outcome
         except TimeoutError:
