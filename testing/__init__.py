@@ -27,3 +27,7 @@ from .environments import ModelSource as ModelSource
 from .environments import environment as environment
 from .environments import server as server
 from .fakes import fake_runs as fake_runs
+from .replays import Replay as Replay
+from .replays import block_model_requests as block_model_requests
+from .replays import record as record
+from .replays import replay as replay

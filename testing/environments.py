@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 import uuid
+from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
@@ -19,18 +20,26 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import TimeSkipper
 
+from ..activities.context.outside import Outside
+from ..activities.runtime.settings import Settings
 from ..contracts.decisions import PendingDecision
+from ..contracts.message import Head, Message
 from ..contracts.settings import SCRIPTED_MODEL_URL
+from ..journal.journal import Journal
+from ..journal.rows import Row
 from ..resources.functions import Function
 from ..resources.loader import Loaded, OfWorkers
 from ..starter.api.client import Connection, RunOptions, Target, Value
 from ..starter.api.content import RunInput
 from ..starter.api.definitions import Source, load_sources, unique_functions, with_options_in_signature
 from ..starter.api.handle import Handle, Result
+from ..starter.operations.record import record_run
+from ..starter.operations.recording import RecordedFork, Recording
 from ..starter.scripted_model import Answer, Reply, Request, Script, ScriptedModel, ScriptLine, unexpected
 from ..starter.server.embedded import TUNING, EmbeddedServer, free_ports
 from ..starter.server.state_dir import StateDir
 from ..temporal.client import connect, for_baton
+from ..temporal.encryption import Keys
 from ..worker import run_worker
 
 atexit.register(time.sleep, 0.05)  # the SDK's threads must release the interpreter before a test process ends
@@ -85,7 +94,10 @@ class Environment:
         answer: Answer,
         settings: Mapping[str, str],
         server: str | Client | None,
+        outside: Outside | None = None,
     ) -> None:
+        """``outside`` answers the calls of runs instead of the scripted model, or lets them be made."""
+        self._outside = outside
         self.model = ScriptedModel(answer)
         """The scripted model. ``model.requests`` are the requests that it has received, in order."""
         self.task_queue = f"test-{uuid.uuid4().hex}"
@@ -97,16 +109,19 @@ class Environment:
         self._exit = contextlib.ExitStack()
         self._loop: asyncio.AbstractEventLoop
         self._client: Client
+        self._environment: Mapping[str, str]
         self._connection: Connection
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="baton-", ignore_cleanup_errors=True))
-            url = stack.enter_context(self.model.serve())
+            own = {"BATON_HOME": folder}
+            if self._outside is None:
+                own[SCRIPTED_MODEL_URL] = stack.enter_context(self.model.serve())
             at = self._server or stack.enter_context(server())
             quick = {"BATON_GRACEFUL_SHUTDOWN": "0.5"}  # a model may hang when the test ends
-            own = {"BATON_HOME": folder, SCRIPTED_MODEL_URL: url}
-            variables = {**_variables(), **quick, **self._settings, **own}
+            makes_calls = self._outside is not None and not self._outside.hides_secrets
+            variables = {**_variables(with_keys=makes_calls), **quick, **self._settings, **own}
             stack.enter_context(_in_thread("baton environment", lambda opened: self._serve(at, variables, opened)))
             self._exit = stack.pop_all()
         return self
@@ -134,7 +149,9 @@ class Environment:
             environment=environment,
             of_workers=OfWorkers(self._own.catalog, is_complete=True),
         )
-        async with run_worker(client, self._own, environment, self._functions), connection:
+        self._environment = environment
+        worker = run_worker(client, self._own, environment, self._functions, outside=self._outside)
+        async with worker, connection:
             self._loop = asyncio.get_running_loop()
             self._client = await connection.client()
             self._connection = connection
@@ -213,6 +230,39 @@ class Environment:
     async def retry(self, name: str) -> Handle:
         """Resumes a failed run from the failed call, as ``baton.retry`` does."""
         return await self._in_loop(self._connection.retry(name))
+
+    async def record(self, run: Handle[Any], path: str | Path) -> None:
+        """Records a run that has ended in a file, ``NAME.run.json``, which ``baton.testing.replay`` plays.
+
+        Raises UsageError for a run that can't be replayed.
+        """
+        (await self._in_loop(self.recording_of(run))).write(Path(path))
+
+    async def recording_of(self, run: Handle[Any]) -> Recording:
+        """The recording of a run that has ended, in the worker's event loop."""
+        handle = self._client.get_workflow_handle(run.id)
+        return await record_run(self._client, handle, self._environment, self._own, self._functions)
+
+    async def append_to_journal(self, messages: Sequence[Message]) -> Head:
+        """Stores a conversation that a run is to continue, and returns the place after it."""
+        async with self._journal() as journal:
+            return await journal.append(Head(), messages, "before")
+
+    async def restore_in_journal(self, fork: RecordedFork) -> None:
+        """Stores the conversations of a recorded fork."""
+        rows = [Row(id=row.id, parent=row.parent, depth=row.depth, message=row.message) for row in fork.rows]
+        async with self._journal() as journal:
+            await journal.restore(rows, {id_: b64decode(content) for id_, content in fork.attachments.items()})
+
+    @contextlib.asynccontextmanager
+    async def _journal(self) -> AsyncIterator[Journal]:
+        settings = Settings.of(self._environment)
+        keys = Keys.from_environment(self._environment)
+        journal = await Journal.open(settings.journal, self._client.namespace, keys)
+        try:
+            yield journal
+        finally:
+            await journal.close()
 
     async def skip_time(self, run: Handle, by: timedelta) -> None:
         """Advances the clock of a run, or of its child runs that have no child runs, once they only wait.
@@ -331,9 +381,9 @@ def _in_thread(name: str, main: Callable[[Callable[[], None]], Coroutine[Any, An
         raise failed[0]
 
 
-def _variables() -> dict[str, str]:
-    """The environment variables of the process, without settings and keys of Baton and of models."""
-    own = ("BATON_", "OPENAI_", "OTEL_", "TRACEPARENT", "TRACESTATE")
+def _variables(*, with_keys: bool = False) -> dict[str, str]:
+    """The environment variables of the process, without Baton's settings and, unless ``with_keys``, OpenAI's key."""
+    own = ("BATON_", *(() if with_keys else ("OPENAI_",)), "OTEL_", "TRACEPARENT", "TRACESTATE")
     return {name: value for name, value in os.environ.items() if not name.startswith(own)}
 
 

@@ -1,0 +1,1 @@
+"""Recordings of the samples, and the program that makes them."""
