@@ -1,0 +1,289 @@
+"""Runs ARK's Evaluations in files, as the cases of a dataset of pydantic-evals."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+from pydantic_evals import Case, Dataset
+from pydantic_evals.evaluators import Evaluator as CaseEvaluator
+from pydantic_evals.reporting import EvaluationReport, ReportCase, ReportCaseFailure, TableResult
+
+from ...installation import version
+from ...resources.base import Reference, parse_duration
+from ...resources.catalog import Catalog
+from ...resources.evaluation import EvaluatedQuery, Evaluation, Evaluator, GoldenDataset
+from ...resources.query import Query
+from ..errors import UsageError
+from ..evaluation.ark_evaluators import ArkAssessment, EventRules
+from ..evaluation.baseline import add_intervals
+from ..evaluation.evaluators import ASSESSORS
+from ..evaluation.event_rules import RunFacts
+from ..evaluation.lifecycle import CURRENT_CASE, CurrentCase, RunLifecycle
+from ..evaluation.trajectory import trajectory_of
+from ..history.ark_events import ArkEvent, EventRecorder
+from ..history.follow import follow
+from ..history.run_events import RunEvent
+from ..history.stream import stream_events
+from ..runs.runs import NoSuchRunError, RunHandle, find_run
+from ..runs.start import run_manifest
+from .client import Connection, RunOptions, manifests_digest
+from .definitions import Manifests
+from .evaluate import EvaluationRuns, progress_bar, slug
+from .handle import Handle
+
+BATCHES = "Batch evaluations"
+"""The title of the table of batches among the analyses of a report."""
+
+
+@dataclass(frozen=True)
+class EvaluatedAnswer:
+    """What one case evaluates: a given answer, or that of a query's run."""
+
+    output: str | None = None
+    query: EvaluatedQuery | None = None
+    namespace: str = "default"
+
+
+async def evaluate_ark(
+    files: Manifests, evaluation: str, connection: Connection, max_concurrency: int, *, progress: bool
+) -> EvaluationReport[Any, Any, Any]:
+    """Runs all Evaluations in the files; each is a case of the report, or several for a dataset.
+
+    Judges and services are asked in runs of their own, and a query that has no run yet is run; their ids follow from
+    that of the ``evaluation``, so that nothing is paid for twice. Raises UsageError before the first run.
+    """
+    running = _ArkEvaluations(files, evaluation, EvaluationRuns(connection, files))
+    dataset = running.dataset()
+    token = ASSESSORS.set(running.runs)
+    try:
+        with progress_bar(evaluation, len(dataset.cases), shown=progress) as bar:
+            report = await dataset.evaluate(
+                running.answer,
+                name=evaluation,
+                task_name="ARK's evaluations",
+                max_concurrency=max_concurrency,
+                progress=False,
+                lifecycle=lambda case: RunLifecycle(case, running.current(case), bar),
+                metadata={"evaluation": evaluation, "baton": version()},
+            )
+    finally:
+        ASSESSORS.reset(token)
+    if running.runs.lost:
+        raise running.runs.lost
+    add_intervals(report)
+    running.add_batches(report)
+    return report
+
+
+@dataclass
+class _ArkEvaluations:
+    """The evaluations of files."""
+
+    files: Manifests
+    id: str
+    runs: EvaluationRuns
+    _subjects: dict[str, EvaluatedAnswer] = field(default_factory=dict)
+
+    @property
+    def _evaluations(self) -> list[Evaluation]:
+        return [manifest for manifest in self.files.catalog.manifests if isinstance(manifest, Evaluation)]
+
+    def dataset(self) -> Dataset[Any, Any, Any]:
+        """The cases. Raises UsageError for an evaluation that can't be run."""
+        cases: list[Case[Any, Any, Any]] = []
+        timeouts = []
+        for evaluation in self._evaluations:
+            settings = evaluation.spec.settings
+            timeouts.append(evaluation.spec.timeout)
+            about = {"evaluation": evaluation.name, "type": evaluation.spec.kind_of}
+            match evaluation.spec.kind_of:
+                case "batch":
+                    self._check_batch(evaluation)
+                case "baseline":
+                    instead = "compare reports with --save and --baseline"
+                    raise UsageError(f"{evaluation.id}: the type 'baseline' is not supported: {instead}")
+                case "direct":
+                    self._subjects[evaluation.name] = EvaluatedAnswer(output=settings.output)
+                    evaluators = [self._assessment(evaluation)]
+                    cases.append(
+                        Case(name=evaluation.name, inputs=settings.input, metadata=about, evaluators=evaluators)
+                    )
+                case "dataset":
+                    cases.extend(self._golden_cases(evaluation, about))
+                case "query" | "event":
+                    query = settings.query_ref or self._only_query(evaluation)
+                    self._subjects[evaluation.name] = EvaluatedAnswer(query=query, namespace=evaluation.namespace)
+                    inputs = {"query": query.name}
+                    judged = [self._rules(evaluation)]
+                    if evaluation.spec.kind_of == "query":
+                        judged = [self._assessment(evaluation)]
+                    cases.append(Case(name=evaluation.name, inputs=inputs, metadata=about, evaluators=judged))
+        if not cases:
+            raise UsageError("the files have no Evaluation that can be run")
+        self.runs.timeout = max(timeouts, key=parse_duration)
+        return Dataset(name="evaluations", cases=cases)
+
+    def _golden_cases(self, evaluation: Evaluation, about: Mapping[str, str]) -> list[Case[Any, Any, Any]]:
+        """The expected answers of a GoldenDataset, which are assessed as answers."""
+        reference = next(one for one in evaluation.references if "GoldenDataset" in one.kinds)
+        golden = self._find(evaluation, reference, GoldenDataset)
+        cases: list[Case[Any, Any, Any]] = []
+        for name, case in golden.spec.test_cases.items():
+            key = f"{evaluation.name}/{name}"
+            self._subjects[key] = EvaluatedAnswer(output=case.expected_output)
+            evaluators = [self._assessment(evaluation)]
+            cases.append(Case(name=key, inputs=case.input, metadata=dict(about), evaluators=evaluators))
+        return cases
+
+    def _find(self, evaluation: Evaluation, reference: Reference, kind: type[Any]) -> Any:
+        found = self.files.catalog.find(reference)
+        if not isinstance(found, kind):
+            raise UsageError(f"{evaluation.id}: {reference} is not in the files")
+        return found
+
+    def _only_query(self, evaluation: Evaluation) -> EvaluatedQuery:
+        queries = [manifest for manifest in self.files.catalog.manifests if isinstance(manifest, Query)]
+        if len(queries) != 1:
+            raise UsageError(f"{evaluation.id}: name the query whose events are evaluated: config.queryRef")
+        return EvaluatedQuery(name=queries[0].name, namespace=queries[0].namespace)
+
+    def _check_batch(self, evaluation: Evaluation) -> None:
+        settings = evaluation.spec.settings
+        if settings.items or settings.template or settings.query_selector:
+            raise UsageError(
+                f"{evaluation.id}: items, template and querySelector are not supported yet: name evaluations"
+            )
+        for reference in evaluation.references:
+            if "Evaluation" in reference.kinds:
+                self._find(evaluation, reference, Evaluation)
+
+    def _assessment(self, evaluation: Evaluation) -> CaseEvaluator[Any, Any, Any]:
+        """The evaluator of an Evaluation: that of its Evaluator, with its own parameters."""
+        reference = next((one for one in evaluation.references if "Evaluator" in one.kinds), None)
+        parameters = self._parameters(evaluation)
+        if reference is None:
+            return ArkAssessment("default", parameters=parameters)
+        evaluator: Evaluator = self._find(evaluation, reference, Evaluator)
+        spec = evaluator.spec
+        address = spec.address
+        if address is not None and address.value is None:
+            raise UsageError(f"{evaluator.id}: write the address as {{value: ADDRESS}}, or name an agent instead")
+        return ArkAssessment(
+            evaluator.name,
+            address=address.value if address else None,
+            agent=spec.agent.name if spec.agent else None,
+            model=spec.model_ref.name if spec.model_ref else parameters.get("model.name"),
+            parameters=parameters,
+        )
+
+    def _rules(self, evaluation: Evaluation) -> CaseEvaluator[Any, Any, Any]:
+        rules = [
+            {"name": rule.name, "expression": rule.expression, "weight": rule.weight}
+            for rule in evaluation.spec.settings.rules
+        ]
+        return EventRules(rules, self._parameters(evaluation))
+
+    def _parameters(self, evaluation: Evaluation) -> dict[str, str]:
+        """The parameters of the Evaluator, and those of the Evaluation, which take precedence."""
+        reference = next((one for one in evaluation.references if "Evaluator" in one.kinds), None)
+        evaluator = self.files.catalog.find(reference) if reference else None
+        common = evaluator.spec.parameters if isinstance(evaluator, Evaluator) else ()
+        own = evaluation.spec.evaluator.parameters if evaluation.spec.evaluator else ()
+        for parameter in (*common, *own):
+            if parameter.value is None:
+                raise UsageError(f"{evaluation.id}: the parameter {parameter.name} must be a value")
+        return {parameter.name: parameter.value for parameter in (*common, *own) if parameter.value is not None}
+
+    def current(self, case: Case[Any, Any, Any]) -> CurrentCase:
+        """The current case; the ids of the runs of its judges follow from its own."""
+        return CurrentCase(f"{self.id}-{slug(case.name or '')}")
+
+    async def answer(self, inputs: object) -> str:
+        """The answer that the current case evaluates."""
+        current = CURRENT_CASE.get()
+        subject = next(one for name, one in self._subjects.items() if f"{self.id}-{slug(name)}" == current.run_id)
+        if subject.query is None:
+            return subject.output or ""
+        handle = await self._run_of(subject.query, subject.namespace)
+        result = await self.runs.with_temporal(handle.result)
+        client = await self.runs.connection.client()
+        run: RunHandle = client.get_workflow_handle(handle.id)
+        events = [event async for event in stream_events(client, run, wait=False, live=False)]
+        current.trajectory = trajectory_of(events)
+        recorder = EventRecorder()
+        ark_events: list[ArkEvent] = []
+
+        def record(run_event: RunEvent) -> None:
+            ark_events.extend(recorder.record(run_event))
+
+        await follow(client, run, record, wait=False)
+        current.facts = RunFacts(events, ark_events)
+        manifest = await run_manifest(client, run, result.status)
+        spec = manifest.get("spec")
+        question = spec.get("input") if isinstance(spec, dict) else None
+        current.question = question if isinstance(question, str) else None
+        return _response(subject.query, result.status.responses, result.message)
+
+    async def _run_of(self, query: EvaluatedQuery, namespace: str) -> Handle[Any]:
+        """The newest run of a query, or one that is started now if the files have the query."""
+        connection = self.runs.connection
+        namespace = query.namespace or namespace
+        client = await connection.client()
+        try:
+            return Handle(client, await find_run(client, query.name, namespace))
+        except NoSuchRunError:
+            key = f"query/{query.name}" if namespace == "default" else f"query/{namespace}/{query.name}"
+            definition = self.files.get(key)
+            if definition is None:
+                raise
+        digest = manifests_digest(definition, None, RunOptions())[:10]
+        run_id = f"{self.id}-{slug(query.name)}-{digest}"
+        return await self.runs.connection.start(definition, id=run_id, once=True)
+
+    def add_batches(self, report: EvaluationReport[Any, Any, Any]) -> None:
+        """Adds the table of the batches: the mean score of their evaluations, and whether all of them have passed."""
+        scores: dict[str, list[float]] = {}
+        passed: dict[str, list[bool]] = {}
+        for case in report.cases:
+            name = _evaluation_of(case)
+            scores.setdefault(name, []).extend(float(one.value) for one in case.scores.values())
+            passed.setdefault(name, []).append(bool(case.assertions) and all(a.value for a in case.assertions.values()))
+        for failure in report.failures:
+            passed.setdefault(_evaluation_of(failure), []).append(False)
+        rows: list[list[str | int | float | bool | None]] = []
+        for evaluation in self._evaluations:
+            if evaluation.spec.kind_of == "batch":
+                names = [one.name for one in evaluation.spec.settings.evaluations]
+                values = [score for name in names for score in scores.get(name, ())]
+                whole = all(all(passed.get(name, [False])) for name in names)
+                rows.append([evaluation.name, len(names), round(fmean(values), 6) if values else None, whole])
+        if rows:
+            columns = ["evaluation", "evaluations", "score", "passed"]
+            report.analyses.append(TableResult(title=BATCHES, columns=columns, rows=rows))
+
+
+def _evaluation_of(case: ReportCase[Any, Any, Any] | ReportCaseFailure[Any, Any, Any]) -> str:
+    """The name of the Evaluation to which a case belongs."""
+    return str((case.metadata or {})["evaluation"])
+
+
+def _response(query: EvaluatedQuery, responses: Any, message: str) -> str:
+    """The answer of the target that an Evaluation names; without one that of the whole query."""
+    if query.response_index is not None:
+        if query.response_index >= len(responses):
+            raise ValueError(
+                f"the query has {len(responses)} answers: there is no responseIndex {query.response_index}"
+            )
+        return str(responses[query.response_index].message)
+    if query.response_target is None:
+        return message
+    for response in responses:
+        if response.target.name == query.response_target:
+            return str(response.message)
+    raise ValueError(f"the query has no target '{query.response_target}'")
+
+
+def has_evaluations(catalog: Catalog) -> bool:
+    """Whether there are Evaluations among manifests."""
+    return any(isinstance(manifest, Evaluation) for manifest in catalog.manifests)

@@ -1,0 +1,148 @@
+"""Compares a report with an earlier one, the baseline: which evaluations have become worse."""
+
+from collections import defaultdict
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from pydantic_evals.reporting import EvaluationReport, ReportCase, ReportCaseFailure, TableResult
+
+from .intervals import Interval, amount_interval, grouped_interval, mean_interval
+
+Report = EvaluationReport[Any, Any, Any]
+
+INTERVALS = "Means with 95 % confidence intervals"
+"""The title of the table of intervals among the analyses of a report."""
+
+
+class Measured(NamedTuple):
+    """The values of one evaluation, by case, each with those of its repeats; an assertion is 1 or 0."""
+
+    is_share: bool
+    values: dict[str, list[float]]
+
+    @property
+    def interval(self) -> Interval:
+        """The mean over the cases."""
+        return grouped_interval([*self.values.values()], shares=self.is_share)
+
+
+def measured(report: Report) -> dict[str, Measured]:
+    """The evaluations of a report by name: assertions and scores.
+
+    A case whose run has failed has neither: see ``compare_with_baseline``.
+    """
+    assertions: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for case in report.cases:
+        for name, assertion in case.assertions.items():
+            assertions[name][case_name(case)].append(float(assertion.value))
+        for name, score in case.scores.items():
+            scores[name][case_name(case)].append(float(score.value))
+    found = {name: Measured(False, dict(values)) for name, values in scores.items()}
+    found.update({name: Measured(True, dict(values)) for name, values in assertions.items()})
+    return dict(sorted(found.items()))
+
+
+def case_name(case: ReportCase[Any, Any, Any] | ReportCaseFailure[Any, Any, Any]) -> str:
+    """The name of a case, without the number of its repeat."""
+    return case.source_case_name or case.name
+
+
+def add_intervals(report: Report) -> None:
+    """Adds the table of intervals to the analyses of a report."""
+    rows: list[list[str | int | float | bool | None]] = []
+    found = {name: one.interval for name, one in measured(report).items()}
+    for metric in ("cost", "output_tokens", "turns"):
+        values = [case.metrics[metric] for case in report.cases if metric in case.metrics]
+        if values:
+            found[metric] = amount_interval(values)
+    if report.cases:
+        found["seconds"] = amount_interval([case.task_duration for case in report.cases])
+    for name, interval in found.items():
+        low, high = round(interval.low, 4), round(interval.high, 4)
+        rows.append([name, interval.values, round(interval.mean, 4), low, high])
+    if rows:
+        columns = ["evaluation", "runs", "mean", "low", "high"]
+        report.analyses.append(TableResult(title=INTERVALS, columns=columns, rows=rows))
+
+
+class Regression(NamedTuple):
+    """A fall of one evaluation; ``cases`` are those that fell, the deepest fall first."""
+
+    evaluation: str
+    before: float
+    now: float
+    cases: tuple[str, ...]
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.cases[:5]) + (", …" if len(self.cases) > 5 else "")
+        return f"{self.evaluation} fell from {self.before:.3f} to {self.now:.3f}: {shown}"
+
+
+class Comparison(NamedTuple):
+    """The comparison with a baseline: what is a regression, and remarks."""
+
+    regressions: tuple[Regression, ...]
+    notes: tuple[str, ...]
+
+
+def compare_with_baseline(report: Report, baseline: Report, tolerance: float = 0.0) -> Comparison:
+    """The evaluations whose mean over the cases of both reports has fallen by more than ``tolerance``.
+
+    With repeats in both, a fall also has to be outside of chance: the 95 % interval of the difference, case by case,
+    excludes 0. A run that has failed and had not, and an evaluator that has failed, are regressions of their own.
+    """
+    before, now = measured(baseline), measured(report)
+    regressions: list[Regression] = []
+    notes: list[str] = []
+    for name, earlier in before.items():
+        current = now.get(name)
+        common = [case for case in earlier.values if current and case in current.values]
+        if current is None or not common:
+            notes.append(f"{name} is in the baseline alone")
+            continue
+        falls = {case: fmean(earlier.values[case]) - fmean(current.values[case]) for case in common}
+        fall = fmean(falls.values())
+        if fall <= tolerance + 1e-9:
+            continue
+        worse = tuple(sorted((case for case in common if falls[case] > 0), key=lambda case: -falls[case]))
+        found = Regression(
+            name,
+            fmean(fmean(earlier.values[case]) for case in common),
+            fmean(fmean(current.values[case]) for case in common),
+            worse,
+        )
+        if _is_chance(earlier, current, common):
+            notes.append(f"within chance: {found}")
+        else:
+            regressions.append(found)
+    failed_before = {case_name(case) for case in baseline.failures}
+    failed = tuple(dict.fromkeys(case_name(case) for case in report.failures))
+    if new := tuple(name for name in failed if name not in failed_before):
+        regressions.append(Regression("completed runs", 1.0, 0.0, new))
+    broken_before = {(case_name(case), one.name) for case in baseline.cases for one in case.evaluator_failures}
+    broken = [(case_name(case), one.name) for case in report.cases for one in case.evaluator_failures]
+    for evaluator in dict.fromkeys(name for _, name in broken):
+        cases = tuple(case for case, name in broken if name == evaluator and (case, name) not in broken_before)
+        if cases:
+            regressions.append(Regression(f"{evaluator} (the evaluator has failed)", 1.0, 0.0, cases))
+    if missing := sorted(_cases(baseline) - _cases(report)):
+        notes.append(f"cases in the baseline alone: {', '.join(missing)}")
+    return Comparison(tuple(regressions), tuple(notes))
+
+
+def _cases(report: Report) -> set[str]:
+    return {case_name(case) for case in report.cases} | {case_name(failed) for failed in report.failures}
+
+
+def _is_chance(earlier: Measured, current: Measured, common: list[str]) -> bool:
+    """Whether a fall may be chance: both reports have repeats, and the interval of the difference includes 0."""
+    repeated = all(len(one.values[case]) > 1 for one in (earlier, current) for case in common)
+    if not repeated:
+        return False
+    if len(common) == 1:
+        one, other = (mean_interval(measure.values[common[0]]) for measure in (earlier, current))
+        variance = (one.high - one.mean) ** 2 + (other.high - other.mean) ** 2
+        return one.mean - other.mean <= float(variance**0.5)
+    differences = [fmean(earlier.values[case]) - fmean(current.values[case]) for case in common]
+    return mean_interval(differences).low <= 0

@@ -1,0 +1,262 @@
+"""Evaluations: the cases of a dataset as durable queries, evaluators over runs, judges, intervals, baselines."""
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic_evals import Case, Dataset
+from pydantic_evals.evaluators import (
+    ArgumentCorrectness,
+    EqualsExpected,
+    Evaluator,
+    HasMatchingSpan,
+    MaxModelRequests,
+    ToolCorrectness,
+    TrajectoryMatch,
+)
+from pydantic_evals.reporting import EvaluationReportAdapter
+
+import baton
+from baton.evaluation import AgentJudge, MaxCost, Speakers, StoppedWith
+from baton.starter.evaluation.evaluators import read_verdict
+from baton.starter.evaluation.intervals import amount_interval, grouped_interval, mean_interval, share_interval
+from baton.testing import Reply, Request
+from tests.harness.environment import Environment, agent, call, line
+from tests.harness.user_machine import UserMachine
+
+
+def connection(env: Environment) -> baton.Connection:
+    return baton.connect(client=env.client, task_queue=env.task_queue)
+
+
+def dataset(*questions: str, evaluators: list[Evaluator[Any, Any, Any]] | None = None) -> Dataset[Any, Any, Any]:
+    cases = [Case(name=f"case {text}", inputs=text, expected_output=text.upper()) for text in questions]
+    return Dataset(name="letters", cases=cases, evaluators=evaluators or [EqualsExpected()])
+
+
+def shout(request: Request) -> Reply:
+    return Reply(text=request["messages"][-1]["content"].upper())
+
+
+SHOUTER = baton.Agent("shouter", prompt="You are shouter.")
+
+
+async def test_each_case_is_a_run_and_the_report_is_that_of_pydantic_evals(env: Environment) -> None:
+    env.answer = lambda request: Reply(text="?") if "b" in request["messages"][-1]["content"] else shout(request)
+    async with connection(env) as opened:
+        report = await baton.evaluate(dataset("a", "b", "c"), SHOUTER, id="letters-1", connection=opened)
+        passed = {case.name: case.assertions["EqualsExpected"].value for case in report.cases}
+        assert passed == {"case a": True, "case b": False, "case c": True}
+        runs = [case.attributes["run"] for case in report.cases]
+        assert all(run.startswith("letters-1-case-") for run in runs)
+        assert (await (await opened.attach(runs[0])).result()).message == "A"
+    assert report.cases[0].metrics["requests"] == 1
+    assert report.experiment_metadata
+    assert report.experiment_metadata["evaluation"] == "letters-1"
+    again = EvaluationReportAdapter.validate_json(EvaluationReportAdapter.dump_json(report))
+    assert again.cases[0].output == "A"
+    table = report.analyses[0].model_dump()
+    (row,) = [row for row in table["rows"] if row[0] == "EqualsExpected"]
+    assert row[1:3] == [3, round(2 / 3, 4)]
+
+
+async def test_an_evaluation_that_is_started_again_pays_for_what_was_changed_alone(env: Environment) -> None:
+    env.answer = shout
+    async with connection(env) as opened:
+        await baton.evaluate(dataset("a", "b"), SHOUTER, id="again", connection=opened)
+        assert len(env.model.requests) == 2
+        report = await baton.evaluate(dataset("a", "b", "c"), SHOUTER, id="again", connection=opened)
+        assert len(env.model.requests) == 3, "the new case alone"
+        assert [case.output for case in report.cases] == ["A", "B", "C"]
+        changed = baton.Agent("shouter", prompt="You are another shouter.")
+        await baton.evaluate(dataset("a", "b", "c"), changed, id="again", connection=opened)
+        assert len(env.model.requests) == 6, "the prompt is another one"
+
+
+async def test_repeats_are_runs_of_their_own_and_at_most_so_many_run_at_once(env: Environment) -> None:
+    most = 0
+
+    def answer(request: Request) -> Reply:
+        nonlocal most
+        most = max(most, sum(not each.answered for each in env.model.requests))
+        return Reply(text="A", delay=0.05)
+
+    env.answer = answer
+    async with connection(env) as opened:
+        options: dict[str, Any] = {"id": "repeats", "repeat": 3, "max_concurrency": 2, "connection": opened}
+        report = await baton.evaluate(dataset("a", "b"), SHOUTER, **options)
+        assert len(env.model.requests) == 6
+        assert most <= 2
+        assert len({case.attributes["run"] for case in report.cases}) == 6
+        await baton.evaluate(dataset("a", "b"), SHOUTER, **options)
+        assert len(env.model.requests) == 6
+    groups = report.case_groups()
+    assert groups
+    assert {group.name: len(group.runs) for group in groups} == {"case a": 3, "case b": 3}
+
+
+async def test_evaluators_see_who_spoke_the_tools_their_arguments_and_the_spans(env: Environment) -> None:
+    env.script(line("one", call("calculator", expression="1 + 1"), "It is 2."), line("two", "Fine."))
+    two = [baton.Agent("one", prompt="You are one.", tools=["calculator"]), baton.Agent("two", prompt="You are two.")]
+    pair: baton.Team[str] = baton.Team("pair", strategy="sequential", members=two)
+    evaluators: list[Evaluator[Any, Any, Any]] = [
+        Speakers(["one", "two"], "exact"),
+        StoppedWith(["completed"]),
+        ToolCorrectness(["calculator"]),
+        TrajectoryMatch(["calculator"], order="exact"),
+        ArgumentCorrectness("calculator", {"expression": "1 + 1"}),
+        MaxModelRequests(3),
+        HasMatchingSpan({"name_equals": "invoke_agent one", "some_descendant_has": {"name_contains": "execute_tool"}}),
+        MaxCost(1.0),
+    ]
+    async with connection(env) as opened:
+        report = await baton.evaluate(dataset("x", evaluators=evaluators), pair, connection=opened)
+    (case,) = report.cases
+    assert not case.evaluator_failures
+    failed = {name: one.reason for name, one in case.assertions.items() if not one.value}
+    assert failed == {"MaxCost": "the price of no model is known"}
+    assert case.scores["TrajectoryMatch"].value == 1.0
+    assert case.attributes["tool_calls"][0]["arguments"] == '{"expression": "1 + 1"}'
+    assert case.metrics["turns"] == 2, "of a team"
+
+
+async def test_a_judge_is_a_run_that_is_asked_once(env: Environment) -> None:
+    asked = Counter[str]()
+    asked_texts: list[str] = []
+
+    def answer(request: Request) -> Reply:
+        asked_texts.append(request["messages"][-1]["content"])
+        asked[(system := request["messages"][0]["content"].split()[0])] += 1
+        verdict = {"reason": "It is loud.", "passed": True, "score": 0.75}
+        return Reply(text=json.dumps(verdict)) if system == "Judging." else shout(request)
+
+    env.answer = answer
+    judge = baton.Agent("strict", prompt="Judging.")
+    judged = dataset("a", evaluators=[AgentJudge("Is it loud?", agent="strict")])
+    options: dict[str, Any] = {"id": "judged", "judges": [judge]}
+    async with connection(env) as opened:
+        for _ in range(2):
+            report = await baton.evaluate(judged, SHOUTER, connection=opened, **options)
+            (case,) = report.cases
+            assert (case.assertions["judge_passed"].value, case.scores["judge_score"].value) == (True, 0.75)
+            assert case.assertions["judge_passed"].reason == "It is loud."
+    assert asked == {"You": 1, "Judging.": 1}
+    (text,) = [one for one in asked_texts if "Criteria" in one]
+    assert "<Criteria>\nIs it loud?\n</Criteria>" in text
+    assert "<Answer>\nA\n</Answer>" in text
+
+
+async def test_a_failed_run_is_among_the_failures_and_a_judge_without_a_verdict_among_those_of_evaluators(
+    env: Environment,
+) -> None:
+    def answer(request: Request) -> Reply:
+        text = request["messages"][-1]["content"]
+        return Reply(status=400) if text == "b" else Reply(text="no verdict" if "Criteria" in text else "A")
+
+    env.answer = answer
+    judged = dataset("a", "b", evaluators=[AgentJudge("Is it loud?", agent="strict")])
+    judge = baton.Agent("strict", prompt="Judging.")
+    async with connection(env) as opened:
+        report = await baton.evaluate(judged, SHOUTER, connection=opened, judges=[judge])
+    assert [failure.name for failure in report.failures] == ["case b"]
+    assert "failed" in report.failures[0].error_message
+    (failure,) = report.cases[0].evaluator_failures
+    assert "no verdict" in failure.error_message
+
+
+async def test_a_case_that_cannot_run_is_an_error_before_anything_is_paid_for(env: Environment) -> None:
+    wrong = Dataset(name="wrong", cases=[Case(inputs="a"), Case(inputs=7)])
+    async with connection(env) as opened:
+        with pytest.raises(TypeError, match="input is a number"):
+            await baton.evaluate(wrong, SHOUTER, connection=opened)
+    assert env.model.requests == []
+
+
+def test_verdicts_are_read_from_answers() -> None:
+    assert read_verdict('```json\n{"score": 0.5, "reason": "x"}\n```').score == 0.5
+    for answer in ("yes", '{"reason": "x"}', '{"score": 7}'):
+        with pytest.raises(ValueError, match="judge's answer"):
+            read_verdict(answer)
+
+
+def test_intervals_are_those_of_the_textbooks() -> None:
+    assert [round(one, 3) for one in share_interval(8, 10)[:3]] == [0.8, 0.49, 0.943]
+    assert [round(one, 2) for one in mean_interval([1.0, 2.0, 3.0, 4.0, 5.0])[:3]] == [3.0, 1.04, 4.96]
+    assert amount_interval([0.1, 0.2, 1.4]).low == 0, "no run takes less than no time"
+    two = mean_interval([0.0, 1.0])
+    assert math.isclose(two.high - two.mean, 12.706 * 0.5, rel_tol=1e-3)
+    repeated = grouped_interval([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]], shares=True)
+    assert (repeated.mean, repeated.low, repeated.high, repeated.values) == (0.5, 0.0, 1.0, 6)
+
+
+CASES = {
+    "name": "letters",
+    "evaluators": ["EqualsExpected", {"Speakers": ["shouter"]}],
+    "cases": [{"name": text, "inputs": text, "expected_output": text.upper()} for text in "abc"],
+}
+
+
+def write_cases(folder: Path, **changes: Any) -> Path:
+    file = folder / "cases.yaml"
+    file.write_text(yaml.safe_dump({**CASES, **changes}))
+    return file
+
+
+def test_the_command_prints_a_table_saves_a_baseline_and_ends_with_2_on_a_regression(machine: UserMachine) -> None:
+    machine.model._answer = shout
+    cases, manifests = write_cases(machine.folder), machine.write(agent("shouter"))
+    done = machine.run("eval", "-f", cases, "-f", manifests, "--id", "first", "--save", "baseline.json")
+    assert done.returncode == 0
+    assert "Evaluation Summary" in done.stdout
+    assert "95 % confidence intervals" in done.stdout
+    assert len(machine.model.requests) == 3
+    again = machine.run("eval", "-f", cases, "-f", manifests, "--id", "first", "-o", "json")
+    assert len(machine.model.requests) == 3, "nothing is paid for twice"
+    assert [case["output"] for case in json.loads(again.stdout)["cases"]] == ["A", "B", "C"]
+    same = machine.run("eval", "-f", cases, "-f", manifests, "--id", "second", "--baseline", "baseline.json")
+    assert (same.returncode, "no regression" in same.stderr) == (0, True)
+    machine.model._answer = lambda request: Reply(text="A")
+    worse = machine.run("eval", "-f", cases, "-f", manifests, "--id", "third", "--baseline", "baseline.json")
+    assert worse.returncode == 2
+    assert "regression: EqualsExpected fell from 1.000 to 0.333: b, c" in worse.stderr
+    tolerated = ("--baseline", "baseline.json", "--tolerance", "0.7")
+    assert machine.run("eval", "-f", cases, "-f", manifests, "--id", "third", *tolerated).returncode == 0
+
+
+def test_mistakes_in_files_are_named_before_anything_is_paid_for(machine: UserMachine) -> None:
+    manifests = machine.write(agent("one"), agent("two"))
+    for changes, told in (
+        ({"evaluators": ["Nothing"]}, "Nothing"),
+        ({"evaluators": [{"Speakers": [["one"]]}]}, "Speakers needs a list of names"),
+        ({"cases": []}, "has no cases"),
+        ({}, "name the target, such as team/NAME; the files have: agent/one, agent/two"),
+    ):
+        done = machine.run("eval", "-f", write_cases(machine.folder, **changes), "-f", manifests)
+        assert done.returncode == 1
+        assert told in done.stderr
+    assert "one file must have the cases, and none has them" in machine.run("eval", "-f", manifests).stderr
+    assert machine.model.requests == []
+
+
+def test_a_terminal_shows_a_progress_bar(machine: UserMachine) -> None:
+    machine.model._answer = shout
+    cases, manifests = write_cases(machine.folder), machine.write(agent("shouter"))
+    terminal = machine.terminal("eval", "agent/shouter", "-f", cases, "-f", manifests, "--id", "shown")
+    terminal.wait_for("100%")
+    assert terminal.end() == 0
+
+
+async def test_a_run_that_is_started_once_is_not_started_again_after_its_end(env: Environment) -> None:
+    env.answer = shout
+    async with connection(env) as opened:
+        first = await opened.run(SHOUTER, "a", id="once-a", once=True)
+        again = await opened.run(SHOUTER, "a", id="once-a", once=True)
+        assert (first.message, again.message, len(env.model.requests)) == ("A", "A", 1)
+        await opened.run(SHOUTER, "a", id="once-a")
+        assert len(env.model.requests) == 2
+        with pytest.raises(TypeError, match="once needs an id"):
+            await opened.start(SHOUTER, "a", once=True)
