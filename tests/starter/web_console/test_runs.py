@@ -1,0 +1,122 @@
+"""The list of runs in a browser: it is live and filtered, and the page has only the rows in view."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.harness.browser import open_page
+from tests.harness.environment import Environment, line
+from tests.harness.gateway import GatewayServer
+from tests.starter.web_console.test_acts import ended, served, start
+
+pytestmark = pytest.mark.full
+
+MANY = 300
+LIVE = 20
+
+MAX_ROWS = 60
+"""The most rows that the page may have at a time, however long the list is."""
+
+WATCH = """() => {
+  window.most = 0;
+  const count = () => { window.most = Math.max(window.most, document.querySelectorAll(".run-row").length); };
+  new MutationObserver(count).observe(document.body, { childList: true, subtree: true });
+  count();
+}"""
+
+
+async def rows(page: Page) -> list[str]:
+    """The questions of the runs in the page."""
+    return await page.locator(".run-link").all_inner_texts()
+
+
+async def test_a_run_appears_moves_on_and_ends_without_a_reload(browser: Browser, env: Environment) -> None:
+    async with served(env) as gateway, open_page(browser, gateway.url) as page:
+        await expect(page.get_by_role("heading", name="No runs yet")).to_be_visible()
+        gateway.env.script(line("one", "a"), line("two", "The answer."))
+        run = await start(gateway, "court", "Is the harbour open?")
+        row = page.locator(".run-row", has_text="Is the harbour open?")
+        await expect(row).to_contain_text("Waits for you", timeout=20_000)
+        await expect(row).to_contain_text("1 wait")
+        await expect(row).to_contain_text("court · sequential · by local")
+        await expect(page).to_have_title("(1) Runs · Baton")
+        await gateway.post(f"/runs/{run}/reply", {"text": "Yes."})
+        await ended(gateway, run)
+        await expect(row).to_contain_text("Completed", timeout=20_000)
+        await expect(row).to_contain_text("3 turns")
+        await expect(page).to_have_title("Runs · Baton", timeout=20_000)
+        await row.get_by_role("link").click()
+        await page.wait_for_url(f"**/#/runs/{run}")
+
+
+async def test_the_list_is_filtered_and_the_address_keeps_the_filters(browser: Browser, env: Environment) -> None:
+    async with served(env) as gateway, open_page(browser, gateway.url) as page:
+        gateway.env.script(line("one", "a"), line("two", "b"))
+        await gateway.finished(await start(gateway, "duo", "Why is the sea salty?"))
+        await gateway.finished(await start(gateway, "agent/one", "Who is there?"))
+        await expect(page.locator(".run-row")).to_have_count(2, timeout=20_000)
+        await page.get_by_label("Team", exact=True).select_option("duo")
+        await expect(page.locator(".run-row")).to_have_count(1)
+        assert await rows(page) == ["Why is the sea salty?"]
+        assert page.url.endswith("#/?team=duo")
+        await page.reload()
+        await expect(page.locator(".run-row")).to_have_count(1)
+        await page.get_by_label("Text").fill("nothing like this")
+        await expect(page.get_by_role("heading", name="No run fits")).to_be_visible()
+        await page.get_by_role("link", name="Show all runs").click()
+        await expect(page.locator(".run-row")).to_have_count(2)
+        for label, value, count in (("Phase", "Completed", 2), ("Phase", "Failed", 0), ("Started", "3600", 0)):
+            await page.get_by_label(label, exact=True).select_option(value)
+            await expect(page.locator(".run-row")).to_have_count(count)
+
+
+async def test_of_three_hundred_live_runs_the_page_has_only_the_rows_in_view(
+    browser: Browser, env: Environment
+) -> None:
+    async with served(env) as gateway:
+        gateway.env.script(line("one", {"text": "a", "delay": 5}), line("two", "b"))
+        ids = await start_many(gateway)
+        async with open_page(browser, gateway.url) as page:
+            await expect(page.locator(f".run-row[aria-setsize='{MANY}']").first).to_be_visible(timeout=60_000)
+            await page.evaluate(WATCH)
+            for run in ids:
+                await gateway.post(f"/runs/{run}/resume")
+            for _ in range(20):
+                await page.mouse.wheel(0, 1_500)
+                await page.evaluate("() => new Promise(requestAnimationFrame)")
+            await expect(page.get_by_text("question 0", exact=True)).to_be_visible(timeout=20_000)
+            last = page.locator(".run-row").last
+            assert await last.get_attribute("aria-posinset") == str(MANY)
+            await page.mouse.wheel(0, -100_000)
+            await expect(page.locator(".run-row .phase-completed").first).to_be_visible(timeout=60_000)
+            assert 0 < await page.evaluate("window.most") < MAX_ROWS
+
+
+async def start_many(gateway: GatewayServer) -> list[str]:
+    """Starts MANY runs: LIVE of them, the newest, are paused in their first turn, and the others begin in an hour.
+
+    Returns the ids of the paused ones, once all are listed.
+    """
+    env = gateway.env
+    for number in range(MANY - LIVE):
+        spec = {"input": f"question {number}", "targets": [{"type": "team", "name": "duo"}]}
+        await env.client.start_workflow(
+            "query",
+            {"spec": spec},
+            id=f"later-{number}-{env.task_queue}",
+            task_queue=env.task_queue,
+            start_delay=timedelta(hours=1),
+            static_summary=f"question {number}",
+        )
+
+    async def paused(number: int) -> str:
+        run = await start(gateway, "duo", f"question {number}")
+        await gateway.post(f"/runs/{run}/pause")
+        return run
+
+    ids = [await paused(number) for number in range(MANY - LIVE, MANY)]
+    while len((await gateway.get(f"/runs?limit={MANY}"))["runs"]) < MANY:
+        await asyncio.sleep(0.2)
+    return ids
