@@ -21,7 +21,7 @@ from pydantic import JsonValue
 
 from ...contracts.status import Status
 from ...resources.base import JsonObject
-from ...resources.content import ChatMessage
+from ...resources.content import ContentPart
 from ..history.events import (
     Event,
     MessageEvent,
@@ -34,7 +34,7 @@ from ..history.events import (
     WaitStartedEvent,
 )
 from ..runs.runs import NotServedError
-from .runs import Run
+from .run import Run
 
 CONTEXT = "a2a.context"
 """The memo entry of a run with the id of its context, as the client knows it."""
@@ -185,8 +185,12 @@ class TaskView:
         self._set_state()
 
     def _set_state(self) -> None:
-        is_waiting = bool(self.pending)
-        self.state = TaskState.TASK_STATE_INPUT_REQUIRED if is_waiting else TaskState.TASK_STATE_WORKING
+        if not self.pending:
+            self.state = TaskState.TASK_STATE_WORKING
+        elif all(wait.authorizes for wait in self.pending.values()):
+            self.state = TaskState.TASK_STATE_AUTH_REQUIRED
+        else:  # a client has to answer something, even if it also has to authorize something
+            self.state = TaskState.TASK_STATE_INPUT_REQUIRED
 
     def _changed(self, at: datetime) -> Sequence[Update]:
         self._set_state()
@@ -296,8 +300,8 @@ def context_of(run: Run) -> str:
 
 async def question_of(run: Run) -> Message:
     """The client's message that has started a run, as it is in the run's input."""
-    asked = await run.question()
-    parts = [Part(text=asked)] if isinstance(asked, str) else _parts_of(ChatMessage.model_validate(asked[-1]))
+    spec = await run.spec()
+    parts = _parts_of(spec.messages[-1].content if spec.messages else spec.text) if spec else []
     return Message(
         message_id=str(run.memo.get(MESSAGE) or f"{run.id}/question"),
         task_id=run.id,
@@ -307,12 +311,12 @@ async def question_of(run: Run) -> Message:
     )
 
 
-def _parts_of(message: ChatMessage) -> list[Part]:
+def _parts_of(question: str | Sequence[ContentPart]) -> list[Part]:
     """The parts of a question."""
-    if isinstance(message.content, str):
-        return [Part(text=message.content)]
+    if isinstance(question, str):
+        return [Part(text=question)]
     parts = []
-    for part in message.content:
+    for part in question:
         name = part.name or ""
         if part.url:
             parts.append(Part(url=part.url, filename=name, media_type=part.media_type or ""))

@@ -7,6 +7,7 @@ agents that the account may use.
 import asyncio
 import hashlib
 import ipaddress
+import logging
 import os
 import secrets
 import time
@@ -18,12 +19,16 @@ import yaml
 from pydantic import Field, ValidationError
 from starlette.requests import HTTPConnection
 
+from ...contracts.identity import Identity
 from ...contracts.settings import SettingsError, private_file
 from ...resources.base import JsonModel, Name, Text
 from ...resources.catalog import Catalog
+from ...resources.query import ALLOW_INLINE
 from ...resources.rights import DEFAULT_ACCOUNT, AccountName, Use, has_rights, may
 from .errors import UnauthenticatedError
 from .settings import GatewaySettings
+
+_log = logging.getLogger(__name__)
 
 PREFIX = "bk-"
 """The beginning of all keys, by which leak scanners find them."""
@@ -33,12 +38,28 @@ PREFIX = "bk-"
 class Caller:
     """Who makes a request: its ``name``, as events show it, and the ServiceAccount as which it acts.
 
-    ``sees_all``: it sees and controls the runs of others, too.
+    ``sees_all``: it sees and controls the runs of others, too. ``groups`` are those that its key or its token names.
     """
 
     name: str
     account: AccountName
     sees_all: bool = False
+    groups: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> Identity:
+        """Who it is, for those who may decide."""
+        return Identity(name=self.name, groups=self.groups)
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether a key or a token has proven who it is. A key may have the name and the account of LOCAL."""
+        return self is not LOCAL
+
+    @property
+    def digest(self) -> str:
+        """A digest of who it is, by which Temporal finds its runs: attributes are not encrypted."""
+        return hashlib.sha256(f"{self.account}\n{self.name}".encode()).hexdigest()[:32]
 
     def may_use(self, catalog: Catalog, use: Use) -> bool:
         """Whether the Roles in the manifests permit the caller's account to use a resource."""
@@ -62,17 +83,26 @@ class KeyEntry(JsonModel):
     namespace: Name = "default"
     service_account: Name = DEFAULT_ACCOUNT
     all_runs: bool = False
+    groups: tuple[Text, ...] = ()
 
     @property
     def caller(self) -> Caller:
         """Who makes requests with the key."""
-        return Caller(self.name, AccountName(self.namespace, self.service_account), self.all_runs)
+        return Caller(self.name, AccountName(self.namespace, self.service_account), self.all_runs, self.groups)
 
 
 class KeyFile(JsonModel):
     """The file of keys: YAML or JSON."""
 
     keys: tuple[KeyEntry, ...]
+
+
+def refused_account(account: AccountName) -> str:
+    """What the ServiceAccount of a caller needs, so that its runs start."""
+    return (
+        f"workers refuse runs as {account}, unless its ServiceAccount has the annotation {ALLOW_INLINE}: 'true', or "
+        "they have BATON_INLINE_MANIFESTS=all"
+    )
 
 
 def new_key() -> str:
@@ -118,10 +148,6 @@ def add_key(path: Path, entry: KeyEntry) -> None:
     with os.fdopen(private_file(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w") as file:
         file.write(yaml.safe_dump({"keys": entries}, sort_keys=False))
     new.replace(path)
-
-
-RELOAD_SECONDS = 5.0
-"""Seconds between two looks at the file of keys, which may change while the gateway runs."""
 
 
 class TokenVerifier(Protocol):
@@ -177,7 +203,7 @@ class Access:
 
     async def _reload(self) -> None:
         """Reads a changed file of keys. If it can't be read, no key is valid: a revoked one must not stay valid."""
-        if self._path is None or time.monotonic() - self._looked_at < RELOAD_SECONDS:
+        if self._path is None or time.monotonic() - self._looked_at < self._settings.keys_reload:
             return
         self._looked_at = time.monotonic()
         stamp = await asyncio.to_thread(self._stamp)
@@ -187,6 +213,7 @@ class Access:
         try:
             self._keys = await asyncio.to_thread(read_keys, self._path)
         except SettingsError as error:
+            _log.error("%s", error)
             self._keys = {}
             self._changed = None
             raise UnauthenticatedError("the keys of this gateway can't be read now; see its log") from error

@@ -5,6 +5,7 @@ When the run waits for people, the stream ends with interrupts. The id of an int
 id of the run, that of the decision, and the cursor of the last event of the stream.
 """
 
+import contextlib
 import hashlib
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -48,7 +49,9 @@ from ..runs.start import to_json
 from .access import Caller
 from .errors import BadRequestError, GatewayError, NotFoundError, as_gateway_error
 from .protocol import Protocol, caller_of, read_body
-from .runs import Run, Runs, RunWaits, TargetQuestion, prompt_of
+from .question import TargetQuestion
+from .run import Run, RunWaits, prompt_of
+from .runs import Runs
 from .sse import encode, event_stream
 from .targets import ServedTarget, Targets
 
@@ -134,7 +137,7 @@ class AgUi:
             return await self._runs.find(caller, self._runs.id_of(caller, target, key))
         except NotFoundError:
             question = await self._question(caller, target, asked)
-            return (await self._runs.start(caller, target, question, protocol="ag-ui", key=key)).run
+            return await self._runs.start(caller, target, question, protocol="ag-ui", key=key)
 
     async def _question(self, caller: Caller, target: ServedTarget, asked: ag_types.RunAgentInput) -> TargetQuestion:
         """What the user has said since the last answer. All before it is in the conversation of the thread.
@@ -537,8 +540,9 @@ def _tool_call(id_: str, tool: str, arguments: str | None) -> Iterable[ag.BaseEv
 
 async def _stream(run: Run, after: str | None, asked: ag_types.RunAgentInput) -> AsyncGenerator[bytes, None]:
     """The events of a run after a cursor, encoded."""
-    async for event in _events(run, after, asked):
-        yield encode(event.model_dump_json(by_alias=True))
+    async with contextlib.aclosing(_events(run, after, asked)) as events:
+        async for event in events:
+            yield encode(event.model_dump_json(by_alias=True))
 
 
 async def _events(run: Run, after: str | None, asked: ag_types.RunAgentInput) -> AsyncGenerator[ag.BaseEvent, None]:
@@ -550,23 +554,24 @@ async def _events(run: Run, after: str | None, asked: ag_types.RunAgentInput) ->
     cursor = after or ""
     usage: TokenUsage | None = None
     try:
-        async for event in run.events_until_waiting(after):
-            if isinstance(event, RunWaits):
-                for closing in translator.close():
-                    yield closing
-                translator.phase = "InputRequired"
-                yield translator.snapshot
-                decisions = [decision for decision in event.decisions if decision.kind != "client_tool"]
-                interrupts = [_interrupt(run, decision, cursor) for decision in decisions]
-                # Without interrupts, the client has to execute its tools, and to send their results.
-                outcome = ag.RunFinishedInterruptOutcome(interrupts=interrupts) if interrupts else None
-                yield ag.RunFinishedEvent(**ids, outcome=outcome)
-                return
-            cursor = event.cursor or cursor
-            if isinstance(event, RunEndedEvent) and event.run == run.id:
-                usage = event.usage
-            for translated in translator.translate(event):
-                yield translated
+        async with contextlib.aclosing(run.events_until_waiting(after)) as events:
+            async for event in events:
+                if isinstance(event, RunWaits):
+                    for closing in translator.close():
+                        yield closing
+                    translator.phase = "InputRequired"
+                    yield translator.snapshot
+                    decisions = [decision for decision in event.decisions if decision.kind != "client_tool"]
+                    interrupts = [_interrupt(run, decision, cursor) for decision in decisions]
+                    # Without interrupts, the client has to execute its tools, and to send their results.
+                    outcome = ag.RunFinishedInterruptOutcome(interrupts=interrupts) if interrupts else None
+                    yield ag.RunFinishedEvent(**ids, outcome=outcome)
+                    return
+                cursor = event.cursor or cursor
+                if isinstance(event, RunEndedEvent) and event.run == run.id:
+                    usage = event.usage
+                for translated in translator.translate(event):
+                    yield translated
         status = await run.result()
     except CursorError as error:
         yield ag.RunErrorEvent(message=str(error), code="invalid_request")

@@ -1,31 +1,65 @@
 """Baton's own protocol: ``/targets``, ``/runs`` and ``/inbox``. ``/openapi.json`` describes it."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from datetime import UTC, datetime
+from typing import Any, Literal, get_args
+from urllib.parse import quote, unquote
 
 from pydantic import BaseModel, Field, JsonValue, TypeAdapter
 from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from ...contracts.decisions import MAX_REASON
-from ...contracts.message import PersonDecision
-from ...contracts.text import MAX_MESSAGE
+from ...contracts.message import PersonDecision, TokenUsage
+from ...contracts.status import Phase, Status
+from ...contracts.text import MAX_MESSAGE, format_time, truncate
 from ...installation import version
 from ...resources.base import JsonModel, JsonObject, Text
+from ...resources.problems import did_you_mean
+from ..history.difference import Difference
 from ..history.events import EVENTS
 from ..history.follow import CursorError
+from ..history.fork import FAILURE
+from ..runs.listing import CALLER, ListedRun, RunFilter
 from ..runs.start import to_json
 from .errors import BadRequestError, GatewayError
-from .protocol import IDEMPOTENCY_KEY, Protocol, caller_of, read_body
-from .runs import Run, Runs, TargetQuestion
+from .owners import PROTOCOL
+from .protocol import IDEMPOTENCY_KEY, Protocol, caller_of, number_in, read_body
+from .question import QuestionInput, TargetQuestion
+from .run import Run
+from .runs import Runs
+from .settings import GatewaySettings
 from .sse import encode, event_stream
 from .targets import ServedTarget, Targets
 
 MAX_LISTED = 1_000
 """The most runs that are listed at once."""
+
+MAX_PROGRESS = 100
+"""The most runs of which the progress is listed at once."""
+
+MAX_FILTER = 500
+"""Characters of a value by which runs are filtered."""
+
+MAX_SHOWN_MESSAGE = 300
+"""Bytes of a message in a list."""
+
+PHASES = (*get_args(Phase), "Paused")
+"""The phases by which runs are filtered."""
+
+FILTERS = ("team", "strategy", "phase", "text", "caller", "startedAfter", "startedBefore")
+"""The parameters by which runs are filtered."""
+
+
+MAX_PAGE = 5_000
+"""The most events of a page."""
+
+MAX_TURN = 1_000_000_000
 
 
 class _RequestBody(JsonModel, extra="forbid"):
@@ -33,7 +67,10 @@ class _RequestBody(JsonModel, extra="forbid"):
 
 
 class TargetInfo(JsonModel):
-    """A team or an agent that may be asked. ``strategy`` is that of a team."""
+    """A team or an agent that may be asked. ``strategy`` is that of a team.
+
+    ``parameters`` are the names of the parameters that have to be given.
+    """
 
     id: str
     kind: Literal["team", "agent"]
@@ -41,6 +78,7 @@ class TargetInfo(JsonModel):
     namespace: str
     description: str
     strategy: str | None = None
+    parameters: list[str] = []
 
 
 class StartRequest(_RequestBody):
@@ -50,7 +88,7 @@ class StartRequest(_RequestBody):
     """
 
     target: Text
-    input: str | list[JsonObject]
+    input: QuestionInput
     parameters: dict[str, str] = {}
     session: JsonObject = {}
     conversation: str | None = None
@@ -66,7 +104,12 @@ class StartedRunInfo(JsonModel):
 
 
 class ListedRunInfo(JsonModel):
-    """A run in a list."""
+    """A run in a list.
+
+    ``team`` and ``strategy`` are those of its target, if that is a team, and ``question`` is its question in one line,
+    truncated. ``caller`` is who has started it over this gateway, and ``protocol`` how. ``cost`` is in US dollars, once
+    the run has ended.
+    """
 
     id: str
     name: str | None = None
@@ -75,6 +118,33 @@ class ListedRunInfo(JsonModel):
     start_time: str
     completion_time: str | None = None
     duration_seconds: float
+    team: str | None = None
+    strategy: str | None = None
+    question: str | None = None
+    caller: str | None = None
+    protocol: str | None = None
+    cost: float | None = None
+
+
+class ProgressInfo(JsonModel):
+    """How far a run is: ``turns``, ``tokens`` and ``cost`` so far, and how many decisions wait in it.
+
+    ``message`` is the beginning of its latest message, or of its answer.
+    """
+
+    id: str
+    phase: str
+    turns: int
+    tokens: int
+    cost: float | None = None
+    waits: int = 0
+    message: str = ""
+
+
+class ProgressList(JsonModel):
+    """How far runs are, in no order; without those that can't tell."""
+
+    runs: list[ProgressInfo]
 
 
 class RunList(JsonModel):
@@ -90,16 +160,51 @@ class TargetList(JsonModel):
 
 
 class Waiting(JsonModel):
-    """A decision or a question that waits for a person; ``root`` is the id of the run by which it is decided."""
+    """A decision or a question that waits for a person; ``root`` is the id of the run by which it is decided.
+
+    ``refusal`` says why the caller may not decide, if so.
+    """
 
     root: str
     decision: JsonObject
+    refusal: str | None = None
+
+
+class PendingInfo(JsonModel):
+    """A decision or a question that waits for a person; ``refusal`` says why the caller may not decide, if so."""
+
+    decision: JsonObject
+    refusal: str | None = None
 
 
 class InboxList(JsonModel):
     """All that waits for people, the oldest first."""
 
     waiting: list[Waiting]
+
+
+class ConsoleInfo(JsonModel):
+    """What the console shows beside the runs: its ``caller``, and addresses to which it links.
+
+    ``temporal_ui`` is the address of Temporal's UI for the namespace in Temporal; a run is at ``/workflows/ID`` below
+    it. In ``trace_link``, ``{run}`` stands for the id of a run, and ``{conversation}`` for its conversation.
+    """
+
+    caller: str
+    version: str
+    temporal_ui: str | None = None
+    trace_link: str | None = None
+
+
+class ForkMessage(_RequestBody):
+    """Where a new run goes on: ``at`` is the last turn to keep, or ``failure``; ``say`` is a message there.
+
+    ``session`` are values of its session.
+    """
+
+    at: Text = FAILURE
+    say: str | None = Field(None, min_length=1, max_length=MAX_MESSAGE)
+    session: JsonObject = {}
 
 
 class SteerMessage(_RequestBody):
@@ -146,6 +251,73 @@ class ReplyMessage(_RequestBody):
     declines: bool = False
 
 
+class RunOutline(JsonModel):
+    """What a run was asked, and whom: ``kind``, ``name``, ``namespace`` and ``strategy`` are those of its target.
+
+    ``path`` is the run of the target, as in its events: the run itself, or a child run.
+    """
+
+    id: str
+    question: str | list[JsonObject]
+    path: str
+    kind: str
+    name: str
+    namespace: str
+    strategy: str | None = None
+
+
+class MemberInfo(JsonModel):
+    """What a speaker has used in a run, in all of its teams: its turns, their seconds, and what its calls have used."""
+
+    name: str
+    turns: int
+    seconds: float
+    usage: TokenUsage
+
+
+class MemberList(JsonModel):
+    """The speakers of a run, in the order in which they have begun.
+
+    ``isComplete``: all that has happened is in the sums. A long run is read for some seconds: ask again.
+    """
+
+    members: list[MemberInfo]
+    is_complete: bool
+
+
+class ForkInfo(JsonModel):
+    """A run in the tree of forks: ``source`` is the run from which it has gone on, and ``at`` the place there."""
+
+    id: str
+    source: str | None = None
+    at: str | None = None
+    state: str
+    start_time: str
+
+
+class ForkTree(JsonModel):
+    """A run with the runs from which it has come, and all that have gone on from them, the oldest first.
+
+    ``more``: there are more than are listed.
+    """
+
+    runs: list[ForkInfo]
+    more: bool = False
+
+
+class EventPage(JsonModel):
+    """Consecutive events of a run, as its stream has them.
+
+    ``before`` is the cursor of the place before them, from which earlier ones are read; none at the beginning of the
+    run. From ``after``, later ones are read or streamed; ``more``: there may be some already.
+    """
+
+    events: list[JsonObject]
+    before: str | None = None
+    after: str | None = None
+    more: bool = False
+
+
 class Decided(JsonModel):
     """The decision as it was carried out."""
 
@@ -176,11 +348,25 @@ def error_form(error: GatewayError) -> Response:
     return JSONResponse(body.model_dump(mode="json", exclude_none=True), int(error.status))
 
 
+class _EncodedRoute(Route):
+    """A route whose parameters may have slashes, encoded as %2F: ids of runs that applications have started do."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Matches the parts of the path as the client has sent them; Starlette's path is decoded as a whole."""
+        if raw := scope.get("raw_path"):
+            parts = [quote(unquote(part), safe="") for part in raw.decode("ascii").split("/")]
+            scope = {**scope, "path": "/".join(parts)}
+        match, found = super().matches(scope)
+        if match is not Match.NONE:
+            found["path_params"] = {name: unquote(value) for name, value in found["path_params"].items()}
+        return match, found
+
+
 @dataclass(frozen=True)
 class ApiOperation:
     """An operation of the protocol: its route, and what ``/openapi.json`` says about it."""
 
-    method: Literal["GET", "POST"]
+    method: Literal["GET", "POST", "PUT"]
     path: str
     summary: str
     handle: Callable[[Request], Awaitable[BaseModel | Response]]
@@ -201,15 +387,16 @@ class ApiOperation:
                 return answer
             return JSONResponse(answer.model_dump(mode="json", exclude_none=True), 201 if self.created else 200)
 
-        return Route(self.path, endpoint, methods=[self.method], name=self.summary)
+        return _EncodedRoute(self.path, endpoint, methods=[self.method], name=self.summary)
 
 
 class Api:
     """The operations of Baton's own protocol."""
 
-    def __init__(self, targets: Targets, runs: Runs) -> None:
+    def __init__(self, targets: Targets, runs: Runs, settings: GatewaySettings) -> None:
         self._targets = targets
         self._runs = runs
+        self._settings = settings
 
     @property
     def operations(self) -> Sequence[ApiOperation]:
@@ -217,12 +404,42 @@ class Api:
         run = "/runs/{run}"
         return [
             ApiOperation("GET", "/targets", "List what may be asked", self.list_targets, answer=TargetList),
-            ApiOperation("GET", "/runs", "List the newest runs", self.list_runs, answer=RunList, query=("limit",)),
+            ApiOperation(
+                "GET", "/runs", "List the newest runs", self.list_runs, answer=RunList, query=("limit", *FILTERS)
+            ),
+            ApiOperation(
+                "GET", "/progress", "List how far runs are", self.progress, answer=ProgressList, query=("runs",)
+            ),
             ApiOperation(
                 "POST", "/runs", "Start a run", self.start, body=StartRequest, answer=StartedRunInfo, created=True
             ),
             ApiOperation("GET", run, "Get the status of a run", self.get, answer=StartedRunInfo),
             ApiOperation("GET", f"{run}/events", "Stream the events of a run", self.events, query=("after", "wait")),
+            ApiOperation("GET", f"{run}/outline", "Get what a run was asked", self.outline, answer=RunOutline),
+            ApiOperation(
+                "GET",
+                f"{run}/history",
+                "Get a page of the events of a run",
+                self.history,
+                answer=EventPage,
+                query=("limit", "before", "after", "turn", "round"),
+            ),
+            ApiOperation(
+                "GET", f"{run}/members", "Get what the members of a run have used", self.members, answer=MemberList
+            ),
+            ApiOperation("GET", f"{run}/forks", "Get the forks of a run", self.forks, answer=ForkTree),
+            ApiOperation(
+                "POST",
+                f"{run}/fork",
+                "Go on from a turn in a new run",
+                self.fork,
+                body=ForkMessage,
+                answer=StartedRunInfo,
+                created=True,
+            ),
+            ApiOperation(
+                "GET", f"{run}/diff/{{other}}", "Get the difference between two runs", self.diff, answer=Difference
+            ),
             ApiOperation("POST", f"{run}/steer", "Send a message into a run", self.steer, SteerMessage, Empty),
             ApiOperation("POST", f"{run}/pause", "Pause a run", self.pause, answer=Empty),
             ApiOperation("POST", f"{run}/resume", "Resume a run", self.resume, answer=Empty),
@@ -231,28 +448,60 @@ class Api:
             ApiOperation("POST", f"{run}/approve", "Approve a call", self.approve, ApproveMessage, Decided),
             ApiOperation("POST", f"{run}/reject", "Reject a call", self.reject, RejectMessage, Decided),
             ApiOperation("POST", f"{run}/reply", "Reply to a question", self.reply, ReplyMessage, Decided),
+            ApiOperation(
+                "GET",
+                f"{run}/decisions/{{decision}}",
+                "Get what waits for a decision",
+                self.decision,
+                answer=PendingInfo,
+            ),
             ApiOperation("GET", "/inbox", "List what waits for people", self.inbox, answer=InboxList),
+            ApiOperation("GET", "/console", "Get what the console links to", self.console, answer=ConsoleInfo),
         ]
 
     async def list_targets(self, request: Request) -> BaseModel:
         """The teams and agents that the caller may ask."""
-        return TargetList(targets=[_target_info(target) for target in await self._targets.of(caller_of(request))])
+        catalog = await self._targets.catalog()
+        targets = await self._targets.of(caller_of(request))
+        return TargetList(targets=[_target_info(target, target.parameters(catalog)) for target in targets])
 
     async def list_runs(self, request: Request) -> BaseModel:
-        """The newest runs that the caller may see."""
-        limit = _number(request, "limit", 100, MAX_LISTED)
-        listed = await self._runs.newest(caller_of(request), limit)
-        return RunList(runs=[ListedRunInfo.model_validate(_known(run.value)) for run in listed])
+        """The newest runs that the caller may see, and that fit all filters."""
+        limit = number_in(request, "limit", 100, most=MAX_LISTED)
+        starter = _filter(request, "caller")
+        chosen = RunFilter(
+            team=_filter(request, "team"),
+            strategy=_filter(request, "strategy"),
+            phase=_phase(request),
+            text=_filter(request, "text"),
+            started_after=_time(request, "startedAfter"),
+            started_before=_time(request, "startedBefore"),
+        )
+
+        def has_starter(memo: Mapping[str, object]) -> bool:
+            return starter in (None, memo.get(CALLER))
+
+        listed = await self._runs.newest(caller_of(request), limit, has_starter, chosen)
+        return RunList(runs=[_listed_run(run) for run in listed])
+
+    async def progress(self, request: Request) -> BaseModel:
+        """How far the runs are whose ids are in ``runs``, separated by commas."""
+        ids = [part for part in request.query_params.get("runs", "").split(",") if part]
+        if len(ids) > MAX_PROGRESS:
+            raise BadRequestError(f"runs may have at most {MAX_PROGRESS} ids", param="runs")
+        statuses = await self._runs.progress(caller_of(request), ids)
+        return ProgressList(runs=[_progress(run, status) for run, status in statuses])
 
     async def start(self, request: Request) -> BaseModel:
         """Starts a run; the same Idempotency-Key again returns the run that it has started."""
         body = await read_body(request, StartRequest)
         caller = caller_of(request)
-        target = await self._targets.find(caller, body.target)
+        target = await self._targets.find(caller, body.target, "target")
         question = TargetQuestion.model_validate(body.model_dump(exclude={"target"}, exclude_unset=True))
         key = request.headers.get(IDEMPOTENCY_KEY)
-        started = await self._runs.start(caller, target, question, protocol="runs", key=key)
-        return StartedRunInfo(id=started.run.id, status={"phase": "Running"})
+        run = await self._runs.start(caller, target, question, protocol="runs", key=key)
+        has_ended = key is not None and not await run.is_open()
+        return StartedRunInfo(id=run.id, status=to_json(await run.result()) if has_ended else {"phase": "Running"})
 
     async def get(self, request: Request) -> BaseModel:
         """The status of a run."""
@@ -270,12 +519,83 @@ class Api:
             raise BadRequestError(str(error), param="after") from None
 
         async def encoded() -> AsyncGenerator[bytes, None]:
-            if first is not None:
-                yield encode(EVENTS.dump_json(first).decode(), event=first.type, id=first.cursor)
-            async for event in events:
-                yield encode(EVENTS.dump_json(event).decode(), event=event.type, id=event.cursor)
+            async with contextlib.aclosing(events):
+                if first is not None:
+                    yield encode(EVENTS.dump_json(first).decode(), event=first.type, id=first.cursor)
+                async for event in events:
+                    yield encode(EVENTS.dump_json(event).decode(), event=event.type, id=event.cursor)
 
         return event_stream(encoded())
+
+    async def outline(self, request: Request) -> BaseModel:
+        """What a run was asked, and whom."""
+        run = await self._run(request)
+        started = (await run.starts())[-1]
+        return RunOutline(
+            id=run.id,
+            question=await run.question(),
+            path=started.run,
+            kind=started.kind,
+            name=started.name,
+            namespace=started.namespace,
+            strategy=started.strategy,
+        )
+
+    async def history(self, request: Request) -> BaseModel:
+        """The newest events; or those ``before`` or ``after`` a cursor, or from a ``turn`` or a ``round`` on."""
+        run = await self._run(request)
+        limit = number_in(request, "limit", 200, most=MAX_PAGE)
+        named = [name for name in ("before", "after", "turn", "round") if name in request.query_params]
+        if len(named) > 1:
+            raise BadRequestError(f"a page is given by one of {' and '.join(named)}", param=named[1])
+        try:
+            page = await run.page(
+                limit,
+                before=request.query_params.get("before"),
+                after=request.query_params.get("after"),
+                turn=number_in(request, "turn", 1, most=MAX_TURN) if "turn" in named else None,
+                round_=number_in(request, "round", 1, most=MAX_TURN) if "round" in named else None,
+            )
+        except CursorError as error:
+            raise BadRequestError(str(error), param=named[0]) from None
+        return EventPage(
+            events=[EVENTS.dump_python(event, mode="json") for event in page.events],
+            before=page.before,
+            after=page.after,
+            more=page.more,
+        )
+
+    async def members(self, request: Request) -> BaseModel:
+        """What each speaker of a run has used."""
+        sums, is_complete = await self._runs.member_sums(await self._run(request))
+        members = [MemberInfo(name=m.name, turns=m.turns, seconds=round(m.seconds, 3), usage=m.usage) for m in sums]
+        return MemberList(members=members, is_complete=is_complete)
+
+    async def forks(self, request: Request) -> BaseModel:
+        """The tree of forks in which a run is, as far as the caller may see it."""
+        tree, has_more = await self._runs.fork_tree(caller_of(request), await self._run(request))
+        infos = [
+            ForkInfo(id=run.id, source=run.source, at=run.at, state=run.state, start_time=format_time(run.start))
+            for run in tree
+        ]
+        return ForkTree(runs=infos, more=has_more)
+
+    async def fork(self, request: Request) -> BaseModel:
+        """Goes on from a place in a run in a new run, which belongs to the caller.
+
+        The same Idempotency-Key again returns the run that it has started.
+        """
+        run = await self._run(request)
+        body = await read_body(request, ForkMessage)
+        key = request.headers.get(IDEMPOTENCY_KEY)
+        forked = await self._runs.fork(caller_of(request), run, body.at, body.say, body.session, key=key)
+        return StartedRunInfo(id=forked.id, status={"phase": "Running"})
+
+    async def diff(self, request: Request) -> BaseModel:
+        """Where a run and another one part, and their steps from there on, as ``baton diff -o json`` prints them."""
+        run = await self._run(request)
+        other = await self._runs.find(caller_of(request), request.path_params["other"])
+        return await run.difference(other)
 
     async def steer(self, request: Request) -> BaseModel:
         """Sends a message into the discussion."""
@@ -329,18 +649,38 @@ class Api:
         body = await read_body(request, ReplyMessage)
         return _decided(await run.reply(body.text, body.to, declines=body.declines))
 
+    async def decision(self, request: Request) -> BaseModel:
+        """A pending decision with all its arguments, which a list may truncate."""
+        run = await self._run(request)
+        decision = await run.decision(request.path_params["decision"])
+        return PendingInfo(decision=to_json(decision), refusal=self._runs.refusal(caller_of(request), decision))
+
     async def inbox(self, request: Request) -> BaseModel:
         """All that waits for people in runs that the caller may see."""
-        waiting = await self._runs.inbox(caller_of(request))
-        return InboxList(waiting=[Waiting(root=root, decision=to_json(decision)) for root, decision in waiting])
+        caller = caller_of(request)
+        waiting = [
+            Waiting(root=root, decision=to_json(decision), refusal=self._runs.refusal(caller, decision))
+            for root, decision in await self._runs.inbox(caller)
+        ]
+        return InboxList(waiting=waiting)
+
+    async def console(self, request: Request) -> BaseModel:
+        """The name of the caller, and what the console links to."""
+        ui = self._settings.temporal_ui
+        return ConsoleInfo(
+            caller=caller_of(request).name,
+            version=version(),
+            temporal_ui=f"{ui.rstrip('/')}/namespaces/{quote(self._runs.namespace, safe='')}" if ui else None,
+            trace_link=self._settings.trace_link,
+        )
 
     async def _run(self, request: Request) -> Run:
         return await self._runs.find(caller_of(request), request.path_params["run"])
 
 
-def protocol(targets: Targets, runs: Runs) -> Protocol:
-    """Baton's own protocol."""
-    operations = Api(targets, runs).operations
+def protocol(targets: Targets, runs: Runs, settings: GatewaySettings, more: Sequence[ApiOperation] = ()) -> Protocol:
+    """Baton's own protocol, with ``more`` operations than those of this module."""
+    operations = [*Api(targets, runs, settings).operations, *more]
     description = openapi(operations)
 
     async def describe(_: Request) -> Response:
@@ -401,7 +741,7 @@ def _reference(model: type[BaseModel]) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
-def _target_info(target: ServedTarget) -> TargetInfo:
+def _target_info(target: ServedTarget, parameters: list[str]) -> TargetInfo:
     strategy = getattr(target.manifest.spec, "strategy", None)
     return TargetInfo(
         id=target.id,
@@ -410,22 +750,65 @@ def _target_info(target: ServedTarget) -> TargetInfo:
         namespace=target.namespace,
         description=target.description,
         strategy=strategy,
+        parameters=parameters,
     )
 
 
-def _known(value: JsonObject) -> JsonObject:
+def _listed_run(run: ListedRun) -> ListedRunInfo:
     """The fields of a listed run that clients see."""
-    return {name: item for name, item in value.items() if name not in ("type", "parent")}
+    value = {name: item for name, item in run.value.items() if name not in ("type", "parent")}
+    caller, protocol = run.memo.get(CALLER), run.memo.get(PROTOCOL)
+    return ListedRunInfo.model_validate(
+        {
+            **value,
+            "team": run.team,
+            "strategy": run.strategy,
+            "question": run.question or None,
+            "caller": caller if isinstance(caller, str) else None,
+            "protocol": protocol if isinstance(protocol, str) else None,
+            "cost": run.cost,
+        }
+    )
+
+
+def _progress(run: str, status: Status) -> ProgressInfo:
+    usage = status.token_usage
+    turns = status.turns if status.turns is not None else sum(response.turns or 0 for response in status.responses)
+    return ProgressInfo(
+        id=run,
+        phase="Paused" if status.paused and status.phase == "Running" else status.phase,
+        turns=turns,
+        tokens=usage.total_tokens,
+        cost=usage.cost,
+        waits=len(status.pending_decisions or ()) + len(status.waiting_runs or ()),
+        message=truncate(status.message, MAX_SHOWN_MESSAGE),
+    )
+
+
+def _filter(request: Request, name: str) -> str | None:
+    text = request.query_params.get(name) or None
+    if text is not None and len(text) > MAX_FILTER:
+        raise BadRequestError(f"{name} may have at most {MAX_FILTER} characters", param=name)
+    return text
+
+
+def _phase(request: Request) -> str | None:
+    phase = _filter(request, "phase")
+    if phase is None or phase in PHASES:
+        return phase
+    raise BadRequestError(f"phase: '{phase}' is not known here; {did_you_mean(phase, PHASES)}", param="phase")
+
+
+def _time(request: Request, name: str) -> datetime | None:
+    text = _filter(request, name)
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadRequestError(f"{name} has to be a time as in 2026-01-31T12:00:00Z", param=name) from None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _decided(decision: PersonDecision) -> Decided:
     return Decided(decision=to_json(decision))
-
-
-def _number(request: Request, name: str, default: int, most: int) -> int:
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdecimal() and 0 < int(text) <= most):
-        raise BadRequestError(f"{name} has to be a number from 1 to {most:,}", param=name)
-    return int(text)

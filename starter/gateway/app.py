@@ -13,8 +13,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from ...contracts.identity import IdentityKeys
 from ...temporal.search_attributes import describe_namespace
-from . import a2a, ag_ui, api, ark, mcp_server, openai_models
+from ..web_console import page
+from . import a2a, ag_ui, api, ark, manifests, mcp_server, openai_models
 from .a2a_push import PushNotifications
 from .access import Access
 from .errors import GatewayError, as_gateway_error
@@ -42,6 +44,7 @@ class Gateway:
     def of(cls, client: Client, environ: Mapping[str, str] = os.environ) -> "Gateway":
         """The gateway with the settings in environment variables. Raises SettingsError."""
         settings = GatewaySettings.of(environ)
+        IdentityKeys.of(environ)  # raises SettingsError now, and not at the first decision
         targets = Targets(client, settings, environ)
         return cls(client, settings, targets, Runs(client, targets, environ), environ)
 
@@ -50,12 +53,18 @@ def protocols_of(gateway: Gateway) -> Sequence[Protocol]:
     """All protocols that are served; that of a path is the first with a prefix of it."""
     pushes = PushNotifications(gateway.client, gateway.runs, gateway.environ)
     return [
-        a2a.protocol(gateway.targets, gateway.runs, gateway.settings, pushes, as_gateway_error),
+        a2a.protocol(gateway.targets, gateway.runs, gateway.settings, pushes),
         ag_ui.protocol(gateway.targets, gateway.runs),
         mcp_server.protocol(gateway.targets, gateway.runs, gateway.settings),
         *ark.protocols(gateway.targets, gateway.runs, gateway.client),
         openai_models.protocol(gateway.targets, gateway.runs),
-        api.protocol(gateway.targets, gateway.runs),
+        Protocol(page.PREFIX, page.routes(), api.error_form),
+        api.protocol(
+            gateway.targets,
+            gateway.runs,
+            gateway.settings,
+            manifests.operations(gateway.targets, gateway.settings, gateway.client, gateway.environ),
+        ),
     ]
 
 

@@ -5,12 +5,13 @@ All paths are below ``/ark``; those that no other protocol uses are at the root 
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, JsonValue, ValidationError
+from pydantic import BaseModel, Field, JsonValue
 from pydantic_core import to_json as as_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -44,9 +45,11 @@ from ..history.events import (
 from ..runs.listing import ListedRun
 from ..runs.start import to_json
 from .access import Caller
-from .errors import BadRequestError, ForbiddenError, GatewayError, NotFoundError
-from .protocol import Protocol, caller_of, read_body
-from .runs import Run, Runs
+from .errors import BadRequestError, ConflictError, ForbiddenError, GatewayError, NotFoundError
+from .protocol import Protocol, caller_of, number_in, read_body
+from .question import QuestionInput
+from .run import Run
+from .runs import Runs
 from .sse import encode, event_stream
 from .targets import DEFAULT_NAMESPACE, ServedTarget, Targets
 
@@ -90,7 +93,7 @@ class ArkQueryRequest(BaseModel):
 
     name: str
     type: Literal["user", "messages"] | None = None
-    input: str | list[JsonObject]
+    input: QuestionInput
     target: ArkTargetRef | None = None
     selector: JsonObject | None = None
     parameters: list[JsonObject] | None = None
@@ -104,7 +107,7 @@ class ArkQueryRequest(BaseModel):
     overrides: list[JsonObject] | None = None
 
     def query(self, namespace: str, target: ServedTarget, caller: Caller, conversation: str | None) -> Query:
-        """The query in a ``conversation`` of the caller, with the caller's rights. Raises BadRequestError."""
+        """The query in a ``conversation`` of the caller, with the caller's rights. Raises ValidationError."""
         fields: dict[str, Any] = {
             "type": self.type or ("user" if isinstance(self.input, str) else "messages"),
             "input": _without_nulls(self.input),
@@ -120,12 +123,27 @@ class ArkQueryRequest(BaseModel):
             "overrides": _without_nulls(self.overrides),
         }
         given = {name: value for name, value in fields.items() if value is not None}
-        try:
-            metadata = Metadata(name=self.name, namespace=namespace)
-            spec = QuerySpec.model_validate(given)
-        except ValidationError as error:
-            raise _invalid(error) from None
+        metadata = Metadata(name=self.name, namespace=namespace)
+        spec = QuerySpec.model_validate(given)
         return Query(api_version=API_VERSION, kind="Query", metadata=metadata, spec=spec)
+
+
+class ArkQueryUpdate(BaseModel):
+    """The body that changes a query; other fields are ignored, as in ``ark-api``. A null leaves the field as it is."""
+
+    type: Literal["user", "messages"] | None = None
+    input: str | list[JsonObject] | None = None
+    target: ArkTargetRef | None = None
+    selector: JsonObject | None = None
+    parameters: list[JsonObject] | None = None
+    memory: JsonObject | None = None
+    sessionId: str | None = None  # noqa: N815  # as in a query's spec
+    conversationId: str | None = None  # noqa: N815
+    serviceAccount: str | None = None  # noqa: N815
+    timeout: str | None = None
+    ttl: str | None = None
+    cancel: bool | None = None
+    overrides: list[JsonObject] | None = None
 
 
 def check_trust(query: Query, target: ServedTarget, catalog: Catalog) -> None:
@@ -159,10 +177,30 @@ def error_form(error: GatewayError) -> Response:
 
 @dataclass
 class _Speech:
-    """What a speaker is saying: its ``text`` that was streamed, and the chunks' id."""
+    """What a speaker is saying: its ``text`` that was streamed, and the chunks' id.
+
+    ``taken_back`` is what was streamed of an attempt that has failed.
+    """
 
     id: str
     text: str = ""
+    taken_back: str = ""
+
+    def take_back(self) -> None:
+        """Takes note that the attempt has failed whose text was streamed."""
+        self.taken_back = self.taken_back or self.text
+        self.text = ""
+
+    def add(self, text: str) -> str:
+        """The part of the next text that has to be streamed."""
+        self.text += text
+        if not self.taken_back:
+            return text
+        if self.taken_back.startswith(self.text):
+            return ""
+        new = self.text.removeprefix(self.taken_back)
+        self.taken_back = ""
+        return new
 
 
 @dataclass
@@ -170,7 +208,8 @@ class ChunkStream:
     """Derives the chunks of a query's stream from the events of its run.
 
     Text is streamed as the models send it; whoever comes later, or reads the message of a function or a person, gets
-    the message at once. Text that was taken back, as its attempt failed, is sent again: chunks can't take back any.
+    the message at once. Chunks can't take back text of an attempt that has failed: the next attempt goes on after it if
+    it says the same, as the same call does after missed heartbeats; otherwise all of its text is sent.
     """
 
     run: str
@@ -190,7 +229,8 @@ class ChunkStream:
         elif isinstance(event, TextDeltaEvent):
             yield from self._say(event, event.speaker, event.text)
         elif isinstance(event, TextRetractedEvent):
-            self._speeches.pop((event.run, event.speaker), None)
+            if said := self._speeches.get((event.run, event.speaker)):
+                said.take_back()
         elif isinstance(event, ModelAnsweredEvent) and event.tool_calls:
             self._answered[event.run, event.speaker] = event.text or ""
             yield from self._complete(event, event.speaker, event.text or "")
@@ -215,6 +255,18 @@ class ChunkStream:
             yield from self._complete(event, event.speaker, event.text)
             yield from self._end(event, event.speaker, "stop")
 
+    def end(self, event: RunEndedEvent, query: JsonObject) -> JsonObject:
+        """The last chunk: it has no text, but the whole query with its status."""
+        ark: JsonObject = {"query": self.query, "target": self.target, "completedQuery": query}
+        return {
+            "id": f"chatcmpl-{self.run}",
+            "object": "chat.completion.chunk",
+            "created": int(event.at.timestamp()),
+            "model": self.target,
+            "choices": [{"index": 0, "delta": {}, "finish_reason": None}],
+            "ark": ark | ({"session": self.session} if self.session else {}),
+        }
+
     def _complete(self, event: Event, speaker: str, text: str) -> Iterator[JsonObject]:
         """What was not streamed of a text."""
         said = self._speeches.get((event.run, speaker))
@@ -224,10 +276,10 @@ class ChunkStream:
 
     def _say(self, event: Event, speaker: str, text: str) -> Iterator[JsonObject]:
         begins = (event.run, speaker) not in self._speeches
-        if text or begins:
-            delta: JsonObject = {"role": "assistant", "content": text} if begins else {"content": text}
+        new = self._speech(event, speaker).add(text)
+        if new or begins:
+            delta: JsonObject = {"role": "assistant", "content": new} if begins else {"content": new}
             yield self._chunk(event, speaker, delta)
-        self._speech(event, speaker).text += text
 
     def _end(self, event: Event, speaker: str, reason: str) -> Iterator[JsonObject]:
         yield self._chunk(event, speaker, {}, reason)
@@ -281,8 +333,8 @@ class ArkApi:
 
     async def list_queries(self, request: Request) -> Response:
         """The queries of the caller in a namespace, the newest first, in pages; ``search`` finds words of inputs."""
-        page = _number(request, "page", 1, None)
-        size = min(_number(request, "page_size", 25, 500), MAX_PAGE)
+        page = number_in(request, "page", 1)
+        size = min(number_in(request, "page_size", 25, most=500), MAX_PAGE)
         caller = caller_of(request)
         namespace = _namespace(request)
         listed = await self._runs.newest_named(caller, namespace, PROTOCOL, MAX_QUERIES)
@@ -307,6 +359,21 @@ class ArkApi:
         await run.cancel()
         return JSONResponse(query_detail(await _manifest(run)))
 
+    async def update(self, request: Request) -> Response:
+        """Cancels a query, if that is the change. Raises ConflictError for others: its run has read all the rest."""
+        body = await read_body(request, ArkQueryUpdate)
+        run = await self._run(request)
+        current = query_detail(await run.manifest())
+        wanted = _without_nulls(body.model_dump(exclude={"cancel"}))
+        if conversation := body.conversationId:
+            wanted["conversationId"] = await self._runs.conversation(caller_of(request), conversation)
+        if changed := next((name for name, value in wanted.items() if _without_nulls(current[name]) != value), None):
+            text = f"{changed}: a query can only be canceled once it has started; delete it, and create another one"
+            raise ConflictError(text, param=changed)
+        if body.cancel:
+            await run.cancel()
+        return JSONResponse(query_detail(await _manifest(run)))
+
     async def delete(self, request: Request) -> Response:
         """Ends a query and deletes it; its name may be used again."""
         await (await self._run(request)).delete()
@@ -329,13 +396,14 @@ class ArkApi:
                 after = event.cursor
 
         async def encoded() -> AsyncGenerator[bytes, None]:
-            async for event in run.events(after):
-                for chunk in chunks.chunks(event):
-                    yield encode(as_json(chunk).decode())
-                if isinstance(event, RunEndedEvent) and event.run == run.id and event.phase != "Completed":
-                    text = event.error or event.note or event.phase.lower()
-                    error = {"message": text, "type": "server_error", "code": event.error_type or event.phase.lower()}
-                    yield encode(as_json({"error": error}).decode())
+            async with contextlib.aclosing(run.events(after)) as events:
+                async for event in events:
+                    for chunk in chunks.chunks(event):
+                        yield encode(as_json(chunk).decode())
+                    if isinstance(event, RunEndedEvent) and event.run == run.id:
+                        if event.phase != "Completed":
+                            yield encode(as_json({"error": _error_of(event)}).decode())
+                        yield encode(as_json(chunks.end(event, await _manifest(run))).decode())
             yield encode("[DONE]")
 
         return event_stream(encoded())
@@ -351,6 +419,7 @@ class ArkApi:
         for resource in await self._served(request, kind):
             if resource.name == name:
                 return JSONResponse(_detail(resource, await self._targets.catalog()))
+        self._targets.check_known()
         raise NotFoundError(f"{kind.__name__} '{name[:200]}' not found in namespace {_namespace(request)[:200]}")
 
     async def namespaces(self, request: Request) -> Response:
@@ -369,13 +438,11 @@ class ArkApi:
             raise BadRequestError("a query has either a target or a selector", param="target")
         if body.target:
             return await self._targets.find(caller, f"{body.target.type}/{namespace}/{body.target.name}")
-        try:
-            selector = LabelSelector.model_validate(_without_nulls(body.selector))
-        except ValidationError as error:
-            raise _invalid(error) from None
+        selector = LabelSelector.model_validate(_without_nulls(body.selector))
         for target in await self._targets.of(caller):  # in this order by their ids
             if target.namespace == namespace and selector.matches(target.manifest.metadata.labels):
                 return target
+        self._targets.check_known()
         raise NotFoundError("the selector matches nothing here that you may use", param="selector")
 
     async def _items(self, caller: Caller, listed: Sequence[ListedRun]) -> list[JsonObject]:
@@ -436,6 +503,7 @@ def _routes(api: ArkApi, client: Client, root: str) -> list[Route]:
             Route(f"{base}/queries", api.create, methods=["POST"]),
             Route(f"{base}/queries", api.list_queries, methods=["GET"]),
             Route(query, api.get, methods=["GET"]),
+            Route(query, api.update, methods=["PUT"]),
             Route(query, api.delete, methods=["DELETE"]),
             Route(f"{query}/cancel", api.cancel, methods=["PUT", "PATCH"]),
         ]
@@ -445,6 +513,13 @@ def _routes(api: ArkApi, client: Client, root: str) -> list[Route]:
                 Route(f"{base}/{plural}/{{name}}", _of_kind(api.resource, kind)),
             ]
     return routes
+
+
+def _error_of(event: RunEndedEvent) -> JsonObject:
+    """The error of a query that has failed or was canceled."""
+    phase = event.phase.lower()
+    text = event.error or event.note or phase
+    return {"message": text, "type": "server_error", "code": event.error_type or phase}
 
 
 def _of_kind(
@@ -586,15 +661,6 @@ def _namespace(request: Request) -> str:
     return str(named) if named else DEFAULT_NAMESPACE
 
 
-def _number(request: Request, name: str, default: int, most: int | None) -> int:
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdecimal() and len(text) < 10 and 0 < int(text) <= (most or int(text))):
-        raise BadRequestError(f"{name} has to be a number from 1{f' to {most}' if most else ''}", param=name)
-    return int(text)
-
-
 def _wait_seconds(text: str) -> float:
     """Whole seconds, as in ``30s`` or ``30``, at most MAX_WAIT; ARK takes 30 for anything else."""
     digits = text.removesuffix("s")
@@ -621,9 +687,3 @@ def _without_nulls(value: Any) -> Any:
 
 def _mapping(value: JsonValue) -> JsonObject:
     return value if isinstance(value, dict) else {}
-
-
-def _invalid(error: ValidationError) -> BadRequestError:
-    first = error.errors(include_input=False, include_url=False)[0]
-    place = ".".join(map(str, first["loc"]))
-    return BadRequestError(f"{place}: {first['msg'].removeprefix('Value error, ')}".lstrip(": "), param=place or None)

@@ -1,12 +1,15 @@
 """The errors of the gateway. Each protocol has its own form for them."""
 
 import logging
+from typing import Self
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from temporalio.service import RPCError, RPCStatusCode
 
-from ...contracts.errors import JournalUnavailable
+from ...contracts.errors import InvalidInput, JournalUnavailable, NotRedacted
+from ...contracts.settings import SettingsError
+from ...resources.problems import explain_errors
 from ..runs.runs import NotServedError
 
 _log = logging.getLogger(__name__)
@@ -27,6 +30,18 @@ class GatewayError(Exception):
         self.message = message
         self.param = param
         self.retry_after = retry_after
+
+    def named(self, parameter: str, *, exactly: bool = True) -> Self:
+        """The same error about the client's ``parameter``, of which the wrong field was made.
+
+        Without ``exactly``, the place within the field is not the one within the parameter.
+        """
+        place = self.param or ""
+        _, dot, rest = place.partition(".") if exactly else (place, "", "")
+        param = f"{parameter}{dot}{rest}"
+        text = self.message.removeprefix(place)
+        message = f"{param}{text}" if text != self.message else self.message
+        return type(self)(message, param=param, retry_after=self.retry_after)
 
 
 class BadRequestError(GatewayError):
@@ -89,26 +104,54 @@ class UnavailableError(GatewayError):
     code = "unavailable"
 
 
+def invalid_body(error: ValidationError, model: type[BaseModel]) -> BadRequestError:
+    """The first error of what a client has sent, which should be a ``model``."""
+    path, reason = next(explain_errors(error, model))
+    place = ".".join(map(str, path))
+    return BadRequestError(f"{place or 'the body'}: {reason}", param=place or None)
+
+
+def _not_routed(error: HTTPException) -> GatewayError:
+    """The error for a path or a method that the gateway does not have."""
+    if error.status_code == NotFoundError.status:
+        return NotFoundError("this path is not served: GET /openapi.json lists those of runs and manifests")
+    translated = GatewayError(error.detail)
+    translated.status = error.status_code
+    return translated
+
+
 def as_gateway_error(error: Exception) -> GatewayError | None:
     """The error that clients see for an exception; None for a bug."""
     if isinstance(error, GatewayError):
         return error
+    if isinstance(error, RPCError) and error.status == RPCStatusCode.NOT_FOUND:
+        return NotFoundError("the run does not exist any more")
+    if isinstance(error, NotRedacted) and error.has_files:
+        return BadRequestError(error.message)
+    if isinstance(error, ValidationError):
+        return invalid_body(error, BaseModel)
+    if isinstance(error, HTTPException):
+        return _not_routed(error)
+    return _unavailable(error)
+
+
+def _unavailable(error: Exception) -> UnavailableError | None:
+    """The error for what the gateway needs and can't have now, which the log explains; None for a bug."""
     if isinstance(error, RPCError):
-        if error.status == RPCStatusCode.NOT_FOUND:
-            return NotFoundError("the run does not exist any more")
         _log.warning("Temporal: %s", error.message)
         return UnavailableError("Temporal can't be reached now", retry_after=2)
     if isinstance(error, JournalUnavailable):
         _log.warning("the journal: %s", error.message)
         return UnavailableError("the journal can't be reached now", retry_after=2)
+    if isinstance(error, NotRedacted):
+        _log.error("%s", error.message)
+        return UnavailableError("personal data can't be redacted now, so nothing was stored", retry_after=60)
+    if isinstance(error, SettingsError):  # such as a key of encryption that is missing
+        _log.error("%s", error)
+        return UnavailableError("the gateway's settings do not let it do this; see its log", retry_after=60)
+    if isinstance(error, InvalidInput):  # what Temporal has stored can't be read, such as after an application's codec
+        _log.error("%s", error.message)
+        return UnavailableError(error.message, retry_after=60)
     if isinstance(error, NotServedError):
         return UnavailableError(str(error), retry_after=5)
-    if isinstance(error, ValidationError):
-        first = error.errors(include_input=False, include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        return GatewayError(f"{place}: {first['msg'].removeprefix('Value error, ')}".lstrip(": "), param=place or None)
-    if isinstance(error, HTTPException):
-        translated = GatewayError(error.detail)
-        translated.status = error.status_code
-        return translated
     return None

@@ -1,12 +1,14 @@
 """What protects the gateway: names of hosts, origins, sizes and times of requests, and the limits of each caller."""
 
 import asyncio
-import json
 import logging
+import socket
+import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -15,46 +17,52 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ..web_console.page import PREFIX as CONSOLE_FILES
 from .access import Access, Caller, is_loopback
 from .errors import FailedError, ForbiddenError, GatewayError, TooLargeError, TooManyError
 from .settings import GatewaySettings
 
 _log = logging.getLogger(__name__)
 
-REQUEST_SECONDS = 30.0
-"""Seconds within which a request has to be complete, from the first byte of the connection or the last response."""
-
-SEND_SECONDS = 60.0
-"""Seconds after which a client that reads nothing is disconnected."""
-
 PUBLIC = frozenset({"/healthz", "/readyz", "/health", "/ready", "/ark/health", "/ark/ready"})
-"""Paths that need no key."""
+"""Paths that need no key. The console's files are others: see ``_is_public``."""
 
 METHODS = "GET, POST, PUT, PATCH, DELETE"
-EXPOSED = "Retry-After, WWW-Authenticate, X-Baton-Run"
+EXPOSED = "Retry-After, WWW-Authenticate, X-Baton-Run, X-Baton-Ignored"
+
+
+RATE_SECONDS = 60.0
+"""Seconds after which a request does not count any more, as the limit is that of a minute."""
 
 
 @dataclass
 class _Usage:
-    """What a caller uses: open streams, and a token bucket of requests."""
+    """What a caller uses: open streams, and a leaky bucket of requests."""
 
+    counted_at: float
     streams: int = 0
     requests: float = 0.0
-    counted_at: float = field(default_factory=time.monotonic)
 
 
 class CallerLimits:
-    """The limits of each caller on this process."""
+    """The limits of each caller on this process. ``clock`` tells seconds."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
+        self._clock = clock
         self._usage: dict[Caller, _Usage] = {}
+        self._forgotten_at = clock()
+
+    @property
+    def callers(self) -> int:
+        """How many callers are known: those of the last two minutes, and those with open streams."""
+        return len(self._usage)
 
     def count_request(self, caller: Caller) -> None:
         """Counts a request. Raises TooManyError above BATON_GATEWAY_RATE a minute."""
         usage = self._of(caller)
-        now = time.monotonic()
-        per_second = self._settings.requests_per_minute / 60
+        now = self._clock()
+        per_second = self._settings.requests_per_minute / RATE_SECONDS
         usage.requests = max(0.0, usage.requests - (now - usage.counted_at) * per_second)
         usage.counted_at = now
         if usage.requests + 1 > self._settings.requests_per_minute:
@@ -74,7 +82,27 @@ class CallerLimits:
             usage.streams -= 1
 
     def _of(self, caller: Caller) -> _Usage:
-        return self._usage.setdefault(caller, _Usage())
+        if caller not in self._usage:
+            self._forget()
+        return self._usage.setdefault(caller, _Usage(self._clock()))
+
+    def _forget(self) -> None:
+        """Forgets, once in a while, the callers of whom nothing counts: any number of tokens may be issued."""
+        now = self._clock()
+        if now - self._forgotten_at >= RATE_SECONDS:
+            self._forgotten_at = now
+            self._usage = {
+                caller: usage
+                for caller, usage in self._usage.items()
+                if usage.streams or now - usage.counted_at < RATE_SECONDS
+            }
+
+
+def _is_public(scope: Scope) -> bool:
+    """Whether a request needs no key: it asks for the health, or for a file of the console, which holds no data."""
+    path = scope["path"]
+    is_file = path == "/" or path.startswith(CONSOLE_FILES)
+    return path in PUBLIC or (is_file and scope["method"] in ("GET", "HEAD"))
 
 
 ErrorForm = Callable[[str, GatewayError], Response]
@@ -82,7 +110,7 @@ ErrorForm = Callable[[str, GatewayError], Response]
 
 
 class _Sender:
-    """Sends a response, with the headers for pages of another origin, to a client that reads it."""
+    """Sends a response, with the headers for pages of another origin."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -94,11 +122,7 @@ class _Sender:
             self.has_started = True
             more = [(name.encode(), value.encode()) for name, value in self.cors.items()]
             message = {**message, "headers": [*message.get("headers", []), *more]}
-        try:
-            async with asyncio.timeout(SEND_SECONDS):
-                await self._send(message)
-        except TimeoutError:
-            raise OSError("the client reads nothing") from None
+        await self._send(message)
 
 
 class Guard:
@@ -126,7 +150,7 @@ class Guard:
             sender.cors = self._check_origin(headers)
             if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
                 await Response(status_code=204)(scope, receive, sender)
-            elif scope["path"] in PUBLIC:
+            elif _is_public(scope):
                 await self._app(scope, receive, sender)
             else:
                 caller = await self._access.caller_of(HTTPConnection(scope))
@@ -178,7 +202,7 @@ class Guard:
         """The same, which counts the bytes of the body, and the seconds until it is complete."""
         received = 0
         complete = False
-        deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
+        deadline = asyncio.get_running_loop().time() + self._settings.request_timeout
 
         async def limited() -> Message:
             nonlocal received, complete
@@ -200,9 +224,20 @@ class Guard:
 
 
 class GatewayConnection(H11Protocol):
-    """A connection that is closed if no complete head of a request arrives in REQUEST_SECONDS."""
+    """A connection that is cut off if its client stops to send or to read.
+
+    A complete head of a request has to arrive in ``request_timeout`` seconds. While a client does not read, a response
+    waits, and so does what it is made of; after ``send_timeout`` seconds in which it has read nothing, the connection
+    is reset: to close it would wait for the client.
+    """
 
     _limit: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
+
+    def __init__(self, *args: Any, request_timeout: float, send_timeout: float, **options: Any) -> None:
+        super().__init__(*args, **options)  # as uvicorn passes them
+        self._timeout = request_timeout
+        self._send_timeout = send_timeout
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base does
         super().connection_made(transport)
@@ -217,38 +252,42 @@ class GatewayConnection(H11Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         is_idle = self.cycle is None or self.cycle.response_complete
-        if self._limit is None and is_idle and not self.transport.is_closing():
+        if self.transport.is_closing():
+            self._wait_for_reading()
+        elif self._limit is None and is_idle:
             self._wait_for_head(self.transport)
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait_for_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unread and not self.transport.is_closing():
+            self._unread.cancel()
+            self._unread = None
+
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._limit:
-            self._limit.cancel()
+        for timer in (self._limit, self._unread):
+            if timer:
+                timer.cancel()
         super().connection_lost(exc)
 
     def _wait_for_head(self, transport: asyncio.Transport) -> None:
-        self._limit = self.loop.call_later(REQUEST_SECONDS, transport.abort)
+        self._limit = self.loop.call_later(self._timeout, transport.abort)
 
+    def _wait_for_reading(self) -> None:
+        if self._unread is None:
+            unread = self.transport.get_write_buffer_size()
+            self._unread = self.loop.call_later(self._send_timeout, self._reset_unless_read, unread)
 
-def parse_json(body: bytes) -> object:
-    """The value of a JSON body. Raises GatewayError for other bodies, duplicate keys, and deep nesting."""
-    try:
-        value = json.loads(body, object_pairs_hook=_unique, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        reason = str(error) if isinstance(error, _JsonError) else "it is not valid JSON"
-        raise GatewayError(f"the body can't be read: {reason}") from None
-    return value
-
-
-class _JsonError(ValueError):
-    pass
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        raise _JsonError("an object has two fields of the same name")
-    return value
-
-
-def _no_constant(name: str) -> object:
-    raise _JsonError(f"{name} is not JSON")
+    def _reset_unless_read(self, before: int) -> None:
+        self._unread = None
+        unread = self.transport.get_write_buffer_size()
+        if 0 < unread < before:
+            self._wait_for_reading()
+        elif unread:
+            # Otherwise the kernel would go on to send what its buffer has.
+            given: socket.socket = self.transport.get_extra_info("socket")
+            given.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.transport.abort()

@@ -33,7 +33,9 @@ from ..runs.start import to_json
 from .access import LOCAL, Caller
 from .errors import BadRequestError, ConflictError, GatewayError, NotFoundError, as_gateway_error
 from .protocol import Protocol, caller_of
-from .runs import Run, Runs, RunWaits, TargetQuestion, prompt_of
+from .question import TargetQuestion
+from .run import Run, RunWaits, prompt_of
+from .runs import Runs
 from .settings import GatewaySettings
 from .targets import DEFAULT_NAMESPACE, ServedTarget, Targets
 
@@ -164,7 +166,15 @@ class McpServer:
         if target and _supports_tasks(context):
             return {"resultType": "task", **await _task(run)}
         dismissed = await self._answer(run, params.input_responses or {})
-        return await self._until_result(context, run, target, dismissed)
+        if context.request is None and context.request_id is not None:
+            self._calls[context.request_id] = run
+        try:
+            result = await self._until_result(context, run, target, dismissed)
+        except Exception:  # after a cancellation, which is no Exception, cancel_call needs the run
+            self._ended(context)
+            raise
+        self._ended(context)
+        return result
 
     async def get_task(self, context: Context, params: TaskParams) -> Result:
         """The state of a run, with its result or what it needs of the client."""
@@ -199,6 +209,10 @@ class McpServer:
         ):
             await run.cancel(params.reason or "canceled by an MCP client")
 
+    def _ended(self, context: Context) -> None:
+        if context.request_id is not None:
+            self._calls.pop(context.request_id, None)
+
     def _caller_of(self, context: Context) -> Caller:
         if self._caller:
             return self._caller
@@ -209,6 +223,7 @@ class McpServer:
         for target in await self._targets.of(caller):
             if tool_name(target) == name:
                 return target
+        self._targets.check_known()
         raise _UnknownToolError(name)
 
     async def _run_of(self, context: Context, target: ServedTarget, params: types.CallToolRequestParams) -> Run:
@@ -227,26 +242,19 @@ class McpServer:
         if key is not None and not isinstance(key, str):
             raise BadRequestError(f"{IDEMPOTENCY_KEY} has to be a text")
         question = TargetQuestion(input=asked.input, parameters=asked.parameters)
-        return (await self._runs.start(caller, target, question, protocol="mcp", key=key)).run
+        return await self._runs.start(caller, target, question, protocol="mcp", key=key)
 
     async def _until_result(
         self, context: Context, run: Run, target: ServedTarget | None, dismissed: frozenset[str]
     ) -> Result:
         """Follows a run to its end, and reports who speaks; what it waits for is asked of the client's user."""
-        if context.request is None and context.request_id is not None:
-            self._calls[context.request_id] = run
-        while True:
-            waiting = await _follow(context, run)
-            if waiting is None:
-                break
+        while (waiting := await _follow(context, run)) is not None:
             requests = _input_requests(waiting.decisions) if _supports_forms(context) else {}
             if not requests or dismissed & requests.keys():
                 return _waiting_result(run, waiting.decisions, is_error=bool(target and target.output_schema))
             if not context.session.can_send_request:
                 return types.InputRequiredResult(input_requests=requests, request_state=run.id)
             dismissed = await self._answer(run, await _elicit(context, requests))
-        if context.request_id is not None:
-            self._calls.pop(context.request_id, None)
         return _result(run, await run.result())
 
     async def _answer(self, run: Run, responses: Mapping[str, object]) -> frozenset[str]:

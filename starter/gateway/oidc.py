@@ -38,10 +38,10 @@ LEEWAY = 30.0
 LIFETIME = 300.0
 """Seconds after which the issuer's keys are fetched again: it may have withdrawn one."""
 
-REFRESH_SECONDS = 30.0
-"""Seconds until an unknown key leads to another look at the issuer's keys: any client may send one."""
-
 MAX_NAME = 64
+
+MAX_GROUPS = 200
+"""Groups of a token that count: they are in the history of a run that the caller decides about."""
 
 _log = logging.getLogger(__name__)
 
@@ -85,29 +85,37 @@ class OidcTokens:
 
     def _caller(self, claims: dict[str, Any]) -> Caller:
         subject = str(claims["sub"])
-        name = subject if len(subject) <= MAX_NAME else hashlib.sha256(subject.encode()).hexdigest()
+        named = claims.get(self._settings.name_claim)
+        if not isinstance(named, str) or not named:
+            raise UnauthenticatedError(f"the token has no claim {self._settings.name_claim} with a name")
+        name = named if len(named) <= MAX_NAME else hashlib.sha256(named.encode()).hexdigest()
+        groups = _groups(claims.get(self._settings.groups_claim))
         if kubernetes := _KUBERNETES.fullmatch(subject):
-            return Caller(name, AccountName(kubernetes[1], kubernetes[2]))
+            return Caller(name, AccountName(kubernetes[1], kubernetes[2]), groups=groups)
         claim = self._settings.account_claim
         if claim is None:
-            return Caller(name, AccountName("default", DEFAULT_ACCOUNT))
+            return Caller(name, AccountName("default", DEFAULT_ACCOUNT), groups=groups)
         account = _ACCOUNT.fullmatch(str(claims.get(claim, "")))
         if account is None:
             raise UnauthenticatedError(f"the token's claim {claim} does not name a ServiceAccount")
-        return Caller(name, AccountName(account[1] or "default", account[2]))
+        return Caller(name, AccountName(account[1] or "default", account[2]), groups=groups)
 
     async def _key(self, key_id: str) -> jwt.PyJWK:
         """The issuer's key with that id. Raises UnauthenticatedError and UnavailableError."""
         async with self._fetching:
             age = time.monotonic() - self._fetched_at
-            if age >= LIFETIME or (key_id not in self._keys and age >= REFRESH_SECONDS):
+            if age >= LIFETIME or (key_id not in self._keys and age >= self._settings.oidc_refresh):
                 self._fetched_at = time.monotonic()
                 self._keys = await self._fetch_keys()
+        if not self._keys:
+            text = "the issuer of the token can't be reached now"
+            raise UnavailableError(text, retry_after=self._settings.oidc_refresh)
         if key_id not in self._keys:
             raise UnauthenticatedError("the token's key is not known to its issuer")
         return self._keys[key_id]
 
     async def _fetch_keys(self) -> dict[str, jwt.PyJWK]:
+        """The issuer's keys by their ids; those that are known if it can't be reached."""
         issuer = Destination(self._settings.issuer or "", Provenance.FILES, private_hosts=True)
         try:
             configuration = issuer.at(f"{issuer.url.rstrip('/')}/.well-known/openid-configuration")
@@ -117,12 +125,14 @@ class OidcTokens:
             found = jwt.PyJWKSet.from_dict(await _fetch(issuer.at(str(document["jwks_uri"]))))
         except (BatonError, httpx.HTTPError, httpx.InvalidURL, jwt.PyJWTError, KeyError, ValueError) as error:
             _log.warning("the issuer %s: %s", issuer.authority, error)
-            if self._keys:
-                return self._keys
-            raise UnavailableError(
-                "the issuer of the token can't be reached now", retry_after=REFRESH_SECONDS
-            ) from None
+            return self._keys
         return {key.key_id: key for key in found.keys if key.key_id}
+
+
+def _groups(claim: object) -> tuple[str, ...]:
+    """The groups that a token names, at most MAX_GROUPS: a text, or a list of texts."""
+    groups = [claim] if isinstance(claim, str) else claim if isinstance(claim, list) else []
+    return tuple(group for group in groups if isinstance(group, str) and group)[:MAX_GROUPS]
 
 
 async def _fetch(destination: Destination) -> dict[str, Any]:

@@ -1,17 +1,13 @@
 """What OpenAI's protocols share: the form of errors, how runs end, and what a request may ask for."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ...contracts.status import Status
-from ...resources.base import JsonObject
 from ..history.events import WaitEndedEvent, WaitStartedEvent
 from .errors import BadRequestError, GatewayError
-from .targets import ServedTarget
 
 RUN_HEADER = "x-baton-run"
 """The response header with the id of the run, by which ``/runs`` shows and controls it."""
@@ -32,10 +28,19 @@ def error_form(error: GatewayError) -> Response:
     return JSONResponse(error_body(error), int(error.status))
 
 
+class RunFailedError(GatewayError):
+    """The run has failed."""
+
+    status = 500
+    code = "run_failed"
+
+
 def failed_run(run: str, message: str) -> Response:
     """The response for a run that has failed. Clients must not try again: that would start another run."""
-    error = {"message": message, "type": "server_error", "param": None, "code": "run_failed"}
-    return JSONResponse({"error": error}, 500, headers={RUN_HEADER: run, "x-should-retry": "false"})
+    response = error_form(RunFailedError(message))
+    response.headers[RUN_HEADER] = run
+    response.headers["x-should-retry"] = "false"
+    return response
 
 
 def is_incomplete(status: Status) -> str | None:
@@ -48,28 +53,6 @@ def is_incomplete(status: Status) -> str | None:
     if kind == "AnswerTooLong":
         return "max_output_tokens"
     return status.stop_reason if status.stop_reason in ("budget", "timeout", "max_turns") else None
-
-
-def check_format(target: ServedTarget, wanted: JsonValue, param: str) -> None:
-    """Raises BadRequestError if an answer of another form is wanted than the target gives.
-
-    The form of an answer is a matter of the agent's manifest: one with an ``outputSchema`` answers as that says.
-    """
-    kind = wanted.get("type") if isinstance(wanted, dict) else None
-    if kind in (None, "text") or has_schema(target):
-        return
-    raise BadRequestError(f"{param}: {target.id} has no outputSchema, so its answer is a text", param=param)
-
-
-def check_tools(tools: Sequence[JsonObject] | None) -> None:
-    """Raises BadRequestError for tools in a request: a target has those of its manifest."""
-    if tools:
-        raise BadRequestError("tools: tools of the client are not supported; a target has its own", param="tools")
-
-
-def has_schema(target: ServedTarget) -> bool:
-    """Whether the manifest of a target has a schema for its answer."""
-    return getattr(target.manifest.spec, "output_schema", None) is not None
 
 
 def turns_shown(request: Request, allowed: tuple[str, ...]) -> str:

@@ -7,6 +7,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from ...resources.base import JsonObject
 from .errors import BadRequestError
+from .openai_calls import ToolResult, is_call
+from .owners import MAX_CONVERSATION
+from .question import QuestionInput
 
 MAX_METADATA = 16
 """Entries of a request's metadata, as in OpenAI's own protocol."""
@@ -29,14 +32,6 @@ class StreamOptions(Received):
     include_usage: bool | None = None
 
 
-class FunctionTool(Received):
-    """A tool of the client."""
-
-    name: str
-    description: str | None = None
-    parameters: JsonObject | None = None
-
-
 Metadata = dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]]
 
 
@@ -54,6 +49,8 @@ class ChatRequest(Received):
     stream_options: StreamOptions | None = None
     n: int | None = None
     tools: list[JsonObject] | None = None
+    tool_choice: JsonValue = None
+    parallel_tool_calls: bool | None = None
     response_format: JsonObject | None = None
 
 
@@ -61,16 +58,46 @@ class ResponseRequest(Received):
     """``POST /v1/responses``."""
 
     model: str
-    input: str | list[JsonObject]
+    input: QuestionInput
     instructions: str | None = None
     stream: bool | None = None
     background: bool | None = None
     store: bool | None = None
     previous_response_id: str | None = None
-    conversation: Annotated[str | None, BeforeValidator(_no_object)] = None
+    conversation: Annotated[str | None, BeforeValidator(_no_object)] = Field(None, max_length=MAX_CONVERSATION)
     metadata: Annotated[Metadata, Field(max_length=MAX_METADATA)] | None = None
     tools: list[JsonObject] | None = None
+    tool_choice: JsonValue = None
+    parallel_tool_calls: bool | None = None
+    reasoning: JsonObject | None = None
     text: JsonObject | None = None
+
+
+def chat_results(messages: Sequence[JsonObject]) -> list[ToolResult]:
+    """The results of calls, if a chat ends with one: what its request is about. Raises BadRequestError."""
+    calls = [message.get("tool_call_id") if message.get("role") == "tool" else None for message in messages]
+    return _results(calls, [message.get("content") for message in messages], "messages", "content")
+
+
+def input_results(items: str | Sequence[JsonObject]) -> list[ToolResult]:
+    """The results of calls, if the input of a response ends with one. Raises BadRequestError."""
+    if isinstance(items, str):
+        return []
+    calls = [item.get("call_id") if item.get("type") == "function_call_output" else None for item in items]
+    return _results(calls, [item.get("output") for item in items], "input", "output")
+
+
+def _results(calls: Sequence[JsonValue], contents: Sequence[JsonValue], param: str, name: str) -> list[ToolResult]:
+    """The results among items of which ``calls`` has the calls: None for what is no result."""
+    ours = [call if is_call(call) else None for call in calls]
+    if not ours or ours[-1] is None:
+        return []
+    first = max((index + 1 for index, call in enumerate(ours) if call is None), default=0)
+    return [
+        ToolResult(str(call), _joined(_content(contents[index], f"{param}.{index}.{name}")), index >= first)
+        for index, call in enumerate(ours)
+        if call is not None
+    ]
 
 
 def chat_messages(messages: Sequence[JsonObject]) -> list[JsonObject]:
@@ -203,9 +230,11 @@ def _text(text: JsonValue, place: str) -> str:
 
 def _tool_result(output: JsonValue, place: str) -> JsonObject:
     """The result of a tool in an earlier turn, which nothing waits for: a text to read."""
-    content = _content(output, place)
-    text = content if isinstance(content, str) else "\n".join(str(part.get("text", "")) for part in content)
-    return {"role": "user", "content": f"(result of a tool) {text}"}
+    return {"role": "user", "content": f"(result of a tool) {_joined(_content(output, place))}"}
+
+
+def _joined(content: str | list[JsonObject]) -> str:
+    return content if isinstance(content, str) else "\n".join(str(part.get("text", "")) for part in content)
 
 
 def _called(calls: JsonValue) -> str:

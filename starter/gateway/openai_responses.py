@@ -16,25 +16,28 @@ from starlette.routing import Route
 from ...contracts.message import Head, TokenUsage
 from ...contracts.status import Status
 from ...contracts.text import truncate
+from ...resources.agent import Agent
 from ...resources.base import JsonObject
 from ..history.events import RunEndedEvent
 from .errors import BadRequestError, ConflictError, NotFoundError, as_gateway_error
+from .openai_calls import CallsWait, Part, give_results, place_of
 from .openai_common import (
     RUN_HEADER,
-    check_format,
-    check_tools,
     error_body,
     failed_run,
     is_incomplete,
     turns_shown,
     wait_text,
 )
-from .openai_input import ResponseRequest, input_messages, stored_items
-from .protocol import IDEMPOTENCY_KEY, caller_of, read_body, unless_disconnected
-from .runs import Run, Runs, TargetQuestion
-from .speeches import Begun, Over, Retracted, Said, Speech, Spoken, Update, Waits, read_speeches
+from .openai_input import ResponseRequest, input_messages, input_results, stored_items
+from .openai_options import echoed, ignored_headers, response_choices
+from .protocol import IDEMPOTENCY_KEY, caller_of, number_in, read_body, unless_disconnected
+from .question import TargetQuestion
+from .run import Run
+from .runs import Runs
+from .speeches import Begun, Over, Retracted, Said, Speech, Spoken, Update, Waits
 from .sse import comment, encode, event_stream
-from .targets import Targets
+from .targets import ServedTarget, Targets
 
 PREFIX = "resp_"
 """The beginning of a response's id; the id of its run follows."""
@@ -55,6 +58,7 @@ CANCEL_SECONDS = 10.0
 """Seconds for which a request to cancel waits for the end of the run."""
 
 MAX_ITEMS = 100
+"""The most input items that are listed at once."""
 
 
 @dataclass
@@ -121,6 +125,31 @@ class ResponseWriter:
         self.final = response
         yield from self._send(self._base, kind, response=response)
 
+    def call(self, waiting: CallsWait, usage: TokenUsage) -> Iterator[JsonObject]:
+        """The events of calls for which the run waits. They complete the response."""
+        yield from self._finish("commentary")
+        for call in waiting.calls:
+            item: JsonObject = {
+                "id": f"fc_{call.decision}",
+                "type": "function_call",
+                "status": "completed",
+                "call_id": call.id,
+                "name": call.tool,
+                "arguments": call.arguments,
+            }
+            place: dict[str, Any] = {"item_id": item["id"], "output_index": self._index}
+            added = {**item, "status": "in_progress", "arguments": ""}
+            kind = "response.function_call_arguments"
+            start = self._base
+            yield from self._send(start, "response.output_item.added", output_index=self._index, item=added)
+            yield from self._send(start + 1, f"{kind}.delta", **place, delta=call.arguments)
+            yield from self._send(start + 2, f"{kind}.done", **place, name=call.tool, arguments=call.arguments)
+            yield from self._send(start + 3, "response.output_item.done", output_index=self._index, item=item)
+            self.output.append(item)
+            self._go_on(4, 1)
+        self.final = {**self.response("completed"), "output": list[JsonValue](self.output), "usage": usage_of(usage)}
+        yield from self._send(self._base, "response.completed", response=self.final)
+
     def response(self, status: str) -> JsonObject:
         """The response as it is, without its output."""
         return {
@@ -133,19 +162,19 @@ class ResponseWriter:
             "error": None,
             "incomplete_details": None,
             "instructions": self.echo.get("instructions"),
-            "max_output_tokens": None,
+            "max_output_tokens": self.echo.get("max_output_tokens"),
             "model": self.echo.get("model", ""),
             "output": [],
             "parallel_tool_calls": True,
             "previous_response_id": self.echo.get("previous_response_id"),
             "conversation": self.echo.get("conversation"),
-            "reasoning": {"effort": None, "summary": None},
+            "reasoning": self.echo.get("reasoning", {"effort": None, "summary": None}),
             "store": self.echo.get("store", True),
-            "temperature": None,
-            "text": {"format": {"type": "text"}},
+            "temperature": self.echo.get("temperature"),
+            "text": self.echo.get("text", {"format": {"type": "text"}}),
             "tool_choice": "auto",
             "tools": [],
-            "top_p": None,
+            "top_p": self.echo.get("top_p"),
             "truncation": "disabled",
             "usage": None,
             "metadata": self.echo.get("metadata", {}),
@@ -330,7 +359,7 @@ class ResponsesApi:
         ]
 
     async def create(self, request: Request) -> Response:
-        """Asks a target. The run is durable before the response begins."""
+        """Asks a target, or gives the results of calls to a run. It is durable before the response begins."""
         body = await read_body(request, ResponseRequest)
         caller = caller_of(request)
         if body.background and body.store is False:
@@ -338,18 +367,29 @@ class ResponsesApi:
         if body.previous_response_id and body.conversation:
             raise BadRequestError("conversation: it can't be combined with previous_response_id", param="conversation")
         target = await self._targets.find(caller, body.model)
-        check_tools(body.tools)
-        check_format(target, (body.text or {}).get("format"), "text.format")
         turns = turns_shown(request, TURNS)
+        if results := input_results(body.input):
+            if body.previous_response_id:
+                await self._find(request, body.previous_response_id)
+            part = await give_results(self._runs, caller, target, results, "input")
+            return await self._answer_to(request, body, part)
         messages = input_messages(body.input)
-        if body.instructions:
+        choices = response_choices(body, target, await self._targets.catalog())
+        settings = choices.settings
+        if body.instructions and _allows_instructions(target):
+            settings["instructions"] = body.instructions
+        elif body.instructions:
             messages = [{"role": "system", "content": body.instructions}, *messages]
         question = TargetQuestion(
             input=body.input if isinstance(body.input, str) and len(messages) == 1 else messages,
             conversation=body.conversation,
             after=await self._head(request, body.previous_response_id) if body.previous_response_id else None,
+            tools=choices.tools,
+            settings=settings,
         )
         echo = {
+            **echoed(choices, MAX_ECHO),
+            "ignored": choices.ignored,
             "kind": target.kind,
             "target": target.name,
             "model": target.id,
@@ -361,20 +401,29 @@ class ResponsesApi:
             "metadata": body.metadata or {},
             "turns": turns,
         }
-        started = await self._runs.start(
-            caller,
-            target,
-            question,
-            protocol="responses",
-            key=request.headers.get(IDEMPOTENCY_KEY),
-            memo={ECHO: json.dumps(echo)},
-        )
-        run = started.run
+        try:
+            run = await self._runs.start(
+                caller,
+                target,
+                question,
+                protocol="responses",
+                key=request.headers.get(IDEMPOTENCY_KEY),
+                memo={ECHO: json.dumps(echo)},
+            )
+        except BadRequestError as error:
+            is_input = (error.param or "").partition(".")[0] == "input"
+            exactly = isinstance(body.input, list) and len(messages) == len(body.input)
+            raise (error.named("input", exactly=exactly) if is_input else error) from None
+        return await self._answer_to(request, body, Part(run))
+
+    async def _answer_to(self, request: Request, body: ResponseRequest, part: Part) -> Response:
+        """The response to a request: a part of a run."""
+        run = part.run
         if body.stream:
-            return self._stream(run, -1)
+            return self._stream(part, -1)
         if body.background:
-            return self._answer(run, await _read(run, wait=False))
-        writer = await unless_disconnected(request, _read(run, wait=True))
+            return self._answer(run, await _read(part, wait=False))
+        writer = await unless_disconnected(request, _read(part, wait=True))
         if writer.final and writer.final["status"] == "failed":
             error: Any = writer.final["error"]
             return failed_run(run.id, error["message"])
@@ -382,39 +431,41 @@ class ResponsesApi:
 
     async def get(self, request: Request) -> Response:
         """A response as it is, or with ``stream=true`` its events after ``starting_after``."""
-        run = await self._find(request, request.path_params["response"])
+        part = await self._find(request, request.path_params["response"])
         if request.query_params.get("stream") in ("true", "1"):
-            return self._stream(run, _number(request, "starting_after"))
-        return self._answer(run, await _read(run, wait=False))
+            return self._stream(part, number_in(request, "starting_after", -1, least=-1))
+        return self._answer(part.run, await _read(part, wait=False))
 
     async def cancel(self, request: Request) -> Response:
         """Cancels a response; one that has ended stays as it is."""
-        run = await self._find(request, request.path_params["response"])
+        part = await self._find(request, request.path_params["response"])
+        run = part.run
         await run.cancel("canceled by the client of the response")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CANCEL_SECONDS):
                 await run.result()
-        return self._answer(run, await _read(run, wait=False))
+        return self._answer(run, await _read(part, wait=False))
 
     async def delete(self, request: Request) -> Response:
         """Deletes a response that has ended: its run, and the runs below it, with their histories."""
         response = request.path_params["response"]
-        run = await self._find(request, response)
+        run = (await self._find(request, response)).run
         await run.delete()
         return JSONResponse({"id": response, "object": "response", "deleted": True})
 
     async def input_items(self, request: Request) -> Response:
         """The input of a response, the last item first unless ``order`` is ``asc``."""
-        run = await self._find(request, request.path_params["response"])
-        spec = (await run.input()).model_dump(mode="json", by_alias=True, exclude_none=True)
-        items = stored_items(spec["input"])
+        run = (await self._find(request, request.path_params["response"])).run
+        spec = await run.spec()
+        asked = spec.model_dump(mode="json", by_alias=True, exclude_none=True)["input"] if spec else []
+        items = stored_items(asked)
         if request.query_params.get("order", "desc") != "asc":
             items.reverse()
         ids = [item["id"] for item in items]
         after = request.query_params.get("after")
         if after in ids:
             items = items[ids.index(after) + 1 :]
-        limit = min(max(1, _number(request, "limit", 20)), MAX_ITEMS)
+        limit = number_in(request, "limit", 20, most=MAX_ITEMS)
         data = items[:limit]
         return JSONResponse(
             {
@@ -426,31 +477,33 @@ class ResponsesApi:
             }
         )
 
-    async def _find(self, request: Request, response: str) -> Run:
-        """The run of a stored response. Raises NotFoundError."""
+    async def _find(self, request: Request, response: str) -> Part:
+        """The part of a run that a stored response shows. Raises NotFoundError."""
         if not response.startswith(PREFIX):
             raise NotFoundError(f"there is no response '{response[:200]}'")
-        run = await self._runs.find(caller_of(request), response.removeprefix(PREFIX))
+        run_id, last = place_of(response.removeprefix(PREFIX))
+        run = await self._runs.find(caller_of(request), run_id)
         if not _echo(run).get("store", True):
             raise NotFoundError(f"the response '{response[:200]}' was not stored")
-        return run
+        return Part(run, frozenset({last} if last else ()), last)
 
     async def _head(self, request: Request, response: str) -> Head:
         """The place in the conversation after an earlier response. Raises NotFoundError and ConflictError."""
-        run = await self._find(request, response)
+        run = (await self._find(request, response)).run
         if await run.is_open():
-            raise ConflictError("the previous response has not ended", param="previous_response_id")
+            text = "the run of the previous response has not ended, or waits for results of calls"
+            raise ConflictError(text, param="previous_response_id")
         status = await run.result()
         head = status.responses[0].head if status.responses else None
         if head is None:
             raise ConflictError("the previous response has said nothing to go on from", param="previous_response_id")
         return head
 
-    def _stream(self, run: Run, after: int) -> Response:
+    def _stream(self, part: Part, after: int) -> Response:
         async def encoded() -> AsyncGenerator[bytes, None]:
-            writer = _writer(run, after)
+            writer = _writer(part, after)
             try:
-                async for event in _events(run, writer, wait=True, live=True):
+                async for event in _events(part, writer, wait=True, live=True):
                     if isinstance(event, str):
                         yield comment(event)
                     else:
@@ -462,10 +515,10 @@ class ResponsesApi:
                 fields = error_body(translated)["error"]
                 yield encode(json.dumps({**fields, "type": "error", "sequence_number": after}), event="error")
 
-        return event_stream(encoded(), headers={RUN_HEADER: run.id})
+        return event_stream(encoded(), headers=_headers(part.run))
 
     def _answer(self, run: Run, writer: ResponseWriter) -> Response:
-        return JSONResponse(writer.final or writer.so_far(), headers={RUN_HEADER: run.id})
+        return JSONResponse(writer.final or writer.so_far(), headers=_headers(run))
 
 
 def _echo(run: Run) -> dict[str, Any]:
@@ -475,15 +528,31 @@ def _echo(run: Run) -> dict[str, Any]:
     return echo
 
 
-def _writer(run: Run, after: int = -1) -> ResponseWriter:
-    echo = _echo(run)
-    return ResponseWriter(f"{PREFIX}{run.id}", echo, after, answer_only=echo.get("turns") == "none")
+def _headers(run: Run) -> dict[str, str]:
+    return {RUN_HEADER: run.id, **ignored_headers(_echo(run).get("ignored", ()))}
 
 
-async def _events(run: Run, writer: ResponseWriter, *, wait: bool, live: bool) -> AsyncIterator[JsonObject | str]:
+def _allows_instructions(target: ServedTarget) -> bool:
+    """Whether instructions are a setting of the agent; else they are a message of the system."""
+    agent = target.manifest
+    return isinstance(agent, Agent) and "instructions" in agent.client_access.allowed_settings
+
+
+def _writer(part: Part, after: int = -1) -> ResponseWriter:
+    echo = _echo(part.run)
+    return ResponseWriter(f"{PREFIX}{part.id}", echo, after, answer_only=echo.get("turns") == "none")
+
+
+async def _events(part: Part, writer: ResponseWriter, *, wait: bool, live: bool) -> AsyncIterator[JsonObject | str]:
     """The events of a response, and comments about what its run waits for."""
-    async with contextlib.aclosing(run.events(wait=wait, live=live, depth_first=True)) as events:
-        async for update in read_speeches(run.id, events):
+    run = part.run
+    async with contextlib.aclosing(part.updates(wait=wait, live=live)) as updates:
+        async for update in updates:
+            writer.id = f"{PREFIX}{part.id}"
+            if isinstance(update, CallsWait):
+                for event in writer.call(update, part.usage):
+                    yield event
+                return
             if isinstance(update, Over):
                 for event in writer.end(update.event, await run.result()):
                     yield event
@@ -494,18 +563,9 @@ async def _events(run: Run, writer: ResponseWriter, *, wait: bool, live: bool) -
                 yield event
 
 
-async def _read(run: Run, *, wait: bool) -> ResponseWriter:
+async def _read(part: Part, *, wait: bool) -> ResponseWriter:
     """The writer of a response after all its events, or with ``wait`` false those that exist."""
-    writer = _writer(run)
-    async for _ in _events(run, writer, wait=wait, live=False):
+    writer = _writer(part)
+    async for _ in _events(part, writer, wait=wait, live=False):
         pass
     return writer
-
-
-def _number(request: Request, name: str, default: int = -1) -> int:
-    text = request.query_params.get(name)
-    if text is None or text == "":
-        return default
-    if not (text.lstrip("-").isascii() and text.lstrip("-").isdecimal() and len(text) < 20):
-        raise BadRequestError(f"{name} has to be a number", param=name)
-    return int(text)

@@ -1,25 +1,29 @@
 """A protocol of the gateway: its routes, and its form of errors."""
 
 import asyncio
+import json
+import math
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from .access import Caller
-from .errors import BadRequestError, GatewayError
-from .limits import parse_json
+from .errors import BadRequestError, GatewayError, invalid_body
 
 T = TypeVar("T", bound=BaseModel)
 V = TypeVar("V")
 
 IDEMPOTENCY_KEY = "idempotency-key"
 """The header by which a repeated request is recognized."""
+
+MAX_DIGITS = 18
+"""Digits of a number in the query of a request."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +44,17 @@ def caller_of(request: Request) -> Caller:
 
 
 async def read_body(request: Request, kind: type[T]) -> T:
-    """The JSON body of a request. Raises BadRequestError, and pydantic's ValidationError.
+    """The JSON body of a request. Raises BadRequestError.
 
     Another content type is rejected: a page of another origin can send only those without being asked.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json" and not media_type.endswith("+json"):
         raise BadRequestError("the body has to be JSON, with the header Content-Type: application/json")
-    return kind.model_validate(parse_json(await request.body()))
+    try:
+        return kind.model_validate(parse_json(await request.body()))
+    except ValidationError as error:
+        raise invalid_body(error, kind) from None
 
 
 async def unless_disconnected(request: Request, work: Coroutine[Any, Any, V]) -> V:
@@ -68,3 +75,49 @@ async def unless_disconnected(request: Request, work: Coroutine[Any, Any, V]) ->
         working.cancel()
         gone.cancel()
         await asyncio.gather(working, gone, return_exceptions=True)
+
+
+def number_in(request: Request, name: str, default: int, *, least: int = 1, most: int | None = None) -> int:
+    """A number in the query of a request. Raises BadRequestError for what is no number, or out of these bounds."""
+    text = request.query_params.get(name)
+    if not text:
+        return default
+    if not (text.removeprefix("-").isascii() and text.removeprefix("-").isdecimal() and len(text) <= MAX_DIGITS):
+        raise BadRequestError(f"{name} has to be a number", param=name)
+    number = int(text)
+    if number < least or (most is not None and number > most):
+        bounds = f"at least {least}" if most is None else f"from {least} to {most}"
+        raise BadRequestError(f"{name} has to be {bounds}", param=name)
+    return number
+
+
+def parse_json(body: bytes) -> object:
+    """The value of a JSON body. Raises GatewayError for other bodies, duplicate keys, and deep nesting."""
+    try:
+        value = json.loads(body, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        reason = str(error) if isinstance(error, _JsonError) else "it is not valid JSON"
+        raise GatewayError(f"the body can't be read: {reason}") from None
+    return value
+
+
+class _JsonError(ValueError):
+    pass
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise _JsonError("an object has two fields of the same name")
+    return value
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise _JsonError("a number is too large")
+    return number
+
+
+def _no_constant(name: str) -> object:
+    raise _JsonError(f"{name} is not JSON")

@@ -5,14 +5,18 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 from temporalio.client import Client
 
 from ...contracts.settings import SettingsError, on_signal
-from .access import LOCAL, is_loopback
+from ...observability.log import log_to_stderr_as_set as log_to_stderr_as_set
+from ...resources.rights import may_be_named
+from .access import is_loopback, read_keys, refused_account
 from .app import Gateway, create_app
 from .errors import GatewayError
 from .limits import GatewayConnection
@@ -38,13 +42,17 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
+async def serving(app: ASGIApp, listener: socket.socket, settings: GatewaySettings) -> AsyncIterator[None]:
     """Serves an application at a listening socket while the block runs."""
+    # uvicorn makes a connection by calling this with named arguments.
+    connection: Any = partial(
+        GatewayConnection, request_timeout=settings.request_timeout, send_timeout=settings.send_timeout
+    )
     config = uvicorn.Config(
         app,
         lifespan="on",
         ws="none",
-        http=GatewayConnection,
+        http=connection,
         log_config=None,
         log_level="error",
         server_header=False,
@@ -97,9 +105,11 @@ async def run_gateway(
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         on_signal(number, stopped.set)
-    async with serving(app, listener):
-        announce(f"Serving teams and agents at {address_of(host, listener)}. Press Ctrl-C to stop.")
-        announce(await what_is_served(gateway))
+    async with serving(app, listener, gateway.settings):
+        address = address_of(host, listener)
+        announce(f"Serving teams and agents at {address}, and the console at {address}/. Press Ctrl-C to stop.")
+        for note in await notes_at_start(gateway):
+            announce(note)
         await stopped.wait()
 
 
@@ -111,8 +121,8 @@ async def dev_gateway(client: Client, environ: Mapping[str, str]) -> AsyncIterat
     """
     host = "127.0.0.1"
     listener = free_listener(host, DEFAULT_PORT)
-    app = create_app(Gateway.of(client, {"BATON_GATEWAY_NAMESPACES": "*", **environ}))
-    async with serving(app, listener):
+    gateway = Gateway.of(client, {"BATON_GATEWAY_NAMESPACES": "*", **environ})
+    async with serving(create_app(gateway), listener, gateway.settings):
         yield address_of(host, listener)
 
 
@@ -122,18 +132,27 @@ def address_of(host: str, listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-async def what_is_served(gateway: Gateway) -> str:
-    """What a caller with all rights may ask, or how to serve something."""
+async def notes_at_start(gateway: Gateway) -> Sequence[str]:
+    """What is served, or how to serve something; and the accounts of keys whose runs workers would refuse."""
     try:
-        served = await gateway.targets.of(LOCAL)
+        served = await gateway.targets.served()
+        catalog = await gateway.targets.catalog()
     except GatewayError as error:
-        return f"note: {error.message}"
-    if not served:
+        return [f"note: {error.message}"]
+    keys = read_keys(gateway.settings.keys) if gateway.settings.keys else {}
+    accounts = sorted({caller.account for caller in keys.values() if not may_be_named(catalog, caller.account)})
+    return [
+        _what_is_served([target.id for target in served]),
+        *(f"note: {refused_account(account)}" for account in accounts),
+    ]
+
+
+def _what_is_served(names: Sequence[str]) -> str:
+    if not names:
         return (
             'note: nothing is served yet: pass -n NAMESPACE, or label teams and agents with baton/serve: "true", and '
             "start a worker with them"
         )
-    names = [target.id for target in served]
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return f"Served: {', '.join(names[:MAX_NAMED])}{more}"
 

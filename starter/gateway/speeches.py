@@ -6,7 +6,7 @@ the end of an earlier one. The events have to be read depth first: see ``stream_
 
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ...contracts.text import full_length
@@ -218,11 +218,3 @@ class Speeches:
 def _place(event: Event) -> str:
     """The history event of an event."""
     return event.id.rpartition(".")[0]
-
-
-async def read_speeches(root: str, events: AsyncIterator[Event]) -> AsyncIterator[Update]:
-    """The updates of the speeches in a run whose events are read depth first."""
-    speeches = Speeches(root)
-    async for event in events:
-        for update in speeches.feed(event):
-            yield update

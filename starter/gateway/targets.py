@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from temporalio.client import Client
@@ -13,6 +13,7 @@ from ...contracts.errors import JournalUnavailable
 from ...resources.agent import Agent
 from ...resources.base import JsonObject
 from ...resources.catalog import Catalog, Resource
+from ...resources.loader import OfWorkers
 from ...resources.rights import Use
 from ...resources.team import Team
 from ...resources.values import sources
@@ -26,6 +27,9 @@ SERVE_LABEL = "baton/serve"
 
 FRESH_SECONDS = 2.0
 """Seconds for which the manifests of the workers are cached."""
+
+LISTED_SECONDS = 60.0
+"""Seconds for which the manifests in a worker's files are served after Temporal has listed it last."""
 
 DEFAULT_NAMESPACE = "default"
 
@@ -78,27 +82,73 @@ class ServedTarget:
 
 
 class Targets:
-    """The served teams and agents. They are read from the store and the live workers, and cached for a moment."""
+    """The served teams and agents. They are read from the store and the live workers, and cached for a moment.
 
-    def __init__(self, client: Client, settings: GatewaySettings, environ: Mapping[str, str] = os.environ) -> None:
+    While no worker is live, what the last ones had is served: runs wait for the next one. The same holds for what can't
+    be read for a moment, and for what was in the files of a worker that is not listed any more: it may be late with its
+    heartbeat while others are listed.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        settings: GatewaySettings,
+        environ: Mapping[str, str] = os.environ,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._client = client
         self._settings = settings
         self._environ = environ
+        self._clock = clock
         self._reading = asyncio.Lock()
         self._catalog: Catalog | None = None
+        self._in_files: dict[str, float] = {}
+        """When manifests were last read from the files of a worker, by their ids."""
+
+        self._is_complete = False
         self._read_at = 0.0
 
     async def catalog(self) -> Catalog:
         """The manifests of the workers. Raises UnavailableError if they can't be read and none are cached."""
         async with self._reading:
-            if self._catalog is None or time.monotonic() - self._read_at > FRESH_SECONDS:
+            if self._catalog is None or self._clock() - self._read_at > FRESH_SECONDS:
                 try:
-                    self._catalog = (await manifests_of_workers(self._client, self._environ)).catalog
+                    found = await manifests_of_workers(self._client, self._environ)
                 except (RPCError, JournalUnavailable, OSError) as error:
+                    self._is_complete = False
                     if self._catalog is None:
                         raise UnavailableError("the manifests of the workers can't be read now") from error
-                self._read_at = time.monotonic()
+                else:
+                    self._catalog = self._merged(found)
+                    self._is_complete = found.is_complete
+                self._read_at = self._clock()
+            assert self._catalog is not None
             return self._catalog
+
+    def _merged(self, found: OfWorkers) -> Catalog:
+        """What was found, and what was served before and may still be there."""
+        now = self._clock()
+        self._in_files.update(dict.fromkeys(found.in_files, now))
+
+        def may_be_there(manifest: Resource) -> bool:
+            seen = self._in_files.get(manifest.id)
+            if seen is None:
+                return not found.is_store_readable
+            return not found.is_complete or now - seen < LISTED_SECONDS
+
+        earlier = self._catalog.manifests if self._catalog else ()
+        catalog = found.catalog.overlaid_on(Catalog(manifests=tuple(filter(may_be_there, earlier))))
+        known = {manifest.id for manifest in catalog.manifests}
+        self._in_files = {each: seen for each, seen in self._in_files.items() if each in known}
+        return catalog
+
+    def check_known(self) -> None:
+        """Raises UnavailableError unless all that is served is known: what is missing may be what can't be read now."""
+        if not self._is_complete:
+            raise UnavailableError(
+                "what is served is not known completely now: no worker is live, or the manifests of some can't be read",
+                retry_after=FRESH_SECONDS,
+            )
 
     async def of(self, caller: Caller) -> list[ServedTarget]:
         """What a caller may ask, by id."""
@@ -106,16 +156,24 @@ class Targets:
         served = [ServedTarget(manifest) for manifest in targets if isinstance(manifest, Team | Agent)]
         return sorted(served, key=lambda target: target.id)
 
+    async def served(self) -> list[ServedTarget]:
+        """What is served, whoever may ask it, by id."""
+        catalog = await self.catalog()
+        served = [ServedTarget(one) for one in catalog.manifests if isinstance(one, Team | Agent)]
+        return sorted((one for one in served if self._is_served(one.manifest)), key=lambda target: target.id)
+
     async def resources_of(self, caller: Caller, kinds: tuple[type[Resource], ...]) -> list[Resource]:
         """The served manifests of these kinds that a caller may use, by id."""
         catalog = await self.catalog()
         served = [one for one in catalog.manifests if isinstance(one, kinds) and self._is_served(one)]
         return sorted((one for one in served if caller.may_use(catalog, Use.of(one))), key=lambda one: one.id)
 
-    async def find(self, caller: Caller, name: str) -> ServedTarget:
+    async def find(self, caller: Caller, name: str, param: str = "model") -> ServedTarget:
         """What is named ``team/NAME``, ``team/NAMESPACE/NAME``, or by its name alone if only one fits.
 
-        Raises NotFoundError, also for what is not served, or what the caller may not use.
+        ``param`` is the field of the request that has the name.
+
+        Raises NotFoundError, also for what is not served, or what the caller may not use; and UnavailableError.
         """
         known = await self.of(caller)
         fitting = [target for target in known if name in (target.id, f"{target.kind}/{target.namespace}/{target.name}")]
@@ -124,8 +182,9 @@ class Targets:
             return fitting[0]
         if fitting:
             ids = " and ".join(target.id for target in fitting)
-            raise NotFoundError(f"'{name[:100]}' is ambiguous: there are {ids}", param="model")
-        raise NotFoundError(f"there is no '{name[:100]}' here, or you may not use it", param="model")
+            raise NotFoundError(f"'{name[:100]}' is ambiguous: there are {ids}", param=param)
+        self.check_known()
+        raise NotFoundError(f"there is no '{name[:100]}' here, or you may not use it", param=param)
 
     def _is_served(self, manifest: Resource) -> bool:
         label = manifest.metadata.labels.get(SERVE_LABEL)

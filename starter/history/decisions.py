@@ -12,6 +12,7 @@ from ...contracts.decisions import (
     AskPersonRequest,
     AskPersonResult,
     GrantRequest,
+    Question,
     RememberedDecision,
 )
 from ...contracts.message import Message, PersonDecision
@@ -50,7 +51,10 @@ class BudgetTracker:
         call = ended.call
         decision_id = f"{ended.run.id}/{call.id}"
         text = ended.failure.message
-        pending = DecisionRequested(ended.run, ended.at, call, decision_id, text, "budget", reached.owner)
+        approvers = reached.more.approvers if reached.more else ()
+        pending = DecisionRequested(
+            ended.run, ended.at, call, decision_id, text, "budget", reached.owner, approvers=approvers, rule=rule
+        )
         self._pending[call.id] = pending, (reached.account or "", number), rule
         yield pending
 
@@ -84,7 +88,7 @@ class BudgetTracker:
                 yield DecisionMade(run, at, pending, decision)
 
 
-UNSEEN = ("review", "delegate", "check_arguments", "ask_person", "check_reply")
+UNSEEN = ("review", "delegate", "check_arguments", "ask_person", "check_reply", "check_identity", "audit")
 """The activity types that are part of a tool call or a person's turn, and have no events of their own."""
 
 PERSON = "person/"
@@ -122,15 +126,24 @@ class DecisionTracker:
         request = call.request
         result = event.result
         if isinstance(result, UseToolResult) and result.question:
-            yield self._ask(event, call.tool_call, result.question.id, result.question.text, call.agent)
+            yield self._ask_server(event, call.tool_call, result.question)
         elif call.activity_type not in UNSEEN:
             yield event
             if isinstance(result, AskModelResult) and result.question and isinstance(request, AskModelRequest):
-                key = f"{PERSON}{request.speaker}"
-                yield self._ask(event, key, result.question.id, result.question.text, call.agent)
+                yield self._ask_server(event, f"{PERSON}{request.speaker}", result.question)
         elif isinstance(request, AskPersonRequest) and isinstance(result, AskPersonResult):
-            decision_id = request.decision_id(event.run.id)
-            yield self._ask(event, f"{PERSON}{request.member}", decision_id, result.question, request.member)
+            pending = DecisionRequested(
+                event.run,
+                event.at,
+                call,
+                request.decision_id(event.run.id),
+                result.question,
+                "question",
+                request.member,
+                approvers=result.approvers,
+            )
+            self._pending[f"{PERSON}{request.member}"] = pending
+            yield pending
         elif isinstance(request, UseToolRequest) and isinstance(result, CheckedArguments):
             if result.by_client:
                 arguments = json.dumps(result.arguments[0], ensure_ascii=False)
@@ -145,7 +158,9 @@ class DecisionTracker:
             and not request.decision
         ):
             if isinstance(result, ReviewResult) and result.needed:
-                pending = DecisionRequested(event.run, event.at, call, request.decision_id, result.arguments)
+                pending = DecisionRequested(
+                    event.run, event.at, call, request.decision_id, result.arguments, approvers=result.approvers
+                )
                 self._pending[call.tool_call] = pending
                 yield pending
             elif event.failure:
@@ -168,9 +183,18 @@ class DecisionTracker:
                 del self._pending[key]
                 yield DecisionMade(run, at, pending, PersonDecision(approved=False, at=at, how="timeout"))
 
-    def _ask(self, event: CallEnded, key: str, decision_id: str, question: str, who: str) -> DecisionRequested:
-        """The question of a member's turn, or of a server."""
-        pending = DecisionRequested(event.run, event.at, event.call, decision_id, question, "question", who)
+    def _ask_server(self, event: CallEnded, key: str, question: Question) -> DecisionRequested:
+        """The question of a server, in a call of an agent or of a tool."""
+        pending = DecisionRequested(
+            event.run,
+            event.at,
+            event.call,
+            question.id,
+            question.text,
+            "question",
+            event.call.agent,
+            authorizes=question.authorizes,
+        )
         self._pending[key] = pending
         return pending
 

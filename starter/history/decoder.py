@@ -15,9 +15,9 @@ from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.exceptions import TimeoutError as ActivityTimeout
 
 from ...contracts.control_messages import read_person, read_steer_request, read_terminate_request
-from ...contracts.decisions import DECISION, ApproveRequest, AskPersonRequest, RememberedDecision
+from ...contracts.decisions import BUDGET_RULE, DECISION, ApproveRequest, AskPersonRequest, RememberedDecision
 from ...contracts.errors import BatonError, BudgetExceeded, BudgetReached, Failure, RunClosed, ToolFailed
-from ...contracts.inputs import Continuation, FailedRun
+from ...contracts.inputs import AgentState, Continuation, FailedRun, TeamState
 from ...contracts.message import Message, Quote, RowRange
 from ...contracts.panel import BriefRequest, PerformRequest, PerformResult, SpeakerBrief
 from ...contracts.plan import AgentPlan, MemberPlan, QueryPlan, TargetPlan, TeamPlan
@@ -35,6 +35,7 @@ from ...contracts.turn import TurnResult
 from ...resources.base import JsonObject
 from ...resources.strategies import RUN_TYPES
 from ...resources.tool import OWN_ACTIVITIES
+from ...temporal.histories import decode_payload
 from .decisions import DecisionTracker
 from .run_events import (
     REQUEST_TYPES,
@@ -47,6 +48,7 @@ from .run_events import (
     ChildStarted,
     RequestKind,
     RequestReceived,
+    RunContinued,
     RunEnded,
     RunEvent,
     RunInfo,
@@ -103,8 +105,10 @@ class CallTracker:
     def record(self, result: CallResult, brief: SpeakerBrief | None = None) -> None:
         """Stores a result to which later calls refer."""
         match result:
-            case FailedRun(pinned=Pinned() as pinned):
+            case FailedRun(pinned=Pinned() as pinned, reply=reply):
                 self.record(pinned)
+                if reply:
+                    self.record(reply)
             case AskModelResult(message=message, head=head):
                 self._replies[head.id] = message
                 if brief:
@@ -279,16 +283,6 @@ async def _value(converter: DataConverter, payloads: Payloads) -> JsonValue:
 T = TypeVar("T")
 
 
-async def decode_payload(converter: DataConverter, payloads: Payloads, kind: type[T]) -> T:
-    """The single value in payloads.
-
-    Raises InvalidInput if it is not of that type, and SettingsError if it is encrypted and the key is missing.
-    """
-    values = await converter.decode(payloads.payloads, [kind])
-    value: T = values[0]
-    return value
-
-
 async def decode_failure(converter: DataConverter, failure: TemporalFailure, activity: str | None = None) -> Failure:
     """A failure of an activity of that type, or of a workflow, translated as the workflow itself does."""
     error = await converter.decode_failure(failure)
@@ -377,6 +371,47 @@ async def _result(converter: DataConverter, attributes: Any) -> TurnResult | Sta
     return None
 
 
+async def _input_of(converter: DataConverter, started: Any) -> dict[str, Any]:
+    """The input of the workflow; empty if it is no object, which the workflow rejects."""
+    if len(started.input.payloads) != 1:
+        return {}
+    try:
+        return await decode_payload(converter, started.input, dict[str, JsonValue])
+    except BatonError:
+        return {}
+
+
+def _continuation(carried: object) -> Continuation:
+    return Continuation.model_validate_json(json.dumps(carried))
+
+
+async def carried_state(converter: DataConverter, started: Any) -> Continuation | None:
+    """The state with which an execution has started, from the attributes of its start; None for the first execution."""
+    carried = (await _input_of(converter, started)).get("carried")
+    return _continuation(carried) if carried else None
+
+
+def tells_all(carried: Continuation, later: Continuation) -> bool:
+    """Whether a reader that begins with the first state knows at the later one all that it has to know.
+
+    What was open in the first state has to be over in the later one: no decision and no pause may be pending, and
+    a member has to have begun a turn in between. A turn that a query takes itself, and members that speak at the same
+    time, may be as old as the run.
+    """
+    decisions = carried.decisions
+    if decisions and (decisions.pending or any(rule.startswith(BUDGET_RULE) for rule in decisions.remembered)):
+        return False
+    if carried.inbox and carried.inbox.pause:
+        return False
+    match carried.state, later.state:
+        case AgentState(), AgentState():
+            return True
+        case TeamState(so_far=before), TeamState(so_far=after):
+            is_parallel = isinstance(carried.pinned.plan, TeamPlan) and carried.pinned.plan.strategy == "parallel"
+            return not is_parallel and after.turns - before.turns >= 2
+    return False
+
+
 LOCAL_ACTIVITY_MARKER = "core_local_activity"
 """The marker with which Temporal's SDK records a local activity."""
 
@@ -408,6 +443,21 @@ class HistoryDecoder:
     def continue_as_new(self, run_id: str) -> None:
         """Continues with the history of another execution of the same run."""
         self.run = replace(self.run, run_id=run_id, continued_from=self.run.first_run_id)
+
+    async def begin_at(self, run_id: str, first: Any, carried: Continuation) -> list[RunEvent]:
+        """Begins with a later execution of the run, which has ``carried`` this state.
+
+        ``first`` are the attributes of the start of the first execution. Returns what its readers learn from these.
+        """
+        at = datetime.min.replace(tzinfo=UTC)
+        self._started = True
+        started = await self._run_started(at, first)
+        self.continue_as_new(run_id)
+        self.calls.record(carried.pinned)
+        match carried.state:
+            case AgentState(reply=reply) | TeamState(interrupted_turn=AgentState(reply=reply)) if reply:
+                self.calls.record(reply)
+        return [started, RunContinued(self.run, at, carried)]
 
     async def decode(self, event: HistoryEvent) -> list[RunEvent]:  # noqa: C901  # one case for each kind of event
         """The run events of a history event, mostly none."""
@@ -452,7 +502,7 @@ class HistoryDecoder:
         return ChildEnded(self.run, at, child, failure=failure)
 
     async def _run_started(self, at: datetime, started: Any) -> RunStarted:
-        run_input = await self._input(started)
+        run_input = await _input_of(self._converter, started)
         workflow = started.workflow_type.name
         kind = next((field for field in ("team", "agent", "model", "tool") if field in run_input), workflow)
         self.run = replace(
@@ -464,22 +514,12 @@ class HistoryDecoder:
         )
         pinned: Pinned | None = None
         if carried := run_input.get("carried"):  # Temporal has deleted the first executions of this run
-            pinned = Continuation.model_validate_json(json.dumps(carried)).pinned
+            pinned = _continuation(carried).pinned
         elif pinned_json := run_input.get("pinned"):
             pinned = Pinned.model_validate_json(json.dumps(pinned_json))
         if pinned:
             self.calls.record(pinned)
         return RunStarted(self.run, at, pinned)
-
-    async def _input(self, started: Any) -> dict[str, Any]:
-        """The input of the workflow; empty if it is no object, which the workflow rejects."""
-        if len(started.input.payloads) != 1:
-            return {}
-        try:
-            value = await decode_payload(self._converter, started.input, object)
-        except BatonError:
-            return {}
-        return value if isinstance(value, dict) else {}
 
     async def _request(self, at: datetime, name: str, attributes: Any) -> list[RunEvent]:
         """A client's request to the run, or a decision about its budgets."""

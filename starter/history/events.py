@@ -89,6 +89,18 @@ class RunRetriedEvent(BaseEvent):
     usage: TokenUsage
 
 
+class RunForkedEvent(BaseEvent):
+    """The run goes on from a place in another one, ``forked_from``. It begins with the ``usage`` of what was before.
+
+    ``place`` is the name of that place. A child run has neither name.
+    """
+
+    type: Literal["run.forked"] = "run.forked"
+    forked_from: str | None = None
+    place: str | None = None
+    usage: TokenUsage
+
+
 class RunResetEvent(BaseEvent):
     """The run was reset in Temporal: what happened after ``since`` is taken back, and the run goes on from there."""
 
@@ -336,15 +348,17 @@ class MessageEvent(BaseEvent):
     part: PanelMessageKind | None = None
 
 
-WaitKind = Literal["approval", "question", "budget", "client_tool", "circuit", "outage", "pause"]
+WaitKind = Literal["approval", "question", "budget", "client_tool", "circuit", "outage", "pause", "quota"]
 
 
 class WaitStartedEvent(BaseEvent):
-    """The run waits: for a person, its client, the end of an outage, an open circuit breaker, or the end of a pause.
+    """The run waits: for a person, its client, the end of an outage or a pause, an open circuit breaker, or a Quota.
 
     ``wait`` is the id of the decision, by which it is approved or replied to, or by which the client gives the result
     of its ``tool``. ``text`` is the question, the arguments of the tool, or the reason. ``speaker`` is whose turn
-    waits, or the owner of a budget. ``tool`` is the called tool.
+    waits, or the owner of a budget. ``tool`` is the called tool. A question that ``authorizes`` is one of a server to
+    which a person gives a permission elsewhere, such as by signing in, and replies afterwards. ``approvers`` says who
+    may decide, if not anyone may.
     """
 
     type: Literal["wait.started"] = "wait.started"
@@ -353,6 +367,8 @@ class WaitStartedEvent(BaseEvent):
     speaker: str | None = None
     tool: str | None = None
     text: str | None = None
+    authorizes: bool = False
+    approvers: str | None = None
 
 
 class WaitEndedEvent(BaseEvent):
@@ -360,7 +376,8 @@ class WaitEndedEvent(BaseEvent):
 
     ``approved``: whether the call is made, the budget was raised or the question was answered; a tool call may also be
     approved by its timeout. A ``remembered`` decision was made for an earlier call of the tool. ``replied`` also stands
-    for the result of a client's tool, which has a ``digest``: SHA-256, the first 32 digits.
+    for the result of a client's tool, which has a ``digest``: SHA-256, the first 32 digits. ``verified``: a gateway
+    knows who that is. Where several people had to approve, ``earlier`` are the others.
     """
 
     type: Literal["wait.ended"] = "wait.ended"
@@ -373,6 +390,8 @@ class WaitEndedEvent(BaseEvent):
     digest: str | None = None
     approved: bool | None = None
     remembered: bool = False
+    verified: bool = False
+    earlier: tuple[str, ...] = ()
 
 
 class SteeredEvent(BaseEvent):
@@ -423,6 +442,7 @@ Event = Annotated[
     RunStartedEvent
     | RunEndedEvent
     | RunRetriedEvent
+    | RunForkedEvent
     | RunResetEvent
     | NoticeEvent
     | RoundStartedEvent

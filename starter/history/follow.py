@@ -22,9 +22,9 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from ...temporal.executions import execution_chain
+from ...temporal.executions import Started, execution_chain
 from ..runs.runs import RunHandle
-from .decoder import HistoryDecoder, event_attributes
+from .decoder import HistoryDecoder, carried_state, event_attributes, tells_all
 from .run_events import ChildEnded, ChildStarted, RunEnded, RunEvent, RunInfo, RunReset
 
 RECONNECT_INTERVAL = 0.5
@@ -172,6 +172,8 @@ class RunTree(Generic[T]):
 
     ``depth_first``: all of a child run comes before what follows its start in the history of its parent. This order is
     the same for all readers, also while the runs proceed; what comes later has to wait for what comes earlier.
+
+    ``until``: it ends at the place of that cursor.
     """
 
     def __init__(
@@ -181,6 +183,7 @@ class RunTree(Generic[T]):
         build: Callable[[RunInfo], Build[T]],
         after: str | None = None,
         *,
+        until: str | None = None,
         wait: bool = True,
         depth_first: bool = False,
         reconnect_timeout: float = RECONNECT_TIMEOUT,
@@ -198,6 +201,7 @@ class RunTree(Generic[T]):
         """Receives what is not read, because it is before the place."""
         self._handle = handle
         self._after = read_cursor(after) if after else None
+        self._until = read_cursor(until) if until else None
 
     @property
     def cursor(self) -> str:
@@ -225,12 +229,16 @@ class RunTree(Generic[T]):
     async def _begin(self) -> list[Read[T]]:
         """Starts to read the run from the place, and returns the items of a reset after it."""
         newest = self._handle.run_id or (await self._handle.describe()).run_id
-        chain = [run_id for run_id, _ in await execution_chain(self.client, self._handle.id, newest)]
+        executions = await execution_chain(self.client, self._handle.id, newest)
+        chain = [run_id for run_id, _ in executions]
         reset = None
         place = None
+        until = None
         if self._after:
             place, reset = await self._find(chain, *self._after)
-        root = self.root = RunReader(self, RunInfo(self._handle.id, chain[0]), chain[1:], place)
+        if self._until:
+            until, _ = await self._find(chain, *self._until)
+        root = self.root = RunReader(self, RunInfo(self._handle.id, chain[0]), executions, place, until)
         root.run_id = chain[place.execution] if place else chain[0]
         root.start()
         if not (reset and place):
@@ -329,7 +337,10 @@ class _WasResetError(Exception):
 
 @dataclass
 class _Step(Generic[T]):
-    """A history event that was not read yet: its items, and the child run that it starts or ends."""
+    """A history event that was not read yet: its items, and the child run that it starts or ends.
+
+    ``is_cut``: the reader ends before the rest of its items.
+    """
 
     run_id: str
     execution: int
@@ -339,23 +350,26 @@ class _Step(Generic[T]):
     first: int = 0
     starts: "RunReader[T] | None" = None
     ends: int = 0
+    is_cut: bool = False
 
 
 class RunReader(Generic[T]):
     """Reads the history of one run of the tree, across its continue-as-new chain.
 
-    ``later`` are the known executions after the first one: after a reset, they differ from those in the history.
-    ``place`` is how far it was read; ``steps`` come next. It is ``caught_up`` if it has read the history to the
-    present, and ``over`` if there is nothing more to come. ``children`` are the open child runs, by the event of their
-    start.
+    ``chain`` are the known executions: after a reset, they differ from those in the history. It begins with one of
+    them from which on nothing is missing that the events after the place depend on, and not before the first one.
+    ``place`` is how far it was read; ``steps`` come next, up to the place ``until``. It is ``caught_up`` if it has read
+    the history to the present, and ``over`` if there is nothing more to come. ``children`` are the open child runs, by
+    the event of their start.
     """
 
     def __init__(
         self,
         tree: RunTree[T],
         run: RunInfo,
-        later: list[str] | None = None,
+        chain: Sequence[tuple[str, Started]] = (),
         after: Place | None = None,
+        until: Place | None = None,
         path: tuple[int, ...] = (),
         root: "RunReader[T] | None" = None,
     ) -> None:
@@ -372,7 +386,10 @@ class RunReader(Generic[T]):
         self._tree = tree
         self._root: RunReader[T] = root or self
         self._after = replace(self.place, children={**self.place.children})
-        self._later = later or []
+        self._until = until
+        self._chain = chain
+        self._has_begun = False
+        self._later = [run_id for run_id, _ in chain[1:]]
         self._execution = 0
         self._last_event = 0
         self._last_at = datetime.min.replace(tzinfo=UTC)
@@ -413,12 +430,14 @@ class RunReader(Generic[T]):
         self.place.event = step.event_id
         last = len(step.items) - 1
         for index, item in enumerate(step.items):
-            if index < last:
+            if index < last or step.is_cut:
                 self.place.count = step.first + index + 1
             else:
                 self._finish(step)
             yield Read(item, self, step.run_id, step.event_id, step.first + index)
-        if not step.items:
+        if step.is_cut:
+            self.steps.popleft()
+        elif not step.items:
             self._finish(step)
 
     @contextlib.contextmanager
@@ -449,6 +468,9 @@ class RunReader(Generic[T]):
         """Reads the history to its end, or to the present; a lost connection is retried."""
         while not self.over:
             try:
+                if not self._has_begun:
+                    await self._begin()
+                    self._has_begun = True
                 if not self.caught_up:
                     async with self._tree.reading:
                         await self._read(wait=False)
@@ -474,6 +496,35 @@ class RunReader(Generic[T]):
         self._lost_at = self._lost_at or now
         return now - self._lost_at >= self._tree.reconnect_timeout
 
+    async def _begin(self) -> None:
+        """Skips the executions of which the events after the place are independent."""
+        place = self._after.execution
+        if place < 2:
+            return
+        chain = self._chain or await self._executions()
+        if len(chain) <= place or chain[0][0] != self.decoder.run.run_id:
+            return
+        converter = self._tree.client.data_converter
+        later = await carried_state(converter, chain[place][1])
+        for number in range(place - 1, 0, -1):
+            carried = await carried_state(converter, chain[number][1])
+            if carried is None or later is None:
+                return
+            if tells_all(carried, later):
+                for run_event in await self.decoder.begin_at(chain[number][0], chain[0][1], carried):
+                    for _ in self.build(run_event):
+                        pass
+                self._execution = number
+                if self._later:
+                    self._later = [run_id for run_id, _ in chain[number + 1 :]]
+                return
+
+    async def _executions(self) -> Sequence[tuple[str, Started]]:
+        """The executions of a child run; none if another run has its id by now."""
+        client = self._tree.client
+        newest = (await client.get_workflow_handle(self.decoder.run.id).describe()).run_id
+        return await execution_chain(client, self.decoder.run.id, newest)
+
     async def _read(self, *, wait: bool) -> None:
         """Reads the history events that were not read before; with ``wait`` also future ones."""
         run_id = None
@@ -485,9 +536,14 @@ class RunReader(Generic[T]):
                 if event.event_id > self._last_event:
                     await self._add(event)
                     self._tree.changed.set()
+                if self.over:
+                    break
 
     async def _add(self, event: HistoryEvent) -> None:
         """Decodes the next history event, and adds its step unless it was read before."""
+        if self._is_at_end(event.event_id):
+            self.over = True
+            return
         name, attributes = event_attributes(event)
         run_id = self.decoder.run.run_id
         if name == "workflow_execution_terminated" and self._tree.wait and not self.path:
@@ -512,10 +568,24 @@ class RunReader(Generic[T]):
                     self._ends(step.ends)
         if any(isinstance(run_event, RunEnded) for run_event in run_events):
             self.over = True
+        self._cut_at_end(step)
         if self._is_read(step):
             return
         if step.items or step.starts or step.ends:
             self.steps.append(step)
+
+    def _is_at_end(self, event: int) -> bool:
+        """Whether an event is after the place until which it reads."""
+        until = self._until
+        return until is not None and (self._execution, event) > (until.execution, until.event)
+
+    def _cut_at_end(self, step: _Step[T]) -> None:
+        """Leaves of the step at the place until which it reads the items before that."""
+        until = self._until
+        if until and until.count and (step.execution, step.event_id) == (until.execution, until.event):
+            step.items = step.items[: until.count]
+            step.ends = 0
+            step.is_cut = True
 
     def _is_read(self, step: _Step[T]) -> bool:
         """Whether the step is before the place from which this reader goes on; of the step there, the rest remains."""
@@ -539,8 +609,11 @@ class RunReader(Generic[T]):
         return True
 
     def _child(self, start: int, run: RunInfo) -> "RunReader[T] | None":
-        """The reader of a child run; None if it was read to its end before the place."""
+        """The reader of a child run; None if it was read to its end before the place, or starts at its end."""
         after = self._after
+        until = self._until if self._until and self._until.execution == self._execution else None
+        if until and until.count and until.event == start:
+            return None
         here = self._execution, start
         was_started = here < (after.execution, after.event) or (
             here == (after.execution, after.event) and not after.count
@@ -548,7 +621,14 @@ class RunReader(Generic[T]):
         place = after.children.get(start) if was_started and self._execution == after.execution else None
         if was_started and place is None:
             return None
-        child = RunReader(self._tree, run, after=place, path=(*self.path, self._execution, start), root=self._root)
+        child = RunReader(
+            self._tree,
+            run,
+            after=place,
+            until=until.children.get(start) if until else None,
+            path=(*self.path, self._execution, start),
+            root=self._root,
+        )
         self._unread[start] = child
         child.start()
         return child

@@ -17,6 +17,7 @@ from .events import (
     ModelCalledEvent,
     ModelFailedEvent,
     RunEndedEvent,
+    RunForkedEvent,
     RunResetEvent,
     RunRetriedEvent,
     RunStartedEvent,
@@ -209,7 +210,7 @@ class LiveState:
             run.waits[event.run, event.wait] = event
             if run.id == event.run and event.kind == "pause":
                 run.pause = Pause(since=format_time(event.at), by=event.text)
-        if event.kind in ("outage", "circuit"):
+        if event.kind in ("outage", "circuit", "quota"):
             call = self._call(event.run, event.wait.removeprefix(f"{event.run}/"), event.speaker)
             if call:
                 call.fail(event.text or "")
@@ -235,7 +236,7 @@ class LiveState:
 def _usage_of(event: Event) -> TokenUsage:
     """The usage that an event adds to that of its root run. A call that a budget has refused was not made."""
     match event:
-        case ModelAnsweredEvent(usage=usage) | RunRetriedEvent(usage=usage):
+        case ModelAnsweredEvent(usage=usage) | RunRetriedEvent(usage=usage) | RunForkedEvent(usage=usage):
             return usage
         case ToolReturnedEvent():
             return TokenUsage(tool_calls=1)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from ...contracts.decisions import AskPersonRequest, AskPersonResult, DecisionKind, GrantRequest
 from ...contracts.errors import Failure
-from ...contracts.inputs import FailedRun
+from ...contracts.inputs import Continuation, FailedRun, ForkedRun
 from ...contracts.message import Head, Message, PersonDecision, TokenUsage
 from ...contracts.panel import BriefRequest, PerformRequest, PerformResult, SpeakerBrief
 from ...contracts.requests import (
@@ -30,6 +30,7 @@ from ...contracts.requests import (
 )
 from ...contracts.status import Phase
 from ...contracts.turn import StopReason, TurnResult
+from ...resources.approval import Approvers
 from ...resources.base import JsonObject
 
 CallRequest = (
@@ -61,7 +62,7 @@ CallResult = (
     | EvaluateResult
 )
 
-PINNING = ("pin", "read_failed_run")
+PINNING = ("pin", "read_failed_run", "read_fork")
 """The activity types whose result has the plan of a run."""
 
 REQUEST_TYPES: dict[str, type[CallRequest]] = {
@@ -86,6 +87,7 @@ REQUEST_TYPES: dict[str, type[CallRequest]] = {
 RESULT_TYPES: dict[str, type[CallResult]] = {
     "pin": Pinned,
     "read_failed_run": FailedRun,
+    "read_fork": ForkedRun,
     "ask_model": AskModelResult,
     "execute_agent": AskModelResult,
     "use_tool": UseToolResult,
@@ -215,6 +217,18 @@ class RunStarted:
 
 
 @dataclass(frozen=True)
+class RunContinued:
+    """A reader begins with a later execution of the run, which has ``carried`` this state from the earlier ones.
+
+    It is no event of the run, and readers that begin with its first execution don't receive it.
+    """
+
+    run: RunInfo
+    at: datetime
+    carried: Continuation
+
+
+@dataclass(frozen=True)
 class CallScheduled:
     """An activity was scheduled."""
 
@@ -309,9 +323,9 @@ class DecisionRequested:
     """A decision is pending.
 
     ``arguments`` depends on ``kind``: for an ``approval`` and a ``client_tool`` those of the tool call; for a
-    ``question`` its text, where ``who`` is a member of the team or the agent in whose call a server asks; for a
-    ``budget`` the reached limit, where ``who`` is the owner. ``id`` is that of the decision; for a budget ``RUN/CALL``,
-    as the history has no id for it.
+    ``question`` its text, where ``who`` is a member of the team or the agent in whose call a server asks, and
+    ``authorizes`` is that of the ``Question``; for a ``budget`` the reached limit, where ``who`` is the owner. ``id``
+    is that of the decision; for a budget ``RUN/CALL``, as the history has no id for it, but the ``rule``.
     """
 
     run: RunInfo
@@ -321,6 +335,9 @@ class DecisionRequested:
     arguments: str
     kind: DecisionKind = "approval"
     who: str = ""
+    authorizes: bool = False
+    approvers: tuple[Approvers, ...] = ()
+    rule: str = ""
 
 
 @dataclass(frozen=True)
@@ -335,6 +352,7 @@ class DecisionMade:
 
 RunEvent = (
     RunStarted
+    | RunContinued
     | RequestReceived
     | CallScheduled
     | CallEnded
@@ -350,7 +368,7 @@ RunEvent = (
 def token_usage(event: RunEvent) -> TokenUsage:
     """The usage that an event adds: a model call counts when it is answered, a tool call also when it failed.
 
-    A retry begins with the usage of the failed run.
+    A retry begins with the usage of the failed run, and a fork with that of the forked run up to its place.
     """
     match event:
         case CallEnded(call=ActivityCall(request=UseToolRequest() | PerformRequest())) if event.result or (

@@ -16,8 +16,9 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from ...contracts.requests import AskModelResult, LiveText
+from ...temporal.histories import decode_payload
 from ..runs.runs import RunHandle
-from .decoder import decode_failure, decode_payload
+from .decoder import decode_failure
 from .events import AttemptFailedEvent, Event, TextDeltaEvent, TextRetractedEvent
 from .follow import RECONNECT_TIMEOUT, Read, RunReader, RunTree
 from .run_events import ActivityCall, CallEnded, CallScheduled, RunEnded, RunEvent, RunInfo, RunReset
@@ -41,6 +42,7 @@ async def stream_events(
     handle: RunHandle,
     after: str | None = None,
     *,
+    until: str | None = None,
     wait: bool = True,
     live: bool = True,
     cut: bool = False,
@@ -48,7 +50,7 @@ async def stream_events(
     reconnect_timeout: float = RECONNECT_TIMEOUT,
     environment: Mapping[str, str] = os.environ,
 ) -> AsyncGenerator[Event, None]:
-    """The events of a run and its child runs after a cursor, or all of them, to the end of the run.
+    """The events of a run and its child runs after a cursor, or all, to the end of the run or ``until`` a cursor.
 
     With ``wait`` false only those that exist already; with ``live`` false without text that is still being sent. That
     text arrives at once if the ``environment`` names the journal of the run's worker, and else with heartbeats. With
@@ -60,7 +62,14 @@ async def stream_events(
         RPCError: if Temporal is unreachable for longer than ``reconnect_timeout`` seconds.
     """
     tree = RunTree[_Item](
-        client, handle, _items_of, after, wait=wait, depth_first=depth_first, reconnect_timeout=reconnect_timeout
+        client,
+        handle,
+        _items_of,
+        after,
+        until=until,
+        wait=wait,
+        depth_first=depth_first,
+        reconnect_timeout=reconnect_timeout,
     )
     stream = _EventStream(client, tree, live=live, cut=cut)
     pieces = _live_pieces(environment, client.namespace, handle.id) if live and wait else None
@@ -326,19 +335,22 @@ class _EventStream:
             yield from live.advance()
 
     def _read_early(self) -> Iterator[Event]:
-        """The events of pieces of open calls. Those of an attempt that no heartbeat has told of yet wait for it."""
+        """The events of pieces of open calls. Those of an attempt that no event has told of yet wait for it.
+
+        The text of the attempt before is taken back first, and not that of a new one with it.
+        """
         for _ in range(len(self._early)):
             piece = self._early.popleft()
             live = self._calls.get((piece.run, piece.call))
-            if live is None or piece.attempt > live.heartbeat.attempt:
+            if live is None or piece.attempt > live.attempt:
                 self._early.append(piece)
-            elif piece.attempt == live.heartbeat.attempt:
+            elif piece.attempt == live.attempt:
                 self._received_at = time.monotonic()
                 yield from live.add(piece)
 
     def _is_of_later_attempt(self, piece: "LivePiece") -> bool:
         live = self._calls.get((piece.run, piece.call))
-        return live is not None and piece.attempt > live.heartbeat.attempt
+        return live is not None and piece.attempt > live.attempt
 
     def _with_cursor(self, event: Event) -> Event:
         return event.placed(event.id, self._tree.cursor)
@@ -366,7 +378,8 @@ class _EventStream:
         """Notes which calls are open after an item."""
         source = read.item.source
         match source:
-            case CallScheduled(run=run, call=call) if call.speaker and not call.hidden:
+            # Not before all its events were read: text that has arrived already would come before the call itself.
+            case CallScheduled(run=run, call=call) if read.item.event is None and call.speaker and not call.hidden:
                 attempt, characters = read.reader.place.calls.get(read.event_id, (1, 0))
                 self._calls[_key(source)] = _LiveCall(
                     run=run,

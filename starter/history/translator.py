@@ -8,7 +8,7 @@ from typing import Literal, NotRequired, TypedDict
 
 from ...contracts.decisions import AskPersonRequest
 from ...contracts.errors import Failure
-from ...contracts.inputs import FailedRun
+from ...contracts.inputs import FailedRun, ForkedRun
 from ...contracts.message import PersonDecision, TokenUsage
 from ...contracts.panel import PerformRequest, PerformResult, SpeakerBrief
 from ...contracts.plan import TeamPlan
@@ -25,6 +25,7 @@ from ...contracts.requests import (
     UseToolRequest,
     UseToolResult,
 )
+from ...resources.approval import who_decides
 from ...resources.tool import OWN_ACTIVITIES
 from .events import (
     CalledTool,
@@ -41,6 +42,7 @@ from .events import (
     RoundEndedEvent,
     RoundStartedEvent,
     RunEndedEvent,
+    RunForkedEvent,
     RunResetEvent,
     RunRetriedEvent,
     RunStartedEvent,
@@ -67,6 +69,7 @@ from .run_events import (
     DecisionMade,
     DecisionRequested,
     RequestReceived,
+    RunContinued,
     RunEnded,
     RunEvent,
     RunInfo,
@@ -136,6 +139,9 @@ class EventTranslator:
         match event:
             case RunStarted():
                 yield from self._run_started(event)
+            case RunContinued(carried=carried):
+                self._take_plan(carried.pinned)
+                self._usage = carried.usage
             case RequestReceived():
                 yield from self._requested(event)
             case DecisionRequested():
@@ -216,6 +222,8 @@ class EventTranslator:
         digest: str | None = None,
         approved: bool | None = None,
         remembered: bool = False,
+        verified: bool = False,
+        earlier: tuple[str, ...] = (),
     ) -> Iterator[Event]:
         if started := self._waits.pop(key, None):
             yield WaitEndedEvent(
@@ -229,6 +237,8 @@ class EventTranslator:
                 digest=digest,
                 approved=approved,
                 remembered=remembered,
+                verified=verified,
+                earlier=earlier,
             )
 
     def _decision_requested(self, event: DecisionRequested) -> Iterator[Event]:
@@ -252,6 +262,8 @@ class EventTranslator:
                 speaker=event.who or event.call.agent or None,
                 tool=event.call.name if event.kind in ("approval", "client_tool") else None,
                 text=None if event.call.hidden else event.arguments,
+                authorizes=event.authorizes,
+                approvers=who_decides(event.approvers) or None,
             ),
         )
 
@@ -270,6 +282,8 @@ class EventTranslator:
             digest=decision.digest,
             approved=decision.approved,
             remembered=decision.how == "remembered",
+            verified=decision.verified,
+            earlier=decision.earlier,
         )
         if isinstance(pending.call.request, AskPersonRequest):
             yield from self._end_turn(event.at, _person_key(pending.id), "completed")
@@ -379,6 +393,15 @@ class EventTranslator:
 
     def _pinned(self, result: Pinned | FailedRun, base: _Base) -> Iterator[Event]:
         self._take_plan(result)
+        if isinstance(result, ForkedRun):
+            source = result.pinned.forked_from if result.pinned else None
+            yield RunForkedEvent(
+                **base,
+                forked_from=source.run if source else None,
+                place=source.at if source else None,
+                usage=result.usage,
+            )
+            return
         if isinstance(result, FailedRun):
             yield RunRetriedEvent(**base, usage=result.usage)
             return
@@ -386,16 +409,16 @@ class EventTranslator:
             yield NoticeEvent(**base, text=notice)
 
     def _deferred(self, event: CallEnded, failure: Failure) -> Iterator[Event]:
-        """A call waits for the end of an outage, or for a circuit breaker; then it is made again."""
+        """A call waits for the end of an outage, a circuit breaker or a Quota; then it is made again."""
         if _outage_key(event.call) in self._waits:
             return
-        kind: WaitKind = "circuit" if failure.type == "CircuitOpen" else "outage"
+        kinds: dict[str, WaitKind] = {"CircuitOpen": "circuit", "QuotaReached": "quota"}
         yield self._wait(
             _outage_key(event.call),
             WaitStartedEvent(
                 **self._base(event.at),
                 wait=f"{event.run.id}/{event.call.id}",
-                kind=kind,
+                kind=kinds.get(failure.type, "outage"),
                 speaker=event.call.speaker or None,
                 tool=event.call.name if isinstance(event.call.request, UseToolRequest) else None,
                 text=failure.message,

@@ -3,7 +3,8 @@
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from ...contracts.control_messages import CancelRequest, SteerRequest, SteerResult, TerminateRequest
+from ...contracts.control_messages import CancelRequest, PauseRequest, SteerRequest, SteerResult, TerminateRequest
+from ...contracts.identity import Identity
 from ...resources.base import JsonObject
 from .runs import RunHandle, served
 
@@ -23,17 +24,20 @@ async def check_open(run: RunHandle) -> None:
         raise RunEndedError(f"{run.id} has ended: {status.name.lower().replace('_', ' ')}")
 
 
-async def terminate(run: RunHandle, reason: str = "", *, now: bool = False, by: str | None = None) -> None:
+async def terminate(
+    run: RunHandle, reason: str = "", *, now: bool = False, by: str | None = None, identity: Identity | None = None
+) -> None:
     """Ends the run after the current turn or, with ``now``, at once; its phase is then Completed.
 
-    ``by`` is the name of the person; by default events show the identity of the client. Raises RunEndedError.
+    ``by`` is the name of the person; by default events show the identity of the client. ``identity``, here and below,
+    is the signed one that a gateway has verified, for the audit log. Raises RunEndedError.
     """
-    await _signal(run, "terminate_team", TerminateRequest(reason=reason, now=now, name=by))
+    await _signal(run, "terminate_team", TerminateRequest(reason=reason, now=now, name=by, identity=identity))
 
 
-async def cancel(run: RunHandle, reason: str = "", *, by: str | None = None) -> None:
+async def cancel(run: RunHandle, reason: str = "", *, by: str | None = None, identity: Identity | None = None) -> None:
     """Cancels the run at once; its messages remain stored. ``by`` as in ``terminate``. Raises RunEndedError."""
-    await _signal(run, "cancel", CancelRequest(reason=reason, name=by))
+    await _signal(run, "cancel", CancelRequest(reason=reason, name=by, identity=identity))
 
 
 async def request_cancellation(run: RunHandle) -> None:
@@ -44,23 +48,30 @@ async def request_cancellation(run: RunHandle) -> None:
         raise _ended(run, error) from None
 
 
-async def pause(run: RunHandle, by: str) -> None:
+async def pause(run: RunHandle, by: str, identity: Identity | None = None) -> None:
     """Pauses the run before its next model call; ``by`` is the name of the person. Raises RunEndedError."""
-    await _signal(run, "pause", {"name": by})
+    await _signal(run, "pause", PauseRequest(name=by, identity=identity))
 
 
-async def resume(run: RunHandle, by: str) -> None:
+async def resume(run: RunHandle, by: str, identity: Identity | None = None) -> None:
     """Resumes a paused run; ``by`` is the name of the person. Raises RunEndedError."""
-    await _signal(run, "resume", {"name": by})
+    await _signal(run, "resume", PauseRequest(name=by, identity=identity))
 
 
-async def steer(client: Client, run: RunHandle, text: str, name: str, request_id: str | None = None) -> SteerResult:
+async def steer(
+    client: Client,
+    run: RunHandle,
+    text: str,
+    name: str,
+    request_id: str | None = None,
+    identity: Identity | None = None,
+) -> SteerResult:
     """Sends a person's message into the discussion, which all later speakers read.
 
     The same ``request_id`` again has no further effect. Raises RunEndedError, RejectedError, and
     ProgramNotRunningError.
     """
-    request = SteerRequest(text=text, name=name)
+    request = SteerRequest(text=text, name=name, identity=identity)
     try:
         sent = run.execute_update("steer", request, id=request_id, result_type=SteerResult)
         result: SteerResult = await served(client, run, sent, awaits_workers=True)

@@ -11,11 +11,12 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCStatusCode
 
 from ...contracts.decisions import ApproveRequest, GiveResultRequest, PendingDecision, ReplyRequest
-from ...contracts.errors import UnknownDecision
+from ...contracts.errors import InvalidInput, UnknownDecision
 from ...contracts.message import PersonDecision
 from ...contracts.status import Status
 from ...resources.base import JsonModel
 from ...temporal.executions import memo_of, run_tree
+from ...temporal.histories import decode_payload
 from ...temporal.search_attributes import PHASE
 from .listing import shown_roots
 from .runs import QUERY_TIMEOUT, RunHandle, served
@@ -28,6 +29,15 @@ ATTEMPTS = 5
 
 UNPROCESSED = "wasn't processed by worker"
 """The server's error for an update that no worker has received."""
+
+
+Sign = Callable[[PendingDecision, ApproveRequest | ReplyRequest], ApproveRequest | ReplyRequest]
+"""Adds the verified identity of its sender to a request about a pending decision."""
+
+
+def unsigned(_: PendingDecision, request: ApproveRequest | ReplyRequest) -> ApproveRequest | ReplyRequest:
+    """A ``Sign`` that verifies nobody."""
+    return request
 
 
 class NotDecided(Exception):
@@ -87,7 +97,7 @@ async def all_pending_decisions(
         async with limit:
             try:
                 pending = await pending_decisions(client, root.id, query_timeout=QUERY_TIMEOUT)
-            except RPCError as error:
+            except (RPCError, InvalidInput) as error:  # such as a run whose status an application's codec has encoded
                 unanswered[root.id] = error.message
                 return []
             return [(root.id, decision) for decision in pending]
@@ -136,17 +146,30 @@ async def only_call(client: Client, run: RunHandle) -> str:
 
 
 async def decide(
-    client: Client, run: RunHandle, request: ApproveRequest, request_id: str | None = None
+    client: Client,
+    run: RunHandle,
+    request: ApproveRequest,
+    request_id: str | None = None,
+    sign: Sign = unsigned,
 ) -> PersonDecision:
     """Decides a pending call of a run or of its child runs. ``has_taken`` knows the decision by its ``request_id``.
+
+    ``sign`` adds who decides, if that is verified. Where several people have to approve, the decision says how many
+    are missing still.
 
     Raises NotDecided if the call is unknown, already decided or timed out, or if the arguments are invalid.
     """
     pending = await pending_decisions(client, run.id, run.run_id)
-    return await _send(client, run, "approve", request.call, request, pending, request_id)
+    return await _send(client, run, "approve", request.call, request, pending, request_id, sign)
 
 
-async def reply(client: Client, run: RunHandle, request: ReplyRequest, request_id: str | None = None) -> PersonDecision:
+async def reply(
+    client: Client,
+    run: RunHandle,
+    request: ReplyRequest,
+    request_id: str | None = None,
+    sign: Sign = unsigned,
+) -> PersonDecision:
     """Replies to an open question of a run or of its child runs: to the one with the id ``to``, or to the only one.
 
     ``has_taken`` knows the reply by its ``request_id``. Raises NotDecided if the question is ambiguous, already
@@ -161,7 +184,7 @@ async def reply(client: Client, run: RunHandle, request: ReplyRequest, request_i
     if not to:
         raise NotDecided(f"{run.id} has no open question")
     addressed = ReplyRequest(text=request.text, to=to, by=request.by, declines=request.declines)
-    return await _send(client, run, "reply", to, addressed, pending, request_id)
+    return await _send(client, run, "reply", to, addressed, pending, request_id, sign)
 
 
 async def has_taken(client: Client, run: RunHandle, request_id: str) -> bool:
@@ -181,6 +204,32 @@ async def has_taken(client: Client, run: RunHandle, request_id: str) -> bool:
     return False
 
 
+async def earlier_decision(
+    client: Client, run: RunHandle, update: str, request: ApproveRequest | ReplyRequest
+) -> PersonDecision | None:
+    """What a run, or one below it, has responded to an ``update`` with exactly that request; None if it got none.
+
+    Reads the histories of all of them: only a request that may be a repeated one needs it.
+    """
+    newest = run.run_id or (await run.describe()).run_id
+    converter = client.data_converter
+    for execution in await run_tree(client, run.id, newest):
+        handle: RunHandle = client.get_workflow_handle(execution.workflow_id, run_id=execution.run_id)
+        accepted: set[int] = set()
+        async for event in handle.fetch_history_events():
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
+                sent = event.workflow_execution_update_accepted_event_attributes.accepted_request.input
+                if sent.name != update:
+                    continue
+                if (await decode_payload(converter, sent.args, type(request))).signed(None) == request:
+                    accepted.add(event.event_id)
+            elif event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED:
+                ended = event.workflow_execution_update_completed_event_attributes
+                if ended.accepted_event_id in accepted and ended.outcome.HasField("success"):
+                    return await decode_payload(converter, ended.outcome.success, PersonDecision)
+    return None
+
+
 async def give_result(client: Client, run: RunHandle, request: GiveResultRequest) -> PersonDecision:
     """Gives the result of a client's tool, for a call of a run or of its child runs; the same again has no effect.
 
@@ -198,6 +247,7 @@ async def _send(
     request: JsonModel,
     pending: Sequence[PendingDecision],
     request_id: str | None = None,
+    sign: Sign = unsigned,
 ) -> PersonDecision:
     """Sends an update to the run with the pending decision.
 
@@ -205,11 +255,13 @@ async def _send(
     before an earlier activity result, or if a crashed server lost it.
     """
     for attempt in range(1, ATTEMPTS + 1):
-        where = next((decision.run for decision in pending if decision.id == decision_id), run.id)
+        decided = next((decision for decision in pending if decision.id == decision_id), None)
+        where = decided.run if decided else run.id
         handle: RunHandle = client.get_workflow_handle(where)
+        signed = sign(decided, request) if decided and isinstance(request, ApproveRequest | ReplyRequest) else request
         try:
             update_id = f"{request_id}/{attempt}" if request_id else None
-            sent = handle.execute_update(update, request, id=update_id, result_type=PersonDecision)
+            sent = handle.execute_update(update, signed, id=update_id, result_type=PersonDecision)
             decision: PersonDecision = await served(client, handle, sent, awaits_workers=True)
         except WorkflowUpdateFailedError as error:
             text = error.cause.message if isinstance(error.cause, ApplicationError) else str(error.cause)

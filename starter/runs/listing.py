@@ -4,30 +4,73 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.client import (
+    Client,
+    WorkflowExecution,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+)
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from ...contracts.settings import SettingsError
+from ...temporal import search_attributes
 from ...temporal.client import PROGRAM
-from ...temporal.executions import first_run_id, memo_of
-from ...temporal.search_attributes import PHASE, root_runs
+from ...temporal.executions import memo_of
+from ...temporal.search_attributes import COST, PHASE, STRATEGY, TEAM, registered, root_runs, shows_forks
 from ..text import format_age, format_duration
 
 if TYPE_CHECKING:
     from ...resources.base import JsonObject
 
 
+CALLER = "caller"
+"""The memo entry of a run with the name of the caller that has started it through the gateway."""
+
+FORKED_FROM = "forkedFrom"
+"""The memo entry of a fork with the id of the run that it has gone on from."""
+
+FORKED_AT = "forkedAt"
+"""The memo entry of a fork with the place in that run."""
+
+
 class StartedRun(NamedTuple):
-    """The last execution of a run, with the start and the run id of its first one, and whether it was reset."""
+    """The last execution of a run, with the start and the run id of its first one, and whether it was reset.
+
+    ``summary`` is its question, in one line and truncated, if it can be read. ``is_known`` is False if Temporal could
+    not tell all of that.
+    """
 
     start: datetime
     execution: WorkflowExecution
     first_run_id: str
     was_reset: bool = False
+    summary: str = ""
+    is_known: bool = True
+
+
+class StartCache:
+    """What never changes about executions, so that a list that is read often describes each of them once."""
+
+    def __init__(self, size: int = 10_000) -> None:
+        self._size = size
+        self._known: dict[str, StartedRun] = {}
+
+    async def get(self, client: Client, run: WorkflowExecution) -> StartedRun:
+        """The same as ``started_run``."""
+        known = self._known.get(run.run_id)
+        if known is None:
+            known = await started_run(client, run)
+            while len(self._known) >= self._size:
+                del self._known[next(iter(self._known))]
+            if known.is_known:
+                self._known[run.run_id] = known
+        return known._replace(execution=run)
 
 
 async def newest_runs(
@@ -36,6 +79,7 @@ async def newest_runs(
     count: int,
     matches: Callable[[WorkflowExecution], Awaitable[bool]],
     limit: int | None = None,
+    cache: StartCache | None = None,
 ) -> list[StartedRun]:
     """At most ``count`` matching runs of a visibility query, newest first.
 
@@ -43,6 +87,7 @@ async def newest_runs(
     ``limit`` runs, or until no later entry can be newer than the matches so far. A run that continued as new is
     represented by its last execution, and so is one that was reset.
     """
+    cache = cache or StartCache()
     newest: list[StartedRun] = []
     ids: set[str] = set()
     batch: list[WorkflowExecution] = []
@@ -56,16 +101,16 @@ async def newest_runs(
             ids.add(run.id)
             batch.append(run)
             if len(batch) == count:
-                newest, batch = await _newest(client, newest, batch, count), []
-        newest, batch = await _newest(client, newest, batch, count), []
+                newest, batch = await _newest(client, cache, newest, batch, count), []
+        newest, batch = await _newest(client, cache, newest, batch, count), []
     return newest
 
 
 async def _newest(
-    client: Client, earlier: list[StartedRun], runs: list[WorkflowExecution], count: int
+    client: Client, cache: StartCache, earlier: list[StartedRun], runs: list[WorkflowExecution], count: int
 ) -> list[StartedRun]:
     """The newest of the earlier runs and of others, whose start times are looked up at once."""
-    started = [*earlier, *await asyncio.gather(*(started_run(client, run) for run in runs))]
+    started = [*earlier, *await asyncio.gather(*(cache.get(client, run) for run in runs))]
     # A run that closed between the two lists is in both of them. One that was reset has two executions.
     latest: dict[tuple[str, str], StartedRun] = {}
     for run in sorted(started, key=lambda run: run.execution.start_time):
@@ -79,15 +124,33 @@ async def started_run(client: Client, run: WorkflowExecution) -> StartedRun:
     It is the start time of this execution if Temporal has deleted the first.
     """
     first: str | None = None
+    summary = ""
     with contextlib.suppress(RPCError):
-        first = await first_run_id(client.get_workflow_handle(run.id, run_id=run.run_id))
+        latest = await client.get_workflow_handle(run.id, run_id=run.run_id).describe()
+        first = latest.raw_description.workflow_execution_info.first_run_id
+        summary = await _summary(latest)
         following = first
         while following != run.run_id:
             described = await client.get_workflow_handle(run.id, run_id=following).describe()
             following = described.raw_description.workflow_extended_info.reset_run_id
             if not following:
-                return StartedRun(described.start_time, run, first, was_reset=described.run_id != first)
-    return StartedRun(run.start_time, run, first or run.run_id, was_reset=first not in (None, run.run_id))
+                was_reset = described.run_id != first
+                return StartedRun(described.start_time, run, first, was_reset=was_reset, summary=summary)
+    return StartedRun(
+        start=run.start_time,
+        execution=run,
+        first_run_id=first or run.run_id,
+        was_reset=first not in (None, run.run_id),
+        summary=summary,
+        is_known=first is not None,
+    )
+
+
+async def _summary(described: WorkflowExecutionDescription) -> str:
+    """The summary with which a run was started; empty if it is encrypted and the key is missing."""
+    with contextlib.suppress(SettingsError, ApplicationError, KeyError, RuntimeError, ValueError):
+        return await described.static_summary() or ""
+    return ""
 
 
 async def reset_time(client: Client, handle: WorkflowHandle[Any, Any]) -> datetime | None:
@@ -100,7 +163,9 @@ async def reset_time(client: Client, handle: WorkflowHandle[Any, Any]) -> dateti
 class ListedRun:
     """A root run. ``name`` and ``namespace`` are those of its Query, if its memo has them.
 
-    ``parent`` is the id of the workflow of another application that has started it, if one has.
+    ``parent`` is the id of the workflow of another application that has started it, if one has, and ``forked_from``
+    that of the run that it has gone on from. ``team`` and ``strategy`` are those of its only target, if that is a team,
+    ``cost`` is in US dollars, once it has ended, and ``question`` is its question in one line.
     """
 
     id: str
@@ -111,6 +176,12 @@ class ListedRun:
     start: datetime
     end: datetime | None
     parent: str | None = None
+    forked_from: str | None = None
+    team: str | None = None
+    strategy: str | None = None
+    cost: float | None = None
+    question: str = ""
+    memo: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def duration(self) -> timedelta:
@@ -129,6 +200,7 @@ class ListedRun:
             "type": self.type,
             "state": self.state,
             "parent": self.parent,
+            "forkedFrom": self.forked_from,
             "startTime": format_time(self.start),
             "completionTime": format_time(self.end) if self.end else None,
             "durationSeconds": round(self.duration.total_seconds(), 3),
@@ -143,7 +215,7 @@ class ListedRun:
     @property
     def wide_row(self) -> tuple[str, ...]:
         """The run as the cells of a table, in the order of WIDE_COLUMNS."""
-        return (*self.row, *(text or "-" for text in (self.name, self.namespace, self.parent)))
+        return (*self.row, *(text or "-" for text in (self.name, self.namespace, self.parent, self.forked_from)))
 
 
 async def shown_roots(client: Client, queue: str | None) -> str:
@@ -159,7 +231,69 @@ async def shown_roots(client: Client, queue: str | None) -> str:
 
 
 COLUMNS = "ID", "TYPE", "STATE", "DURATION", "AGE"
-WIDE_COLUMNS = (*COLUMNS, "QUERY", "NAMESPACE", "PARENT")
+WIDE_COLUMNS = (*COLUMNS, "QUERY", "NAMESPACE", "PARENT", "FORKED FROM")
+
+
+def escape(text: str) -> str:
+    """A text between the quotes of a visibility query."""
+    return text.replace("\\", "\\\\").replace("'", "\\'")
+
+
+ENDS = {
+    "Completed": "ExecutionStatus = 'Completed'",
+    "Failed": "ExecutionStatus IN ('Failed', 'Terminated', 'TimedOut')",
+    "Canceled": "ExecutionStatus = 'Canceled'",
+}
+"""The filters for the runs that have ended, by phase: Temporal may have closed one that could not say so itself."""
+
+MAX_SEARCHED = 2_000
+"""The most open runs, and the most closed ones, that are searched for a text."""
+
+
+@dataclass(frozen=True)
+class RunFilter:
+    """Which runs are listed: those that fit everything that is not None.
+
+    ``text`` is a part of the id, the name, the team or the question, in upper or lower case. ``started_after`` is
+    included, and ``started_before`` is not.
+    """
+
+    team: str | None = None
+    strategy: str | None = None
+    phase: str | None = None
+    text: str | None = None
+    started_after: datetime | None = None
+    started_before: datetime | None = None
+
+    @property
+    def needs_attributes(self) -> bool:
+        """Whether the server has to have Baton's search attributes."""
+        return bool(self.team or self.strategy or self.phase)
+
+    @property
+    def query(self) -> str:
+        """What Temporal itself can filter, as a visibility query; it begins with ``AND``, or is empty."""
+        parts = [
+            f"{key.name} = '{escape(value)}'" for key, value in ((TEAM, self.team), (STRATEGY, self.strategy)) if value
+        ]
+        if self.phase in ENDS:
+            parts.append(ENDS[self.phase])
+        elif self.phase:
+            parts.append(f"ExecutionStatus = 'Running' AND {PHASE.name} = '{escape(self.phase)}'")
+        if self.started_after:
+            parts.append(f"StartTime >= '{self.started_after.isoformat()}'")
+        if self.started_before:
+            parts.append(f"StartTime < '{self.started_before.isoformat()}'")
+        return "".join(f" AND {part}" for part in parts)
+
+    def fits_text(self, run: ListedRun) -> bool:
+        """Whether the run has the text."""
+        fields = (run.id, run.name or "", run.team or "", run.question)
+        return not self.text or any(self.text.casefold() in each.casefold() for each in fields)
+
+
+class NotFilterableError(Exception):
+    """The server lacks the search attributes by which runs are filtered."""
 
 
 async def recent_runs(
@@ -169,32 +303,70 @@ async def recent_runs(
     queue: str | None = None,
     *,
     visible: Callable[[Mapping[str, object]], Awaitable[bool]] | None = None,
+    chosen: RunFilter | None = None,
+    cache: StartCache | None = None,
+    forked_from: str | None = None,
+    owner: str | None = None,
 ) -> list[ListedRun]:
     """The newest root runs, at most ``limit``; with a ``namespace``, only those of its Queries.
 
-    ``queue`` is that of ``shown_roots``. Only runs are listed for whose memo ``visible`` is true.
+    ``queue`` is that of ``shown_roots``. Only runs are listed for whose memo ``visible`` is true, that are ``chosen``,
+    and with ``forked_from`` only forks of that run. With ``owner``, Temporal leaves out those that have another digest
+    of a caller: those without one may have been started before there were any. A ``cache`` is for lists that are read
+    often. Raises NotFilterableError.
     """
+    chosen = chosen or RunFilter()
+    cache = cache or StartCache()
 
     async def matches(run: WorkflowExecution) -> bool:
-        if namespace is None and visible is None:
+        if namespace is None and visible is None and forked_from is None and not chosen.text:
             return True
         memo = await _memo(run)
-        return namespace in (None, memo.get("namespace")) and (visible is None or await visible(memo))
+        if forked_from not in (None, memo.get(FORKED_FROM)):
+            return False
+        is_shown = namespace in (None, memo.get("namespace")) and (visible is None or await visible(memo))
+        return is_shown and (not chosen.text or chosen.fits_text(await _describe(await cache.get(client, run))))
 
+    if chosen.needs_attributes and not await registered(client):
+        raise NotFilterableError("the server lacks Baton's search attributes, by which runs are filtered")
     roots = await shown_roots(client, queue)
+    if forked_from and await shows_forks(client):
+        roots = f"{roots} AND {search_attributes.FORKED_FROM.name} = '{escape(forked_from)}'"
+    if owner:
+        name = search_attributes.CALLER.name
+        roots = f"{roots} AND ({name} = '{escape(owner)}' OR {name} IS NULL)"
     last = "ExecutionStatus != 'ContinuedAsNew'"  # of the executions of a run
-    runs = await newest_runs(client, f"{roots} AND {last}", limit, matches)
-    return [await _describe(run.execution, run.start) for run in runs]
+    searched = MAX_SEARCHED if chosen.text else None
+    runs = await newest_runs(client, f"{roots} AND {last}{chosen.query}", limit, matches, searched, cache)
+    return [await _describe(run) for run in runs]
 
 
-async def _describe(run: WorkflowExecution, start: datetime) -> ListedRun:
+async def _describe(started: StartedRun) -> ListedRun:
+    run = started.execution
     memo = await _memo(run)
     name, namespace = (str(memo[key]) if key in memo else None for key in ("query", "namespace"))
+    forked_from = str(memo[FORKED_FROM]) if FORKED_FROM in memo else None
     state = run.status.name.replace("_", " ").capitalize() if run.status else "Unknown"
     phase = run.typed_search_attributes.get(PHASE)
     if state == "Running" and phase in ("Paused", "InputRequired", "Waiting"):
         state = phase
-    return ListedRun(run.id, name, namespace, run.workflow_type, state, start, run.close_time, run.parent_id)
+    attributes = run.typed_search_attributes
+    return ListedRun(
+        id=run.id,
+        name=name,
+        namespace=namespace,
+        type=run.workflow_type,
+        state=state,
+        start=started.start,
+        end=run.close_time,
+        parent=run.parent_id,
+        forked_from=forked_from,
+        team=attributes.get(TEAM),
+        strategy=attributes.get(STRATEGY),
+        cost=attributes.get(COST),
+        question=started.summary,
+        memo=memo,
+    )
 
 
 async def _memo(run: WorkflowExecution) -> Mapping[str, object]:

@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
+import json
+import logging
 from collections.abc import Awaitable, Collection
 from datetime import timedelta
 from typing import TypeVar
 
+from pydantic import ValidationError
 from temporalio.api.workflowservice.v1 import ListWorkerDeploymentsRequest
 from temporalio.client import (
     Client,
@@ -15,18 +18,22 @@ from temporalio.client import (
     WorkflowHandle,
     WorkflowQueryFailedError,
 )
+from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
 from ...contracts.errors import Failure, RunClosed
 from ...contracts.message import TokenUsage
 from ...contracts.settings import SettingsError
-from ...contracts.status import Status
+from ...contracts.status import Status, turn_status
 from ...contracts.text import format_time
+from ...contracts.turn import TurnResult
 from ...temporal.client import PROGRAM
 from ...temporal.client import task_queue as default_task_queue
 from ...temporal.executions import first_run_id, memo_of
 from ...temporal.search_attributes import live_workers
-from .listing import newest_runs
+from .listing import escape, newest_runs
+
+_log = logging.getLogger("baton")
 
 RunHandle = WorkflowHandle[object, object]
 """Temporal's handle for the workflow of a run."""
@@ -74,7 +81,7 @@ async def _newest_of_query(client: Client, name: str, namespace: str) -> RunHand
 
     queries = "WorkflowType = 'query'"
     # Most ids begin with the Query's name: the start time of the newest of them limits the search of all others.
-    with_name = f"{queries} AND WorkflowId STARTS_WITH '{_escape(name)}-'"
+    with_name = f"{queries} AND WorkflowId STARTS_WITH '{escape(name)}-'"
     runs = await newest_runs(client, with_name, 1, matches, SEARCH_LIMIT)
     since = f" AND StartTime > '{runs[0].start.isoformat()}'" if runs else ""
     runs += await newest_runs(client, f"{queries}{since}", 1, matches, SEARCH_LIMIT)
@@ -91,10 +98,6 @@ async def _latest_execution(client: Client, run: str, run_id: str | None) -> Run
     execution = client.get_workflow_handle(run, run_id=run_id)
     latest = client.get_workflow_handle(run)
     return latest if await first_run_id(latest) == await first_run_id(execution) else execution
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")
 
 
 RETRY_INTERVAL = 1.0
@@ -124,7 +127,7 @@ async def live_status(client: Client, handle: RunHandle) -> Status:
     now = await _answer(client, handle)
     if not now.is_open:  # it has ended by itself meanwhile
         return now
-    return status.closed_with(_closed_in_temporal(closed), description.close_time or description.start_time)
+    return status.closed_with(_failure_of(closed), description.close_time or description.start_time)
 
 
 ANSWER_PATIENCE = 2.0
@@ -148,6 +151,30 @@ async def served(client: Client, handle: RunHandle, request: Awaitable[T], *, aw
         return await answer
     except BaseException:
         answer.cancel()
+        raise
+
+
+NOTICE_INTERVAL = 60.0
+"""Seconds between looking up whether the program of a run is there, while its end is awaited."""
+
+
+async def awaited_status(client: Client, handle: RunHandle) -> Status:
+    """The final status of a run. While its program is not running it is logged, once, what the run waits for."""
+    status = asyncio.ensure_future(final_status(client, handle))
+    try:
+        await asyncio.wait([status], timeout=ANSWER_PATIENCE)
+        while not status.done():
+            try:
+                await check_served(client, handle, programs_only=True)
+            except ProgramNotRunningError as error:
+                _log.warning("%s", error)
+                break
+            except RPCError:
+                pass  # the end is awaited with retries
+            await asyncio.wait([status], timeout=NOTICE_INTERVAL)
+        return await status
+    except BaseException:
+        status.cancel()
         raise
 
 
@@ -199,6 +226,20 @@ async def _status_below(client: Client, run: str) -> Status | None:
     return None
 
 
+async def result_status(handle: RunHandle) -> Status:
+    """The status of a closed run as it is stored, for which no worker is needed."""
+    try:
+        result = await handle.result()
+    except WorkflowFailureError as failure:
+        cause = failure.cause
+        details = cause.details if isinstance(cause, ApplicationError | CancelledError) else ()
+        result = details[0] if details else None
+    try:
+        return Status.model_validate(result)
+    except ValidationError:
+        return await closed_status(handle)
+
+
 async def closed_status(handle: RunHandle) -> Status:
     """The status of a closed run without a result, from Temporal's description."""
     description = await handle.describe()
@@ -212,10 +253,10 @@ async def closed_status(handle: RunHandle) -> Status:
     )
     if description.status in (None, WorkflowExecutionStatus.CANCELED):
         return status
-    return status.closed_with(_closed_in_temporal(description.status), end)
+    return status.closed_with(_failure_of(description.status), end)
 
 
-def _closed_in_temporal(closed: WorkflowExecutionStatus) -> Failure:
+def _failure_of(closed: WorkflowExecutionStatus) -> Failure:
     return RunClosed(f"the run was closed in Temporal: {closed.name.lower().replace('_', ' ')}").as_failure()
 
 
@@ -243,10 +284,30 @@ async def wait_until_closed(handle: RunHandle) -> None:
 
 
 async def final_status(client: Client, handle: RunHandle) -> Status:
-    """Waits for the end of a run and returns its status."""
-    with contextlib.suppress(WorkflowFailureError):
-        await handle.result()
-    return await live_status(client, handle)
+    """Waits for the end of a run; the status is read from its result, which needs no worker.
+
+    A run that was terminated in Temporal has none: a worker, if one is live, tells what was said and used until then.
+    """
+    try:
+        result: object = await handle.result()
+    except WorkflowFailureError as error:
+        cause = error.cause
+        details = cause.details if isinstance(cause, ApplicationError | CancelledError) else ()
+        result = details[0] if details else None
+        if not isinstance(result, dict):
+            return await _closed_in_temporal(client, handle)
+    if isinstance(result, dict) and "phase" in result:
+        return Status.model_validate_json(json.dumps(result))
+    about = await handle.describe()
+    end = about.close_time or about.start_time
+    return turn_status(TurnResult.model_validate_json(json.dumps(result)), about.start_time, end)
+
+
+async def _closed_in_temporal(client: Client, handle: RunHandle) -> Status:
+    try:
+        return await live_status(client, handle)
+    except NotServedError:
+        return await closed_status(handle)
 
 
 CATALOG = "catalog"
@@ -280,7 +341,10 @@ async def why_not_served(client: Client, task_queue: str | None = None) -> str |
     queue = task_queue or default_task_queue()
     workers = await live_workers(client, queue)
     if not workers and PROGRAM in queue:
-        return "the program that executes it is not running; continue it with baton.attach(ID, functions=[…])"
+        return (
+            "the program that executes it is not running, or the event loop in which it was started has ended; "
+            "continue it with baton.attach(ID, functions=[…])"
+        )
     if not workers:
         return f"no worker is running on the task queue {queue}; start one with: baton worker"
     versions = sorted(worker.version for worker in workers)

@@ -39,6 +39,7 @@ from ...resources.schedule import OverlapPolicy, Schedule
 from ...temporal.client import WORKFLOW_TASK_TIMEOUT
 from ...temporal.client import task_queue as default_task_queue
 from ...temporal.executions import memo_of
+from ...temporal.personal_data import personal_data_in
 from ..text import format_age
 from .runs import CATALOG
 from .start import query_start
@@ -96,7 +97,10 @@ async def _action(
     start = query_start(query, catalog)
     version = schedule_version(schedule, catalog, task_queue)
     memo: JsonObject = {**start.memo, "schedule": schedule.name, "cron": schedule.spec.schedule, VERSION: version}
-    run_input, summary, *memo_values = await converter.encode([start.input, start.summary, *memo.values()])
+    plain: list[object] = [start.input, start.summary]
+    if personal_data := personal_data_in(client):
+        plain = [await personal_data.start(start.input), await personal_data.text(start.summary)]
+    run_input, summary, *memo_values = await converter.encode([*plain, *memo.values()])
     if run_input.ByteSize() > MAX_INPUT_BYTES:
         size = f"{run_input.ByteSize():,} bytes, and a schedule stores at most {MAX_INPUT_BYTES:,}"
         raise ScheduleError(f"the manifests that {query.id} needs have {size}")

@@ -1,24 +1,25 @@
 """Starts a run of a query."""
 
-import random
+import secrets
 import string
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 from temporalio.client import Client, WorkflowExecutionStatus
-from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.common import Priority, TypedSearchAttributes, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from ...contracts.ark_status import ArkTarget, ark_status
-from ...contracts.inputs import QueryInput
+from ...contracts.inputs import ForkRequest, QueryInput
 from ...contracts.message import Head
 from ...contracts.status import Status
 from ...contracts.text import truncate
 from ...resources.base import API_VERSION, JsonModel, JsonObject
 from ...resources.catalog import Catalog
 from ...resources.query import Query, QueryName
+from ...resources.tenants import MAX_FAIRNESS_KEY
 from ...temporal.client import WORKFLOW_TASK_TIMEOUT
 from ...temporal.client import task_queue as default_task_queue
 from ...temporal.executions import execution_chain
@@ -43,6 +44,48 @@ async def original_input(client: Client, run: str, run_id: str) -> tuple[str, Js
                 raise
             return started.workflow_type.name, run_input
         run_id = retried
+
+
+async def asked_query(client: Client, run: str, run_id: str) -> Query | None:
+    """The Query of a run; of a fork, that of the run in which its conversation has begun.
+
+    None if only its workers have the manifest, if Temporal has deleted that run, or if it is the run of a team or an
+    agent without a query.
+    """
+    *_, begun = [inputs async for inputs in _with_forked(client, run, run_id)]
+    if begun is None:
+        return None
+    workflow_type, run_input = begun
+    manifest = _manifest(run_input, workflow_type)
+    return Query.model_validate(manifest) if workflow_type == "query" and "spec" in manifest else None
+
+
+async def manifests_of_run(client: Client, run: str, run_id: str) -> Catalog:
+    """The manifests with which a run was started; of a fork, also those of the forked runs that it does not replace."""
+    known: dict[object, JsonValue] = {}
+    async for started in _with_forked(client, run, run_id):
+        resources = started[1].get("resources") if started else None
+        for manifest in resources if isinstance(resources, list) else []:
+            if isinstance(manifest, dict):
+                known.setdefault((manifest.get("kind"), *_name(manifest)), manifest)
+    return Catalog.model_validate({"manifests": [*known.values()]})
+
+
+async def _with_forked(client: Client, run: str, run_id: str) -> AsyncIterator[tuple[str, JsonObject] | None]:
+    """The original input of a run, of the run that it forks, and so on; None for one that Temporal has deleted."""
+    while True:
+        try:
+            workflow_type, run_input = await original_input(client, run, run_id)
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            yield None
+            return
+        yield workflow_type, run_input
+        if "forks" not in run_input:
+            return
+        fork = ForkRequest.model_validate(run_input["forks"]).fork
+        run, run_id = fork.run, fork.run_id
 
 
 async def run_manifest(client: Client, handle: RunHandle, status: Status) -> JsonObject:
@@ -155,14 +198,31 @@ async def start_query(
     task_queue: str | None = None,
     session: JsonObject | None = None,
     joins: bool = True,
+    once: bool = False,
 ) -> RunHandle:
     """Starts a run of a query, with the manifests that it needs and the initial values of its ``session``.
 
     The id of the run is ``NAME-xxxxxx``, or ``run_id``: if a run with that id is open, its handle is returned, unless
-    the run ``joins`` none.
+    the run ``joins`` none; with ``once`` also if it has ended.
     """
     start = query_start(query, catalog, session)
-    return await start_run(client, start, run_id, task_queue=task_queue, joins=joins)
+    try:
+        return await start_run(client, start, run_id, task_queue=task_queue, joins=joins, once=once)
+    except WorkflowAlreadyStartedError:
+        if not (once and run_id):
+            raise
+        return client.get_workflow_handle(run_id)
+
+
+async def ended_run(client: Client, run_id: str) -> RunHandle | None:
+    """The run of that id if it has ended; None if there is none, or it is open."""
+    handle: RunHandle = client.get_workflow_handle(run_id)
+    try:
+        return handle if (await handle.describe()).close_time else None
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        return None
 
 
 async def start_run(
@@ -173,6 +233,7 @@ async def start_run(
     task_queue: str | None = None,
     joins: bool = True,
     once: bool = False,
+    attributes: TypedSearchAttributes = TypedSearchAttributes.empty,
 ) -> RunHandle:
     """Starts a run as ``start`` says; with a ``run_id`` it ``joins`` an open run of that id.
 
@@ -191,11 +252,28 @@ async def start_run(
         task_timeout=WORKFLOW_TASK_TIMEOUT,
         memo=start.memo,
         static_summary=start.summary,
+        search_attributes=attributes,
+        priority=Priority(fairness_key=_fairness_key(start.input)),
     )
+
+
+def _fairness_key(run_input: QueryInput) -> str | None:
+    """The namespace of a run, by which its first workflow task is scheduled fairly.
+
+    It is a hint for that one task: what the run does is scheduled as the worker says that pins it.
+    """
+    account = (run_input.spec or {}).get("serviceAccount")
+    namespace = account.get("namespace") if isinstance(account, dict) else None
+    key = namespace if isinstance(namespace, str) else run_input.namespace
+    return key if len(key.encode()) <= MAX_FAIRNESS_KEY else None
 
 
 class NotRetriedError(Exception):
     """A run can't be retried: it has not failed, or is a child of another one."""
+
+
+class NotForkedError(Exception):
+    """A run can't be forked at a place: the text says why."""
 
 
 async def retry_run(client: Client, handle: RunHandle) -> RunHandle:
@@ -238,5 +316,5 @@ async def retry_run(client: Client, handle: RunHandle) -> RunHandle:
 
 
 def new_run_id(query: str | None) -> str:
-    """An id for a run of the Query of that name."""
-    return f"{query}-{''.join(random.choices(string.ascii_lowercase + string.digits, k=6))}"
+    """An id for a run of the Query of that name. The seed of ``random``, which a program may set, has no effect."""
+    return f"{query}-{''.join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(6))}"

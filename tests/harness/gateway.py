@@ -33,8 +33,9 @@ class GatewayServer:
         environ = {**env.worker_env, "BATON_GATEWAY_NAMESPACES": "*", **variables}
         listener = listen("127.0.0.1", 0)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        app = create_app(Gateway.of(env.client, environ))
-        async with serving(app, listener), httpx.AsyncClient(base_url=url, timeout=60) as http:
+        core = Gateway.of(env.client, environ)
+        served = serving(create_app(core), listener, core.settings)
+        async with served, httpx.AsyncClient(base_url=url, timeout=60) as http:
             yield cls(env, url, http)
 
     async def post(
@@ -97,3 +98,19 @@ def key_file(folder: Path, holders: Mapping[str, Sequence[Any] | Json]) -> tuple
     path = folder / "keys.yaml"
     path.write_text(yaml.safe_dump({"keys": entries}))
     return path, keys
+
+
+def rights(account: str, *rules: Json) -> list[Json]:
+    """The manifests of a ServiceAccount in the default namespace with these rules: ``resources``, ``verbs``, names."""
+    api: Json = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": account}}
+    group = "ark.mckinsey.com"
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}},
+        {**api, "kind": "Role", "rules": [{"apiGroups": [group], "verbs": ["use"], **rule} for rule in rules]},
+        {
+            **api,
+            "kind": "RoleBinding",
+            "roleRef": {"kind": "Role", "name": account, "apiGroup": "rbac.authorization.k8s.io"},
+            "subjects": [{"kind": "ServiceAccount", "name": account}],
+        },
+    ]

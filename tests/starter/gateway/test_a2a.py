@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx
 import pytest
-import pytest_asyncio
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.client import Client as A2AClient
 from a2a.client.errors import A2AClientError
@@ -48,16 +47,14 @@ from starlette.applications import Starlette
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
 from starlette.routing import Route
-from temporalio.client import Client
 
-from baton.resources.documents import Document
-from baton.resources.loader import load_documents
 from baton.starter.gateway.server import listen, serving
-from baton.starter.operations.manifests import manifests_of_workers
+from baton.starter.gateway.settings import GatewaySettings
 from baton.testing import Reply
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.gateway import GatewayServer, key_file
 from tests.harness.manifests import prealpha
+from tests.harness.mcp_process import McpServerProcess
 from tests.starter.test_typescript import npm
 
 SHOP = manifest("Tool", "order", {"type": "agent", "agent": {"name": "shop"}, "approval": {}})
@@ -87,16 +84,6 @@ MANIFESTS = [
 INTERFACES = [("JSONRPC", "1.0"), ("HTTP+JSON", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "0.3")]
 
 Events = list[StreamResponse]
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def served_env(client: Client, tmp_path: Path) -> AsyncIterator[Environment]:
-    """An environment with the team and the agents of the tests."""
-    loaded = load_documents([Document("manifests.yaml", each, {}) for each in MANIFESTS])
-    async with Environment.running(client, tmp_path, loaded) as env:
-        while not (await manifests_of_workers(client, env.worker_env)).catalog.manifests:
-            await asyncio.sleep(0.02)
-        yield env
 
 
 async def card_of(gateway: GatewayServer, target: str, key: str = "") -> AgentCard:
@@ -404,6 +391,35 @@ async def test_a_message_answers_the_only_question_and_a_repeated_one_not_the_ne
     assert [each.parts[0].text for each in final.history][1:] == ["I am Ann.", "I am Bob.", "Hello."]
 
 
+async def test_a_task_whose_server_wants_a_person_to_authorize_something_says_so(
+    env: Environment, tmp_path: Path
+) -> None:
+    buyer = agent("buyer", tools=[{"name": "test-pay", "type": "mcp"}])
+    with McpServerProcess("2026", tmp_path).running() as server:
+        async with (
+            env.with_manifests([buyer, server.manifest(questions={})]) as served,
+            GatewayServer.running(served) as gateway,
+            a2a_client(gateway, "agent/buyer") as client,
+        ):
+            served.script(line("buyer", call("test-pay"), "Paid."))
+            events = await send(client, message("Pay."))
+            assert states(events)[-1] == "TASK_STATE_AUTH_REQUIRED"
+            task = await client.get_task(GetTaskRequest(id=task_of(events).id))
+            assert task.status.state == TaskState.TASK_STATE_AUTH_REQUIRED
+            assert "https://pay.example/7" in task.status.message.parts[0].text
+            await served.find_runs(f"WorkflowId = '{task.id}' AND BatonPhase = 'InputRequired'", 1)
+            for status, ids in (
+                (TaskState.TASK_STATE_AUTH_REQUIRED, [task.id]),
+                (TaskState.TASK_STATE_INPUT_REQUIRED, []),
+            ):
+                listed = await client.list_tasks(ListTasksRequest(status=status))
+                assert [each.id for each in listed.tasks] == ids
+            (tmp_path / "paid").touch()
+            done = await send(client, message("It is paid.", task))
+            assert states(done)[-1] == "TASK_STATE_COMPLETED"
+    assert server.calls == ["paid"]
+
+
 async def test_a_message_to_a_working_task_joins_its_discussion_once(gateway: GatewayServer) -> None:
     replies = iter([Reply(text="a", delay=0.5), Reply(text="b")])
     gateway.env.answer = lambda _: next(replies)
@@ -559,7 +575,7 @@ class Receiver:
     async def serving(self) -> AsyncIterator[str]:
         listener = listen("127.0.0.1", 0)
         app = Starlette(routes=[Route("/hook", self.receive, methods=["POST"])])
-        async with serving(app, listener):
+        async with serving(app, listener, GatewaySettings.of({})):
             yield f"http://127.0.0.1:{listener.getsockname()[1]}/hook"
 
 

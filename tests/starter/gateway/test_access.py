@@ -1,9 +1,12 @@
 """Who may use the gateway, and what its callers see."""
 
+import asyncio
 import datetime
 import json
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +18,21 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from baton.contracts.settings import SettingsError
-from baton.starter.gateway.access import KeyEntry, add_key, hash_of, is_loopback, new_key, read_keys
+from baton.resources.documents import Document
+from baton.resources.loader import load_documents
+from baton.resources.rights import AccountName
+from baton.starter.gateway.access import LOCAL, Caller, KeyEntry, add_key, hash_of, is_loopback, new_key, read_keys
 from baton.starter.gateway.app import Gateway, create_app
-from baton.starter.gateway.server import check_address
+from baton.starter.gateway.owners import conversation_of
+from baton.starter.gateway.server import check_address, notes_at_start
+from baton.starter.operations.manifests import manifests_of_workers
 from baton.starter.scripted_model import serve_in_thread
 from baton.testing import Reply
-from tests.harness.environment import Environment, agent, line
-from tests.harness.gateway import GatewayServer, Json, key_file
+from baton.worker import run_worker
+from tests.harness.environment import Environment, agent, call, line, manifest
+from tests.harness.gateway import GatewayServer, Json, key_file, rights
+from tests.harness.processes import baton, process_env
+from tests.starter.gateway.test_approvers import waiting
 
 AUDIENCE = "baton"
 
@@ -59,6 +70,59 @@ async def test_a_caller_sees_and_controls_its_own_runs_alone(served_env: Environ
             name: {each["id"] for each in (await gateway.get("/runs", key=key))["runs"]} for name, key in keys.items()
         }
         assert seen == {"alice": {run}, "bob": {other}, "root": {run, other}}
+
+
+async def test_an_account_that_workers_refuse_is_named_when_its_key_is_made_and_when_a_gateway_starts(
+    served_env: Environment, tmp_path: Path
+) -> None:
+    path = tmp_path / "keys.yaml"
+    for name, account in (("alice", "clerk"), ("bob", "support/bot")):
+        made = await asyncio.to_thread(
+            baton, "gateway-key", name, "-f", path, "--service-account", account, env=process_env()
+        )
+        assert "baton/allow-inline" in made.stderr
+    accounts = {caller.name: str(caller.account) for caller in read_keys(path).values()}
+    assert accounts == {"alice": "default/clerk", "bob": "support/bot"}
+    allowed: Json = {"metadata": {"name": "clerk", "annotations": {"baton/allow-inline": "true"}}}
+    role = {"resources": ["agents"]}
+    for annotated in ({}, allowed):
+        documents = [agent("one"), *rights("clerk", role)]
+        documents[1] |= annotated
+        loaded = load_documents([Document("manifests.yaml", each, {}) for each in documents])
+        env = replace(served_env, task_queue=uuid.uuid4().hex, catalog=loaded)
+        async with run_worker(env.client, loaded, env.worker_env):
+            while not (await manifests_of_workers(env.client, env.worker_env)).catalog.manifests:
+                await asyncio.sleep(0.02)
+            variables = {"BATON_GATEWAY_KEYS": str(path), "BATON_GATEWAY_NAMESPACES": "default"}
+            served, *refused = await notes_at_start(Gateway.of(env.client, {**env.worker_env, **variables}))
+        assert served == "Served: agent/one"  # which the account of a gateway without keys may not use
+        assert ["default/clerk" in note for note in refused] == ([False] if annotated else [True, False])
+
+
+async def test_temporal_finds_the_runs_of_a_caller_without_those_of_others(
+    served_env: Environment, tmp_path: Path
+) -> None:
+    """A run that an earlier release has started has no attribute, and is listed nevertheless."""
+    path, keys = key_file(tmp_path, {"alice": {}, "bob": {}})
+    served_env.script(line("one", "a", "b", "c", "d"))
+    async with GatewayServer.running(served_env, BATON_GATEWAY_KEYS=str(path)) as gateway:
+        body = {"target": "agent/one", "input": "Why?"}
+        own = (await gateway.post("/runs", body, 201, key=keys["alice"]))["id"]
+        for _ in range(2):
+            await gateway.post("/runs", body, 201, key=keys["bob"])
+        alice = Caller("alice", AccountName("default", "default"))
+        earlier = await served_env.client.start_workflow(
+            "query",
+            {"name": "one", "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}},
+            id=f"earlier-{own}",
+            task_queue=served_env.task_queue,
+            memo={"caller": alice.name, "account": str(alice.account), "query": "one", "namespace": "default"},
+        )
+        await served_env.find_runs("WorkflowType = 'query'", 4)
+        found = f"(BatonCaller = '{alice.digest}' OR BatonCaller IS NULL)"
+        assert {*await served_env.find_runs(f"WorkflowType = 'query' AND {found}", 2)} == {own, earlier.id}
+        listed = (await gateway.get("/runs", key=keys["alice"]))["runs"]
+        assert {each["id"] for each in listed} == {own, earlier.id}
 
 
 async def test_callers_with_the_same_idempotency_key_have_runs_of_their_own(
@@ -125,6 +189,15 @@ def test_a_gateway_without_keys_listens_on_loopback_addresses_only(tmp_path: Pat
     assert not is_loopback("127.0.0.1.example.com")
 
 
+def test_a_key_that_is_named_as_this_machine_is_a_key(tmp_path: Path) -> None:
+    """Its holder is verified, and has no conversations of the command line."""
+    path, _ = key_file(tmp_path, {"local": {"allRuns": True}})
+    (caller,) = read_keys(path).values()
+    assert caller == LOCAL
+    assert caller.is_verified
+    assert conversation_of(caller, "notes") != conversation_of(LOCAL, "notes") == "notes"
+
+
 def test_a_key_is_added_to_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
     path, key = tmp_path / "keys.yaml", new_key()
     add_key(path, KeyEntry(name="alice", sha256=hash_of(key), service_account="clerk"))
@@ -148,12 +221,10 @@ def test_a_wrong_file_of_keys_is_named_with_its_field(tmp_path: Path, text: str,
     assert str(path) in str(error.value)
 
 
-async def test_a_revoked_key_is_refused_without_a_restart(
-    served_env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("baton.starter.gateway.access.RELOAD_SECONDS", 0)
+async def test_a_revoked_key_is_refused_without_a_restart(served_env: Environment, tmp_path: Path) -> None:
     path, keys = key_file(tmp_path, {"alice": {}, "bob": {}})
-    async with GatewayServer.running(served_env, BATON_GATEWAY_KEYS=str(path)) as gateway:
+    settings = {"BATON_GATEWAY_KEYS": str(path), "BATON_GATEWAY_KEYS_RELOAD": "0"}
+    async with GatewayServer.running(served_env, **settings) as gateway:
         await gateway.get("/targets", key=keys["alice"])
         path.write_text("keys: []")
         await gateway.get("/targets", 401, key=keys["alice"])
@@ -214,16 +285,28 @@ async def test_a_token_of_the_issuer_counts_and_no_other(served_env: Environment
                 await gateway.get("/targets", 401, key=token)
 
 
-async def test_a_new_key_of_the_issuer_is_fetched(served_env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baton.starter.gateway.oidc.REFRESH_SECONDS", 0)
+async def test_a_new_key_of_the_issuer_is_fetched(served_env: Environment) -> None:
     with Issuer().serving() as issuer:
-        settings = {"BATON_GATEWAY_OIDC_ISSUER": issuer.url, "BATON_GATEWAY_OIDC_AUDIENCE": AUDIENCE}
+        settings = {
+            "BATON_GATEWAY_OIDC_ISSUER": issuer.url,
+            "BATON_GATEWAY_OIDC_AUDIENCE": AUDIENCE,
+            "BATON_GATEWAY_OIDC_REFRESH": "0",
+        }
         async with GatewayServer.running(served_env, **settings) as gateway:
             old = issuer.token()
             await gateway.get("/targets", key=old)
             issuer.rotate("k2")
             await gateway.get("/targets", key=issuer.token())
             await gateway.get("/targets", 401, key=old)
+
+
+async def test_a_token_is_not_called_invalid_while_the_issuer_can_not_be_reached(served_env: Environment) -> None:
+    with Issuer().serving() as issuer:
+        token = issuer.token()
+    settings = {"BATON_GATEWAY_OIDC_ISSUER": issuer.url, "BATON_GATEWAY_OIDC_AUDIENCE": AUDIENCE}
+    async with GatewayServer.running(served_env, **settings) as gateway:
+        for _ in range(2):
+            await gateway.get("/targets", 503, key=token)
 
 
 async def test_a_claim_of_a_token_names_the_service_account(served_env: Environment) -> None:
@@ -241,6 +324,49 @@ async def test_a_claim_of_a_token_names_the_service_account(served_env: Environm
                 run = await gateway.post("/runs", body, 201, key=issuer.token(**claims))
                 described = await served_env.client.get_workflow_handle(run["id"]).describe()
                 assert (await described.memo())["account"] == "team-a/clerk"
+
+
+async def test_claims_of_a_token_are_a_verified_name_and_groups(env: Environment) -> None:
+    """Groups are a text or a list; what is no text is no group. A token without the claim of the name is refused."""
+    approval = {"approvers": [{"names": ["ann@example.com"], "groups": ["finance"]}]}
+    order = manifest("Tool", "order", {"type": "agent", "agent": {"name": "shop"}, "approval": approval})
+    variables = {"BATON_IDENTITY_KEY": "k" * 32}
+    asks: list[Json] = [{"email": "ann@example.com"}, {"roles": "finance"}, {"roles": [7, None, "finance"]}]
+    others: list[Json] = [
+        {"roles": "finance sales"},
+        {"roles": {"finance": True}},
+        {"groups": ["finance"]},
+        {"sub": "ann@example.com"},
+    ]
+    with Issuer().serving() as issuer:
+        settings = {
+            "BATON_GATEWAY_OIDC_ISSUER": issuer.url,
+            "BATON_GATEWAY_OIDC_AUDIENCE": AUDIENCE,
+            "BATON_GATEWAY_OIDC_NAME_CLAIM": "email",
+            "BATON_GATEWAY_OIDC_GROUPS_CLAIM": "roles",
+        }
+        manifests = [agent("buyer", "order"), agent("shop"), order]
+        async with replace(env, variables=variables).with_manifests(manifests) as served:
+            served.script(line("buyer", call("order", input="1"), "Ordered."), line("shop", "Confirmed."))
+            async with GatewayServer.running(served, **variables, **settings) as gateway:
+                await gateway.get("/inbox", 401, key=issuer.token())
+                await gateway.get("/inbox", 401, key=issuer.token(email=["ann@example.com"]))
+                eve: Json = {"email": "eve@example.com"}
+                for claims in asks + others:
+                    key = issuer.token(**{**eve, **claims})
+                    run = await gateway.post("/runs", {"target": "agent/buyer", "input": "Buy!"}, 201, key=key)
+                    waits = await waiting(gateway, key, run["id"])
+                    assert ("refusal" in waits) == (claims in others), claims
+                    answer = await gateway.post(
+                        f"/runs/{run['id']}/approve",
+                        {"call": waits["decision"]["id"]},
+                        409 if claims in others else 200,
+                        key=key,
+                    )
+                    if claims in asks:
+                        decision = answer["decision"]
+                        assert (decision["by"], decision["verified"]) == (claims.get("email", eve["email"]), True)
+                        assert decision.get("groups", []) == (["finance"] if "roles" in claims else [])
 
 
 def test_an_issuer_needs_https_and_an_audience(served_env: Environment) -> None:

@@ -8,13 +8,9 @@ from typing import Any, Protocol
 
 import httpx
 import pytest
-import pytest_asyncio
 from ag_ui.core import Event as AgUiEvent
 from pydantic import TypeAdapter
-from temporalio.client import Client
 
-from baton.resources.documents import Document
-from baton.resources.loader import load_documents
 from baton.starter.gateway.server import listen
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.gateway import GatewayServer, key_file, read_sse
@@ -37,19 +33,6 @@ MANIFESTS = [
     manifest("Team", "panel", {"strategy": "parallel", "members": [ANN, BOB]}),
 ]
 CALCULATE = call("calculator", expression="2+2")
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def env(client: Client, tmp_path: Path) -> AsyncIterator[Environment]:
-    loaded = load_documents([Document("manifests.yaml", each, {}) for each in MANIFESTS])
-    async with Environment.running(client, tmp_path, loaded) as env:
-        yield env
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def gateway(env: Environment) -> AsyncIterator[GatewayServer]:
-    async with GatewayServer.running(env) as gateway:
-        yield gateway
 
 
 class Asked(Protocol):
@@ -153,11 +136,11 @@ async def test_a_call_of_a_tool_is_streamed_with_its_result(gateway: GatewayServ
 
 
 async def test_a_thread_is_a_conversation_that_each_caller_has_for_itself(
-    env: Environment, tmp_path: Path, asked: Asked
+    served_env: Environment, tmp_path: Path, asked: Asked
 ) -> None:
-    env.script(line("one", "a", "b", "c"))
+    served_env.script(line("one", "a", "b", "c"))
     path, keys = key_file(tmp_path, {"ann": {}, "bob": {}})
-    async with GatewayServer.running(env, BATON_GATEWAY_KEYS=str(path)) as gateway:
+    async with GatewayServer.running(served_env, BATON_GATEWAY_KEYS=str(path)) as gateway:
         await stream(gateway, "one", asked("r1", "First?"), key=keys["ann"])
         body = asked("r2", "Second?")
         body["messages"][:0] = [
@@ -165,10 +148,10 @@ async def test_a_thread_is_a_conversation_that_each_caller_has_for_itself(
             {"id": "2", "role": "assistant", "content": "a"},
         ]
         await stream(gateway, "one", body, key=keys["ann"])
-        contents = [message["content"] for message in env.model.requests[-1].body["messages"]]
+        contents = [message["content"] for message in served_env.model.requests[-1].body["messages"]]
         assert [text for text in contents if text in ("First?", "a", "Second?")] == ["First?", "a", "Second?"]
         await stream(gateway, "one", asked("r1", "Other?"), key=keys["bob"])
-        assert "First?" not in str(env.model.requests[-1].body)
+        assert "First?" not in str(served_env.model.requests[-1].body)
 
 
 async def test_a_parent_run_is_a_place_from_which_the_thread_branches(gateway: GatewayServer, asked: Asked) -> None:
@@ -289,28 +272,33 @@ async def test_what_is_wrong_with_a_request_is_told_before_the_stream(gateway: G
         assert response.json()["type"] == "RUN_ERROR"
 
 
-async def test_a_run_goes_on_when_its_gateway_is_killed_and_another_streams_it(env: Environment, asked: Asked) -> None:
-    env.script(line("one", {"text": "a", "delay": 0.5}), line("two", "b"))
+async def test_a_run_goes_on_when_its_gateway_is_killed_and_another_streams_it(
+    served_env: Environment, asked: Asked
+) -> None:
+    served_env.script(line("one", {"text": "a", "delay": 0.5}), line("two", "b"))
     listener = listen("127.0.0.1", 0)
     port = listener.getsockname()[1]
     listener.close()
-    address = env.client.service_client.config.target_host
+    address = served_env.client.service_client.config.target_host
     process = await asyncio.create_subprocess_exec(
         *(BATON, "serve", "--port", str(port), "--namespace", "*"),
-        env=process_env(TEMPORAL_ADDRESS=address, **env.worker_env),
+        env=process_env(TEMPORAL_ADDRESS=address, **served_env.worker_env),
     )
-    killed = GatewayServer(env, f"http://127.0.0.1:{port}", httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}"))
+    killed = GatewayServer(
+        served_env, f"http://127.0.0.1:{port}", httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}")
+    )
     while not await is_ready(killed):
+        assert process.returncode is None
         await asyncio.sleep(0.05)
     with pytest.raises(httpx.TransportError):
         async for event in following(killed, "duo", asked("r")):
             assert event["type"] in ("RUN_STARTED", "STATE_SNAPSHOT", "STEP_STARTED")
             process.kill()
     await process.wait()
-    async with GatewayServer.running(env) as other:
+    async with GatewayServer.running(served_env) as other:
         again = await stream(other, "duo", asked("r"))
     assert [*texts_of(again).values()] == ["a", "b"]
-    assert len(env.model.requests) == 2
+    assert len(served_env.model.requests) == 2
 
 
 async def is_ready(gateway: GatewayServer) -> bool:

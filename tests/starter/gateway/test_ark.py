@@ -41,7 +41,7 @@ def said(chunks: list[Any]) -> dict[str, str]:
     """What each speaker has said."""
     texts: dict[str, str] = {}
     for chunk in chunks:
-        if isinstance(chunk, dict) and "choices" in chunk:
+        if isinstance(chunk, dict) and "agent" in chunk.get("ark", ()):
             content = chunk["choices"][0]["delta"].get("content", "")
             texts[chunk["ark"]["agent"]] = texts.get(chunk["ark"]["agent"], "") + content
     return texts
@@ -64,6 +64,9 @@ async def test_a_query_is_created_streamed_read_listed_and_deleted(gateway: Gate
     assert first["ark"]["model"]
     assert [each["choices"][0]["finish_reason"] for each in chunks[:-1]].count("stop") == 2
     read = await gateway.get("/v1/queries/first")
+    completed = chunks[-2]["ark"]["completedQuery"]
+    assert (completed["kind"], completed["metadata"]["name"]) == ("Query", "first")
+    assert (completed["metadata"]["uid"], completed["status"]) == (read["metadata"]["uid"], read["status"])
     assert read["status"]["phase"] == "done"
     assert read["status"]["response"]["content"] == "d"
     assert read["status"]["conditions"][0]["reason"] == "QuerySucceeded"
@@ -105,9 +108,29 @@ async def test_a_query_is_canceled_at_once(gateway: GatewayServer) -> None:
     response = await gateway.http.put("/v1/queries/canceled/cancel")
     assert response.status_code == 200
     chunks = await chunks_of(gateway, "/stream/canceled?from-beginning=true")
-    assert chunks[-2]["error"]["code"] == "canceled"
+    assert chunks[-3]["error"]["code"] == "canceled"
+    assert chunks[-2]["ark"]["completedQuery"]["status"]["phase"] == "canceled"
     assert (await gateway.get("/v1/queries/canceled"))["status"]["phase"] == "canceled"
     assert (await gateway.http.patch("/ark/v1/namespaces/default/queries/canceled/cancel")).status_code == 200
+
+
+async def test_a_changed_query_is_refused_except_for_its_cancellation(
+    shared: tuple[GatewayServer, dict[str, str]],
+) -> None:
+    gateway, keys = shared
+    gateway.env.script(line("one", {"delay": 60, "text": "late"}))
+    headers = {"authorization": keys["ann"]}
+    await gateway.post("/v1/queries", named("put", conversationId="c", timeout="5m"), authorization=keys["ann"])
+    path = "/v1/queries/put"
+    same = {**QUERY, **NULLS, "name": "put", "conversationId": "c", "timeout": "5m", "cancel": False}
+    for changes, status in (({}, 200), ({"input": "How?"}, 409), ({"timeout": "6m"}, 409), ({"cancel": True}, 200)):
+        response = await gateway.http.put(path, json={**same, **changes}, headers=headers)
+        assert response.status_code == status, response.text
+    await chunks_of(gateway, "/stream/put", **headers)
+    read = await gateway.get(path, authorization=keys["ann"])
+    assert read["status"]["phase"] == "canceled"
+    assert (await gateway.http.put(path, json=read, headers=headers)).status_code == 200
+    assert (await gateway.http.put(path, json=read, headers={"authorization": keys["ben"]})).status_code == 404
 
 
 async def test_an_open_query_is_ended_by_its_deletion(gateway: GatewayServer) -> None:

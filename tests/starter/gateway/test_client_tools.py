@@ -2,23 +2,18 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
-from temporalio.client import Client
 
 from baton.contracts.decisions import PendingDecision
 from baton.contracts.status import Status
 from baton.resources.client import ClientTool
-from baton.resources.documents import Document
-from baton.resources.loader import load_documents
 from baton.starter.gateway.access import LOCAL
 from baton.starter.gateway.app import Gateway
 from baton.starter.gateway.errors import BadRequestError, ConflictError
-from baton.starter.gateway.runs import Run, TargetQuestion
+from baton.starter.gateway.question import TargetQuestion
+from baton.starter.gateway.run import Run
 from baton.starter.history.events import WaitEndedEvent, WaitStartedEvent
 from tests.harness.environment import Environment, Json, agent, call, line, team
 
@@ -33,13 +28,6 @@ MANIFESTS = [
 ]
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def served(client: Client, tmp_path: Path) -> AsyncIterator[Environment]:
-    loaded = load_documents([Document("manifests.yaml", manifest, {}) for manifest in MANIFESTS])
-    async with Environment.running(client, tmp_path, loaded) as env:
-        yield env
-
-
 def gateway_of(env: Environment) -> Gateway:
     return Gateway.of(env.client, {**env.worker_env, "BATON_GATEWAY_NAMESPACES": "*"})
 
@@ -47,7 +35,7 @@ def gateway_of(env: Environment) -> Gateway:
 async def ask(env: Environment, target: str, question: TargetQuestion) -> Run:
     gateway = gateway_of(env)
     served = await gateway.targets.find(LOCAL, target)
-    return (await gateway.runs.start(LOCAL, served, question, protocol="test")).run
+    return await gateway.runs.start(LOCAL, served, question, protocol="test")
 
 
 async def waiting(run: Run, count: int = 1) -> list[PendingDecision]:
@@ -64,9 +52,9 @@ def told(env: Environment, status: Status) -> list[Json]:
     return env.transcript(head.id)[1:]
 
 
-async def test_a_call_of_a_callers_tool_waits_for_its_result(served: Environment) -> None:
-    served.script(line("open", call("weather", city="Bern"), "It rains."))
-    run = await ask(served, "open", TargetQuestion(input="Weather?", tools=[WEATHER]))
+async def test_a_call_of_a_callers_tool_waits_for_its_result(served_env: Environment) -> None:
+    served_env.script(line("open", call("weather", city="Bern"), "It rains."))
+    run = await ask(served_env, "open", TargetQuestion(input="Weather?", tools=[WEATHER]))
     [pending] = await waiting(run)
     assert (pending.kind, pending.tool, json.loads(pending.arguments or "")) == (
         "client_tool",
@@ -77,11 +65,11 @@ async def test_a_call_of_a_callers_tool_waits_for_its_result(served: Environment
     assert (given.by, given.text) == ("local", "")
     status = await run.result()
     assert status.phase == "Completed", status.error
-    assert [each["content"] for each in told(served, status)] == ["", "rain", "It rains."]
+    assert [each["content"] for each in told(served_env, status)] == ["", "rain", "It rains."]
     assert status.token_usage.tool_calls == 1
-    [tool] = served.model.requests[0].body["tools"]
+    [tool] = served_env.model.requests[0].body["tools"]
     assert tool["function"] == {"name": "weather", "description": WEATHER.description, "parameters": CITY}
-    fenced = served.model.requests[1].body["messages"][-1]["content"]
+    fenced = served_env.model.requests[1].body["messages"][-1]["content"]
     assert "rain" in fenced
     assert fenced != "rain"
     events = [event async for event in run.events()]
@@ -92,20 +80,20 @@ async def test_a_call_of_a_callers_tool_waits_for_its_result(served: Environment
     assert (ended.wait, ended.outcome, ended.by, ended.text) == (pending.id, "replied", "local", None)
 
 
-async def test_two_calls_of_one_message_wait_at_once_and_are_answered_in_any_order(served: Environment) -> None:
+async def test_two_calls_of_one_message_wait_at_once_and_are_answered_in_any_order(served_env: Environment) -> None:
     both = {"calls": [*call("weather", city="Bern")["calls"], *call("weather", city="Rome")["calls"]]}
-    served.script(line("open", both, "Done."))
-    run = await ask(served, "open", TargetQuestion(input="Weather?", tools=[WEATHER]))
+    served_env.script(line("open", both, "Done."))
+    run = await ask(served_env, "open", TargetQuestion(input="Weather?", tools=[WEATHER]))
     pending = {json.loads(each.arguments or "")["city"]: each.id for each in await waiting(run, 2)}
     await run.give_result(pending["Rome"], "sun")
     await waiting(run)
     await run.give_result(pending["Bern"], "rain")
-    assert [each["content"] for each in told(served, await run.result())] == ["", "rain", "sun", "Done."]
+    assert [each["content"] for each in told(served_env, await run.result())] == ["", "rain", "sun", "Done."]
 
 
-async def test_the_same_result_again_is_accepted_and_another_one_is_refused(served: Environment) -> None:
-    served.script(line("open", call("weather", city="Bern"), call("weather", city="Rome"), "Done."))
-    run = await ask(served, "open", TargetQuestion(input="Weather?", tools=[WEATHER]))
+async def test_the_same_result_again_is_accepted_and_another_one_is_refused(served_env: Environment) -> None:
+    served_env.script(line("open", call("weather", city="Bern"), call("weather", city="Rome"), "Done."))
+    run = await ask(served_env, "open", TargetQuestion(input="Weather?", tools=[WEATHER]))
     [first] = await waiting(run)
     await run.give_result(first.id, "rain")
     while (second := (await waiting(run))[0]).id == first.id:
@@ -118,38 +106,38 @@ async def test_the_same_result_again_is_accepted_and_another_one_is_refused(serv
     await run.give_result(second.id, "sun")
     with pytest.raises(ConflictError):
         await run.give_result(second.id, "snow")
-    assert [each["content"] for each in told(served, status)] == ["", "rain", "", "sun", "Done."]
+    assert [each["content"] for each in told(served_env, status)] == ["", "rain", "", "sun", "Done."]
 
 
-async def test_allowed_settings_change_the_agent_and_instructions_follow_its_prompt(served: Environment) -> None:
-    served.script(line("open", "Yes."))
+async def test_allowed_settings_change_the_agent_and_instructions_follow_its_prompt(served_env: Environment) -> None:
+    served_env.script(line("open", "Yes."))
     settings: dict[str, Any] = {"instructions": "Be {{.brief}}.", "temperature": 1, "top_p": None}
-    await (await ask(served, "open", TargetQuestion(input="Why?", settings=settings))).result()
-    [request] = served.model.requests
+    await (await ask(served_env, "open", TargetQuestion(input="Why?", settings=settings))).result()
+    [request] = served_env.model.requests
     assert request.body["temperature"] == 1
     system = request.body["messages"][0]["content"]
     assert system.startswith("You are open.")
     assert system.endswith("Be {{.brief}}.")
 
 
-async def test_a_setting_that_the_agent_does_not_allow_is_refused_by_its_name(served: Environment) -> None:
+async def test_a_setting_that_the_agent_does_not_allow_is_refused_by_its_name(served_env: Environment) -> None:
     with pytest.raises(BadRequestError, match=r"top_p: Agent/default/open .* instructions, temperature") as refused:
-        await ask(served, "open", TargetQuestion(input="Why?", settings={"top_p": 0.5}))
+        await ask(served_env, "open", TargetQuestion(input="Why?", settings={"top_p": 0.5}))
     assert refused.value.param == "top_p"
     with pytest.raises(BadRequestError, match="not known here"):
-        await ask(served, "open", TargetQuestion(input="Why?", settings={"logit_bias": {}}))
+        await ask(served_env, "open", TargetQuestion(input="Why?", settings={"logit_bias": {}}))
     with pytest.raises(BadRequestError, match="takes no tools"):
-        await ask(served, "closed", TargetQuestion(input="Why?", tools=[WEATHER]))
+        await ask(served_env, "closed", TargetQuestion(input="Why?", tools=[WEATHER]))
     with pytest.raises(BadRequestError, match="is a team"):
-        await ask(served, "duo", TargetQuestion(input="Why?", tools=[WEATHER]))
+        await ask(served_env, "duo", TargetQuestion(input="Why?", tools=[WEATHER]))
     with pytest.raises(BadRequestError, match=r"tools.0.name: 'noop'"):
-        await ask(served, "own", TargetQuestion(input="Why?", tools=[ClientTool(name="noop")]))
+        await ask(served_env, "own", TargetQuestion(input="Why?", tools=[ClientTool(name="noop")]))
 
 
 @pytest.mark.parametrize(("target", "settings"), [("closed", {"temperature": 1}), ("lenient", {"temperature": 0.5})])
-async def test_an_ignored_setting_is_noted_in_the_status(served: Environment, target: str, settings: Json) -> None:
-    served.script(line(target, "Yes."))
-    status = await (await ask(served, target, TargetQuestion(input="Why?", settings=settings))).result()
+async def test_an_ignored_setting_is_noted_in_the_status(served_env: Environment, target: str, settings: Json) -> None:
+    served_env.script(line(target, "Yes."))
+    status = await (await ask(served_env, target, TargetQuestion(input="Why?", settings=settings))).result()
     assert status.phase == "Completed"
-    assert "temperature" not in served.model.requests[0].body
+    assert "temperature" not in served_env.model.requests[0].body
     assert any("'temperature'" in notice for notice in status.notices or ())

@@ -2,13 +2,18 @@
 
 import asyncio
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from baton.starter.gateway.limits import parse_json
+from baton.starter.gateway.access import LOCAL, Caller
+from baton.starter.gateway.errors import TooManyError
+from baton.starter.gateway.limits import RATE_SECONDS, CallerLimits
+from baton.starter.gateway.protocol import parse_json
+from baton.starter.gateway.settings import GatewaySettings
 from baton.testing import Reply
 from tests.harness.environment import Environment, line
 from tests.harness.gateway import GatewayServer, key_file
@@ -138,19 +143,17 @@ async def test_a_malformed_request_is_refused_and_the_gateway_goes_on(gateway: G
     await gateway.get("/targets")
 
 
-async def test_a_client_that_never_completes_its_request_is_disconnected(
-    gateway: GatewayServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("baton.starter.gateway.limits.REQUEST_SECONDS", 0.2)
-    address = urlsplit(gateway.url)
+async def test_a_client_that_never_completes_its_request_is_disconnected(served_env: Environment) -> None:
     head = b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
-    for sent in (b"", b"GET /tar", head, head + b"{"):
-        reader, writer = await asyncio.open_connection(address.hostname, address.port)
-        writer.write(sent)
-        async with asyncio.timeout(10):
-            response = await reader.read()
-        assert not response or b" 413 " in response or b" 408 " in response
-        writer.close()
+    async with GatewayServer.running(served_env, BATON_GATEWAY_REQUEST_TIMEOUT="0.2") as gateway:
+        address = urlsplit(gateway.url)
+        for sent in (b"", b"GET /tar", head, head + b"{"):
+            reader, writer = await asyncio.open_connection(address.hostname, address.port)
+            writer.write(sent)
+            async with asyncio.timeout(10):
+                response = await reader.read()
+            assert not response or b" 413 " in response or b" 408 " in response
+            writer.close()
 
 
 async def test_requests_above_the_rate_of_a_caller_are_refused_with_a_time(
@@ -165,6 +168,31 @@ async def test_requests_above_the_rate_of_a_caller_are_refused_with_a_time(
         assert response.status_code == 429
         assert int(response.headers["retry-after"]) > 0
         await gateway.get("/targets", key=keys["bob"])
+
+
+def test_callers_of_whom_nothing_counts_are_forgotten() -> None:
+    now = [0.0]
+    limits = CallerLimits(GatewaySettings.of({"BATON_GATEWAY_RATE": "2"}), clock=lambda: now[0])
+    streaming, *others = [Caller(f"caller-{number}", LOCAL.account) for number in range(1_000)]
+    with limits.stream(streaming):
+        for caller in others:
+            limits.count_request(caller)
+        for minute in range(1, 4):
+            now[0] = minute * RATE_SECONDS
+            limits.count_request(others[0])
+            limits.count_request(Caller(f"new-{minute}", LOCAL.account))
+        limits.count_request(others[0])
+        with pytest.raises(TooManyError):
+            limits.count_request(others[0])
+        assert limits.callers < 5
+        with pytest.raises(TooManyError), ExitStack() as streams:
+            for _ in range(1_000):
+                streams.enter_context(limits.stream(streaming))
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "1001", "9" * 5_000, "1e3", "٣"])
+async def test_a_number_out_of_its_bounds_is_refused(gateway: GatewayServer, limit: str) -> None:
+    assert (await gateway.get(f"/runs?limit={limit}", 400))["error"]["param"] == "limit"
 
 
 async def test_streams_above_the_limit_of_a_caller_are_refused(served_env: Environment) -> None:
@@ -196,6 +224,6 @@ async def test_a_wrong_cursor_is_refused(gateway: GatewayServer) -> None:
 
 
 def test_json_with_numbers_that_other_parsers_read_differently_is_refused() -> None:
-    for body in (b'{"a": Infinity}', b'{"a": -Infinity}', b'{"a": 1, "a": 2}'):
+    for body in (b'{"a": Infinity}', b'{"a": -Infinity}', b'{"a": 1, "a": 2}', b'{"a": 1e999}', b"9" * 5_000):
         with pytest.raises(Exception, match="body"):
             parse_json(body)

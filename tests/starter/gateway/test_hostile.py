@@ -1,12 +1,18 @@
 """Hostile requests, which are made from the description of the gateway's own protocol: refused, never a failure."""
 
 import asyncio
+import contextlib
+import json
+import socket
 import sys
+from urllib.parse import urlsplit
 
 import pytest
 
 from baton.testing import Reply
+from tests.harness.environment import Environment
 from tests.harness.gateway import GatewayServer
+from tests.starter.gateway.test_guard import raw
 
 
 @pytest.mark.full
@@ -34,5 +40,141 @@ async def test_no_request_that_the_description_allows_or_forbids_makes_the_gatew
     output, _ = await process.communicate()
     text = output.decode()
     assert process.returncode == 0, text[-6_000:]
-    assert "14 selected" in text, text[-6_000:]
+    described = (await gateway.get("/openapi.json"))["paths"].values()
+    operations = sum(method in METHODS for path in described for method in path)
+    assert f"Tested: {operations}\n" in text, text[-6_000:]
+    assert (await gateway.get("/targets"))["targets"]
+
+
+METHODS = ("get", "put", "post", "delete", "patch")
+
+SMUGGLED = json.dumps({"target": "agent/one", "input": "smuggled"}).encode()
+INNER = b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
+    len(SMUGGLED),
+    SMUGGLED,
+)
+CHUNKED = b"0\r\n\r\n" + INNER
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"Content-Length: %d\r\nTransfer-Encoding: chunked" % len(CHUNKED),
+        b"Transfer-Encoding: chunked\r\nContent-Length: %d" % len(CHUNKED),
+        b"Content-Length: %d\r\nTransfer-Encoding: xchunked" % len(CHUNKED),
+        b"Content-Length: %d\r\nTransfer-Encoding : chunked" % len(CHUNKED),
+        b"Content-Length: %d\r\nTransfer-Encoding: chunked, identity" % len(CHUNKED),
+        b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity" % len(CHUNKED),
+        b"Content-Length: %d\r\nX: a\r\n Transfer-Encoding: chunked" % len(CHUNKED),
+        b"Content-Length: %d\r\nX: a\nTransfer-Encoding: chunked" % len(CHUNKED),
+        b"Content-Length: %d\r\nX: a\x00\r\nTransfer-Encoding: chunked" % len(CHUNKED),
+        b"Content-Length: +%d" % len(CHUNKED),
+        b"Content-Length: %d, 5" % len(CHUNKED),
+        b"Content-Length: 0x%x" % len(CHUNKED),
+    ],
+)
+async def test_a_request_in_the_body_of_another_is_not_carried_out_where_a_proxy_would_see_one(
+    gateway: GatewayServer, headers: bytes
+) -> None:
+    """What a proxy and the gateway may read differently is refused, and the connection is closed."""
+    head = b"POST /runs/nothing/pause HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    response = await raw(gateway, head + headers + b"\r\n\r\n" + CHUNKED)
+    assert response.count(b"HTTP/1.1 ") <= 1, response
+    assert not response or response.split()[1][:1] == b"4", response
+    assert not (await gateway.get("/runs"))["runs"], "nothing was started"
+
+
+@pytest.mark.parametrize("name", ["authorization", "x-api-key", "host", "origin", "last-event-id", "idempotency-key"])
+@pytest.mark.parametrize("value", [b"a\rSet-Cookie: x", b"a\x00b", b"\xff\xfe", b"a" * 20_000, b"\xf0\x9f\x92\xa9"])
+async def test_an_odd_value_of_a_header_is_refused_or_ignored(gateway: GatewayServer, name: str, value: bytes) -> None:
+    request = b"GET /targets HTTP/1.1\r\n" + (b"" if name == "host" else b"Host: localhost\r\n")
+    response = await raw(gateway, request + name.encode() + b": " + value + b"\r\n\r\n")
+    assert not response or response.split()[1] in (b"200", b"400", b"401", b"403", b"431"), response
+    assert b"Set-Cookie" not in response
+
+
+async def test_a_client_that_half_closes_a_stream_leaves_nothing_open(served_env: Environment) -> None:
+    served_env.answer = lambda _: Reply(hang=True)
+    async with GatewayServer.running(served_env, BATON_GATEWAY_MAX_STREAMS="2") as gateway:
+        run = await gateway.post("/runs", {"target": "agent/one", "input": "Why?"}, 201)
+        for _ in range(5):
+            await raw(gateway, f"GET /runs/{run['id']}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        while (await gateway.http.get("/targets")).status_code == 429:
+            await asyncio.sleep(0.01)
+        await gateway.post(f"/runs/{run['id']}/cancel")
+
+
+async def test_a_stream_that_a_client_does_not_read_fills_no_memory_and_is_cut_while_others_are_served(
+    served_env: Environment,
+) -> None:
+    """The client reads nothing of far more than the buffers hold. It goes on from its last event later."""
+    text = "word " * 40_000
+    served_env.answer = lambda _: Reply(text=text)
+    limits = {"BATON_GATEWAY_SEND_TIMEOUT": "2", "BATON_GATEWAY_MAX_STREAMS": "20"}
+    async with GatewayServer.running(served_env, **limits) as gateway:
+        run = await gateway.post("/runs", {"target": "team/duo", "input": "?"}, 201)
+        await gateway.finished(run["id"])
+        path = f"/runs/{run['id']}/events?wait=false"
+        whole = [event async for event in gateway.events(path)]
+        assert sum(len(json.dumps(event)) for event in whole) > 200_000
+        stuck = [await reading_nothing(gateway, path) for _ in range(20)]
+        while (response := await gateway.http.get(f"/runs/{run['id']}")).status_code == 429:
+            await asyncio.sleep(0.05)
+        assert response.status_code == 200
+        while any(is_connected(socket_) for socket_ in stuck):
+            await asyncio.sleep(0.05)
+        for socket_ in stuck:
+            socket_.close()
+        assert [event async for event in gateway.events(path, last_event_id=whole[0]["id"])] == whole[1:]
+
+
+async def reading_nothing(gateway: GatewayServer, path: str) -> socket.socket:
+    """The socket of a client that asks for a stream, and of which the gateway can send no more than small buffers."""
+    address = urlsplit(gateway.url)
+    socket_ = socket.socket()
+    socket_.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
+    socket_.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)  # the send buffers of loopback connections are large
+    socket_.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(socket_, (address.hostname, address.port))
+    await loop.sock_sendall(socket_, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    return socket_
+
+
+TCP_ESTABLISHED = 1
+"""The state of a connection as Linux has it in the first byte of ``TCP_INFO``."""
+
+
+def is_connected(socket_: socket.socket) -> bool:
+    """Whether the other side has neither closed nor reset the connection."""
+    return socket_.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == TCP_ESTABLISHED
+
+
+async def test_thousands_of_idle_connections_keep_nobody_out_and_are_closed(
+    served_env: Environment,
+) -> None:
+    async with GatewayServer.running(served_env, BATON_GATEWAY_REQUEST_TIMEOUT="10") as gateway:
+        await open_and_leave(gateway)
+
+
+async def open_and_leave(gateway: GatewayServer) -> None:
+    """Opens 2,100 connections that send nothing more, and waits until all are closed."""
+    address = urlsplit(gateway.url)
+    opened = []
+    for sent in (
+        b"",
+        b"GET /targets HTTP/1.1\r\n",
+        b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n",
+    ):
+        for _ in range(700):
+            reader, writer = await asyncio.open_connection(address.hostname, address.port)
+            writer.write(sent)
+            opened.append((reader, writer))
+    assert (await gateway.get("/targets"))["targets"]
+    async with asyncio.timeout(60):
+        for reader, writer in opened:
+            with contextlib.suppress(ConnectionError):
+                response = await reader.read()
+                assert not response or response.split()[1][:1] == b"4", response
+            writer.close()
     assert (await gateway.get("/targets"))["targets"]

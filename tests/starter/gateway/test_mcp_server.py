@@ -3,21 +3,16 @@
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Literal
 
 import mcp_types as types
 import pytest
-import pytest_asyncio
 from mcp.client.client import Client as McpClient
 from mcp.client.context import ClientRequestContext
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
-from temporalio.client import Client
 
-from baton.resources.documents import Document
-from baton.resources.loader import load_documents
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.gateway import GatewayServer, key_file
 from tests.harness.processes import BATON, process_env
@@ -49,28 +44,15 @@ Mode = Literal["legacy", "auto"]
 both_eras = pytest.mark.parametrize("mode", ["legacy", "auto"])
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def env(client: Client, tmp_path: Path) -> AsyncIterator[Environment]:
-    loaded = load_documents([Document("manifests.yaml", each, {}) for each in MANIFESTS])
-    async with Environment.running(client, tmp_path, loaded) as env:
-        yield env
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def gateway(env: Environment) -> AsyncIterator[GatewayServer]:
-    async with GatewayServer.running(env) as gateway:
-        yield gateway
-
-
 def connect(gateway: GatewayServer, mode: str = "auto", **settings: Any) -> McpClient:
     """A client over streamable HTTP, of either era."""
     return McpClient(f"{gateway.url}/mcp", mode=mode, **settings)
 
 
-def stdio(env: Environment, mode: str, **settings: Any) -> McpClient:
+def stdio(served_env: Environment, mode: str, **settings: Any) -> McpClient:
     """A client of ``baton mcp``, of either era."""
-    address = env.client.service_client.config.target_host
-    environ = {**process_env(TEMPORAL_ADDRESS=address), **env.worker_env}
+    address = served_env.client.service_client.config.target_host
+    environ = {**process_env(TEMPORAL_ADDRESS=address), **served_env.worker_env}
     server = StdioServerParameters(command=str(BATON), args=["mcp"], env=environ)
     return McpClient(server, mode=mode, **settings)
 
@@ -211,10 +193,10 @@ def accept(**content: str) -> types.ElicitResult:
     return types.ElicitResult(action="accept", content={**content})
 
 
-async def test_an_approval_is_elicited_without_a_session(env: Environment) -> None:
-    env.script(line("careful", CALCULATE, "It is 4."))
+async def test_an_approval_is_elicited_without_a_session(served_env: Environment) -> None:
+    served_env.script(line("careful", CALCULATE, "It is 4."))
     person = Person(accept(decision="approve"))
-    async with GatewayServer.running(env) as gateway, connect(gateway, elicitation_callback=person) as client:
+    async with GatewayServer.running(served_env) as gateway, connect(gateway, elicitation_callback=person) as client:
         result = await client.call_tool("agent_careful", {"input": "2+2?"})
         assert text_of(result) == "It is 4."
         events = await gateway.finished(run_of(result))
@@ -334,11 +316,11 @@ async def test_a_task_is_canceled_and_canceling_it_again_does_nothing(gateway: G
 
 
 async def test_a_client_needs_the_capability_of_tasks_and_the_task_has_to_be_its_own(
-    env: Environment, tmp_path: Path
+    served_env: Environment, tmp_path: Path
 ) -> None:
-    env.script(line("one", "a"))
+    served_env.script(line("one", "a"))
     path, keys = key_file(tmp_path, {"ann": {}, "bob": {}})
-    async with GatewayServer.running(env, BATON_GATEWAY_KEYS=str(path)) as gateway:
+    async with GatewayServer.running(served_env, BATON_GATEWAY_KEYS=str(path)) as gateway:
         gateway.http.headers["authorization"] = f"Bearer {keys['ann']}"
         called = await rpc(gateway, "tools/call", {"name": "agent_one", "arguments": {"input": "Why?"}})
         task = called["result"]["taskId"]
@@ -372,10 +354,10 @@ async def test_a_dropped_connection_ends_nothing(gateway: GatewayServer) -> None
 
 
 @both_eras
-async def test_over_stdio_calls_return_answers_and_forms_are_elicited(env: Environment, mode: Mode) -> None:
-    env.script(line("careful", CALCULATE, "It is 4."))
+async def test_over_stdio_calls_return_answers_and_forms_are_elicited(served_env: Environment, mode: Mode) -> None:
+    served_env.script(line("careful", CALCULATE, "It is 4."))
     person = Person(accept(decision="approve"), accept(reply="It is."))
-    async with stdio(env, mode, elicitation_callback=person) as client:
+    async with stdio(served_env, mode, elicitation_callback=person) as client:
         assert "agent_careful" in {tool.name for tool in (await client.list_tools()).tools}
         assert text_of(await client.call_tool("agent_careful", {"input": "2+2?"})) == "It is 4."
         assert text_of(await client.call_tool("team_panel", {"input": "A contract"})) == "It is."
@@ -383,16 +365,16 @@ async def test_over_stdio_calls_return_answers_and_forms_are_elicited(env: Envir
 
 
 @both_eras
-async def test_over_stdio_a_client_cancels_the_run_and_its_end_does_not(env: Environment, mode: Mode) -> None:
-    env.script(line("one", {"text": "a", "delay": 0.8}, {"text": "b", "delay": 0.8}))
-    async with GatewayServer.running(env) as gateway:
+async def test_over_stdio_a_client_cancels_the_run_and_its_end_does_not(served_env: Environment, mode: Mode) -> None:
+    served_env.script(line("one", {"text": "a", "delay": 0.8}, {"text": "b", "delay": 0.8}))
+    async with GatewayServer.running(served_env) as gateway:
         for cancels in (True, False):
             started = asyncio.Event()
 
             async def on_progress(progress: float, total: float | None, message: str | None) -> None:
                 started.set()  # noqa: B023
 
-            async with stdio(env, mode) as client:
+            async with stdio(served_env, mode) as client:
                 asked = asyncio.create_task(
                     client.call_tool("agent_one", {"input": "Why?"}, progress_callback=on_progress)
                 )

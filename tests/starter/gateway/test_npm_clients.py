@@ -4,19 +4,15 @@ import asyncio
 import json
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
-from temporalio.client import Client
 
-from baton.resources.documents import Document
-from baton.resources.loader import load_documents
-from tests.harness.environment import Environment, Json, line
+from tests.harness.environment import Json, line
 from tests.harness.gateway import GatewayServer
 from tests.harness.processes import process_env
-from tests.starter.gateway.test_mcp_server import CALCULATE, MANIFESTS
+from tests.starter.gateway.test_mcp_server import CALCULATE
+from tests.starter.gateway.test_mcp_server import MANIFESTS as MANIFESTS
 
 pytestmark = [
     pytest.mark.full,  # it installs from the index of npm
@@ -65,13 +61,6 @@ const resume = agent.pendingInterrupts.map((interrupt) => (
 await agent.runAgent({ runId: "r2", resume });
 console.log(JSON.stringify({ interrupts: resume.length, messages: agent.messages, state: agent.state }));
 """
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def gateway(client: Client, tmp_path: Path) -> AsyncIterator[GatewayServer]:
-    loaded = load_documents([Document("manifests.yaml", each, {}) for each in MANIFESTS])
-    async with Environment.running(client, tmp_path, loaded) as env, GatewayServer.running(env) as gateway:
-        yield gateway
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,880 @@
+"""Manifests over HTTP: those that workers know, their drawings, versions and differences, and changes of the store.
+
+A caller sees the manifests that its account may use. It may write one if a Role gives it a verb such as ``update`` for
+it, and if it may use everything to which the new manifest refers: an agent must not read what its author may not. The
+callers of a gateway without keys are this machine's own user, who may write everything, as with ``baton apply``.
+Secrets are neither shown nor written; rights are not written.
+"""
+
+import asyncio
+import contextlib
+import difflib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel, Field, JsonValue
+from starlette.requests import Request
+from temporalio.client import Client
+
+from ...contracts.identity import Actor
+from ...contracts.text import format_time
+from ...resources.base import JsonModel, JsonObject
+from ...resources.catalog import KINDS, Catalog, Resource, catalog_of
+from ...resources.documents import Document, parse_documents
+from ...resources.loader import Loaded, load_documents
+from ...resources.problems import ManifestError, Problem
+from ...resources.quota import Quota
+from ...resources.rights import Use, has_rights, may_write, missing_rights, uses
+from ...resources.role import RIGHTS
+from ...resources.secret import Secret
+from ...resources.stored import STORABLE, Key, StoredManifest, check_storable, check_with, key_of, refers_to
+from ..diagram.build import build_diagram
+from ..diagram.layout import Drawing, drawing_of
+from ..operations.manifests import (
+    Applied,
+    NeededError,
+    Store,
+    StoreContents,
+    StoreError,
+    WorkerFiles,
+    has_journal,
+    needs,
+    open_store,
+    read_worker_files,
+)
+from ..operations.quotas import QuotaReport, quota_usage
+from ..text import as_yaml
+from .access import LOCAL, Caller
+from .api import ApiOperation
+from .errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, TooLargeError, UnavailableError
+from .protocol import caller_of, read_body
+from .settings import GatewaySettings
+from .targets import FRESH_SECONDS, Targets
+
+_log = logging.getLogger(__name__)
+
+MAX_TEXT = 400_000
+"""Characters of a manifest that is validated, written or compared over HTTP. ``baton apply`` takes larger ones."""
+
+MAX_LISTED = 2_000
+"""The most manifests in a list."""
+
+MAX_DIFFERENCES = 5_000
+"""The most lines of a difference."""
+
+CONCURRENT_CHECKS = 2
+"""How many manifests are judged at once, each in a thread: requests of others must not wait for them."""
+
+KUBECTL = "kubectl.kubernetes.io/"
+"""The beginning of kubectl's annotations, which may repeat values that were taken out of a manifest."""
+
+UNKNOWN = "unknown here"
+"""What a drawing says of a resource that does not exist, or that the caller may not use."""
+
+T = TypeVar("T")
+
+
+class ManifestInfo(JsonModel):
+    """A manifest in a list.
+
+    ``source`` is where runs get it: ``store``, or ``files`` of workers, which precede the store. ``version`` is the
+    newest in the store, if it is there, and ``changed`` the time at which that was written. ``writable``: the caller
+    may write it. ``problem`` says why it can't be read.
+    """
+
+    id: str
+    kind: str
+    namespace: str
+    name: str
+    source: str
+    version: int | None = None
+    changed: str | None = None
+    description: str | None = None
+    strategy: str | None = None
+    members: int | None = None
+    writable: bool = False
+    problem: str | None = None
+
+
+class ManifestList(JsonModel):
+    """The manifests that the caller may use; ``more`` is the number of those that are left out.
+
+    ``can_store``: there is a store that this gateway can write. ``writable`` are the kinds of which the caller may
+    write new ones in some namespace.
+    """
+
+    manifests: list[ManifestInfo]
+    more: int = 0
+    can_store: bool = False
+    creatable: list[str] = []
+
+
+class ManifestText(JsonModel):
+    """A manifest as YAML, with the ids of what it refers to, and of what refers to it (``used_by``).
+
+    The caller sees all of them; a reference to something else is there in words.
+
+    ``newest`` is the newest version in the store, 0 if it is not there; a change of the manifest names it.
+    """
+
+    info: ManifestInfo
+    text: str
+    newest: int = 0
+    refers_to: list[str] = []
+    used_by: list[str] = []
+    warnings: list[str] = []
+
+
+class VersionInfo(JsonModel):
+    """A version of a manifest in the store, when it was written, and by whom, if that is known."""
+
+    version: int
+    changed: str
+    author: str | None = None
+    deleted: bool = False
+    problem: str | None = None
+
+
+class VersionList(JsonModel):
+    """The versions that the store still has, the newest first."""
+
+    versions: list[VersionInfo]
+
+
+class DifferenceLine(JsonModel):
+    """A line of a difference: ``added``, ``removed``, in both of them, or the lines' numbers (``place``)."""
+
+    kind: Literal["added", "removed", "same", "place"]
+    text: str
+
+
+class ManifestDifference(JsonModel):
+    """The difference between two versions, line by line; ``truncated``: there is more."""
+
+    lines: list[DifferenceLine]
+    truncated: bool = False
+
+
+class TextMessage(JsonModel, extra="forbid"):
+    """A manifest as YAML or JSON, in the namespace ``namespace`` if it names none."""
+
+    text: str = Field(max_length=MAX_TEXT)
+    namespace: str = Field("default", max_length=253)
+
+
+class WriteMessage(JsonModel, extra="forbid"):
+    """The new text of a manifest. ``version`` is the newest one that the writer has seen, 0 if there was none."""
+
+    text: str = Field(max_length=MAX_TEXT)
+    version: int = Field(ge=0)
+
+
+class PruneMessage(JsonModel, extra="forbid"):
+    """What is deleted if it is not in the text: manifests of a ``namespace``, with ``labels``, of which null is any."""
+
+    namespace: str | None = Field(None, max_length=253)
+    labels: dict[str, str | None] = {}
+
+
+class ApplyMessage(JsonModel, extra="forbid"):
+    """Manifests to write together, in the namespace ``namespace`` if they name none; ``dry_run`` only checks them."""
+
+    text: str = Field(max_length=MAX_TEXT)
+    namespace: str = Field("default", max_length=253)
+    dry_run: bool = False
+    prune: PruneMessage | None = None
+
+
+class DeleteMessage(JsonModel, extra="forbid"):
+    """Manifests to delete together, by their ids; ``dry_run`` only checks that they may be."""
+
+    ids: list[str] = Field(max_length=MAX_LISTED)
+    dry_run: bool = False
+
+
+class ManifestChange(JsonModel):
+    """What was done with a manifest."""
+
+    id: str
+    applied: Literal["created", "configured", "unchanged", "pruned", "deleted"]
+
+
+class ManifestChanges(JsonModel):
+    """What was done with each manifest."""
+
+    changes: list[ManifestChange]
+
+
+class QuotaList(JsonModel):
+    """What the caller's tenants have used under their Quotas; a caller who sees all runs sees all tenants."""
+
+    quotas: list[QuotaReport]
+
+
+class ProblemInfo(JsonModel):
+    """What is wrong with a manifest, in a sentence; ``line`` counts from 1, and is None if it is not known."""
+
+    line: int | None = None
+    resource: str | None = None
+    field: str | None = None
+    text: str
+
+
+class Validation(JsonModel):
+    """The result of a validation: ``problems`` prevent that the manifest is stored, ``warnings`` don't.
+
+    ``ids`` are those of the manifests, if there is no problem. ``drawing`` is that of the first one that is drawn.
+    """
+
+    problems: list[ProblemInfo]
+    warnings: list[ProblemInfo]
+    ids: list[str] = []
+    drawing: Drawing | None = None
+
+
+class Written(JsonModel):
+    """What was written: ``unchanged`` if the store had it already."""
+
+    applied: Applied
+    version: int
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The manifests of the store and of the files of workers.
+
+    ``catalog`` is what runs use, and ``storable_with`` what a new manifest is checked with, as by ``baton apply``: what
+    is in the store, because not all workers need have the same files.
+    """
+
+    stored: Mapping[Key, StoredManifest]
+    files: WorkerFiles
+    catalog: Catalog
+    storable_with: Catalog
+    has_store: bool
+
+    def newest(self, key: Key) -> int:
+        """The newest version in the store; 0 if it is not there."""
+        stored = self.stored.get(key)
+        return stored.version if stored and not stored.is_deleted else 0
+
+
+class ManifestOperations:
+    """The operations."""
+
+    def __init__(
+        self, targets: Targets, settings: GatewaySettings, client: Client, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        self._targets = targets
+        self._settings = settings
+        self._client = client
+        self._environ = environ
+        self._judging = asyncio.Semaphore(CONCURRENT_CHECKS)
+        self._reading = asyncio.Lock()
+        self._cached: _Known | None = None
+        self._cached_at = 0.0
+
+    @property
+    def operations(self) -> Sequence[ApiOperation]:
+        """All of them."""
+        one = "/manifests/{kind}/{namespace}/{name}"
+        of_target = "/targets/{kind}/{namespace}/{name}/drawing"
+        return [
+            ApiOperation("GET", of_target, "Draw a target", self.draw_target, answer=Drawing),
+            ApiOperation(
+                "GET",
+                "/manifests",
+                "List manifests",
+                self.list_manifests,
+                answer=ManifestList,
+                query=("kind", "namespace"),
+            ),
+            ApiOperation(
+                "POST", "/manifests/validate", "Validate a manifest", self.validate, body=TextMessage, answer=Validation
+            ),
+            ApiOperation(
+                "POST",
+                "/manifests/apply",
+                "Write manifests together",
+                self.apply,
+                body=ApplyMessage,
+                answer=ManifestChanges,
+            ),
+            ApiOperation(
+                "POST",
+                "/manifests/delete",
+                "Delete manifests together",
+                self.delete,
+                body=DeleteMessage,
+                answer=ManifestChanges,
+            ),
+            ApiOperation("GET", one, "Get a manifest", self.get, answer=ManifestText, query=("version",)),
+            ApiOperation("PUT", one, "Write a manifest into the store", self.put, body=WriteMessage, answer=Written),
+            ApiOperation("GET", f"{one}/versions", "List versions", self.versions, answer=VersionList),
+            ApiOperation(
+                "GET",
+                f"{one}/difference",
+                "Compare versions",
+                self.compare,
+                answer=ManifestDifference,
+                query=("from", "to"),
+            ),
+            ApiOperation("GET", "/quotas", "List the usage under Quotas", self.quotas, answer=QuotaList),
+            ApiOperation("GET", f"{one}/drawing", "Draw a manifest", self.draw, answer=Drawing, query=("version",)),
+        ]
+
+    async def draw_target(self, request: Request) -> BaseModel:
+        """The drawing of a served target with its members, as far as the caller may use them."""
+        path = request.path_params
+        caller = caller_of(request)
+        target = await self._targets.find(caller, f"{path['kind']}/{path['namespace']}/{path['name']}")
+        catalog = await self._targets.catalog()
+        return await self._judge(lambda: _draw(self._usable(catalog, caller), target.manifest))
+
+    async def list_manifests(self, request: Request) -> BaseModel:
+        """The manifests that the caller may use, of a kind or in a namespace."""
+        caller = caller_of(request)
+        known = await self._known()
+        kind, namespace = request.query_params.get("kind"), request.query_params.get("namespace")
+        infos = [
+            info
+            for info in await self._judge(lambda: [*self._infos(caller, known)])
+            if info.kind == (kind or info.kind) and info.namespace == (namespace or info.namespace)
+        ]
+        return ManifestList(
+            manifests=infos[:MAX_LISTED],
+            more=max(0, len(infos) - MAX_LISTED),
+            can_store=known.has_store,
+            creatable=[kind for kind in WRITABLE if self._may_create(caller, known.catalog, kind)],
+        )
+
+    async def get(self, request: Request) -> BaseModel:
+        """A manifest as runs use it, or a version in the store."""
+        caller = caller_of(request)
+        key = _key_of_path(request)
+        known = await self._known()
+        text, info = await self._read(request, caller, known, key)
+
+        def described() -> ManifestText:
+            resource = _resource(key, text)
+            usable = self._usable(known.catalog, caller)
+            return ManifestText(
+                info=info,
+                text=as_yaml(text),
+                newest=known.newest(key),
+                refers_to=[*dict.fromkeys(_referred(resource, usable))] if resource else [],
+                used_by=[*_users(key, usable)],
+                warnings=_warnings(known, key),
+            )
+
+        return await self._judge(described)
+
+    async def versions(self, request: Request) -> BaseModel:
+        """The versions of a manifest in the store."""
+        key = _key_of_path(request)
+        known = await self._known()
+        self._check_visible(caller_of(request), known, key)
+        async with self._store() as store:
+            versions = await store.versions(key)
+        return VersionList(
+            versions=[
+                VersionInfo(
+                    version=stored.version,
+                    changed=_time(stored),
+                    author=stored.author,
+                    deleted=stored.is_deleted,
+                    problem=stored.problem or None,
+                )
+                for stored in versions
+            ]
+        )
+
+    async def compare(self, request: Request) -> BaseModel:
+        """The difference between two versions; without ``to`` it is what runs use."""
+        caller = caller_of(request)
+        key = _key_of_path(request)
+        known = await self._known()
+        before, _ = await self._read(request, caller, known, key, "from")
+        after, _ = await self._read(request, caller, known, key, "to")
+        return await self._judge(lambda: _difference(before, after))
+
+    async def quotas(self, request: Request) -> BaseModel:
+        """What the caller's namespace and ServiceAccount have used under their Quotas."""
+        caller = caller_of(request)
+        async with self._store() as store:
+            used = await quota_usage(store, self._client)
+        own = caller.account.namespace, str(caller.account)
+        return QuotaList(quotas=[usage.report for usage in used if caller.sees_all or usage.tenant in own])
+
+    async def draw(self, request: Request) -> BaseModel:
+        """The drawing of a manifest, or of a version of it, with the present versions of what it refers to."""
+        caller = caller_of(request)
+        key = _key_of_path(request)
+        known = await self._known()
+        text, _ = await self._read(request, caller, known, key)
+        resource = _resource(key, text)
+        if resource is None:
+            raise BadRequestError("this version can't be read by this release: it can't be drawn")
+        return await self._judge(
+            lambda: _draw(catalog_of([resource]).overlaid_on(self._usable(known.catalog, caller)), resource)
+        )
+
+    async def validate(self, request: Request) -> BaseModel:
+        """Checks manifests as ``baton apply`` does, together with those of the store that the caller may use."""
+        caller = caller_of(request)
+        body = await read_body(request, TextMessage)
+        known = await self._known()
+        return await self._judge(
+            lambda: _validate(
+                body.text,
+                body.namespace,
+                self._usable(known.storable_with, caller, known.catalog),
+                self._usable(known.catalog, caller),
+            )
+        )
+
+    async def put(self, request: Request) -> BaseModel:
+        """Writes a manifest into the store, after the same checks as ``baton apply``."""
+        caller = caller_of(request)
+        key = _key_of_path(request)
+        body = await read_body(request, WriteMessage)
+        known = await self._known()
+        self._check_writable(caller, known, key)
+        try:
+            loaded = await self._judge(
+                lambda: _load(body.text, key[1], self._usable(known.storable_with, caller, known.catalog))
+            )
+        except ManifestError as error:
+            raise BadRequestError("\n".join(map(str, error.problems[:20])), param="text") from None
+        keys = [key_of(manifest) for manifest in loaded.manifests]
+        if keys != [key]:
+            found = ", ".join("/".join(each) for each in keys) or "no manifest"
+            raise BadRequestError(f"the text has to be the manifest of {'/'.join(key)}, and has {found}", param="text")
+        _check_uses(caller, known.catalog, loaded)
+
+        def check(contents: StoreContents) -> None:
+            stored = contents.newest.get(key)
+            newest = stored.version if stored and not stored.is_deleted else 0
+            if newest != body.version:
+                seen = f"version {newest} was written meanwhile" if newest else "it was deleted meanwhile"
+                raise ConflictError(f"{'/'.join(key)} has changed: {seen}; nothing was written", param="version")
+
+        async with self._store(caller) as store:
+            with self._refusals(caller, known, loaded):
+                ((_, applied),) = await store.apply(loaded, check=check)
+            newest = (await store.contents()).newest[key].version
+        self._cached = None
+        _log.info("%s (%s) has written %s version %d: %s", caller.name, caller.account, "/".join(key), newest, applied)
+        return Written(applied=applied, version=newest)
+
+    async def apply(self, request: Request) -> BaseModel:
+        """Writes several manifests into the store, all or none, and deletes those that are to be pruned."""
+        caller = caller_of(request)
+        body = await read_body(request, ApplyMessage)
+        pruned = body.prune
+        if pruned is not None and not (pruned.namespace or pruned.labels):
+            raise BadRequestError("name a namespace or labels: nothing else is pruned", param="prune")
+        known = await self._known()
+        try:
+            loaded = await self._judge(
+                lambda: _load(body.text, body.namespace, self._usable(known.storable_with, caller, known.catalog))
+            )
+        except ManifestError as error:
+            raise BadRequestError("\n".join(map(str, error.problems[:20])), param="text") from None
+        for manifest in loaded.manifests:
+            self._check_writable(caller, known, key_of(manifest))
+        _check_uses(caller, known.catalog, loaded)
+
+        def prune(stored: StoredManifest) -> bool:
+            if pruned is None or stored.kind not in WRITABLE or pruned.namespace not in (None, stored.namespace):
+                return False
+            if not stored.has_labels(pruned.labels):
+                return False
+            if not self._is_visible(caller, known.catalog, _use_of(stored.key)):
+                return False  # it belongs to others, who may use the same labels
+            self._check_writable(caller, known, stored.key)
+            return True
+
+        async with self._store(caller) as store:
+            with self._refusals(caller, known, loaded):
+                applied = await store.apply(loaded, dry=body.dry_run, prune=prune)
+        self._cached = None
+        return ManifestChanges(changes=[ManifestChange(id="/".join(key), applied=how) for key, how in applied])
+
+    async def delete(self, request: Request) -> BaseModel:
+        """Deletes several manifests from the store, all or none."""
+        caller = caller_of(request)
+        body = await read_body(request, DeleteMessage)
+        known = await self._known()
+        keys = [_key_of_id(each) for each in body.ids]
+        for key in keys:
+            self._check_writable(caller, known, key)
+
+        def check(contents: StoreContents) -> None:
+            for key in keys:
+                stored = contents.newest.get(key)
+                if stored is None or stored.is_deleted:
+                    raise NotFoundError(
+                        f"there is no {'/'.join(key)[:300]} in the store; nothing was deleted", param="ids"
+                    )
+
+        async with self._store(caller) as store:
+            with self._refusals(caller, known):
+                await store.delete(keys, dry=body.dry_run, check=check)
+        self._cached = None
+        return ManifestChanges(changes=[ManifestChange(id=each, applied="deleted") for each in body.ids])
+
+    def _store(self, caller: Caller | None = None) -> AbstractAsyncContextManager[Store]:
+        """The store, which the ``caller`` may change."""
+        if not has_journal(self._environ):
+            raise NotFoundError("this gateway has no store: set BATON_JOURNAL_URL to that of the workers")
+        actor = Actor(caller.name, "gateway", verified=caller.is_verified) if caller else None
+        return open_store(self._environ, actor)
+
+    @contextlib.contextmanager
+    def _refusals(self, caller: Caller, known: _Known, loaded: Loaded | None = None) -> Iterator[None]:
+        """Raises BadRequestError and ConflictError for what the store refuses.
+
+        The whole store decides, but the errors name only what is in the request, or what the caller may see.
+        """
+        own = {manifest.id for manifest in loaded.manifests} if loaded else frozenset[str]()
+
+        def may_see(id_: str) -> bool:
+            manifest = known.catalog.by_id(id_)
+            return id_ in own or (manifest is not None and self._is_visible(caller, known.catalog, Use.of(manifest)))
+
+        try:
+            yield
+        except ManifestError as error:
+            shown = [str(problem) for problem in error.problems if may_see(problem.resource)]
+            if len(shown) < len(error.problems):
+                shown.append("it breaks a rule together with manifests that you may not see")
+            raise BadRequestError("\n".join(shown[:20]), param="text") from None
+        except NeededError as error:
+            shown = needs(one for one in error.needed if may_see(one[0].id))
+            if len(shown) < len(error.needed):
+                shown.append("manifests that you may not see need it")
+            raise ConflictError("; ".join(shown[:20]) + "; nothing was written or deleted") from None
+        except StoreError as error:
+            raise ConflictError(str(error)) from None
+
+    async def _known(self) -> _Known:
+        """All manifests. Raises JournalUnavailable and RPCError."""
+        if not has_journal(self._environ):
+            catalog = await self._targets.catalog()
+            return _Known({}, WorkerFiles(), catalog=catalog, storable_with=catalog, has_store=False)
+        async with self._reading:
+            if self._cached is None or time.monotonic() - self._cached_at > FRESH_SECONDS:
+                async with open_store(self._environ) as store:
+                    contents = await store.contents()
+                    files = await read_worker_files(store.journal, self._client, self._environ.get("BATON_TASK_QUEUE"))
+                of_files = catalog_of({manifest.id: manifest for manifest, _ in files.manifests}.values())
+                stored = await asyncio.to_thread(lambda: catalog_of(contents.readable))
+                catalog = of_files.overlaid_on(stored)
+                self._cached = _Known(
+                    stored=contents.newest, files=files, catalog=catalog, storable_with=stored, has_store=True
+                )
+                self._cached_at = time.monotonic()
+            return self._cached
+
+    async def _judge(self, work: Callable[[], T]) -> T:
+        """The result of work that needs much CPU time, in a thread."""
+        async with self._judging:
+            return await asyncio.to_thread(work)
+
+    def _is_visible(self, caller: Caller, catalog: Catalog, manifest: Use) -> bool:
+        """Whether a caller may see a manifest: it may use it, and its namespace is served or has rights."""
+        if not caller.may_use(catalog, manifest):
+            return False
+        is_served = not {"*", manifest.namespace}.isdisjoint(self._settings.namespaces)
+        return caller.sees_all or is_served or has_rights(catalog, manifest.namespace)
+
+    def _usable(self, catalog: Catalog, caller: Caller, rights: Catalog | None = None) -> Catalog:
+        """The manifests that a caller may see, by the ``rights`` in another catalog than their own.
+
+        Rights are seen by those who see the runs of all.
+        """
+        return catalog_of(
+            one
+            for one in catalog.manifests
+            if self._is_visible(caller, rights or catalog, Use.of(one))
+            and (caller.sees_all or not isinstance(one, RIGHTS))
+        )
+
+    def _infos(self, caller: Caller, known: _Known) -> Iterator[ManifestInfo]:
+        for manifest in sorted(self._usable(known.catalog, caller).manifests, key=lambda one: one.id):
+            yield self._info(caller, known, key_of(manifest), manifest)
+        unreadable = [
+            key
+            for key, stored in sorted(known.stored.items())
+            if stored.problem and not stored.is_secret and not known.catalog.by_id("/".join(key))
+        ]
+        for key in unreadable:
+            if key[0] in STORABLE and self._is_visible(caller, known.catalog, _use_of(key)):
+                yield self._info(caller, known, key, None)
+
+    def _info(self, caller: Caller, known: _Known, key: Key, manifest: Resource | None) -> ManifestInfo:
+        stored = known.stored.get(key)
+        stored = None if stored and stored.is_deleted else stored
+        spec = getattr(manifest, "spec", None)
+        members = getattr(spec, "members", None)
+        return ManifestInfo(
+            id="/".join(key),
+            kind=key[0],
+            namespace=key[1],
+            name=key[2],
+            source=_source(known, key),
+            version=stored.version if stored else None,
+            changed=_time(stored) if stored else None,
+            description=getattr(spec, "description", None),
+            strategy=getattr(spec, "strategy", None),
+            members=len(members) if members is not None else None,
+            writable=known.has_store and _may_write(caller, known.catalog, key),
+            problem=stored.problem or None if stored and manifest is None else None,
+        )
+
+    def _may_create(self, caller: Caller, catalog: Catalog, kind: str) -> bool:
+        return _may_write(caller, catalog, (kind, caller.account.namespace, "*"))
+
+    def _check_visible(self, caller: Caller, known: _Known, key: Key) -> None:
+        """Raises NotFoundError, also for what the caller may not see; and UnavailableError while some are unknown."""
+        exists = known.catalog.by_id("/".join(key)) or key in known.stored
+        is_hidden = key[0] == Secret.__name__ or (KINDS.get(key[0]) in RIGHTS and not caller.sees_all)
+        if not exists or is_hidden or not self._is_visible(caller, known.catalog, _use_of(key)):
+            if known.files.unknown and not is_hidden:
+                raise UnavailableError("the manifests of some workers can't be read now", retry_after=FRESH_SECONDS)
+            raise NotFoundError(f"there is no {'/'.join(key)[:300]} here, or you may not use it")
+
+    def _check_writable(self, caller: Caller, known: _Known, key: Key) -> None:
+        """Raises ForbiddenError and NotFoundError."""
+        if key[0] not in WRITABLE:
+            raise ForbiddenError(f"a {key[0]} is not written over HTTP: use baton apply")
+        if not known.has_store:
+            raise NotFoundError("this gateway has no store: set BATON_JOURNAL_URL to that of the workers")
+        if not _may_write(caller, known.catalog, key):
+            raise ForbiddenError(
+                f"the ServiceAccount {caller.account} may not update {_use_of(key).resource} "
+                f"'{key[1]}/{key[2]}': a Role has to give it the verb 'update' for them"
+            )
+
+    async def _read(
+        self, request: Request, caller: Caller, known: _Known, key: Key, parameter: str = "version"
+    ) -> tuple[JsonObject, ManifestInfo]:
+        """The version of a manifest that a parameter of the request names, or what runs use. Raises NotFoundError."""
+        self._check_visible(caller, known, key)
+        manifest = known.catalog.by_id("/".join(key))
+        info = self._info(caller, known, key, manifest)
+        asked = request.query_params.get(parameter)
+        if asked is None:
+            if manifest is None:
+                stored = known.stored[key]
+                raise NotFoundError(stored.problem or f"{'/'.join(key)} was deleted")
+            data: JsonObject = manifest.model_dump(mode="json", exclude_unset=True)
+            return _shown(data), info
+        if not (asked.isascii() and asked.isdecimal() and len(asked) < 10):
+            raise BadRequestError(f"{parameter} has to be the number of a version", param=parameter)
+        async with self._store() as store:
+            versions = {stored.version: stored for stored in await store.versions(key)}
+        found = versions.get(int(asked))
+        if found is None or found.is_deleted:
+            known_versions = ", ".join(str(each.version) for each in versions.values() if not each.is_deleted) or "none"
+            raise NotFoundError(f"{'/'.join(key)} has no version {asked}; known: {known_versions}", param=parameter)
+        if found.problem:
+            raise BadRequestError(f"version {asked} can't be read: {found.problem}", param=parameter)
+        return _shown(json.loads(found.manifest)), info
+
+
+WRITABLE = tuple(name for name, kind in STORABLE.items() if kind not in (Secret, Quota, *RIGHTS))
+"""The kinds that are written over HTTP: all but those that limit what their writers may do, and Secrets."""
+
+
+def operations(
+    targets: Targets, settings: GatewaySettings, client: Client, environ: Mapping[str, str]
+) -> Sequence[ApiOperation]:
+    """The operations of manifests, which belong to Baton's own protocol."""
+    return ManifestOperations(targets, settings, client, environ).operations
+
+
+def _key_of_path(request: Request) -> Key:
+    """The key in a path. Raises NotFoundError."""
+    path = request.path_params
+    return _kind(path["kind"]), path["namespace"], path["name"]
+
+
+def _key_of_id(text: str) -> Key:
+    """The key in an id: ``KIND/NAMESPACE/NAME``. Raises BadRequestError and NotFoundError."""
+    parts = text.split("/")
+    if len(parts) != 3:
+        raise BadRequestError(f"'{text[:300]}' is not of the form KIND/NAMESPACE/NAME", param="ids")
+    return _kind(parts[0]), parts[1], parts[2]
+
+
+def _kind(word: str) -> str:
+    """A kind, which may be written in lower case. Raises NotFoundError."""
+    kinds = {name.lower(): name for name in STORABLE}
+    kind = kinds.get(word.lower())
+    if kind is None:
+        raise NotFoundError(f"there is no kind '{word[:100]}'; known: {', '.join(kinds.values())}")
+    return kind
+
+
+def _use_of(key: Key) -> Use:
+    return Use.of_kind(STORABLE[key[0]], key[1], key[2])
+
+
+def _may_write(caller: Caller, catalog: Catalog, key: Key) -> bool:
+    return key[0] in WRITABLE and (caller is LOCAL or may_write(catalog, caller.account, _use_of(key)))
+
+
+def _check_uses(caller: Caller, catalog: Catalog, loaded: Loaded) -> None:
+    """Raises ForbiddenError for a manifest that refers to what its writer may not use."""
+    if caller is LOCAL:
+        return
+    together = loaded.catalog.overlaid_on(catalog)
+    referred = [together.find(one) for manifest in loaded.catalog.manifests for one in manifest.references]
+    needed = uses(loaded.catalog.manifests, [one for one in referred if one])
+    if lacking := [use for use in dict.fromkeys(needed) if not caller.may_use(catalog, use)]:
+        raise ForbiddenError(missing_rights(caller.account, lacking))
+
+
+def _shown(data: JsonObject) -> JsonObject:
+    """A manifest without kubectl's annotations."""
+    metadata = data.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(annotations, dict):
+        return data
+    kept: JsonObject = {name: text for name, text in annotations.items() if not name.startswith(KUBECTL)}
+    others: JsonObject = {name: value for name, value in metadata.items() if name != "annotations"}
+    return {**data, "metadata": {**others, "annotations": kept} if kept else others}
+
+
+def _referred(resource: Resource, known: Catalog) -> Iterator[str]:
+    """The ids of what a manifest refers to; of what is not known, the reference in words."""
+    for reference in resource.references:
+        found = known.find(reference)
+        if found and known.by_id(found.id):
+            yield found.id
+        elif not reference.optional and not found:
+            yield str(reference)
+
+
+def _users(key: Key, known: Catalog) -> Iterator[str]:
+    """The ids of the manifests that refer to a resource."""
+    for user in known.manifests:
+        if any(refers_to(reference, key, known) for reference in user.references):
+            yield user.id
+
+
+def _resource(key: Key, data: JsonObject) -> Resource | None:
+    """The manifest in data; None if this release can't read it."""
+    try:
+        return StoredManifest(*key, 1, 0, "", 0, json.dumps(data)).resource()
+    except ValueError:
+        return None
+
+
+def _source(known: _Known, key: Key) -> str:
+    count = sum(number for manifest, number in known.files.manifests if key_of(manifest) == key)
+    if not count:
+        return "store" if known.has_store else "workers"
+    return "files" if count >= known.files.workers else f"files of {count} of {known.files.workers} workers"
+
+
+def _warnings(known: _Known, key: Key) -> list[str]:
+    """What a writer should know before a change."""
+    variants = [manifest for manifest, _ in known.files.manifests if key_of(manifest) == key]
+    texts = []
+    if variants:
+        texts.append("Workers have this manifest in their own files, and their runs use that one, not the store's.")
+    if len(variants) > 1:
+        texts.append("Workers have different versions of it in their files.")
+    return texts
+
+
+def _time(stored: StoredManifest) -> str:
+    return format_time(datetime.fromtimestamp(stored.changed, UTC))
+
+
+def _draw(catalog: Catalog, manifest: Resource) -> Drawing:
+    return drawing_of(build_diagram(catalog, [manifest], manifest.namespace, missing=UNKNOWN))
+
+
+def _difference(before: JsonValue, after: JsonValue) -> ManifestDifference:
+    texts = [as_yaml(before), as_yaml(after)]
+    if max(map(len, texts)) > MAX_TEXT:
+        raise TooLargeError(f"a manifest of more than {MAX_TEXT:,} characters is not compared here")
+    kinds: dict[str, Literal["added", "removed", "same", "place"]] = {"+": "added", "-": "removed", "@": "place"}
+    lines = [
+        DifferenceLine(kind=kinds.get(line[:1], "same"), text=line if line[:1] == "@" else line[1:])
+        for line in difflib.unified_diff(texts[0].splitlines(), texts[1].splitlines(), lineterm="", n=3)
+        if not line.startswith(("--- ", "+++ "))
+    ]
+    return ManifestDifference(lines=lines[:MAX_DIFFERENCES], truncated=len(lines) > MAX_DIFFERENCES)
+
+
+def _parsed(text: str, namespace: str) -> Loaded:
+    """The manifests in a text, in a namespace if they name none. Raises ManifestError."""
+    documents = [_in_namespace(document, namespace) for document in parse_documents(text, Path("manifest"))]
+    if all(document.data is None for document in documents):
+        raise ManifestError([Problem("manifest", 0, "", "", "the text contains no manifest")])
+    return load_documents(documents)
+
+
+def _in_namespace(document: Document, namespace: str) -> Document:
+    if namespace == "default":  # as without one: files that baton apply writes don't get one either
+        return document
+    data = document.data
+    metadata = data.get("metadata") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(metadata, dict) or "namespace" in metadata:
+        return document
+    return replace(document, data={**data, "metadata": {**metadata, "namespace": namespace}})
+
+
+def _load(text: str, namespace: str, known: Catalog) -> Loaded:
+    """The manifests in a text, checked as ``baton apply`` does, together with others. Raises ManifestError."""
+    loaded = _parsed(text, namespace)
+    check_storable(loaded, encrypted=False)  # no Secret is written over HTTP
+    check_with(loaded, known)
+    return loaded
+
+
+def _validate(text: str, namespace: str, stored: Catalog, known: Catalog) -> Validation:
+    try:
+        loaded = _load(text, namespace, stored)
+    except ManifestError as error:
+        return Validation(problems=[_problem(each) for each in error.problems[:200]], warnings=[])
+    notices: list[Problem] = [*loaded.notices(), *loaded.default_members(), *loaded.unused_roles()]
+    notices += [_ignored(place) for place in loaded.ignored]
+    drawn = next((one for kind in DRAWN for one in loaded.catalog.manifests if one.kind == kind), None)
+    drawing = _draw(loaded.catalog.overlaid_on(known), drawn) if drawn else None
+    return Validation(
+        problems=[],
+        warnings=[_problem(each) for each in notices[:200]],
+        ids=[manifest.id for manifest in loaded.manifests],
+        drawing=drawing,
+    )
+
+
+DRAWN = ("Team", "Query", "Agent")
+"""The kinds that are drawn with what they refer to."""
+
+
+def _ignored(what: str) -> Problem:
+    return Problem("manifest", 0, "", "", f"{what}: is ignored, because no run needs it")
+
+
+def _problem(problem: Problem) -> ProblemInfo:
+    return ProblemInfo(
+        line=problem.line or None,
+        resource=problem.resource or None,
+        field=problem.field or None,
+        text=problem.text,
+    )

@@ -1,0 +1,410 @@
+"""A run of the gateway, as the caller who may see it reads and controls it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
+
+from ...contracts.decisions import ApproveRequest, GiveResultRequest, PendingDecision, ReplyRequest
+from ...contracts.identity import Identity, IdentityKeys
+from ...contracts.message import PersonDecision
+from ...contracts.status import Status
+from ...contracts.text import full_length
+from ...observability.run_log import Fields, log_event
+from ...resources.base import JsonObject
+from ...resources.query import QuerySpec
+from ...temporal.executions import delete_execution, run_tree
+from ..history.difference import Difference, compare_runs
+from ..history.events import Event, RunEndedEvent, RunStartedEvent, WaitEndedEvent, WaitStartedEvent
+from ..history.pages import Page, first_runs, page_after, page_before, page_from
+from ..history.status import current_status
+from ..history.stream import stream_events
+from ..runs import control
+from ..runs.decisions import NotDecided, decide, earlier_decision, give_result, has_taken, pending_decisions, reply
+from ..runs.runs import NotServedError, RunHandle, final_status
+from ..runs.start import manifest_of_run, original_input
+from .access import Caller
+from .errors import ConflictError, NotFoundError
+from .owners import signed_act
+
+DELETION_SECONDS = 20.0
+"""Seconds for which a deletion waits until Temporal has carried it out, which it does a moment later."""
+
+POLL_SECONDS = 0.1
+
+OWN_WAITS = frozenset({"circuit", "outage", "pause", "quota"})
+"""The kinds of waits that end without a decision."""
+
+LISTED_ATTEMPTS = 20
+LISTED_INTERVAL = 0.1
+"""How often, and after how many seconds each, a run is asked for a wait that its events have already."""
+
+
+@dataclass(frozen=True)
+class RunWaits:
+    """A run waits for people, or for its client: for ``decisions``, all that is undecided in it, the oldest first."""
+
+    decisions: Sequence[PendingDecision]
+
+
+class Run:
+    """A run that the caller may see and control."""
+
+    def __init__(
+        self,
+        client: Client,
+        handle: RunHandle,
+        memo: Mapping[str, object],
+        caller: Caller,
+        environ: Mapping[str, str],
+        spec: QuerySpec | None = None,
+    ) -> None:
+        self._client = client
+        self._caller = caller
+        self._environ = environ
+        self._spec = spec
+        self.handle = handle
+        self.memo = memo
+
+    @property
+    def id(self) -> str:
+        """The id of the run: that of its workflow."""
+        return self.handle.id
+
+    async def manifest(self) -> JsonObject:
+        """The manifest of its query, without a status."""
+        run_id = (await self.describe()).run_id
+        return await manifest_of_run(self._client, self.handle.id, run_id)
+
+    async def delete(self) -> None:
+        """Cancels the run if it is open, waits for its end, and deletes it in Temporal, with its child runs.
+
+        What the journal has of it is deleted by the next ``baton prune``. Notifications are delivered nevertheless.
+        """
+        await self.cancel("deleted")
+        await self.result()
+        run_id = (await self.describe()).run_id
+        for execution in reversed(await run_tree(self._client, self.id, run_id)):
+            if execution.type != "notify":
+                await delete_execution(self._client, execution)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DELETION_SECONDS):
+                while await self._exists():
+                    await asyncio.sleep(POLL_SECONDS)
+
+    async def _exists(self) -> bool:
+        try:
+            await self.describe()
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            return False
+        return True
+
+    async def describe(self) -> WorkflowExecutionDescription:
+        """Temporal's description of the run."""
+        return await self.handle.describe()
+
+    async def is_open(self) -> bool:
+        """Whether the run has not ended."""
+        return (await self.describe()).status in (None, WorkflowExecutionStatus.RUNNING)
+
+    async def status(self) -> Status:
+        """The current status, or the final one. Raises NotServedError if no worker can tell."""
+        if await self.is_open():
+            return await current_status(self._client, self.handle)
+        return await self.result()
+
+    async def result(self) -> Status:
+        """Waits for the end of the run and returns its final status."""
+        return await final_status(self._client, self.handle)
+
+    def events(
+        self, after: str | None = None, *, wait: bool = True, live: bool = True, depth_first: bool = False
+    ) -> AsyncGenerator[Event, None]:
+        """The events of the run after a cursor, as ``stream_events`` yields them."""
+        return stream_events(
+            self._client,
+            self.handle,
+            after,
+            wait=wait,
+            live=live,
+            depth_first=depth_first,
+            environment=self._environ,
+        )
+
+    async def page(
+        self,
+        count: int,
+        *,
+        before: str | None = None,
+        after: str | None = None,
+        turn: int | None = None,
+        round_: int | None = None,
+    ) -> Page:
+        """At most ``count`` events: before or after a cursor, or from a turn or a round on; without any, the newest.
+
+        Raises CursorError.
+        """
+        if after is not None:
+            return await page_after(self._client, self.handle, count, after)
+        if turn is not None or round_ is not None:
+            return await page_from(self._client, self.handle, count, turn=turn, round_=round_)
+        return await page_before(self._client, self.handle, count, before)
+
+    async def starts(self) -> list[RunStartedEvent]:
+        """The start of the run, and of its first child run if it has started: that of the team which it asks."""
+        return await first_runs(self._client, self.handle)
+
+    async def difference(self, other: "Run") -> Difference:
+        """Where this run (``a``) and another one (``b``) part, as far as they have come."""
+        return await compare_runs(self._client, self.handle, other.handle)
+
+    async def question(self) -> str | list[JsonObject]:
+        """The input with which the run was started."""
+        run_id = self.handle.run_id or (await self.describe()).run_id
+        _, run_input = await original_input(self._client, self.id, run_id)
+        spec = run_input.get("spec")
+        asked = spec.get("input") if isinstance(spec, dict) else run_input.get("input")
+        return [item for item in asked if isinstance(item, dict)] if isinstance(asked, list) else str(asked or "")
+
+    async def spec(self) -> QuerySpec | None:
+        """What the run was asked; None if it is not of a query, or of one that the workers know by its name."""
+        if self._spec is None:
+            run_id = self.handle.run_id or (await self.describe()).run_id
+            _, run_input = await original_input(self._client, self.id, run_id)
+            self._spec = QuerySpec.model_validate(run_input["spec"]) if run_input.get("spec") else None
+        return self._spec
+
+    async def has_taken(self, request: str) -> bool:
+        """Whether the run, or one below it, has carried out the message, decision or reply with that ``request`` id."""
+        return await has_taken(self._client, self.handle, request)
+
+    async def pending(self) -> list[PendingDecision]:
+        """What the run waits for people to decide, and calls of the client's tools, the oldest first."""
+        return await pending_decisions(self._client, self.id, self.handle.run_id)
+
+    async def decision(self, decision_id: str) -> PendingDecision:
+        """What waits for a decision under that id, with all its arguments: a status shares its room among many.
+
+        Raises NotFoundError.
+        """
+        found = next((decision for decision in await self.pending() if decision.id == decision_id), None)
+        if found is None:
+            raise NotFoundError(f"'{decision_id[:100]}' does not wait for a decision in this run")
+        if found.arguments is None or full_length(found.arguments) == len(found.arguments):
+            return found
+        async for event in self.events(wait=False, live=False):
+            if isinstance(event, WaitStartedEvent) and event.wait == decision_id and event.text:
+                return found.model_copy(update={"arguments": event.text})
+        return found
+
+    async def undecided(self, waits: Collection[str] = ()) -> list[PendingDecision]:
+        """What nobody has decided yet, once one of ``waits`` is among it, or else after a moment.
+
+        A child run may have told its events that it waits, but not the run above.
+        """
+        for _ in range(LISTED_ATTEMPTS):
+            undecided = [decision for decision in await self.pending() if decision.decision is None]
+            if not waits or any(decision.id in waits for decision in undecided):
+                break
+            await asyncio.sleep(LISTED_INTERVAL)
+        return undecided
+
+    async def events_until_waiting(
+        self, after: str | None = None, *, live: bool = True
+    ) -> "AsyncGenerator[Event | RunWaits, None]":
+        """The events of the run after a cursor, to its end, or until it waits for people: then RunWaits is the last."""
+        waits: set[str] = set()
+        place = after
+        async with contextlib.aclosing(self.events(after, wait=False, live=False)) as existing:
+            async for event in existing:  # from them it is known which waits have ended
+                place = event.cursor or place
+                _note_wait(waits, event)
+                yield event
+                if isinstance(event, RunEndedEvent) and event.run == self.id:
+                    return
+        may_wait = waits or (after is not None and await self.is_open())
+        if may_wait and (undecided := await self.undecided(waits)):
+            yield RunWaits(undecided)
+            return
+        async with contextlib.aclosing(self.events(place, live=live)) as following:
+            async for event in following:
+                _note_wait(waits, event)
+                yield event
+                is_wait = isinstance(event, WaitStartedEvent) and event.wait in waits
+                if is_wait and (undecided := await self.undecided(waits)):
+                    yield RunWaits(undecided)
+                    return
+
+    def _tell(self, request: str, decision: str | None = None) -> None:
+        """Logs what the caller has done with the run: unlike a worker, the gateway knows who that is."""
+        caller = self._caller
+        fields: Fields = {"run": self.id, "request": request, "decision": decision, "by": caller.name}
+        log_event("control message", {**fields, "account": str(caller.account), "verified": caller.is_verified})
+
+    async def steer(self, text: str, *, request: str | None = None) -> None:
+        """Sends the caller's message into the discussion, once for a ``request`` id. Raises ConflictError."""
+        with _refusals():
+            await control.steer(self._client, self.handle, text, self._caller.name, request, self._acts("steer"))
+        self._tell("steer")
+
+    async def pause(self) -> None:
+        """Pauses the run. Raises ConflictError."""
+        with _refusals():
+            await control.pause(self.handle, self._caller.name, self._acts("pause"))
+        self._tell("pause")
+
+    async def resume(self) -> None:
+        """Resumes the run. Raises ConflictError."""
+        with _refusals():
+            await control.resume(self.handle, self._caller.name, self._acts("resume"))
+        self._tell("resume")
+
+    async def terminate(self, reason: str = "", *, now: bool = False) -> None:
+        """Ends the run after the current turn, or ``now``; does nothing if it has ended."""
+        identity = self._acts("terminate_team")
+        await _unless_ended(control.terminate(self.handle, reason, now=now, by=self._caller.name, identity=identity))
+        self._tell("terminate_team")
+
+    async def cancel(self, reason: str = "") -> None:
+        """Cancels the run; does nothing if it has ended."""
+        identity = self._acts("cancel")
+        await _unless_ended(control.cancel(self.handle, reason, by=self._caller.name, identity=identity))
+        self._tell("cancel")
+
+    async def decide(
+        self,
+        call: str,
+        *,
+        approved: bool,
+        arguments: JsonObject | None = None,
+        reason: str = "",
+        remember: bool = False,
+        request: str | None = None,
+    ) -> PersonDecision:
+        """Approves or rejects a call; the same decision of the same caller again has no further effect.
+
+        ``request`` is an id by which ``has_taken`` knows it. Raises ConflictError if the call is not pending, or was
+        decided otherwise.
+        """
+        approval = ApproveRequest(
+            call=call,
+            approved=approved,
+            arguments=arguments,
+            reason=reason,
+            remember=remember,
+            by=self._caller.name,
+        )
+        try:
+            decision = await decide(self._client, self.handle, approval, request, self._signed)
+        except (NotDecided, NotServedError) as error:
+            return await self._decided_before("approve", approval, error)
+        self._tell("approve", call)
+        return decision
+
+    async def reply(
+        self, text: str, to: str | None = None, *, declines: bool = False, request: str | None = None
+    ) -> PersonDecision:
+        """Replies to the question ``to``, or to the only one, or declines it; the same again has no further effect.
+
+        ``request`` is an id by which ``has_taken`` knows it. Raises ConflictError if the question is not pending, was
+        answered otherwise, or the reply is invalid.
+        """
+        sent = ReplyRequest(text=text, to=to, by=self._caller.name, declines=declines)
+        try:
+            decision = await reply(self._client, self.handle, sent, request, self._signed)
+        except (NotDecided, NotServedError) as error:
+            if to is None:
+                raise _refusal(error) from None
+            return await self._decided_before("reply", sent, error)
+        self._tell("reply", to)
+        return decision
+
+    def _acts(self, act: str) -> Identity | None:
+        return signed_act(self._environ, self._caller, self._client.namespace, self.id, act)
+
+    def _signed(
+        self, pending: PendingDecision, request: ApproveRequest | ReplyRequest
+    ) -> ApproveRequest | ReplyRequest:
+        """The request with who sends it, signed. Without keys the caller of a gateway is nobody in particular."""
+        if not self._caller.is_verified:
+            return request
+        place = pending.place(self._client.namespace, request)
+        return request.signed(IdentityKeys.of(self._environ).sign_decision(self._caller.identity, place))
+
+    async def give_result(self, call: str, output: str) -> PersonDecision:
+        """Gives what the caller's tool has returned for a call; the same result again has no further effect.
+
+        Raises ConflictError if the call does not wait for it, or has got another result, or if the result is too large.
+        """
+        request = GiveResultRequest(call=call, output=output, by=self._caller.name)
+        refusal: Exception = NotDecided()
+        for _ in range(LISTED_ATTEMPTS):
+            try:
+                return await give_result(self._client, self.handle, request)
+            except (NotDecided, NotServedError) as error:
+                refusal = error
+            wait = await self._wait(call)
+            if isinstance(wait, WaitEndedEvent) and wait.digest == request.digest:
+                return request.decision(wait.at).to_remember()
+            if not isinstance(wait, WaitStartedEvent):
+                break
+            await asyncio.sleep(LISTED_INTERVAL)  # the events have the wait, and the run has it in a moment
+        raise _refusal(refusal) from None
+
+    async def _wait(self, wait: str) -> WaitStartedEvent | WaitEndedEvent | None:
+        """The latest event of a wait; None if the run has no such wait."""
+        latest: WaitStartedEvent | WaitEndedEvent | None = None
+        async with contextlib.aclosing(self.events(wait=False, live=False)) as events:
+            async for event in events:
+                if isinstance(event, WaitStartedEvent | WaitEndedEvent) and event.wait == wait:
+                    latest = event
+        return latest
+
+    async def _decided_before(
+        self, update: str, request: ApproveRequest | ReplyRequest, error: Exception
+    ) -> PersonDecision:
+        """The caller's own earlier decision, if it is the same: its response may have been lost."""
+        if decided := await earlier_decision(self._client, self.handle, update, request):
+            return decided
+        raise _refusal(error) from None
+
+
+def prompt_of(decision: PendingDecision) -> str:
+    """What a person is asked who decides."""
+    if decision.kind == "approval":
+        return f"May {decision.speaker} call {decision.tool} with {decision.arguments}?"
+    if decision.kind == "budget":
+        return f"May the budget of {decision.speaker} be raised by {decision.arguments}?"
+    return decision.question or f"What does {decision.speaker} reply?"
+
+
+def _note_wait(waits: set[str], event: Event) -> None:
+    """Adds a wait for a person that has started to the open ones, or removes one that has ended."""
+    if isinstance(event, WaitStartedEvent) and event.kind not in OWN_WAITS:
+        waits.add(event.wait)
+    elif isinstance(event, WaitEndedEvent):
+        waits.discard(event.wait)
+
+
+def _refusal(error: Exception) -> Exception:
+    """What is raised for a decision that was not taken: without a worker the client has to send it again."""
+    return error if isinstance(error, NotServedError) else ConflictError(str(error))
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """Raises ConflictError for a request that a run rejects."""
+    try:
+        yield
+    except (control.RunEndedError, control.RejectedError) as error:
+        raise ConflictError(str(error)) from None
+
+
+async def _unless_ended(request: Awaitable[object]) -> None:
+    with contextlib.suppress(control.RunEndedError):
+        await request

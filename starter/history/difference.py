@@ -1,0 +1,322 @@
+"""The difference between two runs: where they part, and what each of them does from there."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from difflib import SequenceMatcher
+from typing import Literal, NamedTuple
+
+from temporalio.client import Client
+
+from ...contracts.inputs import ForkedRun
+from ...contracts.message import Head, TokenUsage
+from ...contracts.panel import PerformResult
+from ...contracts.requests import AskModelResult, Pinned, UseToolResult
+from ...contracts.status import Phase
+from ...contracts.turn import StopReason
+from ...resources.base import JsonModel
+from ..runs.runs import RunHandle
+from .events import (
+    Event,
+    MessageEvent,
+    ModelAnsweredEvent,
+    RunEndedEvent,
+    ToolCalledEvent,
+    ToolFailedEvent,
+    ToolReturnedEvent,
+)
+from .follow import RunTree
+from .run_events import CallEnded, RunEvent, RunInfo
+from .translator import EventTranslator
+
+DifferingField = Literal["speaker", "words", "tool", "arguments", "result", "place", "end"]
+"""In what two runs first differ; ``end``: one of them has nothing more there."""
+
+REASONS: dict[DifferingField, str] = {
+    "place": "they are in different runs or rounds",
+    "speaker": "another one speaks",
+    "tool": "another tool is called, or none",
+    "arguments": "the tool gets other arguments",
+    "words": "the words differ",
+    "result": "the tool returns something else",
+    "end": "only one of them goes on",
+}
+"""What the field in which two steps differ says of the runs."""
+
+
+class RunStep(JsonModel):
+    """A message in a run, or a call of a tool in it.
+
+    ``place`` is the path of the run below the root run, as in ``turn-2/NAME``; empty in the root run itself. A message
+    has ``words``; a call has a ``tool``, its ``arguments`` as JSON text, and its ``result``, or its ``error``.
+    ``usage`` and ``seconds`` of a message are those of the model calls that led to it. ``number`` is the place of a
+    message in the conversation of its run, from 1.
+    """
+
+    kind: Literal["message", "tool"]
+    place: str
+    speaker: str
+    number: int | None = None
+    round: int | None = None
+    words: str | None = None
+    tool: str | None = None
+    arguments: str | None = None
+    result: str | None = None
+    error: str | None = None
+    model: str | None = None
+    usage: TokenUsage = TokenUsage()
+    seconds: float = 0.0
+
+    def differs_in(self, other: "RunStep") -> DifferingField | None:
+        """The first field in which it differs from a step of another run; usage and time don't count."""
+        if (self.place, self.round) != (other.place, other.round):
+            return "place"
+        if self.speaker != other.speaker:
+            return "speaker"
+        if (self.kind, self.tool) != (other.kind, other.tool):
+            return "tool"
+        if self.arguments != other.arguments:
+            return "arguments"
+        if self.words != other.words:
+            return "words"
+        return "result" if (self.result, self.error) != (other.result, other.error) else None
+
+
+class ComparedRun(JsonModel):
+    """One of two runs: its id, how it has ended, and what it used. ``phase`` is None while it is open."""
+
+    id: str
+    phase: Phase | None = None
+    stop_reason: StopReason | None = None
+    error: str | None = None
+    messages: int = 0
+    tool_calls: int = 0
+    turns: int | None = None
+    usage: TokenUsage = TokenUsage()
+    seconds: float = 0.0
+
+
+class StepPair(JsonModel):
+    """Two steps side by side; one of them is None where only the other run has a step. ``differs_in`` says in what."""
+
+    a: RunStep | None = None
+    b: RunStep | None = None
+    differs_in: DifferingField | None = None
+
+
+class Difference(JsonModel):
+    """The difference between the runs ``a`` and ``b``.
+
+    The first ``shared`` steps are the same rows of the journal in both, as after a fork. The ``equal`` steps after them
+    have the same speakers, words, calls and results. ``differs_in`` says in what the next step differs; None if there
+    is no difference. ``pairs`` are all steps from there on, side by side.
+    """
+
+    a: ComparedRun
+    b: ComparedRun
+    shared: int = 0
+    equal: int = 0
+    differs_in: DifferingField | None = None
+    pairs: tuple[StepPair, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """Where two runs part, in a few sentences."""
+        texts = []
+        if self.shared:
+            texts.append(f"The first {_steps(self.shared)} the same rows of the journal.")
+        if self.equal:
+            texts.append(f"The {'next' if self.shared else 'first'} {_steps(self.equal)} equal.")
+        if self.differs_in:
+            number = self.shared + self.equal + 1
+            texts.append(f"They part at step {number}: {REASONS[self.differs_in]}.")
+        else:
+            texts.append("There is no difference.")
+        return " ".join(texts)
+
+
+def _steps(count: int) -> str:
+    return "step is" if count == 1 else f"{count} steps are"
+
+
+async def compare_runs(client: Client, first: RunHandle, second: RunHandle) -> Difference:
+    """The difference between two runs, as far as they have come. Raises Temporal's RPCError."""
+    a = await _read(client, first)
+    b = await _read(client, second)
+    return difference(a, b)
+
+
+@dataclass
+class RecordedRun:
+    """The steps of a run, and the rows of the journal that it has written and at which it began.
+
+    ``rows`` has for each row the number of steps up to it. ``origin`` is the row after which the conversation of the
+    run continues; empty if it begins.
+    """
+
+    run: ComparedRun
+    steps: list[RunStep] = field(default_factory=list)
+    rows: dict[str, int] = field(default_factory=dict)
+    origin: str = ""
+
+
+def difference(a: RecordedRun, b: RecordedRun) -> Difference:
+    """The difference between two runs that were read."""
+    # A run that continues from a row of the other one has that row's steps in common with it, without repeating them.
+    shared = a.rows.get(b.origin, 0) or b.rows.get(a.origin, 0)
+    a_steps = a.steps[shared:] if b.origin in a.rows else a.steps
+    b_steps = b.steps[shared:] if a.origin in b.rows and b.origin not in a.rows else b.steps
+    equal = 0
+    for one, other in zip(a_steps, b_steps, strict=False):
+        if one.differs_in(other):
+            break
+        equal += 1
+    pairs = tuple(_side_by_side(a_steps[equal:], b_steps[equal:]))
+    differs_in = pairs[0].differs_in if pairs else None
+    return Difference(a=a.run, b=b.run, shared=shared, equal=equal, differs_in=differs_in, pairs=pairs)
+
+
+def _side_by_side(a: Sequence[RunStep], b: Sequence[RunStep]) -> Iterator[StepPair]:
+    """Steps in their order, those of the same speaker, or of the same tool of it, beside each other."""
+    matcher = SequenceMatcher(None, [*map(_role, a)], [*map(_role, b)], autojunk=False)
+    for operation, a_from, a_to, b_from, b_to in matcher.get_opcodes():
+        if operation == "equal":
+            for one, other in zip(a[a_from:a_to], b[b_from:b_to], strict=True):
+                yield StepPair(a=one, b=other, differs_in=one.differs_in(other))
+            continue
+        for index in range(max(a_to - a_from, b_to - b_from)):
+            one_or_none = a[a_from + index] if a_from + index < a_to else None
+            other_or_none = b[b_from + index] if b_from + index < b_to else None
+            both = one_or_none.differs_in(other_or_none) if one_or_none and other_or_none else "end"
+            yield StepPair(a=one_or_none, b=other_or_none, differs_in=both)
+
+
+def _role(step: RunStep) -> tuple[str, str, str | None]:
+    return step.speaker, step.kind, step.tool
+
+
+class _Recorded(NamedTuple):
+    """What a run event tells: the events of the stream, the row that it has written, and where the run began."""
+
+    events: tuple[Event, ...]
+    row: str
+    origin: Head | None
+
+
+async def _read(client: Client, handle: RunHandle) -> RecordedRun:
+    """Reads a run and its child runs as far as they exist."""
+    tree = RunTree[_Recorded](client, handle, _items_of, wait=False, depth_first=True)
+    recorder = _Recorder(handle.id)
+    async for read in tree.read():
+        recorder.add(read.item)
+    return recorder.finished()
+
+
+def _items_of(run: RunInfo) -> Callable[[RunEvent], Iterable[_Recorded]]:
+    translator = EventTranslator(run)
+
+    def build(run_event: RunEvent) -> Iterator[_Recorded]:
+        origin: Head | None = None
+        row = ""
+        match run_event:
+            case CallEnded(result=Pinned(before=Head() as before)) if run.parent is None:
+                origin = before
+            case CallEnded(result=ForkedRun() as forked):
+                origin = forked.place
+            case CallEnded(
+                result=AskModelResult(head=head)
+                | UseToolResult(head=head)
+                | PerformResult(head=head)
+                | (Head() as head)
+            ):
+                row = head.id
+        yield _Recorded(tuple(translator.translate(run_event)), row, origin)
+
+    return build
+
+
+class _Recorder:
+    """Makes steps from the events of a run and its child runs."""
+
+    def __init__(self, run_id: str) -> None:
+        self._recorded = RecordedRun(ComparedRun(id=run_id))
+        self._calls: dict[tuple[str, str], ToolCalledEvent] = {}
+        self._answers: dict[tuple[str, str], list[ModelAnsweredEvent]] = {}
+        self._origin = Head()
+        self._usage = TokenUsage()
+        self._started: datetime | None = None
+        self._ended: RunEndedEvent | None = None
+
+    def add(self, item: _Recorded) -> None:
+        """Adds what one run event tells."""
+        for event in item.events:
+            self._started = self._started or event.at
+            self._add_event(event)
+        if item.origin and item.origin.depth >= self._origin.depth:  # the runs of a fork begin at rows of their own
+            self._origin = item.origin
+            self._recorded.origin = item.origin.id
+        if item.row:
+            self._recorded.rows[item.row] = len(self._recorded.steps)
+
+    def _add_event(self, event: Event) -> None:
+        steps = self._recorded.steps
+        place = event.run.removeprefix(self._recorded.run.id).lstrip("/")
+        match event:
+            case ModelAnsweredEvent():
+                self._usage += event.usage
+                self._answers.setdefault((event.run, event.speaker), []).append(event)
+            case ToolCalledEvent():
+                self._calls[event.run, event.call] = event
+            case ToolReturnedEvent() | ToolFailedEvent():
+                called = self._calls.pop((event.run, event.call), None)
+                steps.append(
+                    RunStep(
+                        kind="tool",
+                        place=place,
+                        speaker=event.speaker,
+                        tool=event.tool,
+                        arguments=called.arguments if called else None,
+                        result=event.text if isinstance(event, ToolReturnedEvent) else None,
+                        error=(event.error or "canceled") if isinstance(event, ToolFailedEvent) else None,
+                        usage=TokenUsage(tool_calls=1),
+                        seconds=event.seconds,
+                    )
+                )
+            case MessageEvent():
+                answers = self._answers.pop((event.run, event.name), [])
+                usage = TokenUsage()
+                for answer in answers:
+                    usage += answer.usage
+                steps.append(
+                    RunStep(
+                        kind="message",
+                        place=place,
+                        speaker=event.name,
+                        number=event.number,
+                        round=event.round,
+                        words=event.text,
+                        model=answers[-1].model if answers else None,
+                        usage=usage,
+                        seconds=round(sum(answer.seconds for answer in answers), 3),
+                    )
+                )
+            case RunEndedEvent() if not place:
+                self._ended = event
+
+    def finished(self) -> RecordedRun:
+        """The run, as far as it was read."""
+        recorded = self._recorded
+        started = self._started or datetime.now(UTC)
+        ended = self._ended
+        recorded.run = ComparedRun(
+            id=recorded.run.id,
+            phase=ended.phase if ended else None,
+            stop_reason=ended.stop_reason if ended else None,
+            error=ended.error if ended else None,
+            messages=sum(step.kind == "message" for step in recorded.steps),
+            tool_calls=sum(step.kind == "tool" for step in recorded.steps),
+            turns=ended.turns if ended else None,
+            usage=ended.usage if ended else self._usage,
+            seconds=round(((ended.at if ended else datetime.now(UTC)) - started).total_seconds(), 3),
+        )
+        return recorded

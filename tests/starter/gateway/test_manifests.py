@@ -1,0 +1,250 @@
+"""Manifests over HTTP: their drawings, versions, differences and validation, and changes of the store."""
+
+import base64
+from pathlib import Path
+
+import httpx
+import yaml
+
+from baton.resources.documents import Document
+from baton.resources.loader import load_documents
+from baton.starter.operations.manifests import open_store
+from tests.harness.environment import Environment, Json, agent, line, manifest, team
+from tests.harness.gateway import GatewayServer, key_file, rights
+from tests.harness.manifests import model
+
+
+async def test_a_target_is_drawn_with_the_names_of_the_speakers_in_events(gateway: GatewayServer) -> None:
+    drawing = await gateway.get("/targets/team/default/duo/drawing")
+    (drawn,) = [node for node in drawing["nodes"] if node.get("resource") == "Team/default/duo"]
+    inside = {node["speaker"]: node for node in drawing["nodes"] if node.get("parent") == drawn["id"]}
+    gateway.env.script(line("one", "a"), line("two", "b"))
+    run = await gateway.post("/runs", {"target": "team/duo", "input": "Why?"}, 201)
+    events = [event["data"] for event in await gateway.finished(run["id"])]
+    started = [event for event in events if event["type"] == "turn.started" and event["team"] == "duo"]
+    assert [event["speaker"] for event in started] == [*inside] == ["one", "two"]
+    ends = [(edge["start"], edge["end"]) for edge in drawing["edges"]]
+    assert ends == [(inside["one"]["id"], inside["two"]["id"]), (inside["two"]["id"], inside["one"]["id"])]
+    await gateway.get("/targets/team/default/nobody/drawing", 404)
+
+
+async def test_of_what_a_caller_may_not_use_a_drawing_has_only_the_name(env: Environment, tmp_path: Path) -> None:
+    path, keys = key_file(tmp_path, {"clerk": {"serviceAccount": "clerk"}, "other": {"serviceAccount": "nobody"}})
+    allowed = rights(
+        "clerk",
+        {"resources": ["teams"], "resourceNames": ["duo"]},
+        {"resources": ["agents"], "resourceNames": ["one"]},
+    )
+    two = agent("two", "get-salary", modelRef={"name": "secret-model"})
+    secret = {**model(), "metadata": {"name": "secret-model"}}
+    manifests = [agent("one"), two, team("duo", "one", "two", maxTurns=1), *allowed]
+    async with (
+        env.with_manifests([*manifests, SALARY, secret]) as served,
+        GatewayServer.running(served, BATON_GATEWAY_KEYS=str(path)) as gateway,
+    ):
+        where = "/targets/team/default/duo/drawing"
+        drawing = await gateway.get(where, key=keys["clerk"])
+        texts = [written["text"] for node in drawing["nodes"] for written in node["lines"]]
+        assert texts == ["duo", "round-robin · 1 round", "one", "default", "two", "unknown here"]
+        assert not any(name in str(drawing) for name in ("secret-model", "get-salary"))
+        await gateway.get(where, 404, key=keys["other"])
+
+
+SALARY = manifest("Tool", "get-salary", {"type": "http", "http": {"url": "http://127.0.0.1:9/salary"}})
+
+
+def text_of(*manifests: Json) -> str:
+    """Manifests as YAML."""
+    return yaml.safe_dump_all(manifests, sort_keys=False)
+
+
+async def test_a_manifest_is_written_read_compared_and_drawn_with_its_versions(gateway: GatewayServer) -> None:
+    where = "/manifests/agent/default/three"
+    await gateway.get(where, 404)
+    first = await gateway.http.put(where, json={"text": text_of(agent("three")), "version": 0})
+    assert first.json() == {"applied": "created", "version": 1}
+    changed = agent("three", description="The third.")
+    second = await gateway.http.put(where, json={"text": text_of(changed), "version": 1})
+    assert second.json() == {"applied": "configured", "version": 2}
+    same = await gateway.http.put(where, json={"text": text_of(changed), "version": 2})
+    assert same.json() == {"applied": "unchanged", "version": 2}
+    read = await gateway.get(where)
+    assert (read["newest"], read["info"]["source"], read["info"]["writable"]) == (2, "store", True)
+    assert yaml.safe_load(read["text"])["spec"]["description"] == "The third."
+    old = await gateway.get(f"{where}?version=1")
+    assert "description" not in old["text"]
+    versions = (await gateway.get(f"{where}/versions"))["versions"]
+    assert [each["version"] for each in versions] == [2, 1]
+    lines = (await gateway.get(f"{where}/difference?from=1&to=2"))["lines"]
+    assert [each["text"].strip() for each in lines if each["kind"] == "added"] == ["description: The third."]
+    assert not [each for each in lines if each["kind"] == "removed"]
+    drawing = await gateway.get(f"{where}/drawing?version=1")
+    assert drawing["title"] == "three"
+    assert (await gateway.get(f"{where}?version=9", 404))["error"]["message"].endswith("known: 2, 1")
+    await gateway.get(f"{where}?version=x", 400)
+    await gateway.get("/manifests/nothing/default/three", 404)
+
+
+async def test_a_list_has_the_manifests_of_the_store_and_of_files(gateway: GatewayServer) -> None:
+    written = await gateway.http.put(
+        "/manifests/agent/default/three", json={"text": text_of(agent("three")), "version": 0}
+    )
+    assert written.status_code == 200
+    listed = await gateway.get("/manifests")
+    rows = {each["id"]: (each["source"], each.get("version")) for each in listed["manifests"]}
+    assert rows == {
+        "Agent/default/one": ("files", None),
+        "Agent/default/two": ("files", None),
+        "Agent/default/three": ("store", 1),
+        "Team/default/duo": ("files", None),
+    }
+    assert listed["canStore"] is True
+    teams = await gateway.get("/manifests?kind=Team&namespace=default")
+    assert [(each["name"], each["strategy"], each["members"]) for each in teams["manifests"]] == [
+        ("duo", "round-robin", 2)
+    ]
+    one = await gateway.get("/manifests/Agent/default/one")
+    assert one["usedBy"] == ["Team/default/duo"]
+    read = await gateway.get("/manifests/Team/default/duo")
+    assert read["refersTo"] == ["Agent/default/one", "Agent/default/two"]
+    assert "their runs use that one" in one["warnings"][0]
+    assert (await gateway.get("/manifests/Agent/default/three"))["warnings"] == []
+
+
+async def test_a_write_that_has_not_seen_the_newest_version_is_refused(gateway: GatewayServer) -> None:
+    where = "/manifests/agent/default/three"
+    await gateway.http.put(where, json={"text": text_of(agent("three")), "version": 0})
+    for version in (0, 2):
+        body = {"text": text_of(agent("three", description="Mine.")), "version": version}
+        refused = await gateway.http.put(where, json=body)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
+    assert "Mine." not in (await gateway.get(where))["text"]
+
+
+async def test_validation_says_what_the_loader_says_with_lines(gateway: GatewayServer) -> None:
+    wrong = team("crew", "nobody", strategy="selectr", maxTurns=2)
+    found = await gateway.post("/manifests/validate", {"text": text_of(wrong)})
+    (problem,) = found["problems"]
+    assert (problem["resource"], problem["field"], problem["line"]) == ("Team/default/crew", "spec.strategy", 6)
+    found = await gateway.post(
+        "/manifests/validate", {"text": text_of({**wrong, "spec": {**wrong["spec"], "strategy": "selector"}})}
+    )
+    assert "is neither in the files nor in the store" in found["problems"][0]["text"]
+    of_files = team("crew", "one", "two", strategy="sequential")
+    found = await gateway.post("/manifests/validate", {"text": text_of(of_files)})
+    assert "is neither in the files nor in the store" in found["problems"][0]["text"], "baton apply says the same"
+    members = [agent("ann"), agent("bob"), team("crew", "ann", "bob", strategy="sequential")]
+    found = await gateway.post("/manifests/validate", {"text": text_of(*members)})
+    assert found["ids"] == ["Agent/default/ann", "Agent/default/bob", "Team/default/crew"]
+    speakers = [node["speaker"] for node in found["drawing"]["nodes"] if "speaker" in node]
+    assert (found["problems"], speakers) == ([], ["ann", "bob"])
+    for text in ("{", "", "a: [", "x: &x [*x]", "[" * 2_000, "kind: Agent"):
+        assert (await gateway.post("/manifests/validate", {"text": text}))["problems"], text
+    literal = manifest(
+        "Model",
+        "m",
+        {"type": "openai", "model": {"value": "x"}, "config": {"openai": {"apiKey": {"value": "sk-literal-1"}}}},
+    )
+    found = await gateway.post("/manifests/validate", {"text": text_of(literal)})
+    assert "is a literal secret" in found["problems"][0]["text"]
+    assert "sk-literal-1" not in str(found)
+
+
+async def test_quotas_are_not_written_over_http_so_that_no_tenant_raises_its_own(gateway: GatewayServer) -> None:
+    quota = text_of(manifest("Quota", "limits", {"maxConcurrentRuns": 9}))
+    refused = await gateway.http.put("/manifests/quota/default/limits", json={"text": quota, "version": 0})
+    assert (refused.status_code, "use baton apply" in refused.text) == (403, True)
+    applied = await gateway.http.post("/manifests/apply", json={"text": quota})
+    assert applied.status_code == 403, applied.text
+
+
+async def test_neither_secrets_nor_rights_are_written_or_shown_over_http(gateway: GatewayServer) -> None:
+    secret: Json = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "s"},
+        "stringData": {"key": "value-of-s"},
+    }
+    refused = await gateway.http.put("/manifests/secret/default/s", json={"text": text_of(secret), "version": 0})
+    assert refused.status_code == 403
+    role = rights("clerk", {"resources": ["*"]})[1]
+    refused = await gateway.http.put("/manifests/role/default/clerk", json={"text": text_of(role), "version": 0})
+    assert refused.status_code == 403
+    async with open_store({**gateway.env.worker_env, "BATON_ENCRYPTION_KEYS": NEW_KEYS}) as store:
+        await store.apply(load_documents([Document("s.yaml", secret, {})]))
+    await gateway.get("/manifests/secret/default/s", 404)
+    await gateway.get("/manifests/secret/default/s/versions", 404)
+    listed = await gateway.get("/manifests")
+    assert not [each for each in listed["manifests"] if each["kind"] == "Secret"]
+
+
+async def test_only_what_a_role_lets_a_caller_update_is_written(env: Environment, tmp_path: Path) -> None:
+    path, keys = key_file(
+        tmp_path,
+        {
+            "writer": {"serviceAccount": "writer"},
+            "reader": {"serviceAccount": "reader"},
+            "all": {"serviceAccount": "all", "allRuns": True},
+        },
+    )
+    writer = rights(
+        "writer",
+        {"resources": ["agents"], "resourceNames": ["mine", "one"], "verbs": ["use", "update"]},
+        {"resources": ["models"], "resourceNames": ["default"]},
+    )
+    reader = rights("reader", {"resources": ["agents"]})
+    everything = rights("all", {"resources": ["*"], "verbs": ["*"]})
+    manifests = [agent("one"), agent("other"), SALARY, *writer, *reader, *everything]
+    async with (
+        env.with_manifests(manifests) as served,
+        GatewayServer.running(served, BATON_GATEWAY_KEYS=str(path)) as gateway,
+    ):
+
+        async def put(who: str, name: str, manifest: Json) -> httpx.Response:
+            headers = {"authorization": f"Bearer {keys[who]}"}
+            body = {"text": text_of(manifest), "version": 0}
+            return await gateway.http.put(f"/manifests/agent/default/{name}", json=body, headers=headers)
+
+        for who in ("reader", "all"):
+            refused = await put(who, "mine", agent("mine"))
+            assert refused.status_code == 403, refused.text
+            assert "verb 'update'" in refused.json()["error"]["message"]
+        assert (await put("writer", "yours", agent("yours"))).status_code == 403
+        assert (await put("writer", "mine", agent("yours"))).status_code == 400
+        assert (await put("writer", "mine", agent("mine"))).json() == {"applied": "created", "version": 1}
+        steals = agent("one", parameters=[{"name": "x", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "k"}}}])
+        refused = await put("writer", "one", {**steals, "spec": {**steals["spec"], "prompt": "{{.x}}"}})
+        assert (refused.status_code, "may not get secrets" in refused.text) == (403, True)
+        refused = await put("writer", "one", agent("one", "get-salary"))
+        assert (refused.status_code, "get-salary" in refused.text) == (400, True)
+        seen = await gateway.get("/manifests", key=keys["writer"])
+        assert [(each["id"], each["writable"]) for each in seen["manifests"]] == [
+            ("Agent/default/mine", True),
+            ("Agent/default/one", True),
+        ]
+        await gateway.get("/manifests/agent/default/other", 404, key=keys["writer"])
+        await gateway.get("/manifests/role/default/writer", 404, key=keys["writer"])
+        await gateway.get("/manifests/tool/default/get-salary/versions", 404, key=keys["writer"])
+        unseen = agent("mine", "get-salary")
+        validated = await gateway.post("/manifests/validate", {"text": text_of(unseen)}, key=keys["writer"])
+        assert "http://127.0.0.1:9" not in str(validated)
+
+
+async def test_a_namespace_that_is_not_served_is_seen_only_with_rights(env: Environment, tmp_path: Path) -> None:
+    path, keys = key_file(tmp_path, {"alice": {}, "root": {"allRuns": True}})
+    async with (
+        env.with_manifests([agent("one")]) as served,
+        GatewayServer.running(served, BATON_GATEWAY_KEYS=str(path), BATON_GATEWAY_NAMESPACES="elsewhere") as gateway,
+    ):
+        assert (await gateway.get("/manifests", key=keys["alice"]))["manifests"] == []
+        await gateway.get("/manifests/agent/default/one", 404, key=keys["alice"])
+        (seen,) = (await gateway.get("/manifests", key=keys["root"]))["manifests"]
+        assert (seen["id"], seen["writable"]) == ("Agent/default/one", False)
+
+
+async def test_a_text_that_is_too_long_is_refused(gateway: GatewayServer) -> None:
+    refused = await gateway.post("/manifests/validate", {"text": "x" * 400_001}, 400)
+    assert refused["error"]["param"] == "text"
+
+
+NEW_KEYS = "k1:" + base64.b64encode(bytes(32)).decode()

@@ -1,0 +1,84 @@
+"""One question over each protocol of the gateway. Each protocol has its own tests, which ``make test-all`` runs."""
+
+import asyncio
+import uuid
+from pathlib import Path
+
+import httpx
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+from a2a.types import Message, Part, Role, SendMessageRequest, TaskState
+from mcp.client.client import Client as McpClient
+from openai import AsyncOpenAI
+
+from tests.harness.environment import Environment, line
+from tests.harness.gateway import GatewayServer, key_file, read_sse
+
+
+async def test_a_run_is_started_and_its_events_are_streamed(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", "a"), line("two", "b"))
+    run = await gateway.post("/runs", {"target": "team/duo", "input": "Why?"}, 201)
+    events = await gateway.finished(run["id"])
+    assert [each["data"]["text"] for each in events if each["event"] == "message"] == ["a", "b"]
+    assert events[-1]["event"] == "run.ended"
+    assert (await gateway.get(f"/runs/{run['id']}"))["status"]["phase"] == "Completed"
+
+
+async def test_a_team_is_a_model_of_openais_client(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", "a", "a"), line("two", "b", "b"))
+    async with AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="none") as api:
+        chat = await api.chat.completions.create(model="team/duo", messages=[{"role": "user", "content": "Why?"}])
+        response = await api.responses.create(model="team/duo", input="Why?")
+    assert chat.choices[0].message.content == "b"
+    said = [item["content"][0]["text"] for item in response.model_dump()["output"]]
+    assert said == ["a", "b"], "what members say are items of their own"
+
+
+async def test_a_team_is_an_agent_of_a2a(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", "a"), line("two", "b"))
+    card = await A2ACardResolver(gateway.http, f"{gateway.url}/a2a/team/duo").get_agent_card()
+    client = ClientFactory(ClientConfig(httpx_client=gateway.http, streaming=False)).create(card)
+    message = Message(message_id=uuid.uuid4().hex, role=Role.ROLE_USER, parts=[Part(text="Why?")])
+    [answer] = [each async for each in client.send_message(SendMessageRequest(message=message))]
+    assert answer.task.status.state == TaskState.TASK_STATE_COMPLETED
+    assert answer.task.artifacts[-1].parts[0].text == "b"
+
+
+async def test_a_team_is_a_tool_of_mcp(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", "a"), line("two", "b"))
+    async with McpClient(f"{gateway.url}/mcp") as client:
+        result = await client.call_tool("team_duo", {"input": "Why?"})
+    assert "b" in str(result.content)
+
+
+async def test_a_team_is_an_agent_of_ag_ui(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", "a"), line("two", "b"))
+    message = {"id": "m", "role": "user", "content": "Why?"}
+    body = {"threadId": uuid.uuid4().hex, "runId": "r", "messages": [message], "tools": [], "context": [], "state": {}}
+    async with gateway.http.stream("POST", "/ag-ui/team/duo", json=body) as response:
+        events = [event["data"] async for event in read_sse(response)]
+    assert (events[0]["type"], events[-1]["type"], events[-1]["result"]) == ("RUN_STARTED", "RUN_FINISHED", "b")
+
+
+async def test_a_team_is_asked_by_arks_api(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", "a"), line("two", "b"))
+    name = f"query-{uuid.uuid4().hex[:8]}"
+    await gateway.post("/v1/queries", {"name": name, "input": "Why?", "target": {"type": "team", "name": "duo"}})
+    while (query := await gateway.get(f"/v1/queries/{name}"))["status"].get("phase") != "done":
+        assert query["status"].get("phase") != "error"
+        await asyncio.sleep(0.05)
+    assert query["status"]["responses"][0]["content"] == "b"
+
+
+async def test_the_console_is_served_and_refuses_scripts_of_others(gateway: GatewayServer) -> None:
+    page = await gateway.http.get("/")
+    assert "<title>" in page.text
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+
+
+async def test_a_caller_without_a_key_is_refused_where_there_are_keys(served_env: Environment, tmp_path: Path) -> None:
+    path, keys = key_file(tmp_path, {"ann": {}})
+    async with GatewayServer.running(served_env, BATON_GATEWAY_KEYS=str(path)) as gateway:
+        paths = ("/targets", "/v1/models", "/v1/queries", "/runs", "/inbox")
+        refused = {path: (await gateway.http.get(path)).status_code for path in paths}
+        assert {*refused.values()} == {httpx.codes.UNAUTHORIZED}, refused
+        await gateway.get("/targets", key=keys["ann"])
