@@ -8,6 +8,8 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,11 @@ from sqlalchemy import make_url
 from temporalio.client import Client
 
 from baton.activities.runtime.health import serve_health
+from baton.activities.runtime.secrets import HEADER_LINES, HEADER_PAIRS, KEYS_OF_LIBRARIES
 from baton.activities.runtime.settings import Settings
 from baton.activities.runtime.start_checks import check_journal_is_shared
 from baton.contracts.errors import JournalUnavailable
+from baton.installation import version
 from baton.resources.loader import load_files
 from baton.starter.gateway.settings import GatewaySettings
 from baton.starter.server.embedded import TUNING, EmbeddedServer
@@ -28,9 +32,11 @@ from baton.starter.server.state_dir import StateDir
 from baton.temporal import search_attributes
 from baton.temporal.client import connect
 from baton.temporal.encryption import KEYS
+from baton.testing import Reply, ScriptedModel
+from tests.harness.environment import agent
 from tests.harness.ports import own_port, own_ports
-from tests.harness.postgres import PASSWORD, PostgresServer
-from tests.harness.processes import ROOT, end_open_runs, process_env
+from tests.harness.postgres import PASSWORD, PostgresServer, execute
+from tests.harness.processes import ROOT, baton, end_open_runs, process_env
 from tests.test_architecture import FOLDERS
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -99,8 +105,13 @@ def test_what_is_installed_is_the_package_and_nothing_else(tmp_path: Path) -> No
     assert {path.name.partition("-")[0] for path in site.iterdir()} == {"baton", "baton_teams", "bin"}
     sources = {file.relative_to(ROOT) for folder in FOLDERS for file in (ROOT / folder).rglob("*.py")}
     installed = {file.relative_to(site / "baton") for file in (site / "baton").rglob("*") if file.is_file()}
-    assert {each for each in installed if each.suffix != ".pyc"} == sources | {
-        *map(Path, ("__init__.py", "installation.py", "worker.py", "plugin.py", "workflow.py", "py.typed")),
+    page = {file.relative_to(ROOT) for file in (ROOT / "starter/web_console/static").rglob("*") if file.is_file()}
+    assert {each for each in installed if each.suffix != ".pyc"} == sources | page | {
+        Path("starter/report/style.css"),
+        *map(
+            Path,
+            ("__init__.py", "installation.py", "worker.py", "plugin.py", "workflow.py", "evaluation.py", "py.typed"),
+        ),
     }
 
 
@@ -130,12 +141,149 @@ async def test_a_worker_runs_as_in_its_container_is_healthy_there_and_ends_grace
     assert b"Worker started on task queue baton" in log
 
 
+@dataclass
+class Parts:
+    """Services as processes: ``places`` are what stands on this machine for the file's addresses and folders.
+
+    ``outside`` are the variables of the environment in which Docker would be called.
+    """
+
+    folder: Path
+    places: Mapping[str, str]
+    outside: Mapping[str, str]
+
+    def here(self, text: str) -> str:
+        """A value of the file as it is on this machine, with the variables in it."""
+        for place, ours in self.places.items():
+            text = text.replace(place, ours)
+        return re.sub(r"\$\{(\w+):\?[^}]*\}", lambda found: self.outside[found[1]], text)
+
+    def env_of(self, service: str) -> dict[str, str]:
+        """What Docker would give to a service: its own values, and those from the environment that it names."""
+        given = SERVICES[service]["environment"]
+        values = {name: self.outside.get(name) if value is None else self.here(value) for name, value in given.items()}
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        return process_env(**{name: value for name, value in values.items() if value}, PATH=path)
+
+    async def start(self, service: str, *more: str) -> asyncio.subprocess.Process:
+        """Starts a process of a service, with ``more`` arguments."""
+        command = [*map(self.here, SERVICES[service]["command"]), *more]
+        with (self.folder / f"{service}.log").open("ab") as log:
+            return await asyncio.create_subprocess_exec(*command, env=self.env_of(service), stdout=log, stderr=log)
+
+    async def healthy(self, service: str, process: asyncio.subprocess.Process, port: tuple[str, str]) -> None:
+        """Waits until the health check of a service succeeds, with the second ``port`` in place of the first."""
+        kind, _, *check = SERVICES[service]["healthcheck"]["test"]
+        assert kind == "CMD"
+        command = [sys.executable, *(part.replace(*port) for part in check)]
+        while (await asyncio.to_thread(subprocess.run, command, capture_output=True, check=False)).returncode:
+            assert process.returncode is None, self.logs()
+            await asyncio.sleep(0.2)
+
+    def logs(self) -> str:
+        """What the processes have logged."""
+        return "\n".join(file.read_text() for file in self.folder.glob("*.log"))
+
+
+async def make_databases(postgres: PostgresServer) -> None:
+    """What the script of the database makes, but for the role: it is the owner of the test's server."""
+    statements = COMPOSE["configs"]["databases"]["content"].partition("<<'SQL'\n")[2].partition("SQL\n")[0]
+    for statement in statements.split(";"):
+        if statement.strip() and "role baton" not in statement:
+            await execute(postgres.url("postgres"), statement)
+
+
+async def test_the_parts_work_together_with_the_commands_and_the_settings_of_the_file(tmp_path: Path) -> None:
+    """PostgreSQL, Temporal, two workers and a gateway as processes; one of the workers is killed."""
+    model = ScriptedModel(lambda request: Reply(text=f"to {request['messages'][-1]['content']}"))
+    (tmp_path / "manifests.json").write_text(json.dumps(agent("one")))
+    made = await asyncio.to_thread(baton, "gateway-key", "alice", "-f", tmp_path / "keys.yaml", env=process_env())
+    (key,) = re.findall(r"bk-\S+", made.stdout)
+    with (
+        StateDir(tmp_path / "server").lock("dev") as lock,
+        PostgresServer.running() as postgres,
+        model.serve() as model_url,
+    ):
+        assert lock
+        server = EmbeddedServer(tmp_path / "server", lock, *own_ports())
+        await server.start()
+        await make_databases(postgres)
+        places = {
+            "temporal:7233": server.address,
+            "postgres:5432": f"127.0.0.1:{postgres.port}",
+            "/run/secrets/gateway-keys": str(tmp_path / "keys.yaml"),
+            "/manifests": str(tmp_path / "manifests.json"),
+        }
+        outside = {"JOURNAL_PASSWORD": PASSWORD, "OPENAI_BASE_URL": model_url, "OPENAI_API_KEY": "k"}
+        parts = Parts(tmp_path, places, outside)
+        namespace = ["/bin/sh", "-euc", script("namespace")]
+        await asyncio.to_thread(subprocess.run, namespace, env=parts.env_of("namespace"), check=True)
+        port = str(own_port())
+        workers = [await parts.start("worker") for _ in range(SERVICES["worker"]["deploy"]["replicas"])]
+        gateway = await parts.start("gateway", "--port", port)
+        await parts.healthy("gateway", gateway, ("8080", port))
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+            assert (await http.get("/v1/models")).status_code == 401
+            http.headers["authorization"] = f"Bearer {key}"
+            assert await answer(http, "the first") == "to the first"
+            workers[0].kill()
+            assert await answer(http, "the second") == "to the second"
+        for process in (gateway, workers[1]):
+            process.terminate()
+            assert await process.wait() == 0, parts.logs()
+        await workers[0].wait()
+        await server.stop()
+
+
+async def answer(http: httpx.AsyncClient, question: str) -> str:
+    """The answer to a question, once the gateway knows the agent of the workers."""
+    body = {"model": "agent/one", "messages": [{"role": "user", "content": question}]}
+    while (response := await http.post("/v1/chat/completions", json=body)).status_code == 503:
+        await asyncio.sleep(0.2)
+    return str(response.json()["choices"][0]["message"]["content"])
+
+
 def test_the_image_holds_the_packages_of_the_lock_and_no_rights() -> None:
     installs = [shlex.split(line.partition("pip install")[2]) for line in LINES if "pip install" in line]
     assert all("--require-hashes" in each or "--no-deps" in each for each in installs)
     last = LINES[LINES.index("FROM python:3.13-slim") :]
-    assert "USER baton" in last
+    assert "USER 10001" in last, "Kubernetes can't tell that a name is not root"
     assert not [line for line in last if line.startswith("COPY") and "--from=build /opt/baton" not in line]
+
+
+def test_hadolint_has_nothing_against_the_dockerfile() -> None:
+    command = [Path(sys.executable).with_name("hadolint"), ROOT / "Dockerfile"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_one_command_builds_the_image_which_says_its_version_and_its_commit() -> None:
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}
+    shown = subprocess.run(
+        ["make", "--dry-run", "image", "IMAGE=registry.example.com/baton", "ENGINE=podman"],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    words = shlex.split(shown.replace("\\\n", " "))
+    assert words[:2] == ["podman", "build"]
+    assert words[-3:] == ["--tag", f"registry.example.com/baton:{version()}", "."]
+    arguments = dict(word.split("=", 1) for word in words if re.match("[A-Z]+=", word))
+    assert arguments["VERSION"] == version()
+    assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?", arguments["REVISION"])
+    last = LINES[LINES.index("FROM python:3.13-slim") :]
+    labels = shlex.split(next(line for line in last if line.startswith("LABEL")))
+    assert {f"org.opencontainers.image.{name.lower()}=${name}" for name in arguments} <= {*labels}
+    assert {f"ARG {name}" for name in arguments} <= {*last}, "an argument holds for one stage"
+
+
+def test_workers_get_the_keys_of_models_and_the_variables_of_opentelemetry() -> None:
+    documents = "".join((ROOT / "docs" / name).read_text() for name in ("traces.md", "metrics.md"))
+    known = {*KEYS_OF_LIBRARIES, *HEADER_PAIRS, *HEADER_LINES, *re.findall(r"\bOTEL_[A-Z_]+[A-Z]\b", documents)}
+    assert known - {"TEMPORAL_API_KEY"} <= SERVICES["worker"]["environment"].keys()
+    assert not known & SERVICES["gateway"]["environment"].keys(), "a gateway calls no models"
 
 
 def test_every_service_is_pinned_restarted_bounded_and_waits_for_what_it_needs() -> None:
@@ -164,7 +312,7 @@ def test_a_gateway_that_others_can_reach_needs_keys_and_gets_every_setting() -> 
     assert gateway["profiles"] == ["gateway"], "without keys it would not start"
     settings = {str(field.validation_alias) for field in GatewaySettings.model_fields.values()}
     by_option = {"BATON_GATEWAY_NAMESPACES"}
-    rare = {name for name in settings if re.search("OIDC|MAX|RATE", name)}
+    rare = {name for name in settings if re.search("OIDC|MAX|RATE|TIMEOUT|RELOAD", name)}
     assert settings - by_option - rare <= {*gateway["environment"]}
     assert (gateway["read_only"], gateway["cap_drop"], gateway["init"]) == (True, ["ALL"], True)
     shared = ("TEMPORAL_ADDRESS", "BATON_JOURNAL_URL", "PGPASSWORD", "BATON_TASK_QUEUE", "BATON_ENCRYPTION_KEYS")

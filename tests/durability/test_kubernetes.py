@@ -1,7 +1,11 @@
-"""What can be checked of the manifests for Kubernetes without a cluster: they are built, and what they name exists."""
+"""What can be checked of the manifests for Kubernetes without a cluster: they are built, and what they name exists.
+
+The overlays are built by kustomize, the layouts of the chart by Helm: both have to make the same pods.
+"""
 
 import asyncio
 import base64
+import importlib
 import ipaddress
 import json
 import re
@@ -16,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import jsonschema
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
@@ -28,9 +33,11 @@ from baton.activities.runtime.health import CHECK_TIMEOUT
 from baton.activities.runtime.settings import ROLES, Settings
 from baton.activities.runtime.start_checks import check_journal_is_shared
 from baton.activities.runtime.worker_process import AFTER_GRACE
+from baton.contracts.identity import IDENTITY_KEY
 from baton.contracts.message import Head, Message
 from baton.journal.journal import Journal
 from baton.resources.loader import load_files
+from baton.starter.gateway.settings import GatewaySettings
 from baton.starter.operations.journals import migrate_journal
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.encryption import KEYS
@@ -42,12 +49,25 @@ from tests.harness.processes import BATON, ROOT, process_env
 
 Resource = dict[str, Any]
 FOLDER = ROOT / "deploy" / "kubernetes"
+CHART = ROOT / "deploy" / "helm" / "baton"
 OVERLAYS = ["small", "production", "versions"]
+LAYOUTS = ["helm/small", "helm/production", "helm/versions", "helm/team"]
+"""The chart with its own values, and with those of each file in deploy/helm/layouts."""
+
+BUILT = [*OVERLAYS, *LAYOUTS]
 OLDEST, NEWEST = "1.33", "1.37"
 """The versions of Kubernetes whose schemas the manifests fit."""
 
-OF_OTHERS = {"ScaledObject", "Connection", "WorkerDeployment"}
-"""Kinds of KEDA and of the Temporal Worker Controller, which have no schema in Kubernetes."""
+OF_CONTROLLER = {"Connection", "WorkerDeployment"}
+"""Kinds of the Temporal Worker Controller, which have no schema in any package."""
+
+OPERATORS = {
+    "ScaledObject": "cloudcoil.models.keda.v1alpha1",
+    "TriggerAuthentication": "cloudcoil.models.keda.v1alpha1",
+    "PodMonitor": "cloudcoil.models.prometheus_operator.v1",
+    "PrometheusRule": "cloudcoil.models.prometheus_operator.v1",
+}
+"""Kinds of KEDA and of the Prometheus Operator, and the modules of their models."""
 
 
 def kustomize(folder: Path) -> list[Resource]:
@@ -55,10 +75,25 @@ def kustomize(folder: Path) -> list[Resource]:
     return [*yaml.safe_load_all(subprocess.run(command, check=True, capture_output=True, text=True).stdout)]
 
 
+def helm(*arguments: str | Path) -> str:
+    """The output of the command; raises CalledProcessError with its error."""
+    command = [BATON.with_name("helm"), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def rendered(*arguments: str | Path, chart: Path = CHART, release: str = "baton") -> list[Resource]:
+    """The resources of the chart, as Helm renders them."""
+    text = helm("template", release, chart, "--namespace", release, *arguments)
+    return [each for each in yaml.safe_load_all(text) if each]
+
+
 @cache
 def built(overlay: str) -> list[Resource]:
-    """The resources of an overlay, as kustomize builds them."""
-    return kustomize(FOLDER / "overlays" / overlay)
+    """The resources of an overlay, as kustomize builds them, or of a layout of the chart, as Helm does."""
+    folder, _, layout = overlay.rpartition("/")
+    if not folder:
+        return kustomize(FOLDER / "overlays" / overlay)
+    return rendered(*(() if layout == "small" else ("--values", CHART.parent / "layouts" / f"{layout}.yaml")))
 
 
 def of_kind(overlay: str, *kinds: str) -> list[Resource]:
@@ -71,9 +106,15 @@ def workloads(overlay: str) -> Iterator[tuple[str, Resource]]:
         yield each["metadata"]["name"], each["spec"]["template"]
 
 
+def components(overlay: str, name: str) -> dict[str, Resource]:
+    """The specs of the pods of a component, by the name of what makes them."""
+    label = "app.kubernetes.io/component"
+    return {key: pod["spec"] for key, pod in workloads(overlay) if pod["metadata"]["labels"][label] == name}
+
+
 def workers(overlay: str) -> dict[str, Resource]:
     """The specs of the workers' pods, by name."""
-    return {name: pod["spec"] for name, pod in workloads(overlay) if pod["spec"]["containers"][0]["name"] == "worker"}
+    return components(overlay, "worker")
 
 
 def container(pod: Resource) -> Resource:
@@ -93,35 +134,48 @@ def environment(overlay: str, pod: Resource) -> dict[str, str]:
     return {**settings_of(overlay), **own}
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@cache
+def operator_schema(kind: str) -> Resource:
+    """The JSON Schema of a kind of an operator, which refuses unknown fields."""
+    text = json.dumps(getattr(importlib.import_module(OPERATORS[kind]), kind).model_json_schema())
+    schema: Resource = json.loads(text.replace("^(?i)", "(?i)^"))  # Go's form of the flag
+    for each in (schema, *schema["$defs"].values()):
+        if "properties" in each and each.get("title") != "ObjectMeta":
+            each["additionalProperties"] = False
+    return schema
+
+
+@pytest.mark.parametrize("overlay", BUILT)
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
-def test_every_resource_fits_the_schema_of_kubernetes(overlay: str, version: str) -> None:
+def test_every_resource_fits_the_schema_of_kubernetes_or_of_its_operator(overlay: str, version: str) -> None:
     for each in built(overlay):
-        if each["kind"] not in OF_OTHERS:
+        if each["kind"] in OPERATORS:
+            jsonschema.validate(each, operator_schema(each["kind"]))
+        elif each["kind"] not in OF_CONTROLLER:
             kubernetes_validate.validate(each, version, strict=True)
     for name, template in workloads(overlay):
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": template["spec"]}
         kubernetes_validate.validate(pod, version, strict=True)
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", BUILT)
 def test_what_a_resource_refers_to_is_there_or_is_a_secret_of_the_documents(overlay: str) -> None:
     text = (ROOT / "docs" / "kubernetes.md").read_text()
     there = {each["metadata"]["name"] for each in of_kind(overlay, "ConfigMap", "ServiceAccount")}
+    assert len({(each["kind"], each["metadata"]["name"]) for each in built(overlay)}) == len(built(overlay))
     for name, template in workloads(overlay):
         dumped = json.dumps(template)
         maps = re.findall(r'"configMap(?:Ref)?": \{"name": "([^"]+)"', dumped)
         assert {*maps, template["spec"]["serviceAccountName"]} <= there, name
-        secrets = re.findall(r'"secret(?:KeyRef|Ref)?": \{[^}]*"name": "([^"]+)"', dumped)
-        assert {each for each in secrets if f"| `{each}` |" not in text} == set(), name
+        assert {each for each in secrets_of(template) if f"| `{each}` |" not in text} == set(), name
         mounted = {each["name"] for each in container(template["spec"]).get("volumeMounts", ())}
         assert mounted == {each["name"] for each in template["spec"].get("volumes", ())}
     assert not of_kind(overlay, "Secret")
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", BUILT)
 def test_every_variable_is_a_setting_that_is_known_and_none_that_is_secret_has_a_value(overlay: str) -> None:
-    known = {str(field.validation_alias) for field in Settings.model_fields.values()} | {KEYS}
+    known = {str(field.validation_alias) for field in Settings.model_fields.values()} | {KEYS, IDENTITY_KEY}
     known |= {"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "PGPASSWORD"}
     for pod in workers(overlay).values():
         given = environment(overlay, pod)
@@ -132,13 +186,17 @@ def test_every_variable_is_a_setting_that_is_known_and_none_that_is_secret_has_a
         check_journal_is_shared(Settings.of(given), given["TEMPORAL_ADDRESS"])
 
 
-def test_the_workers_of_production_have_all_roles_and_each_is_scaled_by_its_own_queue() -> None:
-    pods = workers("production")
-    scaled = {each["spec"]["scaleTargetRef"]["name"]: each["spec"] for each in of_kind("production", "ScaledObject")}
+PRODUCTION = ["production", "helm/production"]
+
+
+@pytest.mark.parametrize("overlay", PRODUCTION)
+def test_the_workers_of_production_have_all_roles_and_each_is_scaled_by_its_own_queue(overlay: str) -> None:
+    pods = workers(overlay)
+    scaled = {each["spec"]["scaleTargetRef"]["name"]: each["spec"] for each in of_kind(overlay, "ScaledObject")}
     assert scaled.keys() == pods.keys()
     roles = set[str]()
     for name, pod in pods.items():
-        given = environment("production", pod)
+        given = environment(overlay, pod)
         (queue,) = Settings.of(given).worker_queues()
         roles |= queue.roles
         (trigger,) = scaled[name]["triggers"]
@@ -148,19 +206,33 @@ def test_the_workers_of_production_have_all_roles_and_each_is_scaled_by_its_own_
         assert ("workflow" in metadata["queueTypes"].split(",")) == ("workflows" in queue.roles)
         assert all(isinstance(each, str) for each in metadata.values()), "KEDA takes texts alone"
         assert scaled[name]["minReplicaCount"] >= 2
-        assert not [each for each in of_kind("production", "Deployment") if "replicas" in each["spec"]]
+        assert not [each for each in of_kind(overlay, "Deployment") if "replicas" in each["spec"]]
     assert roles == {*ROLES}
 
 
-def test_of_the_workers_of_production_only_those_that_call_models_have_the_keys_of_models() -> None:
-    with_keys = {
-        name for name, pod in workers("production").items() if "baton-models" in json.dumps(container(pod)["envFrom"])
-    }
-    assert with_keys == {"baton-worker-models"}
-    assert all("baton-temporal" in json.dumps(container(pod)["envFrom"]) for pod in workers("production").values())
+@pytest.mark.parametrize("overlay", PRODUCTION)
+def test_a_worker_of_production_has_the_secrets_of_its_role_and_of_no_other(overlay: str) -> None:
+    of_all = {"baton-journal", "baton-encryption", "baton-temporal"}
+    variables = {"workflows": {"baton-identity"}, "models": {"baton-models"}, "tools": {"baton-tools"}}
+    for pod in workers(overlay).values():
+        role = next(each["value"] for each in container(pod)["env"] if each["name"] == "BATON_ROLES")
+        assert secrets_of(pod) == of_all | variables[role] | {f"baton-team-secrets-{role}"}
+    for pod in components(overlay, "gateway").values():
+        assert secrets_of(pod) == of_all | {"baton-identity", "baton-gateway-keys"}
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", ["small", "helm/small"])
+def test_a_worker_with_all_roles_has_the_secrets_of_all_roles(overlay: str) -> None:
+    for pod in workers(overlay).values():
+        assert {"baton-models", "baton-tools", "baton-team-secrets"} < secrets_of(pod)
+
+
+def secrets_of(template: Resource) -> set[str]:
+    """The names of the Secrets that a pod reads."""
+    return {*re.findall(r'"secret(?:KeyRef|Ref)?": \{[^}]*"(?:name|secretName)": "([^"]+)"', json.dumps(template))}
+
+
+@pytest.mark.parametrize("overlay", BUILT)
 def test_a_pod_gets_more_time_to_end_than_a_call_takes(overlay: str) -> None:
     for pod in workers(overlay).values():
         grace = Settings.of(environment(overlay, pod)).graceful_shutdown_seconds
@@ -169,28 +241,132 @@ def test_a_pod_gets_more_time_to_end_than_a_call_takes(overlay: str) -> None:
         assert container(pod)["readinessProbe"]["timeoutSeconds"] > CHECK_TIMEOUT
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", BUILT)
 def test_images_users_ports_and_commands_are_those_of_the_dockerfile_and_of_compose(overlay: str) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     image = "\n".join(LINES)
     uid, port = (re.findall(pattern, image) for pattern in (r"--uid (\d+) baton", r"BATON_HEALTH_PORT=(\d+)"))
     for name, template in workloads(overlay):
         each, pod = container(template["spec"]), template["spec"]
-        if name == "baton-temporal":
+        component = template["metadata"]["labels"]["app.kubernetes.io/component"]
+        if component == "temporal":
             assert each["image"] == SERVICES["namespace"]["image"]
             assert (each["command"], each["args"]) == (SERVICES["namespace"]["entrypoint"], [script("namespace")])
             continue
         assert each["image"] == f"baton:{version}"
         assert [str(pod["securityContext"]["runAsUser"])] == uid
-        if name != "baton-journal":
+        if component == "gateway":
+            assert each["command"][:4] == SERVICES["gateway"]["command"][:4]
+        elif component == "worker":
             assert [str(found["containerPort"]) for found in each["ports"] if found["name"] == "health"] == port
-            assert each["command"][-1].splitlines()[-1].removeprefix("exec ").split()[-2:] == [
-                "worker",
-                "/manifests",
-            ] or (each["command"] == json.loads(LINES[-1].removeprefix("CMD ")))
+            command = each["command"][-1].splitlines()[-1].removeprefix("exec ").split()
+            command = command if command[0] == "baton" else each["command"]
+            assert command in (json.loads(LINES[-1].removeprefix("CMD ")), ["baton", "worker"]), name
+
+
+def comparable_workers(overlay: str) -> list[Resource]:
+    """The specs of the workers' pods without the names that kustomize and Helm give, in the order of their roles."""
+    text = json.dumps([*workers(overlay).values()])
+    pods: list[Resource] = json.loads(re.sub(r"(baton-(?:settings|teams))-[a-z0-9]{10}", r"\1", text))
+    for pod in pods:
+        del pod["serviceAccountName"], pod["topologySpreadConstraints"][0]["labelSelector"]
+        container(pod).pop("imagePullPolicy", None)
+        container(pod)["envFrom"].sort(key=json.dumps)
+    return sorted(pods, key=lambda pod: json.dumps(pod, sort_keys=True))
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_chart_and_the_overlay_make_the_same_workers(overlay: str) -> None:
+    assert comparable_workers(f"helm/{overlay}") == comparable_workers(overlay)
+    assert settings_of(f"helm/{overlay}") == settings_of(overlay)
+
+
+def test_the_alerts_and_the_dashboard_of_the_chart_are_those_of_their_files() -> None:
+    (rules,) = of_kind("helm/production", "PrometheusRule")
+    assert rules["spec"] == yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yaml").read_text())
+    (dashboard,) = [each for each in of_kind("helm/production", "ConfigMap") if "grafana_dashboard" in labels_of(each)]
+    assert dashboard["data"]["baton.json"] == (ROOT / "deploy" / "grafana" / "baton.json").read_text()
+    (monitor,) = of_kind("helm/production", "PodMonitor")
+    jobs = set[str]()
+    for name, template in workloads("helm/production"):
+        labels = template["metadata"]["labels"]
+        if selects(monitor["spec"]["selector"], labels):
+            assert "worker" in name
+            jobs.add(labels[monitor["spec"]["jobLabel"]])
+    assert jobs == {*re.findall(r'job="(\w+)"', json.dumps(rules["spec"]).replace("\\", ""))}
+
+
+def labels_of(resource: Resource) -> dict[str, str]:
+    return dict(resource["metadata"].get("labels", {}))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("settings.OPENAI_API_KEY=sk-1", "OPENAI_API_KEY"),
+        ("settings.BATON_JOURNAL_URL=postgresql://baton:password@db/baton", "BATON_JOURNAL_URL"),
+        ("workers.all.roles={models}", "BATON_MODEL_TASK_QUEUE"),
+        ("workers.all=null", "none has the role workflows"),
+        ("worker.replicas=3", "worker"),
+        ("workerDefaults.resources.limits.cpu=1", "limits"),
+        ("gateway.enabled=true,gateway.keys.name=", "needs keys"),
+        ("versions.enabled=true,workers.all.autoscaling.type=keda", "type none"),
+        ("manifests.source=configMap", "the name of a ConfigMap"),
+    ],
+)
+def test_the_chart_refuses_values_with_which_workers_would_fail_or_tell_keys(wrong: str, said: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        rendered("--set", wrong)
+    assert said in refused.value.stderr
+
+
+def test_every_setting_of_a_worker_and_of_a_gateway_can_be_a_value_of_the_chart() -> None:
+    fields = [*Settings.model_fields.values(), *GatewaySettings.model_fields.values()]
+    values = {"settings": {str(field.validation_alias): "1" for field in fields} | {"OTEL_EXPORTER_OTLP_ENDPOINT": "1"}}
+    del values["settings"]["BATON_JOURNAL_URL"]
+    (found,) = [
+        each
+        for each in rendered("--set-json", f"settings={json.dumps(values['settings'])}")
+        if each["metadata"]["name"] == "baton-settings"
+    ]
+    assert values["settings"].items() <= found["data"].items()
+
+
+def test_a_release_of_another_name_shares_no_name_and_selects_no_pod_of_the_first() -> None:
+    layout = CHART.parent / "layouts" / "production.yaml"
+    other = rendered("--values", layout, release="other")
+    assert not [each for each in other if not each["metadata"]["name"].startswith("other")]
+    pods = [template["metadata"]["labels"] for _, template in workloads("helm/production")]
+    selectors = [each["spec"]["selector"] for each in other if each["kind"] in ("Deployment", "PodDisruptionBudget")]
+    selectors += [each["spec"]["podSelector"] for each in other if each["kind"] == "NetworkPolicy"]
+    assert selectors
+    assert not [each for each in selectors for labels in pods if selects(each, labels)]
+
+
+def test_the_chart_is_packaged_with_the_files_that_it_takes_from_elsewhere(tmp_path: Path) -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    helm("lint", "--strict", CHART)
+    helm("package", CHART, "--destination", tmp_path)
+    packaged = tmp_path / f"baton-{version}.tgz"
+    layout = CHART.parent / "layouts" / "production.yaml"
+    assert rendered("--values", layout, chart=packaged) == built("helm/production")
+    about = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (about["version"], about["appVersion"]) == (version, version)
+
+
+@pytest.mark.parametrize("source", ["files", "configMap", "store"])
+def test_workers_get_their_manifests_from_values_from_a_config_map_or_from_the_store(source: str) -> None:
+    given = ["--set", f"manifests.source={source}", "--set", "manifests.configMap=mine"]
+    found = rendered(*given, "--set-json", 'manifests.files={"team.yaml": "kind: Team"}')
+    maps = {each["metadata"]["name"]: each["data"] for each in found if each["kind"] == "ConfigMap"}
+    (deployment,) = [each for each in found if each["kind"] == "Deployment"]
+    (manifests, _) = deployment["spec"]["template"]["spec"]["volumes"]
+    mounted = [each["configMap"]["name"] for each in manifests["projected"]["sources"] if "configMap" in each]
+    assert mounted == {"files": ["baton-teams"], "configMap": ["mine"], "store": []}[source]
+    assert maps.get("baton-teams") == ({"team.yaml": "kind: Team"} if source == "files" else None)
+
+
+@pytest.mark.parametrize("overlay", BUILT)
 def test_containers_have_no_rights_that_they_do_not_need(overlay: str) -> None:
     for _, template in workloads(overlay):
         pod, each = template["spec"], container(template["spec"])
@@ -204,34 +380,38 @@ def test_containers_have_no_rights_that_they_do_not_need(overlay: str) -> None:
             "capabilities": {"drop": ["ALL"]},
         }
         assert "cpu" not in each["resources"]["limits"], "a worker that is held back sends no heartbeats"
-    (space,) = of_kind(overlay, "Namespace")
-    assert space["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    for space in of_kind(overlay, "Namespace"):
+        assert space["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
 def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     return bool(selector["matchLabels"].items() <= labels.items())
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", BUILT)
 def test_a_selector_finds_the_pods_of_its_own_deployment_alone(overlay: str) -> None:
     labels = {name: template["metadata"]["labels"] for name, template in workloads(overlay)}
     for each in of_kind(overlay, "Deployment", "PodDisruptionBudget"):
         found = [name for name, own in labels.items() if selects(each["spec"]["selector"], own)]
         assert found == [each["metadata"]["name"]] or overlay == "versions"
         assert len(found) == 1
+    for each in of_kind(overlay, "Service"):
+        found = [name for name, own in labels.items() if selects({"matchLabels": each["spec"]["selector"]}, own)]
+        assert found == [each["metadata"]["name"]]
     (everything,) = [each for each in of_kind(overlay, "NetworkPolicy") if each["metadata"]["name"] == "baton"]
     assert all(selects(everything["spec"]["podSelector"], own) for own in labels.values())
 
 
-def test_workers_may_reach_temporal_the_journal_names_and_the_models_alone() -> None:
-    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind("small", "NetworkPolicy")}
+@pytest.mark.parametrize("overlay", ["small", "helm/small"])
+def test_workers_may_reach_temporal_the_journal_names_and_the_models_alone(overlay: str) -> None:
+    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(overlay, "NetworkPolicy")}
     reached = {
         (peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"], port["port"])
         for rule in policies["baton"]["egress"]
         for peer in rule["to"]
         for port in rule["ports"]
     }
-    given = settings_of("small")
+    given = settings_of(overlay)
     temporal, journal = given["TEMPORAL_ADDRESS"].split(":"), make_url(given["BATON_JOURNAL_URL"])
     services = {(temporal[0].split(".")[1], int(temporal[1])), (str(journal.host).split(".")[1], journal.port)}
     assert reached == {("kube-system", 53), *services}
@@ -263,7 +443,7 @@ def volume(folder: Path, files: Mapping[str, str]) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", [each for each in BUILT if each != "helm/team"])  # its manifests are in the store
 def test_the_teams_of_the_config_map_are_loaded_from_the_volume_that_it_becomes(overlay: str, tmp_path: Path) -> None:
     (teams,) = [each for each in of_kind(overlay, "ConfigMap") if "baton-teams" in each["metadata"]["name"]]
     loaded = load_files([volume(tmp_path / "manifests", teams["data"])])
@@ -332,7 +512,7 @@ def of_documents(language: str) -> str:
 def test_the_commands_of_the_documents_make_the_secrets_that_the_pods_read(tmp_path: Path) -> None:
     (tmp_path / "journal.env").write_text("password=of the journal\n")
     (tmp_path / "models.env").write_text("OPENAI_API_KEY=a key\n")
-    for name in ("keys", "secrets.yaml"):
+    for name in ("keys", "key", "secrets.yaml"):
         (tmp_path / name).write_text("…")
     made = {}
     for line in of_documents("sh").splitlines():
@@ -380,7 +560,7 @@ def test_the_overlay_of_the_documents_can_be_built_on_each_overlay(overlay: str,
             (tmp_path / file).write_text((FOLDER / "base" / "teams" / "review.yaml").read_text())
     found = kustomize(tmp_path)
     pods = [each["spec"]["template"]["spec"] for each in found if each["kind"] in ("Deployment", "WorkerDeployment")]
-    assert {container(pod)["image"] for pod in pods} == {"registry.example.com/baton:1.0.0"}
+    assert {container(pod)["image"] for pod in pods} == {"registry.example.com/baton:1.1.0"}
     (settings,) = [each for each in found if "baton-settings" in each["metadata"]["name"]]
     given = dict(each.split("=", 1) for each in data["configMapGenerator"][0]["literals"])
     assert given.items() <= settings["data"].items()
@@ -388,3 +568,22 @@ def test_the_overlay_of_the_documents_can_be_built_on_each_overlay(overlay: str,
         each["configMapRef"]["name"] for pod in pods for each in container(pod)["envFrom"] if "configMapRef" in each
     }
     assert names == {settings["metadata"]["name"]}
+
+
+def test_the_values_of_the_documents_are_rendered(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "kubernetes.md").read_text()
+    samples = re.findall(r"^```yaml\n(# values.*?)^```", text, re.MULTILINE | re.DOTALL)
+    options = list[str | Path]()
+    for index, sample in enumerate(samples):
+        (file := tmp_path / f"{index}.yaml").write_text(sample)
+        options += ["--values", file]
+    found = {(each["kind"], each["metadata"]["name"]): each for each in rendered(*options)}
+    assert len(samples) == 2
+    pod = found["Deployment", "baton-worker-all"]["spec"]["template"]["spec"]
+    assert container(pod)["image"].startswith("registry.example.com/baton:")
+    assert [rule["host"] for rule in found["Ingress", "baton-gateway"]["spec"]["rules"]] == ["baton.example.com"]
+    written = tmp_path / "manifests"
+    written.mkdir()
+    for name, manifest in found["ConfigMap", "baton-teams"]["data"].items():
+        (written / name).write_text(manifest)
+    assert [each.id for each in load_files([written]).catalog.manifests] == ["Agent/default/writer"]
