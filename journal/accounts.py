@@ -5,7 +5,7 @@ calls can't spend the same amount twice, and a call that was sent stays charged,
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..contracts.message import TokenUsage
 from ..resources.budget import NANO
 from . import schema
 from .database import Database
+from .quotas import QuotaAccount, ReachedQuota, add_to_quotas, charge_quotas, database_time, lock_quotas, open_rows
 from .rows import insert_missing
 
 
@@ -28,11 +29,17 @@ class Amount:
     model_calls: int = 0
     tool_calls: int = 0
 
+    def __add__(self, other: "Amount") -> "Amount":
+        return Amount(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
+
     def __sub__(self, other: "Amount") -> "Amount":
         return Amount(*(one - two for one, two in zip(astuple(self), astuple(other), strict=True)))
 
 
 AMOUNTS = tuple(field.name for field in fields(Amount))
+
+QUOTA = "quota/"
+"""The beginning of the ids of rows that Quotas have."""
 
 
 @dataclass(frozen=True)
@@ -60,19 +67,39 @@ class ReachedLimit:
 
 @dataclass(frozen=True)
 class Charge:
-    """The amount that a call reserves on accounts; ``refusal`` creates the error if a limit would be exceeded.
+    """The amount that a call reserves on accounts of budgets and of Quotas.
 
-    ``per_sending``: the call is charged for every request that is sent. Otherwise it is charged once.
+    ``refusal`` creates the error if a limit would be exceeded. ``per_sending``: the call is charged for every request
+    that is sent. Otherwise it is charged once.
     """
 
     accounts: tuple[Account, ...]
     amount: Amount
-    refusal: Callable[[ReachedLimit], BatonError]
+    refusal: Callable[["Reached"], BatonError]
     per_sending: bool
+    quotas: tuple[QuotaAccount, ...] = ()
+
+    def reserve(self, connection: Connection, call: str, epoch: int) -> "Reached | None":
+        """Charges the estimate for the holder of a call's lease; returns the limit that refuses the call."""
+        return reserve(
+            connection,
+            self.id_of(call, epoch),
+            self.accounts,
+            self.amount,
+            quotas=self.quotas,
+            booking=f"{call}/0",  # epochs count from 1
+        )
+
+    def settle(self, connection: Connection, call: str, epoch: int, amount: Amount | None) -> None:
+        """Replaces the estimate by the amount used; None if the call was not sent."""
+        settle(connection, self.id_of(call, epoch), self.accounts, amount, quotas=self.quotas)
 
     def id_of(self, call: str, epoch: int) -> str:
         """The id of the charge for the holder of a call's lease."""
         return f"{call}/{epoch}" if self.per_sending else call
+
+
+Reached = ReachedLimit | ReachedQuota
 
 
 def amount_of(usage: TokenUsage) -> Amount:
@@ -95,44 +122,123 @@ class Accounts:
 
         await self._database.transact(insert)
 
+    async def fork(self, old: str, new: str, call: str, belongs: Callable[[str], bool]) -> None:
+        """Charges to the accounts of the run ``new`` what calls have spent from those of the run ``old``.
 
-def reserve(connection: Connection, call: str, accounts: Sequence[Account], amount: Amount) -> ReachedLimit | None:
+        ``belongs`` chooses these calls by their ids. The sum is charged once, as the ``call``.
+        """
+
+        def copy(connection: Connection) -> None:
+            charges = schema.charges.c
+            spent: dict[str, Amount] = {}
+            for row in connection.execute(select(schema.charges).where(charges.account.startswith(f"{old}/"))):
+                if belongs(row.call):
+                    owner = row.account[len(old) + 1 :]
+                    spent[owner] = spent.get(owner, Amount()) + _amount_in(row)
+            _carry_over(connection, new, call, spent)
+
+        await self._database.transact(copy)
+
+    async def carry_over(self, new: str, call: str, spent: Mapping[str, Amount]) -> None:
+        """Charges to the accounts of the run ``new`` what was spent of these owners' budgets, once, as the ``call``."""
+        await self._database.transact(lambda connection: _carry_over(connection, new, call, spent))
+
+    async def carried_over(self, call: str) -> dict[str, Amount]:
+        """What ``fork`` has charged as the ``call``, by the owners of the budgets."""
+        rows = await self._database.run(select(schema.charges).where(schema.charges.c.call == call))
+        return {row.account.partition("/")[2]: _amount_in(row) for row in rows}
+
+
+def _amount_in(row: Any) -> Amount:
+    return Amount(*(getattr(row, name) for name in AMOUNTS))
+
+
+def _carry_over(connection: Connection, new: str, call: str, spent: Mapping[str, Amount]) -> None:
+    if _charges(connection, call):
+        return
+    for owner, amount in spent.items():
+        account = f"{new}/{owner}"
+        values = {"id": account, "began": int(time.time()), **vars(Amount())}
+        connection.execute(insert_missing(connection.dialect.name, schema.accounts), [values])
+        own = [Account(id=account, limits=())]
+        _locked(connection, own)
+        _charge(connection, call, [account], amount, settled=True)
+        _add(connection, own, amount)
+
+
+def reserve(
+    connection: Connection,
+    call: str,
+    accounts: Sequence[Account],
+    amount: Amount,
+    *,
+    quotas: Sequence[QuotaAccount] = (),
+    booking: str = "",
+    now: float | None = None,
+) -> Reached | None:
     """Charges the estimate of a call to all accounts, or to none if it would exceed a limit, which is returned.
 
-    A call that is already charged is neither charged again nor refused.
+    A call that is already charged is neither charged again nor refused. ``now`` is the time by which the periods of
+    ``quotas`` are chosen, by default that of the database, and ``booking`` the id under which the call books a minute.
     """
-    now = time.time()
+    clock = time.time()
     new = [
-        {"id": account.id, "began": int(now), **vars(Amount())}
+        {"id": account.id, "began": int(clock), **vars(Amount())}
         for account in sorted(accounts, key=lambda account: account.id)
     ]
-    connection.execute(insert_missing(connection.dialect.name, schema.accounts), new)
+    if new:
+        connection.execute(insert_missing(connection.dialect.name, schema.accounts), new)
     used = _locked(connection, accounts)
     if _charges(connection, call):
         return None
     granted = _granted(connection, accounts)
     for account in accounts:
-        if refused := _refused(account, used[account.id], granted.get(account.id, ()), amount, now):
+        if refused := _refused(account, used[account.id], granted.get(account.id, ()), amount, clock):
             return refused
-    _charge(connection, call, accounts, amount, settled=False)
+    rows: tuple[str, ...] = ()
+    if quotas:
+        now = database_time(connection) if now is None else now
+        charged = charge_quotas(connection, quotas, vars(amount), booking, now)
+        if isinstance(charged, ReachedQuota):
+            return charged
+        rows = charged
+    _charge(connection, call, [*(account.id for account in accounts), *rows], amount, settled=False)
     _add(connection, accounts, amount)
     return None
 
 
-def settle(connection: Connection, call: str, accounts: Sequence[Account], amount: Amount | None) -> None:
+def settle(
+    connection: Connection,
+    call: str,
+    accounts: Sequence[Account],
+    amount: Amount | None,
+    *,
+    quotas: Sequence[QuotaAccount] = (),
+    now: float | None = None,
+) -> None:
     """Replaces the estimate by the amount used; None if the call was not sent and may be charged again.
 
-    The amount is charged once, even if the call was settled with None meanwhile.
+    The amount is charged once, even if the call was settled with None meanwhile. Of ``quotas``, the periods for which
+    the estimate was charged are settled.
     """
     locked = _locked(connection, accounts)
     charges = _charges(connection, call)
     if charges and charges[0].settled:
         return
+    rows = [row.account for row in charges if row.account.startswith(QUOTA)]
+    if amount is not None and not charges:
+        now = database_time(connection) if quotas and now is None else now or 0
+        periods = [account for account in quotas if account.period != "minute"]
+        rows = [row.id for row in open_rows(connection, periods, now)]
+    lock_quotas(connection, rows)
     estimate = Amount(*(getattr(charges[0], name) for name in AMOUNTS)) if charges else Amount()
     connection.execute(delete(schema.charges).where(schema.charges.c.call == call))
     if amount is not None:
-        _charge(connection, call, [account for account in accounts if account.id in locked], amount, settled=True)
-    _add(connection, accounts, (amount or Amount()) - estimate)
+        of_runs = [account.id for account in accounts if account.id in locked]
+        _charge(connection, call, [*of_runs, *rows], amount, settled=True)
+    more = (amount or Amount()) - estimate
+    _add(connection, accounts, more)
+    add_to_quotas(connection, rows, vars(more))
 
 
 def _refused(account: Account, used: Any, grants: Sequence[Any], amount: Amount, now: float) -> ReachedLimit | None:
@@ -157,20 +263,24 @@ def _refused(account: Account, used: Any, grants: Sequence[Any], amount: Amount,
 def _granted(connection: Connection, accounts: Sequence[Account]) -> dict[str, list[Any]]:
     """The rows of people's grants to accounts, by account id."""
     grants: dict[str, list[Any]] = {}
+    if not accounts:
+        return grants
     ids = [account.id for account in accounts]
     for row in connection.execute(select(schema.grants).where(schema.grants.c.account.in_(ids))):
         grants.setdefault(row.account, []).append(row)
     return grants
 
 
-def _charge(connection: Connection, call: str, accounts: Sequence[Account], amount: Amount, *, settled: bool) -> None:
-    charges = [{"call": call, "account": account.id, "settled": settled, **vars(amount)} for account in accounts]
+def _charge(connection: Connection, call: str, accounts: Sequence[str], amount: Amount, *, settled: bool) -> None:
+    charges = [{"call": call, "account": account, "settled": settled, **vars(amount)} for account in accounts]
     if charges:
         connection.execute(schema.charges.insert(), charges)
 
 
 def _locked(connection: Connection, accounts: Sequence[Account]) -> dict[str, Any]:
     """The locked rows of accounts. All transactions lock in the same order, which avoids deadlocks."""
+    if not accounts:
+        return {}
     table = schema.accounts
     wanted = select(table).where(table.c.id.in_([account.id for account in accounts])).order_by(table.c.id)
     return {row.id: row for row in connection.execute(wanted.with_for_update())}
@@ -183,5 +293,5 @@ def _charges(connection: Connection, call: str) -> Sequence[Any]:
 def _add(connection: Connection, accounts: Sequence[Account], amount: Amount) -> None:
     table: Table = schema.accounts
     more = {name: table.c[name] + value for name, value in vars(amount).items() if value}
-    if more:
+    if more and accounts:
         connection.execute(update(table).where(table.c.id.in_([account.id for account in accounts])).values(**more))

@@ -42,6 +42,7 @@ class Database:
     def __init__(self, engine: Engine, namespace: str) -> None:
         self.engine = engine
         self.namespace = namespace
+        self._ending = asyncio.Event()
         self._running = set[asyncio.Task[Any]]()
 
     @classmethod
@@ -101,10 +102,14 @@ class Database:
         """Calls a function that executes several statements in one transaction, with the retries of ``run``."""
         return await self.write(work, atomic=True)
 
-    async def write(self, work: Work[T], *, atomic: bool) -> T:
-        """Calls a function that executes statements; unless ``atomic``, every statement may commit by itself."""
-        use = self.engine.run_in_transaction if atomic else self.engine.write
-        return await self._with_retries(lambda: use(work))
+    async def write(self, work: Work[T], *, atomic: bool, durable: bool = True) -> T:
+        """Calls a function that executes statements; unless ``atomic``, every statement may commit by itself.
+
+        What need not be ``durable`` may be lost in a power failure; what is atomic is durable.
+        """
+        if atomic:
+            return await self._with_retries(lambda: self.engine.run_in_transaction(work))
+        return await self._with_retries(lambda: self.engine.write(work, durable=durable))
 
     async def _with_retries(self, attempt: Callable[[], Coroutine[Any, Any, T]]) -> T:
         interval = RETRY_INTERVAL
@@ -112,11 +117,20 @@ class Database:
             try:
                 return await self._shielded(attempt())
             except JournalUnavailable as error:
-                if error.non_retryable:
+                if error.non_retryable or self._ending.is_set():
                     raise
                 _log.warning("waiting for the journal: %s", error.message)
-                await asyncio.sleep(interval * random.uniform(0.5, 1.5))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(interval * random.uniform(0.5, 1.5)):
+                        await self._ending.wait()
                 interval = min(2 * interval, MAX_RETRY_INTERVAL)
+
+    def give_up(self) -> None:
+        """From now on, nothing waits for a database that is unreachable: this process is ending.
+
+        Calls that have no answer in the journal are made again by other workers.
+        """
+        self._ending.set()
 
     async def _shielded(self, work: Coroutine[Any, Any, T]) -> T:
         """Executes a statement to its end even if the caller is canceled: an aborted one might not release its lock."""

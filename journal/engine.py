@@ -2,13 +2,15 @@
 
 import asyncio
 import contextlib
+import shutil
 import sqlite3
 import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypedDict, TypeVar
 
@@ -22,8 +24,13 @@ from ..observability.metrics import JOURNAL_DURATION
 
 T = TypeVar("T")
 
-_PRAGMAS = ("busy_timeout=15000", "journal_mode=WAL", "synchronous=FULL")
-"""FULL, because a row that Temporal's history refers to must not be lost in a power failure."""
+_SYNCED = "synchronous=FULL"
+_UNSYNCED = "synchronous=NORMAL"
+_PRAGMAS = ("busy_timeout=15000", "journal_mode=WAL", _SYNCED, "secure_delete=ON")
+"""FULL, because a row that Temporal's history refers to must not be lost in a power failure.
+
+With ``secure_delete``, what is deleted does not stay in free pages of the file.
+"""
 
 
 class _Cursor(Protocol):
@@ -63,36 +70,45 @@ MAX_GROUP = 200
 """The maximum number of writes that are committed together."""
 
 
-class GroupCommit:
-    """Commits writes in groups on a thread; every write succeeds or fails by itself, and returns when it is durable.
+@dataclass(frozen=True)
+class _WaitingWrite:
+    work: Work[Any]
+    durable: bool
+    result: Future[Any]
 
-    ``begin`` opens an exclusive write transaction, and commits it or rolls it back at its end.
+
+class GroupCommit:
+    """Commits writes in groups on a thread; every write succeeds or fails by itself, and returns when it is committed.
+
+    ``begin`` opens an exclusive write transaction, and commits it or rolls it back at its end. Its argument says
+    whether the transaction is durable: it is if one of its writes has to be.
     """
 
-    def __init__(self, thread: Executor, begin: Callable[[], AbstractContextManager[Connection]]) -> None:
+    def __init__(self, thread: Executor, begin: Callable[[bool], AbstractContextManager[Connection]]) -> None:
         self._thread = thread
         self._begin = begin
-        self._waiting = deque[tuple[Work[Any], Future[Any]]]()
+        self._waiting = deque[_WaitingWrite]()
 
-    async def run(self, work: Work[T]) -> T:
+    async def run(self, work: Work[T], *, durable: bool) -> T:
         """Calls a function with a connection; all writes that wait when the thread is free are committed together."""
-        future = Future[T]()
-        self._waiting.append((work, future))
+        result = Future[T]()
+        self._waiting.append(_WaitingWrite(work=work, durable=durable, result=result))
         self._thread.submit(self._commit)
-        return await asyncio.wrap_future(future)
+        return await asyncio.wrap_future(result)
 
     def _commit(self) -> None:
         """Commits the next group, on the thread; an earlier call may have committed all writes."""
         group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
-        group = [(work, future) for work, future in group if future.set_running_or_notify_cancel()]
+        group = [write for write in group if write.result.set_running_or_notify_cancel()]
         if not group:
             return
         try:
-            with self._begin() as connection:
-                ended = [(future, *_attempt(connection, work, alone=len(group) == 1)) for work, future in group]
+            with self._begin(any(write.durable for write in group)) as connection:
+                alone = len(group) == 1
+                ended = [(write.result, *_attempt(connection, write.work, alone=alone)) for write in group]
         except BaseException as failure:  # nothing is written: all writes get this error
-            for _, future in group:
-                future.set_exception(failure)
+            for write in group:
+                write.result.set_exception(failure)
             return
         for future, result, error in ended:
             future.set_exception(error) if error else future.set_result(result)
@@ -206,9 +222,13 @@ class Engine(ABC):
         """Calls a function with a connection in autocommit mode, and returns its result."""
         return await timed("read", translated(self._run(work)))
 
-    async def write(self, work: Work[T]) -> T:
-        """Calls a function with a connection for a single write, and returns when it is committed."""
-        return await timed("write", translated(self._write(work)))
+    async def write(self, work: Work[T], *, durable: bool = True) -> T:
+        """Calls a function with a connection for a single write, and returns when it is committed.
+
+        A write that need not be ``durable`` survives the death of all processes, but a power failure only if a durable
+        one has followed it.
+        """
+        return await timed("write", translated(self._write(work, durable=durable)))
 
     async def run_exclusively(self, work: Work[T]) -> T:
         """Calls a function in one transaction, at most one at a time across all processes."""
@@ -222,7 +242,7 @@ class Engine(ABC):
     async def _run(self, work: Work[T]) -> T: ...
 
     @abstractmethod
-    async def _write(self, work: Work[T]) -> T: ...
+    async def _write(self, work: Work[T], *, durable: bool = True) -> T: ...
 
     @abstractmethod
     async def _run_exclusively(self, work: Work[T]) -> T: ...
@@ -251,8 +271,8 @@ class _SQLite(Engine):
     async def _run(self, work: Work[T]) -> T:
         return await self._on_thread(lambda: self._connect(work))
 
-    async def _write(self, work: Work[T]) -> T:
-        return await self._group.run(work)
+    async def _write(self, work: Work[T], *, durable: bool = True) -> T:
+        return await self._group.run(work, durable=durable)
 
     _run_exclusively = _run_in_transaction = _write  # SQLite has one writer at a time
 
@@ -279,15 +299,34 @@ class _SQLite(Engine):
             )
 
     @contextlib.contextmanager
-    def _begin_immediate(self) -> Iterator[Connection]:
-        with self._engine.begin() as connection:  # which commits or rolls back at its end
+    def _begin_immediate(self, durable: bool) -> Iterator[Connection]:
+        with self._engine.connect() as connection, nullcontext() if durable else _unsynced(connection):
             self._check_place()
-            connection.exec_driver_sql("BEGIN IMMEDIATE")  # sqlite3 begins no transaction itself in autocommit mode
-            yield connection
+            with connection.begin():  # which commits or rolls back at its end
+                connection.exec_driver_sql("BEGIN IMMEDIATE")  # sqlite3 begins no transaction itself in autocommit mode
+                yield connection
 
     async def dispose(self) -> None:
         await self._on_thread(self._engine.dispose)
         self._thread.shutdown(wait=False)
+
+
+@contextlib.contextmanager
+def _unsynced(connection: Connection) -> Iterator[None]:
+    """A context manager in which a commit does not wait for the disk; the next one outside syncs what it has written.
+
+    With the journal's WAL mode the file can't be damaged by that.
+    """
+    pragmas: Any = connection.connection
+    try:
+        pragmas.execute(f"PRAGMA {_UNSYNCED}")
+        yield
+    finally:
+        try:
+            pragmas.execute(f"PRAGMA {_SYNCED}")
+        except sqlite3.Error:
+            connection.invalidate()  # a new connection syncs
+            raise
 
 
 class _PostgreSQL(Engine):
@@ -311,7 +350,8 @@ class _PostgreSQL(Engine):
         async with self._engine.connect() as connection:
             return await connection.run_sync(work)
 
-    _write = _run  # each statement commits by itself, without BEGIN and COMMIT
+    async def _write(self, work: Work[T], *, durable: bool = True) -> T:
+        return await self._run(work)  # each statement commits by itself, without BEGIN and COMMIT, and is durable
 
     async def _run_exclusively(self, work: Work[T]) -> T:
         """Uses a separate connection without a statement timeout: migrating a large table takes long."""
@@ -353,3 +393,9 @@ def connect(url: str) -> Engine:
     engine = _ENGINES[backend](parsed)
     engine.place = parsed.set(password=None).render_as_string()
     return engine
+
+
+def free_space(url: str) -> int | None:
+    """The free bytes on the disk of a SQLite journal; None for a database server, which doesn't tell."""
+    parsed = make_url(url)
+    return shutil.disk_usage(parsed.database or ".").free if parsed.get_backend_name() == "sqlite" else None

@@ -2,10 +2,10 @@
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from temporalio.api.common.v1 import Payload
 from temporalio.contrib.aws.s3driver import S3StorageDriver, S3StorageDriverClient
@@ -99,6 +99,31 @@ async def _connected(use: Callable[[S3StorageDriverClient], Awaitable[_Result]])
 
 if TYPE_CHECKING:  # clients import this module, and few of them need the database
     from .database import Database
+
+
+async def delete_from_bucket(
+    environment: Mapping[str, str], namespace: str, workflows: Collection[tuple[str, str]]
+) -> None:
+    """Deletes the values that workflows have stored in the bucket of an environment, if it names one.
+
+    ``workflows`` are types and ids: all executions with such an id lose their values. Raises SettingsError.
+    """
+    url = environment.get(EXTERNAL_STORAGE_URL)
+    if not url:
+        return
+    import aioboto3  # noqa: PLC0415  # of the extra `s3`
+
+    bucket_name = _bucket(url)
+    async with aioboto3.Session().resource("s3") as s3:
+        bucket = await s3.Bucket(bucket_name)
+        for workflow_type, workflow_id in sorted({*workflows}):
+            prefix = f"v0/ns/{_key_part(namespace)}/wt/{_key_part(workflow_type)}/wi/{_key_part(workflow_id)}/"
+            await bucket.objects.filter(Prefix=prefix).delete()
+
+
+def _key_part(text: str) -> str:
+    """A part of an object's key, encoded as the SDK's driver does."""
+    return quote(text, safe="!*'()").replace("~", "%7E")
 
 
 _SHA = re.compile(r"[0-9a-f]{64}")

@@ -7,7 +7,7 @@ retried activity writes nothing new.
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from cachetools import LRUCache
@@ -21,12 +21,13 @@ from ..contracts.settings import SettingsError
 from ..resources.run_catalog import RunCatalog
 from ..temporal.activity import in_thread_if_long
 from ..temporal.encryption import Keys
+from ..temporal.personal_data import PersonalData
 from ..temporal.threads import COMPUTING
 from . import schema
 from .database import Database, Rows, journal_lost
 from .engine import Work
 from .leases import LEASE_SECONDS, Lease, Leases
-from .rows import Row, RowEncryption, chain, key_ids, move_conversation, select_back, select_row, upsert_bookmark
+from .rows import SELECT_BACK, SELECT_ROW, Row, RowEncryption, chain, key_ids, move_conversation, upsert_bookmark
 
 CACHE_SIZE = 64_000_000
 """Characters of rows in a worker's cache, and bytes of attachments in another one."""
@@ -40,10 +41,13 @@ NO_KEYS = Keys()
 class Journal:
     """The journal of all runs of a Temporal namespace, in a ``database``."""
 
-    def __init__(self, database: Database, encryption: RowEncryption, leases: Leases) -> None:
+    def __init__(
+        self, database: Database, encryption: RowEncryption, leases: Leases, personal_data: PersonalData | None = None
+    ) -> None:
         self.database = database
         self.leases = leases
         self.encryption = encryption
+        self._personal_data = personal_data
         self._rows: LRUCache[str, Row] = LRUCache(CACHE_SIZE, getsizeof=lambda row: row.size)
         self._attachments: LRUCache[str, bytes] = LRUCache(CACHE_SIZE, getsizeof=len)
         self._catalogs: LRUCache[str, RunCatalog] = LRUCache(100)
@@ -58,11 +62,12 @@ class Journal:
         *,
         upgrade: bool = True,
         lease_seconds: float = LEASE_SECONDS,
+        personal_data: PersonalData | None = None,
     ) -> "Journal":
         """Opens the journal at ``url`` for a Temporal ``namespace``, and migrates its tables if ``upgrade``.
 
-        ``keys`` encrypt what is written. Raises JournalUnavailable if the database can't be used, and SettingsError if
-        a key of the journal is missing.
+        ``keys`` encrypt what is written, and ``personal_data`` is redacted before. Raises JournalUnavailable if the
+        database can't be used, and SettingsError if a key of the journal is missing.
         """
         database = await Database.connect(url, namespace, upgrade=upgrade)
         encryption = RowEncryption(keys)
@@ -71,7 +76,7 @@ class Journal:
         except (JournalUnavailable, SettingsError):
             await database.close()
             raise
-        return cls(database, encryption, Leases(database, lease_seconds))
+        return cls(database, encryption, Leases(database, lease_seconds), personal_data)
 
     async def close(self) -> None:
         """Closes the connections once all running statements have ended."""
@@ -83,26 +88,45 @@ class Journal:
         return await self.database.engine.run(key_ids)
 
     async def begin(
-        self, catalog: RunCatalog, run: str, head: Head, question: Message, *, earlier: Sequence[Message] = ()
+        self,
+        catalog: RunCatalog,
+        run: str,
+        head: Head,
+        question: Message,
+        *,
+        earlier: Sequence[Message] = (),
+        namespace: str | None = None,
     ) -> list[Row]:
         """Stores a ``prepared`` catalog until ``run`` is pruned, appends a question after a head, and returns its row.
 
+        ``namespace`` is that of the manifest with which the run begins: it decides how long its rows are retained.
         The question is the row ``run/1``, regardless of the activity that writes it. ``earlier`` messages of the same
         input precede it, in the result too, as the rows ``run/1/0``, ``run/1/1`` and so on. Existing rows are returned
         unchanged: an earlier attempt may have appended them after another head.
         """
         columns = await in_thread_if_long(len(catalog.canonical), lambda: self.encryption.encrypt_catalog(catalog))
+        *earlier, question = await self.redacted([*earlier, question])
         numbered = ((f"{run}/1/{number}", message) for number, message in enumerate(earlier))
         rows = chain(head, [*numbered, (f"{run}/1", question)])
         # In this order, a concurrent prune deletes nothing that is needed.
-        use: Rows = (schema.uses, [{"run": run, "sha": columns["sha"]}])
+        use: Rows = (schema.uses, [{"run": run, "sha": columns["sha"], "namespace": namespace}])
         pinned: Rows = (schema.catalogs, [columns])
         is_new = await self._write(rows, use, pinned)
         self._catalogs[str(columns["sha"])] = catalog
         return [self._cache(row) for row in rows] if is_new else await self._with_earlier(await self.row(rows[-1].id))
 
+    async def pin(self, catalog: RunCatalog, run: str, namespace: str | None = None) -> None:
+        """Stores a ``prepared`` catalog until ``run`` is pruned, without a question; ``namespace`` as for ``begin``."""
+        columns = await in_thread_if_long(len(catalog.canonical), lambda: self.encryption.encrypt_catalog(catalog))
+        use: Rows = (schema.uses, [{"run": run, "sha": columns["sha"], "namespace": namespace}])
+        pinned: Rows = (schema.catalogs, [columns])
+        await self.database.insert(use, pinned)
+        self._catalogs[str(columns["sha"])] = catalog
+
     async def attach(self, run: str, contents: Sequence[bytes]) -> list[str]:
         """Stores attachments until ``run`` is pruned, and returns their ids. The same content is stored once."""
+        if self._personal_data:
+            self._personal_data.check_attached(len(contents))
         ids = [self.encryption.attachment_id(run, content) for content in contents]
 
         def rows() -> list[dict[str, str]]:
@@ -162,7 +186,7 @@ class Journal:
         messages: list[Message] = []
         for item in items:
             if isinstance(item, Message):
-                messages.append(item)
+                messages.extend(await self.redacted([item]))
             elif isinstance(item, Quote):
                 messages.append(item.quoted((await self.row(item.row)).message))
             elif item.after == head and not messages:
@@ -175,10 +199,33 @@ class Journal:
             self._cache(row)
         return rows[-1].head if rows else head
 
-    async def append_once(self, head: Head, message: Message, row_id: str) -> Row:
-        """Appends a message as the row ``row_id``, and returns the row; an existing row is returned unchanged."""
-        rows = chain(head, [(row_id, message)])
+    async def append_once(self, head: Head, message: Message, row_id: str, *, is_record: bool = False) -> Row:
+        """Appends a message as the row ``row_id``, and returns the row; an existing row is returned unchanged.
+
+        Nobody has written a ``record`` of a call: its ids may look like personal data, and stay.
+        """
+        written = [message] if is_record else await self.redacted([message])
+        rows = chain(head, [(row_id, message) for message in written])
         return self._cache(rows[0]) if await self._write(rows) else await self.row(row_id)
+
+    async def restore(self, rows: Sequence[Row], attachments: Mapping[str, bytes]) -> None:
+        """Stores rows and attachments of another journal under their ids, such as those of a recording."""
+        contents = [
+            {
+                "id": attachment_id,
+                "temporal_namespace": self.database.namespace,
+                "content": self.encryption.encrypt_attachment(attachment_id, content),
+            }
+            for attachment_id, content in attachments.items()
+        ]
+        if contents:
+            await self.database.insert((schema.attachments, contents))
+        known = {row.id for row in rows}
+        in_order = sorted(rows, key=lambda row: row.depth)
+        if lost := [row.parent for row in in_order if row.parent and row.parent not in known]:
+            raise journal_lost(f"the row {lost[0]}")
+        await self._write([row for row in in_order if not row.parent])
+        await self._write([row for row in in_order if row.parent])
 
     async def answer(self, lease: Lease, head: Head, message: Message, earlier: Sequence[Message] = ()) -> None:
         """Appends the answer of a call as its row; the same write marks the call as answered and charges its usage.
@@ -186,6 +233,7 @@ class Journal:
         ``earlier`` messages precede it: see ``earlier_rows``. If another attempt has answered the call meanwhile, its
         answer remains.
         """
+        *earlier, message = await self.redacted([*earlier, message])
         numbered = ((f"{lease.call}/{number}", earlier_message) for number, earlier_message in enumerate(earlier))
         rows = chain(head, [*numbered, (lease.call, message)])
         answered = lease.answered(message.usage)
@@ -193,6 +241,21 @@ class Journal:
         lease.is_answered = True
         if is_new and not earlier:  # of several rows, another attempt may have written some
             self._cache(rows[-1])
+
+    @property
+    def redacts(self) -> bool:
+        """Whether this worker has a hook that redacts personal data."""
+        return self._personal_data is not None
+
+    async def redacted(self, messages: Sequence[Message]) -> list[Message]:
+        """The messages as they are written: without personal data. Raises NotRedacted."""
+        return await self._personal_data.messages(messages) if self._personal_data else [*messages]
+
+    async def without_personal_data(self, catalog: RunCatalog) -> RunCatalog:
+        """The catalog as ``begin`` and ``pin`` store it: with redacted Queries. Raises NotRedacted."""
+        if self._personal_data is None:
+            return catalog
+        return await self._personal_data.catalog(catalog)
 
     async def earlier_rows(self, row: Row) -> list[Row]:
         """The rows of the ``earlier`` messages that were written together with a row."""
@@ -207,7 +270,7 @@ class Journal:
         """The row with that id, or None."""
         if row := self._rows.get(row_id):
             return row
-        rows = await self.database.run(select_row(self.database.namespace, row_id))
+        rows = await self.database.run(SELECT_ROW, {"row": row_id, "namespace": self.database.namespace})
         return self._cache((await self.encryption.decrypt_rows(rows))[0]) if rows else None
 
     async def row(self, row_id: str) -> Row:
@@ -283,7 +346,7 @@ class Journal:
 
     async def _page(self, last: str, after: int) -> list[Row]:
         """The rows from ``last`` back to the first after a depth."""
-        rows = await self.database.run(select_back(self.database.namespace, last, after))
+        rows = await self.database.run(SELECT_BACK, {"row": last, "namespace": self.database.namespace, "after": after})
         return [self._cache(row) for row in await self.encryption.decrypt_rows(rows)]
 
     def _cache(self, row: Row) -> Row:

@@ -18,13 +18,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import Connection, bindparam, delete, func, select, update
 
 from ..contracts.errors import BatonError, JournalUnavailable, LeaseLost, OutcomeUnknown
 from ..contracts.message import TokenUsage
 from ..contracts.settings import private_file
 from . import schema
-from .accounts import Charge, ReachedLimit, amount_of, reserve, settle
+from .accounts import Charge, Reached, amount_of
 from .database import Database
 from .engine import Work
 from .rows import insert_missing, upsert_worker
@@ -52,6 +52,10 @@ ID_LENGTH = 16
 
 _calls = schema.calls
 _workers = schema.workers
+
+# Statements of every call are built once: building one takes longer than SQLite needs to execute it.
+_ANSWERED = update(_calls).where(_calls.c.id == bindparam("call")).values(owner="", state="answered")
+_RECORD = select(_calls.c.owner, _calls.c.epoch, _calls.c.state).where(_calls.c.id == bindparam("call"))
 
 
 @dataclass(frozen=True)
@@ -115,19 +119,19 @@ class Lease:
             raise charge.refusal(refused)
         self._sent = True
 
-    def _send(self, charge: Charge | None, connection: Connection) -> ReachedLimit | None:
+    def _send(self, charge: Charge | None, connection: Connection) -> Reached | None:
         here = update(_calls).where(_calls.c.id == self.call, _calls.c.owner == self._record.owner)
         if not connection.execute(here.values(state="sent").returning(_calls.c.id)).all():
             raise LeaseLost(f"another worker has taken over the call {self.call}: the lease of this one has expired")
         if charge is None:
             return None
-        return reserve(connection, charge.id_of(self.call, self._record.epoch), charge.accounts, charge.amount)
+        return charge.reserve(connection, self.call, self._record.epoch)
 
     def answered(self, usage: TokenUsage | None) -> Work[None]:
         """The write that accompanies the answer: the call's new state, and the amount used."""
 
         def execute(connection: Connection) -> None:
-            connection.execute(update(_calls).where(_calls.c.id == self.call).values(owner="", state="answered"))
+            connection.execute(_ANSWERED, {"call": self.call})
             self._settle(connection, usage, refund=False)
 
         return execute
@@ -157,7 +161,7 @@ class Lease:
     def _settle(self, connection: Connection, usage: TokenUsage | None, *, refund: bool) -> None:
         if self._charge and self.is_charged and (usage or refund):
             amount = None if refund or usage is None else amount_of(usage)
-            settle(connection, self._charge.id_of(self.call, self._record.epoch), self._charge.accounts, amount)
+            self._charge.settle(connection, self.call, self._record.epoch, amount)
 
 
 class Leases:
@@ -211,7 +215,8 @@ class Leases:
         if self._renewing:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
-            await self._database.run(delete(_workers).where(_workers.c.id == self._worker))
+            with contextlib.suppress(JournalUnavailable):  # others notice by themselves that it is silent
+                await self._database.run(delete(_workers).where(_workers.c.id == self._worker))
         self._processes.close()
 
     async def _acquired(self, call: str, charge: Charge | None, *, sent: bool) -> Lease:
@@ -248,15 +253,16 @@ class Leases:
         was_sent = ended is not None and ended.state == "sent"
         return Lease(self._database, call, record, charge, was_sent=was_sent, sent=sent)
 
-    async def _take(self, taken: "_Taken") -> tuple[_Record, ReachedLimit | None]:
+    async def _take(self, taken: "_Taken") -> tuple[_Record, Reached | None]:
         renewal = self._begin_to_renew()
 
-        def execute(connection: Connection) -> tuple[_Record, ReachedLimit | None]:
+        def execute(connection: Connection) -> tuple[_Record, Reached | None]:
             if renewal:
                 renewal(connection)
             return taken.execute(connection)
 
-        return await self._database.write(execute, atomic=taken.charge is not None)
+        # After a power failure nobody holds a lease in SQLite. What must not be lost is the sending and the charge.
+        return await self._database.write(execute, atomic=taken.charge is not None, durable=False)
 
     async def _read(self, call: str) -> _Record | None:
         worker = _workers.c.id == func.substr(_calls.c.owner, 1, ID_LENGTH)
@@ -292,7 +298,7 @@ class Leases:
         """Renews as long as leases are held, and for IDLE_SECONDS after that."""
         while self._held or time.monotonic() - self._used_at < IDLE_SECONDS:
             await asyncio.sleep(RENEW_SECONDS)
-            await self._database.write(self._renewal(), atomic=False)
+            await self._database.write(self._renewal(), atomic=False, durable=False)
 
 
 @dataclass(frozen=True)
@@ -305,7 +311,7 @@ class _Taken:
     ended: _Record | None
     sent: bool
 
-    def execute(self, connection: Connection) -> tuple[_Record, ReachedLimit | None]:
+    def execute(self, connection: Connection) -> tuple[_Record, Reached | None]:
         """The resulting record, which may be another attempt's, and the budget limit that refuses the call, if any."""
         record = self._written(connection)
         if record.owner != self.owner or self.charge is None:
@@ -315,8 +321,8 @@ class _Taken:
         if ended and ended.state == "sent" and not self.sent:
             return record, None  # it is charged if it is sent again
         if ended and ended.owner and ended.state == "reserved" and charge.per_sending:
-            settle(connection, charge.id_of(self.call, ended.epoch), charge.accounts, None)
-        refused = reserve(connection, charge.id_of(self.call, record.epoch), charge.accounts, charge.amount)
+            charge.settle(connection, self.call, ended.epoch, None)
+        refused = charge.reserve(connection, self.call, record.epoch)
         if refused:
             state = ended.state if ended else "reserved"
             connection.execute(update(_calls).where(_calls.c.id == self.call).values(owner="", state=state))
@@ -324,20 +330,20 @@ class _Taken:
 
     def _written(self, connection: Connection) -> _Record:
         state = "sent" if self.sent else "reserved"
-        here = _calls.c.id == self.call
         if ended := self.ended:
             unchanged = _calls.c.owner == ended.owner, _calls.c.epoch == ended.epoch, _calls.c.state == ended.state
             own = _Record(self.owner, ended.epoch + 1, "sent" if ended.state == "sent" else state)
+            here = _calls.c.id == self.call
             taken = update(_calls).where(here, *unchanged, ~_has_renewed(ended)).returning(_calls.c.id)
             written = connection.execute(taken.values(owner=own.owner, epoch=own.epoch, state=own.state)).all()
         else:
             own = _Record(self.owner, 1, state)
             row = {"id": self.call, "owner": own.owner, "epoch": own.epoch, "state": own.state}
-            written = connection.execute(insert_missing(connection.dialect.name, _calls), [row]).all()
+            written = connection.execute(insert_missing(connection.dialect.name, _calls), row).all()
         if written:
             return own
         # Another attempt was faster, or this statement was executed before and its result was lost.
-        current = connection.execute(select(_calls.c.owner, _calls.c.epoch, _calls.c.state).where(here)).one_or_none()
+        current = connection.execute(_RECORD, {"call": self.call}).one_or_none()
         return _Record.of(current) if current else _Record("", 0, "reserved")
 
 

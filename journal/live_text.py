@@ -261,7 +261,11 @@ class PostgresChannel(Channel):
         import asyncpg  # noqa: PLC0415  # of the extra `postgres`
 
         connection: Connection[Any] = await asyncpg.connect(self._url, timeout=RETRY, command_timeout=RETRY)
-        await connection.execute("SET synchronous_commit TO off")  # a notification commits, but needs no sync
+        try:
+            await connection.execute("SET synchronous_commit TO off")  # a notification commits, but needs no sync
+        except BaseException:  # also if the reader has left
+            connection.terminate()
+            raise
         return connection
 
     async def close(self) -> None:
@@ -339,7 +343,7 @@ class LiveTextPublisher:
                 self._sent.clear()
                 if not self._lost:
                     self._lost = True
-                    _log.warning("no live text is sent to readers: %s", error)
+                    _log.warning("no live text is sent to readers: %s", str(error) or type(error).__name__)
             if not self._changed:
                 return
             await asyncio.sleep(FLUSH_INTERVAL)

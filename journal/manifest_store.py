@@ -17,11 +17,13 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, case, delete, fu
 from sqlalchemy import Row as Record
 
 from ..contracts.errors import JournalLost, JournalUnavailable
+from ..contracts.identity import Actor
 from ..resources.catalog import Catalog
 from ..resources.secret import Secret
 from ..resources.stored import UNUSED, Key, Revision, StoredManifest, latest_revision
 from ..temporal.activity import in_thread_if_long
 from . import schema
+from .audit import AuditAction, AuditEntry, append
 from .journal import Journal
 from .rows import insert_missing
 
@@ -40,7 +42,7 @@ _table = schema.manifests
 _published = schema.worker_manifests
 _KEY = (_table.c.kind, _table.c.namespace, _table.c.name)
 _TEXT = case((func.length(_table.c.manifest) <= _MAX_SEALED, _table.c.manifest)).label("manifest")
-_ALL = select(*_KEY, _table.c.version, _table.c.revision, _table.c.change, _table.c.changed, _TEXT)
+_ALL = select(*_KEY, _table.c.version, _table.c.revision, _table.c.change, _table.c.changed, _table.c.author, _TEXT)
 _REVISION = select(_table.c.revision, _table.c.change).order_by(_table.c.revision.desc()).limit(1)
 
 
@@ -92,8 +94,10 @@ class ManifestStore:
         here = (column == value for column, value in zip(_KEY, key, strict=True))
         return await self._read(_ALL.where(*here).order_by(_table.c.version.desc()))
 
-    async def write(self, changes: Sequence[tuple[Key, str]], expected: Revision) -> bool:
+    async def write(self, changes: Sequence[tuple[Key, str]], expected: Revision, actor: Actor) -> bool:
         """Writes a new version of every resource in one transaction; an empty text marks a deletion.
+
+        The ``actor`` becomes the author, and the audit log gets a row for each change.
 
         Writes nothing, and returns False, if the store is no longer at the ``expected`` revision. Raises SettingsError
         for a Secret if there is no key.
@@ -104,22 +108,34 @@ class ManifestStore:
             if (Revision(*current) if current else UNUSED) != expected:
                 return False
             written = Revision(expected.number + 1, secrets.token_hex(16))
-            for key, text in changes:
-                self._write(connection, key, text, written)
+            append(connection, [self._write(connection, key, text, written, actor) for key, text in changes])
             return True
 
         return await self._database.engine.run_exclusively(execute)
 
-    def _write(self, connection: Connection, key: Key, text: str, revision: Revision) -> None:
+    def _write(self, connection: Connection, key: Key, text: str, revision: Revision, actor: Actor) -> AuditEntry:
         here = and_(*(column == value for column, value in zip(_KEY, key, strict=True)))
-        version = (connection.execute(select(func.max(_table.c.version)).where(here)).scalar() or 0) + 1
-        new = StoredManifest(*key, version, revision.number, revision.change, int(time.time()), text)
+        last = connection.execute(
+            select(_table.c.version, _table.c.manifest).where(here).order_by(_table.c.version.desc()).limit(1)
+        ).first()
+        version = last.version + 1 if last else 1
+        new = StoredManifest(
+            *key,
+            version=version,
+            revision=revision.number,
+            change=revision.change,
+            changed=int(time.time()),
+            manifest=text,
+            author=actor.who[:255],
+        )
         encrypt = self._encryption.encrypt_secret if new.is_secret else self._encryption.encrypt_manifest
         sealed = encrypt(text, new.place) if text else ""
         retained = 1 if new.is_secret else MAX_VERSIONS
         row = {**new._asdict(), "manifest": sealed}
         connection.execute(insert(_table), {column.name: row[column.name] for column in _table.c})
         connection.execute(delete(_table).where(here, _table.c.version <= version - retained))
+        action: AuditAction = "delete" if not text else "update" if last and last.manifest else "create"
+        return AuditEntry.by(actor, ["manifest", revision.change], action, key, detail=f"version {version}")
 
     async def _read(self, statement: Select[Any]) -> list[StoredManifest]:
         rows = await self._database.run(statement)

@@ -8,7 +8,7 @@ Everything here concerns the runs of one Temporal ``namespace``; other namespace
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from sqlalchemy import Column, Connection, Select, delete, exists, func, select,
 
 from . import schema
 from .engine import Engine
+from .quotas import delete_ended_periods
 from .schema import RUN_COLUMNS, run_of
 
 SHARED_COLUMNS = (schema.catalogs.c.sha,)
@@ -57,10 +58,24 @@ def select_runs(namespace: str) -> Select[Any]:
     return select(runs.c.run).where(runs.c.run.is_not(None))
 
 
-def live_runs(connection: Connection, namespace: str) -> set[str]:
-    """The runs that wrote the last messages of conversations that later queries continue."""
-    in_namespace = schema.conversations.c.temporal_namespace == namespace
-    return {*connection.execute(select(run_of(schema.conversations.c.head)).where(in_namespace).distinct()).scalars()}
+def live_runs(
+    connection: Connection, namespace: str, unless: Callable[[str, int], bool] = lambda _namespace, _changed: False
+) -> set[str]:
+    """The runs that wrote the last messages of conversations that later queries continue.
+
+    ``unless`` is called with the namespace of a conversation's manifests and its last change, in seconds since 1970.
+    """
+    table = schema.conversations.c
+    last = select(run_of(table.head).label("run"), table.namespace, table.changed)
+    rows = connection.execute(last.where(table.temporal_namespace == namespace)).all()
+    return {row.run for row in rows if not unless(row.namespace, row.changed)}
+
+
+def namespaces_of_runs(connection: Connection) -> dict[str, str]:
+    """The namespace of the manifest with which each run began; without the runs of versions before 1.1."""
+    uses = schema.uses.c
+    rows = connection.execute(select(uses.run, uses.namespace).where(uses.namespace.is_not(None))).all()
+    return {row.run: row.namespace for row in rows}
 
 
 def runs_after(connection: Connection, namespace: str, runs: Collection[str]) -> set[str]:
@@ -73,6 +88,40 @@ def runs_after(connection: Connection, namespace: str, runs: Collection[str]) ->
         next_runs = select(row).where(in_namespace, below.in_(some), below != row).distinct()
         following.update(connection.execute(next_runs).scalars())
     return following - {*runs}
+
+
+def connected_runs(connection: Connection, namespace: str, runs: Collection[str]) -> set[str]:
+    """These runs, and all others that have written the same conversations: before, after and beside them."""
+    in_namespace = schema.messages.c.temporal_namespace == namespace
+    row = run_of(schema.messages.c.id)
+    below = run_of(schema.messages.c.parent)
+    connected = {*runs}
+    new = {*runs}
+    while new:
+        found = runs_after(connection, namespace, new)
+        for some in _batches(new):
+            earlier = select(below).where(in_namespace, row.in_(some), below != row, below > "").distinct()
+            found.update(connection.execute(earlier).scalars())
+        new = found - connected
+        connected |= new
+    return connected
+
+
+def forget_conversations(connection: Connection, namespace: str, runs: Collection[str]) -> None:
+    """Forgets the conversations that end with rows of these runs: the next query with such an id begins a new one."""
+    in_namespace = schema.conversations.c.temporal_namespace == namespace
+    for some in _batches(runs):
+        ends_here = run_of(schema.conversations.c.head).in_(some)
+        connection.execute(delete(schema.conversations).where(in_namespace, ends_here))
+
+
+def runs_of_conversation(connection: Connection, namespace: str, conversation: str) -> set[str]:
+    """The runs that wrote the last messages of the conversations with that id, of all namespaces and Memories."""
+    found = set[str]()
+    for table in (schema.conversations, schema.copies):
+        own = table.c.temporal_namespace == namespace, table.c.id == conversation
+        found.update(connection.execute(select(run_of(table.c.head)).where(*own)).scalars())
+    return found
 
 
 def forget_copies(connection: Connection, runs: Collection[str]) -> None:
@@ -186,6 +235,18 @@ def delete_values(connection: Connection, namespace: str, families: Collection[s
         for some_released in _batches({*released}):
             unused = ~exists().where(holds.sha == blobs.sha)
             connection.execute(delete(schema.blobs).where(blobs.sha.in_(some_released), unused))
+
+
+async def delete_old_periods(engine: Engine) -> None:
+    """Deletes the usage under Quotas in periods that are long over, of all tenants."""
+    while await engine.run(partial(delete_ended_periods, most=MAX_DELETED)) == MAX_DELETED:
+        pass
+
+
+def remove_traces(connection: Connection, dialect: str) -> None:
+    """Removes what was deleted from the files of a SQLite database. PostgreSQL's VACUUM does so in its own time."""
+    if dialect == "sqlite":
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _batches(ids: Collection[str], size: int = BATCH_SIZE) -> Iterator[list[str]]:

@@ -6,6 +6,7 @@ again completes one that was interrupted.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from sqlalchemy import Column, ColumnElement, Connection, and_, delete, not_, select, tuple_, update
@@ -18,6 +19,7 @@ from ..temporal.encryption import SEALED_PREFIX
 from . import schema
 from .database import Database
 from .journal import Journal
+from .prune import remove_traces
 from .rows import key_ids, place_of
 
 BATCH_SIZE = 100
@@ -77,6 +79,8 @@ async def reencrypt(journal: Journal, key: str) -> Reencrypted:
     for encrypted in ENCRYPTED:
         result.counts[encrypted.name] = await _reencrypt_column(journal, encrypted, result)
     result.unneeded = await journal.database.transact(lambda connection: _forget_keys(connection, key))
+    engine = journal.database.engine
+    await engine.run(partial(remove_traces, dialect=engine.dialect))
     return result
 
 

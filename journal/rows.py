@@ -2,17 +2,19 @@
 
 import base64
 import hashlib
+import platform
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Executable, Select, Table, case, select, update
+from sqlalchemy import Connection, Executable, Select, Table, bindparam, case, select, update
 from sqlalchemy import Row as Record
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ..contracts.errors import JournalDamaged, JournalUnavailable
+from ..contracts.identity import Actor
 from ..contracts.message import Head, Message
 from ..contracts.requests import Bookmark
 from ..contracts.settings import SettingsError
@@ -20,6 +22,7 @@ from ..resources.run_catalog import RunCatalog
 from ..temporal.activity import in_thread_if_long
 from ..temporal.encryption import Keys, UnknownKeyError, WrongKeyError
 from . import schema
+from .audit import AuditEntry, append
 from .engine import Engine
 
 
@@ -69,19 +72,21 @@ def insert_missing(dialect: str, table: Table) -> Executable:
     return _INSERTS[dialect](table).on_conflict_do_nothing().returning(*table.primary_key)
 
 
-def select_row(namespace: str, row_id: str) -> Select[Any]:
-    """Selects a message; a row of another Temporal namespace counts as missing."""
-    messages = schema.messages
-    return select(messages).where(messages.c.id == row_id, messages.c.temporal_namespace == namespace)
+SELECT_ROW: Select[Any] = select(schema.messages).where(
+    schema.messages.c.id == bindparam("row"), schema.messages.c.temporal_namespace == bindparam("namespace")
+)
+"""Selects the message ``row``; a row of another Temporal ``namespace`` counts as missing."""
 
 
-def select_back(namespace: str, last: str, after: int) -> Executable:
-    """Selects the messages from the row ``last`` back to the first after a depth."""
-    messages = schema.messages
-    chain = select_row(namespace, last).cte("chain", recursive=True)
-    before = messages.alias()
-    more = select(before).join(chain, before.c.id == chain.c.parent).where(before.c.depth > after)
+def _select_back() -> Executable:
+    chain = SELECT_ROW.cte("chain", recursive=True)
+    before = schema.messages.alias()
+    more = select(before).join(chain, before.c.id == chain.c.parent).where(before.c.depth > bindparam("after"))
     return select(chain.union_all(more))
+
+
+SELECT_BACK = _select_back()
+"""Selects the messages from the one of SELECT_ROW back to the first ``after`` a depth."""
 
 
 def upsert_bookmark(dialect: str, namespace: str, mark: Bookmark, head: Head, *, new: bool) -> Executable:
@@ -215,21 +220,19 @@ class RowEncryption:
 
         Raises SettingsError if a key with which the journal was written is missing or differs.
         """
-        await self._check_keys(engine)
+        await check_keys(engine, self._keys)
         if self._keys.all:
             first = self._keys.all[0].id
             row = {"id": first, "proof": self._encrypt("", f"key {first}")}
             insert = insert_missing(engine.dialect, schema.keys)
-            await engine.run(lambda connection: connection.execute(insert, row).all())
-            await self._check_keys(engine)  # again: another worker may have registered a key with that id meanwhile
 
-    async def _check_keys(self, engine: Engine) -> None:
-        registered = await engine.run(lambda connection: connection.execute(select(schema.keys)).all())
-        try:
-            for key in registered:
-                self._keys.unseal(key.proof, f"key {key.id}")
-        except SettingsError as error:
-            raise SettingsError(f"the journal can't be read: {error}") from None
+            def execute(connection: Connection) -> None:
+                if connection.execute(insert, row).all():
+                    actor = Actor(platform.node(), "journal")
+                    append(connection, [AuditEntry.by(actor, ["key"], "key", ("key", "", first))])
+
+            await engine.run_in_transaction(execute)
+            await check_keys(engine, self._keys)  # again: another worker may have registered that id meanwhile
 
     def _encrypt(self, text: str, place: str) -> str:
         return self._keys.seal(text, place)
@@ -243,6 +246,16 @@ class RowEncryption:
             raise JournalDamaged(f"the journal's {place} can't be read: {error}") from None
 
 
+async def check_keys(engine: Engine, keys: Keys) -> None:
+    """Raises SettingsError if a key with which the journal was written is missing or differs."""
+    registered = await engine.run(lambda connection: connection.execute(select(schema.keys)).all())
+    try:
+        for key in registered:
+            keys.unseal(key.proof, f"key {key.id}")
+    except SettingsError as error:
+        raise SettingsError(f"the journal can't be read: {error}") from None
+
+
 def key_ids(connection: Connection) -> Sequence[str]:
     """The ids of all keys with which this journal was ever written."""
     return connection.execute(select(schema.keys.c.id).order_by(schema.keys.c.id)).scalars().all()
@@ -251,3 +264,20 @@ def key_ids(connection: Connection) -> Sequence[str]:
 def place_of(row: Row | Record[Any]) -> str:
     """The place of a row in the journal: the associated data of its text."""
     return f"row {row.id} at {row.depth} after {row.parent}"
+
+
+def missing_rows(connection: Connection, namespace: str, ids: Collection[str]) -> set[str]:
+    """Those of the ids that no row of a Temporal namespace has."""
+    ordered = sorted(ids)
+    found = set[str]()
+    for start in range(0, len(ordered), MAX_LOOKED_UP):
+        here = (
+            schema.messages.c.temporal_namespace == namespace,
+            schema.messages.c.id.in_(ordered[start : start + MAX_LOOKED_UP]),
+        )
+        found.update(connection.execute(select(schema.messages.c.id).where(*here)).scalars())
+    return {*ids} - found
+
+
+MAX_LOOKED_UP = 500
+"""Ids in one statement."""

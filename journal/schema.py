@@ -46,8 +46,10 @@ uses = Table(
     metadata,
     Column("run", String(255), primary_key=True),
     Column("sha", String(64), primary_key=True),
+    Column("namespace", String(255)),
 )
-"""The catalogs that runs have pinned; a catalog is deleted with the last of its runs."""
+"""The catalogs that runs have pinned; a catalog is deleted with the last of its runs. ``namespace`` is that of the
+manifest with which the run began, for its retention; NULL for runs of a version before 1.1."""
 
 bookmarks = Table(
     "baton_bookmarks",
@@ -183,6 +185,42 @@ grants = Table(
 """People's grants to an account, numbered from 0. Calls may begin before ``until``, even if the budget's duration is
 over."""
 
+quota_accounts = Table(
+    "baton_quota_accounts",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("quota", Text, nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("period", String(16), nullable=False),
+    Column("model", Text, nullable=False),
+    Column("began", BigInteger, nullable=False),
+    Column("ends", BigInteger, nullable=False),
+    Column("tokens", BigInteger, nullable=False),
+    Column("cost", BigInteger, nullable=False),
+    Column("model_calls", BigInteger, nullable=False),
+    Column("tool_calls", BigInteger, nullable=False),
+)
+"""The amounts that a tenant has used under a Quota in one period, including reservations for calls in progress.
+
+``quota`` is the id of the manifest; ``model`` is empty if all count together. ``began`` and ``ends`` are the bounds of
+the period in seconds since 1970, and 0 in rows that transactions only lock. ``charges`` refer to these rows, too.
+"""
+
+quota_runs = Table(
+    "baton_quota_runs",
+    metadata,
+    Column("quota", String(64), primary_key=True),
+    Column("run", String(255), primary_key=True),
+    Column("temporal_namespace", String(255), nullable=False),
+    Column("workflow", Text, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("manifest", Text, nullable=False),
+)
+"""The runs of tenants whose number of open runs is limited: ``number`` is 0 if a run is admitted, and counts those
+that wait from 1. ``run`` is the id of the first run of a chain, ``workflow`` its workflow id, ``manifest`` the id
+of the Quota."""
+
 manifests = Table(
     "baton_manifests",
     metadata,
@@ -194,11 +232,12 @@ manifests = Table(
     Column("change", String(32), nullable=False),
     Column("changed", BigInteger, nullable=False),
     Column("manifest", Text, nullable=False),
+    Column("author", String(255)),
     Index("baton_manifests_revision", "revision"),
 )
 """The manifests of the store: a row per version of a resource, counted from 1; an empty ``manifest`` marks a deletion.
 ``revision`` counts the changes of the whole store, ``change`` is a random id of the change: after a restored backup,
-other changes get the same numbers. ``changed`` is in seconds since 1970."""
+other changes get the same numbers. ``changed`` is in seconds since 1970, ``author`` the name of who has changed it."""
 
 worker_manifests = Table(
     "baton_worker_manifests",
@@ -223,6 +262,27 @@ tokens = Table(
 """The OAuth tokens that workers have refreshed, encrypted with the token of the Secret that they replace; empty until
 the first refresh. Until ``leased_until``, in milliseconds since 1970, only one worker refreshes it; ``changed`` is in
 seconds since 1970."""
+
+audit = Table(
+    "baton_audit",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("id", String(255), nullable=False, unique=True),
+    Column("at", BigInteger, nullable=False),
+    Column("action", String(32), nullable=False),
+    Column("who", String(255), nullable=False),
+    Column("verified", Boolean, nullable=False),
+    Column("via", String(32), nullable=False),
+    Column("client", String(255), nullable=False),
+    Column("kind", String(64), nullable=False),
+    Column("namespace", String(255), nullable=False),
+    Column("name", String(255), nullable=False),
+    Column("outcome", String(32), nullable=False),
+    Column("detail", String(255), nullable=False),
+    Column("previous", String(64), nullable=False),
+    Column("hash", String(64), nullable=False),
+)
+"""The audit log: see ``journal/audit.py``. Its rows are never changed or deleted, also not with the run they name."""
 
 versions = Table("baton_schema", metadata, Column("version", Integer, primary_key=True))
 """One row per version that the tables have been migrated to; the highest is the current one."""
@@ -263,6 +323,7 @@ RUN_COLUMNS = (
     calls.c.id,
     charges.c.call,
     grants.c.account,
+    quota_runs.c.run,
 )
 """Columns that begin with the id of a run; their rows are deleted with it. Add those of new tables here."""
 

@@ -5,7 +5,23 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from . import control, describe, inspect, maintenance, manifests, people, run, schedules, servers, sessions, store
+from . import (
+    audit,
+    control,
+    describe,
+    evaluation,
+    fork,
+    inspect,
+    maintenance,
+    manifests,
+    people,
+    recordings,
+    run,
+    schedules,
+    servers,
+    sessions,
+    store,
+)
 from .exit_codes import run_and_exit
 
 
@@ -30,12 +46,13 @@ app = typer.Typer(
 )
 
 GROUPS = {
-    "Start runs": (run,),
+    "Start runs": (run, fork),
     "Show runs": (inspect, describe),
     "Control runs": (control, people),
+    "Test and compare": (recordings, evaluation),
     "Manifests": (manifests, store),
     "Schedules and conversations": (schedules, sessions),
-    "Servers and maintenance": (servers, maintenance),
+    "Servers and maintenance": (servers, maintenance, audit),
 }
 """The modules of commands, below the headings of ``baton --help``."""
 

@@ -8,6 +8,7 @@ import typer
 from ..errors import UsageError
 from ..text import field_lines
 from . import completion
+from .options import Gateway
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -41,9 +42,11 @@ def describe(
     namespace: Annotated[
         str, typer.Option("-n", "--namespace", help="The namespace of the manifest, or of the run's Query.")
     ] = "default",
+    gateway: Gateway = None,
 ) -> None:
     """Show a manifest with what refers to it and its versions, or a run with what it waits for and its events."""
-    from .stored_rows import Selection, describe_manifests
+    from ..operations.remote import RemoteGateway
+    from .stored_rows import Selection, describe_manifests, describe_remote
 
     word, _, name = kind.partition("/")
     if word.lower() in RUN_WORDS and (name or names):
@@ -57,6 +60,9 @@ def describe(
     selections = [Selection.of(kind, one, namespace) for one in names or (None,)]
     if any(selection.kind is None for selection in selections):
         raise UsageError("'all' can't be described: name a kind, as in: baton describe team NAME")
+    if remote := RemoteGateway.of(gateway):
+        describe_remote(remote, selections)
+        return
     with_store_and_workers(lambda store, client: describe_manifests(store, client, selections))
 
 

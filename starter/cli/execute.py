@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 from pydantic import JsonValue
 from temporalio.client import Client
@@ -20,6 +21,7 @@ from ...resources.query import Query, QueryName
 from ..console.status import print_status
 from ..console.watch import Watch
 from ..errors import ConnectionLostError, UsageError
+from ..history.fork import FAILURE, ForkChanges, find_source, start_fork, why_fork_waits
 from ..runs.listing import reset_time
 from ..runs.runs import RunHandle, final_status, find_run, why_not_served
 from ..runs.start import (
@@ -80,6 +82,33 @@ async def retry_failed(server: ServerLocation, name: str, namespace: str, *, det
     client = await server.connect()
     handle = await retry_run(client, await find_run(client, name, namespace))
     return await _follow_started(server, client, [handle], "retrying", detach=detach)
+
+
+async def fork_runs(
+    server: ServerLocation,
+    loaded: Loaded | None,
+    name: str,
+    namespace: str,
+    at: str | None,
+    changes: ForkChanges,
+    *,
+    times: int = 1,
+    run_id: str | None = None,
+    detach: bool = False,
+) -> RunResults:
+    """Forks a run and, unless ``detach``, follows the new runs to their end. Without ``at`` it is one that has failed.
+
+    ``loaded`` are the manifests that are changed.
+    """
+    client = await server.connect()
+    handle = await find_run(client, name, namespace)
+    if loaded and (here := server.state_dir):
+        here.write_sources(loaded.catalog.sha, [Path(file) for file in sorted(loaded.secret_files)])
+    source = await find_source(client, handle, at or FAILURE)
+    started = [await start_fork(client, source, changes, run_id) for _ in range(times)]
+    if reason := why_fork_waits(source.run):
+        print_message(f"note: {reason}")
+    return await _follow_started(server, client, started, f"forking {handle.id} as", detach=detach)
 
 
 async def start_all(
@@ -143,6 +172,9 @@ def _explain_return(started: list[RunHandle]) -> Iterator[None]:
 
 
 def _link(server: ServerLocation, client: Client, handle: RunHandle) -> str:
+    """Where a run is shown: in the console, if one is served here, or else in Temporal's UI."""
+    if server.console:
+        return f"  {server.console}/#/runs/{quote(handle.id, safe='')}"
     return f"  {server.ui}/namespaces/{client.namespace}/workflows/{handle.id}" if server.ui else ""
 
 

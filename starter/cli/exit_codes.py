@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 usage error or invalid manifest, 2 the query failed or was
 """
 
 import contextlib
+import logging
 import os
 import sys
 from contextvars import copy_context
@@ -12,7 +13,7 @@ from typing import NoReturn
 
 import typer
 
-from .terminal import print_message
+from .terminal import logs_messages, print_message
 
 DONE = 0
 REFUSED = 1
@@ -32,6 +33,7 @@ class CommandEndError(Exception):
 def run_and_exit(app: typer.Typer) -> NoReturn:
     """Runs the command line and exits with the code of its result."""
     code = exit_code(app)
+    logging.shutdown()  # of a server: it writes the counts of repeated warnings
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # the reader of a pipe may have exited
             stream.flush()
@@ -45,8 +47,9 @@ def exit_code(app: typer.Typer) -> int:
 
 def _exit_code(app: typer.Typer) -> int:
     try:
-        app()
-        return DONE
+        # Typer prints its errors itself, unless they are to be logged; then it returns the code of an exit.
+        ended = app(standalone_mode=not logs_messages())
+        return INTERRUPTED if ended == INTERRUPTED else REFUSED if ended else DONE
     except SystemExit as end:  # raised by typer and rich: for --help, bad usage, Ctrl-C, or a closed pipe
         if isinstance(end.__context__, BrokenPipeError):  # the reader, such as head, has read enough
             return DONE
@@ -67,6 +70,9 @@ def _report(error: Exception) -> int:
         count = len(error.problems)
         print_message(f"{count} {'problem' if count == 1 else 'problems'}", style="red")
         return REFUSED
+    if said := getattr(error, "format_message", None):  # typer's own errors: it does not export their class
+        print_message(f"error: {said()}", style="red")
+        return REFUSED
     code, text = _explain(error)
     print_message(f"error: {text}", style="red")
     return code
@@ -86,11 +92,11 @@ def _explain(error: Exception) -> tuple[int, str]:
     from ..errors import START_HINT, ConnectionLostError, UnreachableError, UsageError
     from ..runs.control import RunEndedError
     from ..runs.runs import NoSuchRunError, NotServedError
-    from ..runs.start import NotRetriedError
+    from ..runs.start import NotForkedError, NotRetriedError
     from ..server.embedded import ServerError
 
     match error:
-        case UsageError() | NoSuchRunError() | NotRetriedError() | RunEndedError():
+        case UsageError() | NoSuchRunError() | NotRetriedError() | NotForkedError() | RunEndedError():
             return REFUSED, str(error)
         case ValidationError():
             return REFUSED, "; ".join(f"{dotted_path(path)}: {text}" for path, text in explain_errors(error, BaseModel))

@@ -2,6 +2,7 @@
 
 import json
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -10,11 +11,12 @@ from ..errors import UsageError
 from .exit_codes import FAILED, CommandEndError
 from .formats import TABLES, ListedItem, ListOutput, print_items
 from .options import Namespace, Output, OutputFormat, QueryFormat, QueryOutput, RunName
-from .terminal import dump, print_result, print_rows, stderr_console
+from .terminal import dump, print_result, print_rows, stderr_console, write_file
 
 if TYPE_CHECKING:
     from temporalio.client import Client
 
+    from ...resources.catalog import Catalog
     from ..history.run_events import RunEvent
     from ..runs.runs import RunHandle
 
@@ -31,6 +33,9 @@ def list_runs(
         bool, typer.Option("-A", "--all-namespaces", help="Runs of all namespaces, as by default.")
     ] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, help="The maximum number of runs.")] = 20,
+    forks: Annotated[
+        str | None, typer.Option("--forks", metavar="ID", help="Only forks of the run with this id.")
+    ] = None,
     watch: Annotated[bool, typer.Option("-w", "--watch", help="Print changes until Ctrl-C.")] = False,
     output: ListOutput = "text",
 ) -> None:
@@ -51,13 +56,13 @@ def list_runs(
         return ListedItem(cells, None if output in TABLES else run.value, run.id)
 
     async def show(client: "Client") -> None:
-        items = [listed(run) for run in await recent_runs(client, namespace, limit)]
+        items = [listed(run) for run in await recent_runs(client, namespace, limit, forked_from=forks)]
         print_items(columns, items, output, "No runs found.", [item.value for item in items])
         widths = [max(map(len, column)) for column in zip(columns, *(item.cells for item in items), strict=True)]
         states = {item.name: item.cells[STATE] for item in items}
         while watch:
             await asyncio.sleep(WATCH_INTERVAL)
-            for run in reversed(await recent_runs(client, namespace, limit)):
+            for run in reversed(await recent_runs(client, namespace, limit, forked_from=forks)):
                 item = listed(run)
                 if states.get(item.name) != item.cells[STATE]:
                     states[item.name] = item.cells[STATE]
@@ -139,6 +144,41 @@ def transcript(name: RunName, namespace: Namespace = "default") -> None:
         print_status(stderr_console(), handle.id, status, await reset_time(client, handle))
 
     with_run(name, namespace, show)
+
+
+@app.command()
+def report(
+    name: RunName,
+    namespace: Namespace = "default",
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The file, or - for stdout. Default: ID.html in this folder.")
+    ] = None,
+) -> None:
+    """Write a run so far as an HTML file to send to somebody, which needs no network to be read."""
+    from ..report.html import html_of
+    from ..report.report import read_report
+    from .client import with_run
+
+    async def write(client: "Client", handle: "RunHandle") -> tuple[str, str]:
+        return handle.id, html_of(await read_report(client, handle, await _manifests_of_workers(client)))
+
+    run_id, text = with_run(name, namespace, write)
+    if output == Path("-"):
+        print_result(text.rstrip("\n"))
+        return
+    write_file(output or Path(f"{run_id.replace('/', '-')}.html"), text)
+
+
+async def _manifests_of_workers(client: "Client") -> "Catalog | None":
+    """The manifests of workers, if this process can read their journal."""
+    from ...contracts.errors import JournalUnavailable
+
+    try:
+        from ..operations.manifests import manifests_of_workers
+
+        return (await manifests_of_workers(client)).catalog
+    except (JournalUnavailable, ImportError):  # without the extra `worker` there is no journal
+        return None
 
 
 class EventFormat(StrEnum):

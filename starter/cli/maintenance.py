@@ -1,18 +1,24 @@
-"""Commands that maintain an installation: doctor, migrate, prune, replace-journal, reencrypt, version, keys."""
+"""Commands that maintain an installation: doctor, capacity, migrate, prune, replace-journal, reencrypt, keys."""
 
 import os
 import signal
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from temporalio.client import Client
+
+    from ..operations.erase import Erased
+    from ..operations.prune import Pruned
 
 from ...installation import require
 from ..errors import UsageError
 from .exit_codes import REFUSED, CommandEndError
 from .options import Output, OutputFormat, Recursive
-from .terminal import dump, print_message, print_result
+from .terminal import dump, print_message, print_result, print_rows
 
 app = typer.Typer()
 
@@ -60,19 +66,51 @@ def prune(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted, without deleting.")] = False,
 ) -> None:
-    """Delete conversations that no run needs from the journal at BATON_JOURNAL_URL."""
-    from ..operations.journals import journal_address
-    from ..operations.prune import prune_journal, read_age
+    """Delete conversations that no run needs from the journal at BATON_JOURNAL_URL, and what BATON_RETENTION ends."""
+    from ..operations.erase import erase_expired
+    from ..operations.journals import journal_address, retention
+    from ..operations.prune import Ages, prune_journal, read_age
     from .client import with_client
 
     url = journal_address()
     age = read_age(older_than) if older_than else None
-    pruned = with_client(lambda client: prune_journal(client, url, age, dry=dry_run))
+    kept = retention()
+
+    async def work(client: "Client") -> "tuple[Erased | None, Pruned]":
+        ages = await Ages.of(client, kept, age)
+        erased = await erase_expired(client, ages, dry=dry_run) if kept else None
+        return erased, await prune_journal(client, url, age, dry=dry_run, retention=kept)
+
+    erased, pruned = with_client(work)
     done = "Would delete" if dry_run else "Deleted"
+    if erased:
+        print_message(
+            f"{done} {len(erased.runs)} runs whose retention has ended, with {erased.executions} executions in "
+            f"Temporal and {erased.messages} messages."
+        )
     print_message(
         f"{done} {pruned.conversations} conversations with {pruned.messages} messages; "
         f"{pruned.remaining} are still needed."
     )
+
+
+@app.command("check-journal")
+def check_journal() -> None:
+    """Check whether the journal has the rows of all open runs, as after a restore; exits with 1 if it lacks some."""
+    from ..operations.lost_rows import runs_without_rows
+    from .client import with_client
+
+    lost = with_client(runs_without_rows)
+    for run in lost.runs:
+        print_result(run)
+    if lost.runs:
+        print_message(
+            f"The journal lacks rows of {len(lost.runs)} of {lost.checked} open runs: it is older than Temporal's "
+            "database. They wait for the rows, and then fail as JournalLost: restore a newer backup of the journal, or "
+            "end them with baton terminate --now RUN."
+        )
+        raise CommandEndError(REFUSED)
+    print_message(f"The journal has the rows of all {lost.checked} open runs.")
 
 
 @app.command("replace-journal")
@@ -115,6 +153,42 @@ def reencrypt() -> None:
 
 MAX_SHOWN = 20
 """The number of unreadable texts that are printed."""
+
+
+@app.command()
+def capacity(
+    runs_per_day: Annotated[int, typer.Option(min=1, help="The load: so many runs a day.")] = 10_000,
+    turns: Annotated[int, typer.Option(min=1, help="The turns of a run.")] = 12,
+    reply: Annotated[int, typer.Option(min=1, help="The bytes of a model's answer.")] = 1_000,
+    call_seconds: Annotated[float, typer.Option(min=0, help="How long a model takes to answer.")] = 10.0,
+    runs: Annotated[int, typer.Option(min=1, help="How many runs are measured.")] = 40,
+    at_once: Annotated[int, typer.Option(min=1, help="How many of them run at once.")] = 20,
+    journal: Annotated[
+        str | None, typer.Option(metavar="URL", help="An empty database to measure with; by default a temporary file.")
+    ] = None,
+    output: Output = OutputFormat.text,
+) -> None:
+    """Measure what a run takes on this machine, with a scripted model, and print what a load needs."""
+    require("worker", "baton capacity")
+    import asyncio
+
+    from ..operations.capacity import Load, as_json, measure, measured_rows, needs, needs_rows
+    from .client import silence_sdk
+
+    silence_sdk()
+    load = Load(turns=turns, reply=reply, runs=runs, at_once=at_once)
+    measured = asyncio.run(measure(load, journal, encrypted=(False, True)))
+    wanted = [needs(each, runs_per_day, turns, call_seconds) for each in measured]
+    if output is not OutputFormat.text:
+        print_result(dump(as_json(load, measured, wanted), output))
+        return
+    print_message(
+        f"{runs:,} runs of {turns} turns with replies of {reply:,} bytes, {at_once} at once, on {os.cpu_count()} CPUs"
+    )
+    columns = ("", "plain", "encrypted")
+    print_rows(columns, [(cells, None) for cells in measured_rows(measured)], output, "")
+    print_message(f"For {runs_per_day:,} runs a day, with models that answer after {call_seconds:g} s:")
+    print_rows(columns, [(cells, None) for cells in needs_rows(wanted)], output, "")
 
 
 @app.command()
@@ -162,17 +236,18 @@ def codec_server(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     origin: Annotated[list[str] | None, typer.Option(help="The UI's address in the browser; repeatable.")] = None,
 ) -> None:
-    """Decrypt payloads for Temporal's UI, with the keys in BATON_ENCRYPTION_KEYS."""
+    """Decode payloads for Temporal's UI, with BATON_ENCRYPTION_KEYS or the codec of BATON_DATA_CONVERTER."""
     require("worker", "a codec server")
-    from ...contracts.settings import SettingsError
-    from ...temporal.encryption import KEYS, EncryptionCodec, Keys
+    from ...contracts.settings import CONVERTER, SettingsError
+    from ...temporal.converter import codec_for_ui
+    from ...temporal.encryption import KEYS
     from ..scripted_model import serve_in_thread
     from ..server.codec_server import codec_app
 
-    keys = Keys.from_environment(os.environ)
+    codec = codec_for_ui(os.environ)
     origins = origin or UI_ORIGINS
-    if not keys.ids:
-        raise SettingsError(f"{KEYS} is not set: payloads can't be decrypted without a key")
-    with serve_in_thread(codec_app(EncryptionCodec(keys), origins), port, host) as url:
+    if codec is None:
+        raise SettingsError(f"{KEYS} is not set, and no {CONVERTER} with a codec: payloads can't be decoded")
+    with serve_in_thread(codec_app(codec, origins), port, host) as url:
         print_message(f"Codec endpoint for the Temporal UI at {' or '.join(origins)}: {url}. Press Ctrl-C to stop.")
         signal.pause()

@@ -62,6 +62,15 @@ RunNames = Annotated[
         autocompletion=completion.complete_runs,
     ),
 ]
+Gateway = Annotated[
+    str | None,
+    typer.Option(
+        "--gateway",
+        metavar="URL",
+        help="Use this gateway with the key in BATON_GATEWAY_KEY, instead of the database and Temporal. "
+        "With that key, BATON_GATEWAY_URL is the default.",
+    ),
+]
 Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="The output format.")]
 QueryOutput = Annotated[
     QueryFormat,

@@ -3,13 +3,14 @@
 import json
 import sys
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import quote
 
 import typer
 
 from ..account import client_identity
 from ..errors import UsageError
-from .options import Namespace, Output, OutputFormat, RunName
+from .options import Gateway, Namespace, Output, OutputFormat, RunName
 from .terminal import dump, print_message, print_result
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ...contracts.decisions import ApproveRequest, PendingDecision
     from ...contracts.message import PersonDecision
     from ...resources.base import JsonObject
+    from ..operations.remote import RemoteGateway
     from ..runs.runs import RunHandle
 
 app = typer.Typer()
@@ -58,12 +60,17 @@ def approve(
     remember: Remember = False,
     person: Person = None,
     namespace: Namespace = "default",
+    gateway: Gateway = None,
 ) -> None:
     """Approve a tool call, optionally with changed arguments, or a budget increase."""
     from ...contracts.decisions import ApproveRequest
 
-    by = person or client_identity()
     changed = _read_arguments(arguments)
+    if remote := _gateway(gateway, person):
+        more: JsonObject = {"reason": reason, "remember": remember}
+        _decide_remotely(remote, name, call, "approve", more if changed is None else {**more, "arguments": changed})
+        return
+    by = person or client_identity()
 
     def request(call: str) -> ApproveRequest:
         return ApproveRequest(call=call, arguments=changed, reason=reason, remember=remember, by=by)
@@ -79,10 +86,14 @@ def reject(
     remember: Remember = False,
     person: Person = None,
     namespace: Namespace = "default",
+    gateway: Gateway = None,
 ) -> None:
     """Reject a tool call or a budget increase; the model receives the reason."""
     from ...contracts.decisions import ApproveRequest
 
+    if remote := _gateway(gateway, person):
+        _decide_remotely(remote, name, call, "reject", {"reason": reason, "remember": remember})
+        return
     by = person or client_identity()
 
     def request(call: str) -> ApproveRequest:
@@ -111,6 +122,7 @@ def reply(
     to: Annotated[str | None, typer.Option("--to", help="The id of the question, if there are several.")] = None,
     person: Person = None,
     namespace: Namespace = "default",
+    gateway: Gateway = None,
 ) -> None:
     """Reply to an open question of a run, as a member of a team or to a server."""
     from ...contracts.decisions import ReplyRequest
@@ -122,9 +134,46 @@ def reply(
         content = sys.stdin.read() if text == "-" else text or ""
     except UnicodeDecodeError as error:
         raise UsageError(f"the reply can't be read: {error}") from None
+    if remote := _gateway(gateway, person):
+        body: JsonObject = {"text": content, "declines": decline}
+        remote.post(f"/runs/{quote(name, safe='')}/reply", body if to is None else {**body, "to": to})
+        print_message("Question declined." if decline else "Reply sent.")
+        return
     request = ReplyRequest(text=content, to=to, by=person or client_identity(), declines=decline)
     _send(name, namespace, lambda client, handle: send_reply(client, handle, request))
     print_message("Question declined." if decline else "Reply sent.")
+
+
+def _gateway(url: str | None, person: str | None) -> "RemoteGateway | None":
+    """The gateway that decides, which knows the person by the key; None if none is to be used. Raises UsageError."""
+    from ..operations.remote import RemoteGateway
+
+    remote = RemoteGateway.of(url)
+    if remote and person:
+        raise UsageError("--as is not possible over a gateway: it knows you by your key")
+    return remote
+
+
+def _decide_remotely(
+    gateway: "RemoteGateway", run: str, call: str | None, verb: Literal["approve", "reject"], more: "JsonObject"
+) -> None:
+    """Decides about a call of a run, by its id, or about the only one that waits. Raises UsageError."""
+    if call is None:
+        waiting = [
+            decision["id"]
+            for decision in gateway.waiting(run)
+            if isinstance(decision.get("id"), str) and decision.get("kind", "approval") in ("approval", "budget")
+        ]
+        if len(waiting) != 1:
+            listed = ", ".join(map(str, waiting)) or "nothing"
+            raise UsageError(f"specify which call of {run} is decided; waiting for you to see: {listed}")
+        call = str(waiting[0])
+    answer = gateway.post(f"/runs/{quote(run, safe='')}/{verb}", {"call": call, **more})
+    decision = answer.get("decision")
+    missing = decision.get("missing") if isinstance(decision, dict) else None
+    print_message(f"{call} {'approved' if verb == 'approve' else 'rejected'}.")
+    if missing:
+        print_message(f"It waits for {missing} more {'person' if missing == 1 else 'people'}.")
 
 
 def _pending(name: str | None, namespace: str | None) -> "list[tuple[str, PendingDecision]]":

@@ -70,7 +70,7 @@ def run(
     silence_sdk()
     with use_server(print_message, start=True) as server:
         results = asyncio.run(run_queries(server, loaded, queries, run_id=own_id, detach=detach))
-    _print_results(results, output, detach=detach)
+    print_results(results, output, detach=detach)
 
 
 @app.command()
@@ -91,10 +91,10 @@ def retry(
     silence_sdk()
     with use_server(print_message, start=True) as server:
         results = asyncio.run(retry_failed(server, name, namespace, detach=detach))
-    _print_results(results, output, detach=detach)
+    print_results(results, output, detach=detach)
 
 
-def _print_results(results: "RunResults", output: QueryFormat, *, detach: bool) -> None:
+def print_results(results: "RunResults", output: QueryFormat, *, detach: bool) -> None:
     """Prints the results of runs, or their ids with ``detach``. Raises CommandEndError if one has not completed."""
     from .execute import ended_well, printed
 

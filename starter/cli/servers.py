@@ -44,14 +44,14 @@ def dev(
     """Run a local Temporal server, its UI and a worker, until Ctrl-C."""
     import asyncio
 
+    from ...contracts.settings import importable_from_here
     from ..server.connection import stop_idle
-    from ..server.dev import DevOptions, importable_from_here, log_before_start, logs_json, run_dev_server
+    from ..server.dev import DevOptions, log_before_start, logs_json, run_dev_server
     from ..server.state_dir import StateDir
     from .targets import load_manifests
 
     if logs_json():
         log_before_start("json")
-        log_messages()
     importable_from_here()
     state_dir = StateDir.of(os.environ)
     own = load_manifests(file or (), recursive=recursive)
@@ -84,6 +84,7 @@ def _announce(options: "DevOptions", state_dir: "StateDir", dev: "DevServer", ta
     print_message(f"Temporal server: {dev.address}, UI: {dev.ui}, data: {state_dir.folder}")
     print_message(f"Worker started, {options.own.catalog.summary} loaded. Press Ctrl-C to stop.")
     if dev.gateway:
+        print_message(f"Console: {dev.gateway}")
         print_message(f"Teams for other programs: {dev.gateway}, such as OPENAI_BASE_URL={dev.gateway}/v1")
     print_message(f"For other clients of Temporal:\n  export TEMPORAL_ADDRESS={dev.address}")
 
@@ -95,9 +96,11 @@ def worker(
     recursive: Recursive = False,
 ) -> None:
     """Run a worker for the configured Temporal server, or for the local one, until Ctrl-C."""
-    from ..server.dev import run_worker_process
+    from ..server.dev import log_before_start, logs_json, run_worker_process
 
-    if code := run_worker_process([*(file or ()), *(paths or ())], recursive=recursive):
+    if logs_json():
+        log_before_start("json")
+    if code := run_worker_process([*(file or ()), *(paths or ())], print_message, recursive=recursive):
         raise CommandEndError(code)
 
 
@@ -108,9 +111,17 @@ def scripted_model(
 ) -> None:
     """Serve scripted replies over OpenAI's API, to try a team without a language model."""
     require("worker", "the scripted model")
+    from pydantic import ValidationError
+
+    from ...resources.problems import dotted_path, explain_errors
     from ..scripted_model import Script, ScriptedModel
 
-    with ScriptedModel(Script.read(script).answer).serve(port) as url:
+    try:
+        replies = Script.read(script)
+    except ValidationError as error:
+        problems = (f"{dotted_path(path)}: {text}" for path, text in explain_errors(error, Script))
+        raise UsageError(f"{script}: {'; '.join(problems)}") from None
+    with ScriptedModel(replies.answer).serve(port) as url:
         print_message(f"Serving scripted replies: OPENAI_BASE_URL={url}")
         signal.pause()
 
@@ -128,9 +139,11 @@ def serve(
 ) -> None:
     """Serve teams and agents over HTTP to other programs, until Ctrl-C."""
     require("gateway", "baton serve")
-    from ..gateway.server import listen, run_gateway
+    from ..gateway.server import listen, log_to_stderr_as_set, run_gateway
     from .client import with_client
 
+    log_to_stderr_as_set(os.environ)
+    log_messages()
     environ = {**os.environ, **({"BATON_GATEWAY_NAMESPACES": ",".join(namespace)} if namespace else {})}
     try:
         listener = listen(host, port)
@@ -140,8 +153,8 @@ def serve(
     async def run(client: "Client") -> None:
         await run_gateway(client, host, listener, environ, announce=print_message)
 
-    log_messages()
-    with_client(run)
+    with listener:
+        with_client(run)
 
 
 @app.command()
@@ -175,20 +188,32 @@ def gateway_key(
     namespace: Annotated[
         str, typer.Option("-n", "--namespace", help="The namespace of the ServiceAccount.")
     ] = "default",
-    service_account: Annotated[str, typer.Option(help="The ServiceAccount with whose rights runs start.")] = "default",
+    service_account: Annotated[
+        str, typer.Option(help="The ServiceAccount with whose rights runs start: NAME or NAMESPACE/NAME.")
+    ] = "default",
     all_runs: Annotated[bool, typer.Option("--all-runs", help="It sees and controls the runs of others, too.")] = False,
+    group: Annotated[
+        list[str] | None, typer.Option("--group", help="A group of its holder, for approvers; repeatable.")
+    ] = None,
 ) -> None:
     """Make a key for the gateway: prints it, and adds its hash to a file of keys (BATON_GATEWAY_KEYS)."""
     require("gateway", "baton gateway-key")
     from pydantic import ValidationError
 
     from ...contracts.settings import SettingsError
-    from ..gateway.access import KeyEntry, add_key, hash_of, new_key
+    from ...resources.rights import DEFAULT_ACCOUNT
+    from ..gateway.access import KeyEntry, add_key, hash_of, new_key, refused_account
 
     key = new_key()
+    of_account, _, account = service_account.rpartition("/")
     try:
         entry = KeyEntry(
-            name=name, sha256=hash_of(key), namespace=namespace, service_account=service_account, all_runs=all_runs
+            name=name,
+            sha256=hash_of(key),
+            namespace=of_account or namespace,
+            service_account=account,
+            all_runs=all_runs,
+            groups=tuple(group or ()),
         )
         add_key(file, entry)
     except ValidationError as error:
@@ -196,5 +221,7 @@ def gateway_key(
         raise UsageError(f"{first['loc'][0]}: {first['msg'].removeprefix('Value error, ')}") from None
     except (OSError, SettingsError) as error:
         raise UsageError(str(error)) from None
+    if entry.service_account != DEFAULT_ACCOUNT:
+        print_message(f"note: {refused_account(entry.caller.account)}")
     print_message(f"added {name} to {file}; the key is shown only now:")
     typer.echo(key)

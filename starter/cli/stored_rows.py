@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from rich.console import Console
 from temporalio.client import Client
 
+from ...contracts.text import format_time
 from ...resources.catalog import Resource, catalog_of
 from ...resources.loader import Loaded
 from ...resources.problems import did_you_mean
@@ -31,15 +32,21 @@ from ...resources.stored import (
 from ..console.status import print_table
 from ..errors import UsageError
 from ..operations.manifests import Store, StoreError, WorkerFiles, missing_manifest, read_worker_files
+from ..operations.remote import Described, RemoteGateway
 from ..text import field_lines, format_age
 from .formats import TABLES, ListedItem, print_items
-from .terminal import dump, print_message, print_result
+from .terminal import dump, print_message, print_result, print_rows
 
 WATCH_INTERVAL = 1.0
 """Seconds between two polls of the store's revision."""
 
 COLUMNS = ("NAME", "NAMESPACE", "VERSION", "AGE")
 SOURCE = "SOURCE"
+
+
+def is_kind(word: str) -> bool:
+    """Whether a word of a command names a kind, such as ``team`` or ``team/NAME``, or stands for all of them."""
+    return word.lower() == "all" or kind_of(word.partition("/")[0]) is not None
 
 
 @dataclass(frozen=True)
@@ -91,13 +98,8 @@ class Selection:
             self.kind in (None, stored.kind)
             and self.namespace in (None, stored.namespace)
             and self.name in (None, stored.name)
-            and (not self.labels or self._has_labels(stored))
+            and (not self.labels or stored.has_labels(self.labels))
         )
-
-    def _has_labels(self, stored: StoredManifest) -> bool:
-        manifest = json.loads(stored.manifest) if stored.manifest else {}
-        labels = manifest.get("metadata", {}).get("labels", {})
-        return all(key in labels and value in (None, labels[key]) for key, value in self.labels.items())
 
     @property
     def is_single(self) -> bool:
@@ -131,6 +133,30 @@ async def print_manifests(store: Store, client: Client | None, selections: Seque
         print_message(f"note: the files of {whose} are not shown: they are not in this journal")
     in_files = [ListedManifest(_of_file(manifest), _source(count, files)) for manifest, count in files.manifests]
     selected = [listed for selection in selections for listed in await _select(store, in_files, selection)]
+    _print_listed(selected, selections, output)
+
+
+def print_remote(gateway: RemoteGateway, selections: Sequence[Selection], output: str) -> None:
+    """Prints the selected manifests that a gateway shows. Raises UsageError."""
+    needs_text = output not in ("text", "name") or any(selection.labels for selection in selections)
+    known = gateway.manifests()
+    selected: list[ListedManifest] = []
+    for selection in selections:
+        if selection.is_single:
+            manifest = gateway.manifest(selection.key, selection.version)
+            sources = [source for stored, source in known if stored.key == manifest.key]
+            selected.append(ListedManifest(manifest, next(iter(sources), "store")))
+            continue
+        without_labels = Selection(selection.kind, selection.name, selection.namespace)
+        for stored, source in known:
+            if without_labels.matches(stored):
+                whole = gateway.manifest(stored.key) if needs_text and not stored.problem else stored
+                if selection.matches(whole):
+                    selected.append(ListedManifest(whole, source))
+    _print_listed(selected, selections, output)
+
+
+def _print_listed(selected: Sequence[ListedManifest], selections: Sequence[Selection], output: str) -> None:
     values = [] if output in (*TABLES, "name") else [_manifest(listed.manifest) for listed in selected]
     items = []
     for stored, source in selected:
@@ -139,6 +165,46 @@ async def print_manifests(store: Store, client: Client | None, selections: Seque
     is_list = len(selections) > 1 or not selections[0].is_single
     value: JsonValue = {"apiVersion": "v1", "kind": "List", "items": values} if is_list else next(iter(values), None)
     print_items(_columns(output, SOURCE), items, output, "No manifests found.", value)
+
+
+def print_versions(versions: Sequence[StoredManifest], output: str) -> None:
+    """Prints the versions of a manifest, the newest first, with their authors."""
+    rows: list[tuple[Sequence[str], JsonValue]] = []
+    for stored in versions:
+        at = datetime.fromtimestamp(stored.changed, UTC)
+        what = "deleted" if stored.is_deleted else "unreadable" if stored.problem else "written"
+        cells = (str(stored.version), f"{at:%Y-%m-%d %H:%M:%S}", stored.author or "unknown", what)
+        value: JsonValue = {
+            "version": stored.version,
+            "changed": format_time(at),
+            "author": stored.author,
+            "deleted": stored.is_deleted,
+        }
+        rows.append((cells, value))
+    print_rows(("VERSION", "CHANGED", "AUTHOR", "WHAT"), rows, output, "There are no versions.")
+
+
+def version_differences(versions: Sequence[StoredManifest]) -> Iterator[str]:
+    """What each version has changed, the newest first, under a line with its author and time."""
+    older = [*versions[1:], None]
+    for stored, before in zip(versions, older, strict=True):
+        at = datetime.fromtimestamp(stored.changed, UTC)
+        title = f"version {stored.version}, {at:%Y-%m-%d %H:%M:%S} UTC, by {stored.author or 'an unknown person'}"
+        if stored.problem or (before and before.problem):
+            yield f"{title}\nit can't be compared: {stored.problem or (before and before.problem)}"
+            continue
+        lines = difflib.unified_diff(
+            _lines(before),
+            _lines(stored),
+            f"version {before.version}" if before else "nothing that is kept",
+            f"version {stored.version}",
+            lineterm="",
+        )
+        yield "\n".join((title, *lines))
+
+
+def _lines(stored: StoredManifest | None) -> list[str]:
+    return dump(json.loads(stored.manifest), "yaml").splitlines() if stored and stored.manifest else []
 
 
 def _of_file(manifest: Resource) -> StoredManifest:
@@ -159,32 +225,48 @@ async def describe_manifests(store: Store, client: Client | None, selections: Se
     in_files = [ListedManifest(_of_file(manifest), _source(count, files)) for manifest, count in files.manifests]
     known = [manifest for manifest, _ in files.manifests] + (await store.contents()).readable
     selected = [listed for selection in selections for listed in await _select(store, in_files, selection)]
-    texts = [await _described(store, listed, known) for listed in selected]
-    print_result("\n\n".join(texts))
+    described = [await _described(store, listed, known) for listed in selected]
+    print_result("\n\n".join(map(_description, described)))
 
 
-async def _described(store: Store, listed: ListedManifest, known: Sequence[Resource]) -> str:
-    stored = listed.manifest
+def describe_remote(gateway: RemoteGateway, selections: Sequence[Selection]) -> None:
+    """The same for the manifests that a gateway shows. Raises UsageError."""
+    described = [gateway.described(selection.key) for selection in selections]
+    print_result("\n\n".join(map(_description, described)))
+
+
+async def _described(store: Store, listed: ListedManifest, known: Sequence[Resource]) -> Described:
+    resource = listed.manifest.resource()
+    references = resource.references if resource else ()
+    return Described(
+        manifest=listed.manifest,
+        source=listed.source,
+        refers_to=[*dict.fromkeys(str(one) for one in references if not one.optional)],
+        used_by=[*dict.fromkeys(_users(listed.manifest.key, known))],
+        versions=await store.versions(listed.manifest.key),
+    )
+
+
+def _description(described: Described) -> str:
+    stored = described.manifest
     manifest = _manifest(stored)
     assert isinstance(manifest, dict)
     metadata = manifest.pop("metadata", {})
     labels = metadata.get("labels") if isinstance(metadata, dict) else None
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     content = {name: value for name, value in manifest.items() if name not in ("apiVersion", "kind")}
-    resource = stored.resource()
-    references = resource.references if resource else ()
-    versions = [version for version in await store.versions(stored.key) if stored.version and not version.is_deleted]
+    versions = [version for version in described.versions if stored.version and not version.is_deleted]
     age = datetime.fromtimestamp(stored.changed, UTC)
     fields = {
         "Name": stored.name,
         "Kind": stored.kind,
         "Namespace": stored.namespace,
-        "Source": f"store, version {stored.version}, {format_age(age)} ago" if stored.version else listed.source,
+        "Source": f"store, version {stored.version}, {format_age(age)} ago" if stored.version else described.source,
         "Labels": ", ".join(f"{name}={value}" for name, value in labels.items()) if isinstance(labels, dict) else "",
         "Annotations": dump(annotations, "yaml").rstrip() + "\n" if annotations else "",
         **{name.capitalize(): dump(value, "yaml").rstrip() + "\n" for name, value in content.items()},
-        "Refers to": ", ".join(dict.fromkeys(str(one) for one in references if not one.optional)),
-        "Used by": ", ".join(dict.fromkeys(_users(stored.key, known))) or "no other manifest",
+        "Refers to": ", ".join(described.refers_to),
+        "Used by": ", ".join(described.used_by) or "no other manifest",
         "Versions": ", ".join(
             f"{version.version} ({format_age(datetime.fromtimestamp(version.changed, UTC))})" for version in versions
         ),
@@ -210,10 +292,22 @@ async def differences(store: Store, loaded: Loaded) -> list[str]:
     Raises ManifestError for manifests that can't be stored.
     """
     check_storable(loaded, encrypted=True)  # nothing is stored
-    contents = await store.contents()
+    return _differences(loaded, (await store.contents()).newest)
+
+
+def remote_differences(gateway: RemoteGateway, loaded: Loaded) -> list[str]:
+    """The same for the store behind a gateway, as far as the key's holder may see it.
+
+    Raises ManifestError, and UsageError, also for Secrets, which are not compared.
+    """
+    check_storable(loaded, encrypted=True)
+    return _differences(loaded, gateway.newest(loaded))
+
+
+def _differences(loaded: Loaded, newest: Mapping[Key, StoredManifest]) -> list[str]:
     found: list[str] = []
     for manifest in loaded.manifests:
-        stored = contents.newest.get(key_of(manifest))
+        stored = newest.get(key_of(manifest))
         old = _manifest(stored) if stored and not stored.is_deleted else None
         new: JsonValue = None
         if not isinstance(manifest, Secret):

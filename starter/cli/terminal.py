@@ -5,9 +5,11 @@ import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..text import escape_control_characters
+from ..errors import UsageError
+from ..text import as_yaml, escape_control_characters
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -31,6 +33,11 @@ def log_messages() -> None:
     _logs_messages.set(True)
 
 
+def logs_messages() -> bool:
+    """Whether the messages of this command are logged."""
+    return _logs_messages.get()
+
+
 def print_message(text: str, style: str | None = None) -> None:
     """Prints a message on stderr; control characters are escaped, as parts of it may be untrusted."""
     if _logs_messages.get():
@@ -44,6 +51,15 @@ def print_message(text: str, style: str | None = None) -> None:
 def print_result(result: str) -> None:
     """Prints a result on stdout, unchanged; on a terminal control characters are escaped."""
     print(escape_control_characters(result) if sys.stdout.isatty() else result, flush=True)
+
+
+def write_file(file: Path, text: str) -> None:
+    """Writes a result into a file, and says so. Raises UsageError."""
+    try:
+        file.write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from None
+    print_message(f"wrote {file}")
 
 
 def on_one_terminal() -> bool:
@@ -72,13 +88,4 @@ def dump(value: "JsonValue", output: str) -> str:
     """A value as YAML for ``yaml`` and ``ark``, otherwise as JSON."""
     if output not in ("yaml", "ark"):
         return json.dumps(value, indent=2, ensure_ascii=False)
-    import yaml
-
-    class BlockTextDumper(yaml.SafeDumper):
-        """Writes multi-line strings as blocks."""
-
-    def represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-
-    BlockTextDumper.add_representer(str, represent_text)
-    return yaml.dump(value, Dumper=BlockTextDumper, sort_keys=False, allow_unicode=True, width=120).rstrip()
+    return as_yaml(value)

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import platform
-import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -12,13 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from sqlalchemy import URL, make_url
-from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
+from sqlalchemy import make_url
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
-    DescribeTaskQueueRequest,
     GetSystemInfoRequest,
 )
 from temporalio.client import Client, WorkflowQueryFailedError
@@ -32,14 +28,16 @@ from ...activities.model.providers import Providers, types_in
 from ...activities.runtime.outbound import BodyLimits, Destination, Outbound
 from ...activities.runtime.secrets import SecretStore
 from ...activities.runtime.settings import Settings
-from ...contracts.errors import BatonError
-from ...contracts.settings import SCRIPTED_MODEL_URL, SettingsError
+from ...contracts.errors import BatonError, InvalidInput
+from ...contracts.settings import CONVERTER, SCRIPTED_MODEL_URL, SettingsError
 from ...contracts.status import Status
 from ...contracts.text import truncate
 from ...installation import version
 from ...journal.engine import connect as connect_journal
+from ...journal.engine import free_space
 from ...journal.migrate import VERSION
 from ...journal.migrate import version as journal_version
+from ...journal.rows import check_keys
 from ...resources.agent import DEFAULT_MODEL, Agent
 from ...resources.loader import Loaded
 from ...resources.model import Model
@@ -47,11 +45,12 @@ from ...resources.provenance import Provenance
 from ...resources.run_catalog import RunCatalog
 from ...temporal import search_attributes
 from ...temporal.client import ConnectionFailed, connect
-from ...temporal.encryption import KEYS, KEYS_FILE
-from ...temporal.search_attributes import live_workers
+from ...temporal.encryption import KEYS, KEYS_FILE, Keys
+from ...temporal.search_attributes import backlog_of, live_workers
 from ..errors import START_HINT, UnreachableError
 from ..runs.runs import RunHandle, why_not_served
 from ..server.connection import ServerLocation, use_server
+from ..text import format_duration
 
 MAX_RUNS = 100
 """The number of open runs that are checked, newest first, plus as many with problems reported by the server."""
@@ -65,6 +64,7 @@ MAX_ATTEMPTS = 3
 TASK_HINT = "its workflow code fails; nothing is lost: fix or roll back the workers, then the run continues"
 ACTIVITY_HINT = "check that the service it calls responds; the run then continues. To end it: baton terminate --now {}"
 KEY_HINT = f"set {KEYS} or {KEYS_FILE} as for the workers, to read the reason"
+CODEC_HINT = f"set {CONVERTER} to the converter of the workers, to read the reason"
 
 Stuck = tuple[str, str, str]
 """A run's id, its problem, and a hint."""
@@ -105,18 +105,28 @@ async def _stuck(client: Client, run: str) -> Stuck | None:
     except SettingsError as no_key:
         reason = str(no_key)
         hint = KEY_HINT
+    except InvalidInput as no_codec:
+        reason = no_codec.message
+        hint = CODEC_HINT
     return run, f"attempt {worst.attempt} at {worst.activity_type.name}: {reason}", hint
 
 
 async def _in_outage(run: RunHandle) -> Stuck | None:
-    """A run that waits for the end of an outage; None if only runs below it do, which are reported themselves."""
+    """A run that waits for the end of an outage; None if only runs below it do, which are reported themselves.
+
+    A run that waits for a Quota is not stuck.
+    """
     try:
         status: Status = await run.query("status", result_type=Status, rpc_timeout=STATUS_TIMEOUT)
     except (RPCError, WorkflowQueryFailedError):
         return run.id, "waits for the end of an outage", ACTIVITY_HINT.format(run.id)
     except SettingsError as no_key:
         return run.id, f"waits for the end of an outage: {no_key}", KEY_HINT
+    except InvalidInput as no_codec:
+        return run.id, f"waits for the end of an outage: {no_codec.message}", CODEC_HINT
     for outage in status.outages or ():
+        if outage.is_quota:
+            continue
         reason = truncate(outage.error.partition("\n")[0], 200)
         return (
             run.id,
@@ -195,9 +205,9 @@ async def workers(client: Client, settings: Settings) -> CheckResults:
     """The workers that poll the task queues of these settings."""
     for queue in settings.with_all_roles().worker_queues():
         count = len(await live_workers(client, queue.name))
-        waiting = [f"{await _backlog(client, queue.name, 'ACTIVITY')} calls"]
+        waiting = [f"{(await backlog_of(client, queue.name, 'activity')).count} calls"]
         if "workflows" in queue.roles:
-            waiting.insert(0, f"{await _backlog(client, queue.name, 'WORKFLOW')} runs")
+            waiting.insert(0, f"{(await backlog_of(client, queue.name, 'workflow')).count} runs")
         who = f"{count or 'no'} worker{'' if count == 1 else 's'}"
         text = f"{who} on the task queue {queue.name}, {' and '.join(waiting)} waiting"
         hint = f"start one that serves {', '.join(sorted(queue.roles))}: baton worker -f PATH"
@@ -205,18 +215,6 @@ async def workers(client: Client, settings: Settings) -> CheckResults:
         if count and "workflows" in queue.roles and (reason := await why_not_served(client, queue.name)):
             text, _, hint = reason.partition("; ")
             yield CheckResult("workers", False, text, hint)
-
-
-async def _backlog(client: Client, queue: str, kind: str) -> int:
-    """The approximate number of tasks in the backlog of a task queue."""
-    request = DescribeTaskQueueRequest(
-        namespace=client.namespace,
-        task_queue=TaskQueue(name=queue),
-        task_queue_type=TaskQueueType.Value(f"TASK_QUEUE_TYPE_{kind}"),
-        report_stats=True,
-    )
-    description = await client.workflow_service.describe_task_queue(request, retry=True)
-    return int(description.stats.approximate_backlog_count)
 
 
 async def runs(client: Client, settings: Settings) -> CheckResults:
@@ -236,11 +234,16 @@ async def journal(settings: Settings) -> CheckResults:
     if url.get_backend_name() == "sqlite" and not await asyncio.to_thread(Path(url.database or "").exists):
         yield CheckResult("journal", True, f"{where} does not exist yet: the first worker creates it")
         return
+    unreadable = ""
     try:
         current = await engine.run(journal_version)
+        if current == VERSION:
+            await check_keys(engine, Keys.from_environment(os.environ))
+    except SettingsError as error:
+        unreadable = str(error)
     finally:
         await engine.dispose()
-    if (free := await asyncio.to_thread(_free_space, url)) is not None and free < MIN_FREE_SPACE:
+    if (free := await asyncio.to_thread(free_space, settings.journal)) is not None and free < MIN_FREE_SPACE:
         hint = "free up space: runs wait while the journal can't be written"
         yield CheckResult("journal", False, f"the disk of {where} has only {free // 1_000_000:,} MB left", hint)
     ok = current <= VERSION
@@ -249,15 +252,19 @@ async def journal(settings: Settings) -> CheckResults:
         text += f": the next worker that starts migrates it to version {VERSION}"
     hint = "" if ok else f"this release supports versions up to {VERSION}: run one that supports version {current}"
     yield CheckResult("journal", ok, f"{where} {text}", hint)
+    if unreadable:
+        yield CheckResult("keys", False, unreadable, f"set {KEYS} or {KEYS_FILE} as for the workers")
+
+
+async def retention(settings: Settings) -> CheckResults:
+    """How long ``baton prune`` keeps the data of ended runs, if that differs by the namespace of their manifests."""
+    ages = [f"{namespace} {format_duration(age)}" for namespace, age in settings.retention.items()]
+    if ages:
+        yield CheckResult("retention", True, f"baton prune keeps the data of ended runs for: {', '.join(ages)}")
 
 
 MIN_FREE_SPACE = 500_000_000
 """Bytes on the disk of a SQLite journal below which it is reported."""
-
-
-def _free_space(url: URL) -> int | None:
-    """The free bytes on the disk of a SQLite journal; None for a database server, which doesn't tell."""
-    return shutil.disk_usage(url.database or ".").free if url.get_backend_name() == "sqlite" else None
 
 
 async def models(loaded: Loaded, environment: Mapping[str, str], providers: Providers) -> list[CheckResult]:
@@ -343,7 +350,7 @@ def run_checks(loaded: Loaded, report: Callable[[str], None]) -> list[CheckResul
     """The results of all checks, including those of the Models in ``loaded``; ``report`` receives warnings."""
     scripted = bool(os.environ.get(SCRIPTED_MODEL_URL))
     # before the event loop, which imports would block
-    providers = Providers(types_in(loaded.catalog), scripted=scripted)
+    providers = Providers(types_in(loaded.catalog, os.environ), scripted=scripted)
     try:
         settings = Settings.of(os.environ)
         with use_server(report, start=False) as server:
@@ -378,6 +385,7 @@ async def _check(
     """Runs the checks concurrently; without ``server``, all except those of the server."""
     checking: list[Check] = [_temporal(server.address, settings)] if server else []
     checking.append(collect("journal", journal(settings), "start its database, or correct BATON_JOURNAL_URL"))
+    checking.append(collect("retention", retention(settings), ""))
     checking.append(models(loaded, os.environ, providers))
     checking.append(executors(loaded, os.environ))
     checking.append(collect("circuits", open_circuits(settings), "check that the local worker is running"))

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Collection, Mapping
+from datetime import timedelta
 
 from ...activities.runtime.settings import Settings
 from ...journal.database import note_replaced
@@ -17,6 +18,11 @@ from ..server.connection import temporal_namespace
 def journal_address() -> str:
     """The journal's address in the environment; raises SettingsError."""
     return Settings.of(os.environ).journal
+
+
+def retention() -> Mapping[str, timedelta]:
+    """BATON_RETENTION: how long data of ended runs is kept, by the namespace of manifests. Raises SettingsError."""
+    return Settings.of(os.environ).retention
 
 
 async def migrate_journal(environment: Mapping[str, str]) -> str:

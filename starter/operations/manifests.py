@@ -4,6 +4,7 @@ This requires write access to that database. Changes are validated against the s
 meanwhile, nothing is written, and the operation starts again.
 """
 
+import asyncio
 import contextlib
 import os
 from collections import Counter
@@ -15,6 +16,7 @@ from temporalio.client import Client
 from ...activities.runtime.settings import Settings
 from ...activities.runtime.start_checks import manifests_digest
 from ...contracts.errors import JournalUnavailable
+from ...contracts.identity import Actor
 from ...journal.journal import Journal
 from ...journal.manifest_store import (
     MAX_MANIFEST_BYTES,
@@ -24,6 +26,7 @@ from ...journal.manifest_store import (
     WorkerManifests,
 )
 from ...journal.migrate import VERSION, version
+from ...resources.base import Reference
 from ...resources.catalog import Catalog, Resource, catalog_of
 from ...resources.loader import Loaded, OfWorkers
 from ...resources.manifest import Manifest
@@ -42,9 +45,10 @@ from ...resources.stored import (
 from ...temporal.client import task_queue
 from ...temporal.encryption import Keys
 from ...temporal.search_attributes import describe_namespace, live_workers
+from ..account import client_identity
 from ..server.connection import temporal_namespace
 
-Applied = Literal["created", "configured", "unchanged"]
+Applied = Literal["created", "configured", "unchanged", "pruned"]
 """The result of applying a manifest, as reported by ``kubectl apply``."""
 
 ATTEMPTS = 20
@@ -53,6 +57,20 @@ ATTEMPTS = 20
 
 class StoreError(Exception):
     """The store lacks a manifest, is full, or others keep changing it; the text says which."""
+
+
+class NeededError(StoreError):
+    """What is to be deleted is needed by other manifests: those of ``needed``, with their references."""
+
+    def __init__(self, needed: Sequence[tuple[Manifest, Reference]]) -> None:
+        self.needed = needed
+        hint = "delete or change the manifests that need it first, or use --force"
+        super().__init__("; ".join(needs(needed)[:MAX_LINES]) + f"; nothing was deleted: {hint}")
+
+
+def needs(needed: Iterable[tuple[Manifest, Reference]]) -> list[str]:
+    """Which manifests need what, in words."""
+    return [f"{user.id}: {dotted_path(reference.path)}: needs {reference}" for user, reference in needed]
 
 
 class StoreContents(NamedTuple):
@@ -90,11 +108,12 @@ class StoreContents(NamedTuple):
 
 
 class Store(ManifestStore):
-    """The store with validated changes."""
+    """The store with validated changes, which are those of an ``actor``, by default of this process's account."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, actor: Actor | None = None) -> None:
         super().__init__(journal)
         self.journal = journal
+        self._actor = actor or Actor(client_identity(), "journal")
 
     async def contents(self) -> StoreContents:
         """The current contents."""
@@ -102,10 +121,21 @@ class Store(ManifestStore):
         return StoreContents(changes.revision, {manifest.key: manifest for manifest in changes.manifests})
 
     async def apply(
-        self, loaded: Loaded, *, force: bool = False, dry: bool = False
-    ) -> Sequence[tuple[Manifest, Applied]]:
+        self,
+        loaded: Loaded,
+        *,
+        force: bool = False,
+        dry: bool = False,
+        prune: Callable[[StoredManifest], bool] = lambda _: False,
+        check: Callable[[StoreContents], None] = lambda _: None,
+    ) -> Sequence[tuple[Key, Applied]]:
         """Writes all new or changed manifests of files, or none of them; with ``dry`` it only checks them.
 
+        In the same change it deletes those that are not in the files and to be ``pruned``, but no Secrets: a repository
+        does not have them.
+
+        ``check`` raises if they may not replace the contents of the store: nothing else is written in between. It and
+        ``prune`` are called in a thread, and again if others have changed the store meanwhile.
         Raises ManifestError for manifests that can't be stored or break a rule together with the store, and StoreError.
         With ``force`` references may be unresolved.
         """
@@ -113,33 +143,51 @@ class Store(ManifestStore):
         texts = {key_of(manifest): text_of(manifest) for manifest in loaded.manifests}
 
         def change(contents: StoreContents) -> Mapping[Key, str]:
+            check(contents)
             changed = {key: text for key, text in texts.items() if contents.text(key) != text}
             if changed:
                 check_with(loaded, contents.catalog(without=texts), force=force)
                 _check_size(contents, changed)
-            return changed
+            gone = [one.key for one in contents.existing if one.key not in texts and not one.is_secret and prune(one)]
+            if gone and not force:
+                _check_unused(contents, gone, replaced=loaded)
+            return {**changed, **dict.fromkeys(gone, "")}
 
         if dry:
             before = await self.contents()
-            changed = change(before)
+            changed = await asyncio.to_thread(change, before)
         else:
             before, changed = await self._change(change)
-        return [(manifest, _applied(before, changed, key_of(manifest))) for manifest in loaded.manifests]
+        pruned: list[tuple[Key, Applied]] = [(key, "pruned") for key, text in changed.items() if not text]
+        return [*((key, _applied(before, changed, key)) for key in texts), *pruned]
 
-    async def delete(self, keys: Collection[Key], *, force: bool = False) -> None:
+    async def delete(
+        self,
+        keys: Collection[Key],
+        *,
+        force: bool = False,
+        dry: bool = False,
+        check: Callable[[StoreContents], None] = lambda _: None,
+    ) -> None:
         """Deletes all of these manifests or none; their earlier versions remain, except those of Secrets.
+
+        ``dry`` and ``check`` are those of ``apply``.
 
         Raises StoreError if one does not exist, or if another manifest still needs one of them, unless ``force``.
         """
 
         def change(contents: StoreContents) -> Mapping[Key, str]:
+            check(contents)
             for key in keys:
                 contents.get(key)
             if not force:
                 _check_unused(contents, keys)
             return dict.fromkeys(keys, "")
 
-        await self._change(change)
+        if dry:
+            await asyncio.to_thread(change, await self.contents())
+        else:
+            await self._change(change)
 
     async def _change(
         self, change: Callable[[StoreContents], Mapping[Key, str]]
@@ -147,14 +195,14 @@ class Store(ManifestStore):
         """Writes the changes that ``change`` computes; returns the previous contents and the written changes."""
         for _ in range(ATTEMPTS):
             contents = await self.contents()
-            changed = change(contents)
-            if not changed or await self.write([*changed.items()], contents.revision):
+            changed = await asyncio.to_thread(change, contents)  # it reads and checks all that is stored
+            if not changed or await self.write([*changed.items()], contents.revision, self._actor):
                 return contents, changed
         raise StoreError("the store was changed concurrently too often: nothing was written")
 
 
 @contextlib.asynccontextmanager
-async def open_store(environ: Mapping[str, str] = os.environ) -> AsyncIterator[Store]:
+async def open_store(environ: Mapping[str, str] = os.environ, actor: Actor | None = None) -> AsyncIterator[Store]:
     """The store in the journal of BATON_JOURNAL_URL. Raises JournalUnavailable if that can't be used."""
     settings = Settings.of(environ)
     settings.make_journal_file()
@@ -167,7 +215,7 @@ async def open_store(environ: Mapping[str, str] = os.environ) -> AsyncIterator[S
                 f"the journal's tables have version {current}, and the store needs version {VERSION}: "
                 "start a worker of this release, or run: baton migrate"
             )
-        yield Store(journal)
+        yield Store(journal, actor)
     finally:
         await journal.close()
 
@@ -204,13 +252,18 @@ async def read_worker_files(journal: Journal, client: Client, queue: str | None 
     )
 
 
+def has_journal(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether the settings name a journal, or there is that of this machine's local server."""
+    settings = Settings.of(environ)
+    return bool(settings.journal_url) or (settings.state_dir / "journal.db").exists()
+
+
 async def manifests_of_workers(client: Client | None, environ: Mapping[str, str] = os.environ) -> OfWorkers:
     """The manifests that workers have in the store and in their files; without a ``client``, no worker runs.
 
     What some worker has is there. It is complete if the journal is that of the workers, and all of it can be read.
     """
-    settings = Settings.of(environ)
-    if not (settings.journal_url or (settings.state_dir / "journal.db").exists()):
+    if not has_journal(environ):
         return OfWorkers(Catalog(), is_complete=client is None)
     async with open_store(environ) as store:
         contents = await store.contents()
@@ -219,11 +272,18 @@ async def manifests_of_workers(client: Client | None, environ: Mapping[str, str]
         names = frozenset((secret.namespace, secret.name) for secret in secrets)
         all_readable = len(stored.manifests) + len(secrets) == len(contents.existing)
         if client is None:
-            return OfWorkers(stored, is_complete=all_readable, secrets=names)
+            return OfWorkers(stored, is_complete=all_readable, secrets=names, is_store_readable=all_readable)
         files = await read_worker_files(store.journal, client, environ.get("BATON_TASK_QUEUE"))
         of_files = catalog_of({manifest.id: manifest for manifest, _ in files.manifests}.values())
         is_complete = all_readable and files.workers > 0 and not files.unknown
-        return OfWorkers(of_files.overlaid_on(stored), is_complete, secrets=names)
+        return OfWorkers(
+            of_files.overlaid_on(stored),
+            is_complete,
+            secrets=names,
+            workers=files.workers,
+            in_files=frozenset(manifest.id for manifest in of_files.manifests),
+            is_store_readable=all_readable,
+        )
 
 
 def _readable(stored: StoredManifest) -> Resource | None:
@@ -233,11 +293,13 @@ def _readable(stored: StoredManifest) -> Resource | None:
         return None
 
 
-def _check_unused(contents: StoreContents, keys: Collection[Key]) -> None:
-    needed = users(contents.catalog(), {"/".join(key) for key in keys})
-    if texts := [f"{user.id}: {dotted_path(reference.path)}: needs {reference}" for user, reference in needed]:
-        hint = "delete or change the manifests that need it first, or use --force"
-        raise StoreError("; ".join(texts[:MAX_LINES]) + f"; nothing was deleted: {hint}")
+def _check_unused(contents: StoreContents, keys: Collection[Key], replaced: Loaded | None = None) -> None:
+    """Raises NeededError if a manifest needs one of these; those of ``replaced`` replace stored ones."""
+    catalog = contents.catalog()
+    if replaced:
+        catalog = replaced.catalog.overlaid_on(catalog)
+    if needed := [*users(catalog, {"/".join(key) for key in keys})]:
+        raise NeededError(needed)
 
 
 def missing_manifest(key: Key, existing: Iterable[Key], where: str) -> StoreError:

@@ -1,8 +1,8 @@
 """Deletes journal rows that no open run and no stored conversation needs."""
 
 import asyncio
-import re
 import uuid
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -12,6 +12,7 @@ from temporalio.api.namespace.v1 import NamespaceInfo
 from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
+from ...activities.runtime.settings import EVERY_NAMESPACE
 from ...contracts.text import truncate
 from ...journal.database import JournalIdentity
 from ...journal.engine import Engine, connect
@@ -19,17 +20,22 @@ from ...journal.external_storage import workflow_family
 from ...journal.prune import (
     Conversation,
     count_messages,
+    delete_old_periods,
     delete_runs,
     delete_values,
     find_conversations,
     find_idle_families,
+    forget_conversations,
     forget_copies,
     live_runs,
+    namespaces_of_runs,
     runs_after,
 )
-from ...resources.base import parse_duration
+from ...resources.base import parse_age
 from ...temporal.search_attributes import describe_namespace
 from ..errors import UsageError
+
+NO_RETENTION: Mapping[str, timedelta] = {}
 
 BATCH = 20
 """Concurrent requests to Temporal."""
@@ -47,50 +53,96 @@ class Pruned:
     remaining: int
 
 
-class _Needed(NamedTuple):
-    """The ids of needed runs, and the families of workflows to which they belong."""
+OPEN = datetime.max.replace(tzinfo=UTC)
+"""Stands for the end of a run that is open."""
 
-    runs: set[str]
+
+class _Needed(NamedTuple):
+    """When needed runs were closed, by their ids, and the families of workflows to which they belong."""
+
+    closed: dict[str, datetime]
     families: set[str]
+
+    def note(self, run: str, closed: datetime) -> None:
+        """A run that may have been open until then."""
+        self.closed[run] = max(closed, self.closed.get(run, closed))
+
+
+@dataclass(frozen=True)
+class Ages:
+    """How long the data of ended runs is kept: by the namespace of their manifests, and of all ``others``."""
+
+    by_namespace: Mapping[str, timedelta]
+    others: timedelta
+
+    @classmethod
+    async def of(cls, client: Client, retention: Mapping[str, timedelta], age: timedelta | None) -> "Ages":
+        """The ages of BATON_RETENTION. Those of other namespaces are ``age``, or that of Temporal's namespace."""
+        kept = dict(retention)
+        others = kept.pop(EVERY_NAMESPACE, None)
+        if age is not None or others is None:
+            space = await describe_namespace(client)
+            others = space.config.workflow_execution_retention_ttl.ToTimedelta() if age is None else age
+        return cls(by_namespace=kept, others=others)
+
+    @property
+    def longest(self) -> timedelta:
+        """The longest age."""
+        return max((self.others, *self.by_namespace.values()))
+
+    def kept(self, namespaces: Iterable[str]) -> timedelta:
+        """The age of what runs of these namespaces have written together: the longest of theirs."""
+        return max((self.by_namespace.get(name, self.others) for name in namespaces), default=self.others)
 
 
 def read_age(text: str) -> timedelta:
     """An age such as ``30d`` or ``12h``; raises UsageError."""
     try:
-        days = re.fullmatch("([0-9]{1,5})d", text)
-        return parse_duration(f"{24 * int(days[1])}h" if days else text)
+        return parse_age(text)
     except ValueError:
         raise UsageError(f"'{truncate(text, 20)}' is not an age: write for example 30d or 12h") from None
 
 
-async def prune_journal(client: Client, url: str, age: timedelta | None, *, dry: bool) -> Pruned:
+async def prune_journal(
+    client: Client,
+    url: str,
+    age: timedelta | None,
+    *,
+    dry: bool,
+    retention: Mapping[str, timedelta] = NO_RETENTION,
+) -> Pruned:
     """Deletes the conversations of the client's namespace that are older than ``age``, or only counts them if ``dry``.
 
     The default ``age`` is the namespace's retention. Conversations of other namespaces are neither deleted nor counted.
+    For the namespaces of manifests in ``retention`` its ages count, also for conversations that queries could continue.
     Raises JournalUnavailable, RPCError, and UsageError if equally named namespaces of two servers use the journal.
     """
     space = await describe_namespace(client)
     namespace = space.namespace_info.name
-    retention: timedelta = space.config.workflow_execution_retention_ttl.ToTimedelta()
-    since = datetime.now(UTC) - (retention if age is None else age)
+    ages = await Ages.of(client, retention, age)
+    now = datetime.now(UTC)
+    since = now - ages.longest
     engine = connect(url)
     try:
-        await _check_server(engine, space.namespace_info)
+        await check_server(engine, space.namespace_info)
         conversations = await engine.run(partial(find_conversations, namespace=namespace))  # first: new ones may begin
         idle = await engine.run(partial(find_idle_families, namespace=namespace, before=since))
         needed = await _needed(client, since)
-        needed.runs.update(await engine.run(partial(live_runs, namespace=namespace)))
-        past = [
-            conversation
-            for conversation in conversations
-            if not (conversation & needed.runs or _is_recent(conversation, since))
-        ]
+        live = await engine.run(partial(live_runs, namespace=namespace, unless=partial(_is_over, retention, now)))
+        namespaces = await engine.run(namespaces_of_runs)
+        past: list[Conversation] = []
+        for conversation in conversations:
+            kept_since = now - ages.kept({namespaces[run] for run in conversation if run in namespaces})
+            is_needed = any(needed.closed[run] >= kept_since for run in conversation if run in needed.closed)
+            if not (is_needed or conversation & live or _is_recent(conversation, kept_since)):
+                past.append(conversation)
         if not dry:
             past = await _forgotten(engine, namespace, past)
         runs = {run for conversation in past for run in conversation}
         messages = await engine.run(partial(count_messages, runs=runs))
         if not dry:
             await delete_runs(engine, runs)
+            await delete_old_periods(engine)
             families = idle - needed.families
             await engine.run(partial(delete_values, namespace=namespace, families=families, before=since))
         return Pruned(len(past), messages, len(conversations) - len(past))
@@ -101,13 +153,14 @@ async def prune_journal(client: Client, url: str, age: timedelta | None, *, dry:
 async def _forgotten(engine: Engine, namespace: str, past: list[Conversation]) -> list[Conversation]:
     """Those of the conversations that no query has continued meanwhile, after their copies were forgotten."""
     runs = {run for conversation in past for run in conversation}
+    await engine.run(partial(forget_conversations, namespace=namespace, runs=runs))
     await engine.run(partial(forget_copies, runs=runs))
     if not await engine.run(partial(runs_after, namespace=namespace, runs=runs)):
         return past
     return [each for each in past if not await engine.run(partial(runs_after, namespace=namespace, runs=each))]
 
 
-async def _check_server(engine: Engine, own: NamespaceInfo) -> None:
+async def check_server(engine: Engine, own: NamespaceInfo) -> None:
     """Raises UsageError if runs of the namespace's rows may be open on another Temporal server.
 
     Rows have the name of their namespace, which only the namespaces of one server don't share.
@@ -123,16 +176,26 @@ async def _check_server(engine: Engine, own: NamespaceInfo) -> None:
 
 async def _needed(client: Client, since: datetime) -> _Needed:
     """The runs that are open or were closed after ``since``, and the runs in which their conversations began."""
-    needed = _Needed(set(), set())
+    needed = _Needed({}, set())
     continued: list[WorkflowExecution] = []
     async for run in client.list_workflows(f"ExecutionStatus = 'Running' OR CloseTime >= '{since.isoformat()}'"):
-        needed.runs.update({run.run_id, run.root_run_id or run.run_id})
+        closed = run.close_time or OPEN
+        needed.note(run.run_id, closed)
+        needed.note(run.root_run_id or run.run_id, closed)
         needed.families.add(workflow_family(run.id))
         if _start_time(run.run_id) is None:
             continued.append(run)
     for start in range(0, len(continued), BATCH):
-        needed.runs.update(await asyncio.gather(*(_first_run(client, run) for run in continued[start : start + BATCH])))
+        some = continued[start : start + BATCH]
+        for run, first in zip(some, await asyncio.gather(*(_first_run(client, run) for run in some)), strict=True):
+            needed.note(first, run.close_time or OPEN)
     return needed
+
+
+def _is_over(retention: Mapping[str, timedelta], now: datetime, namespace: str, changed: int) -> bool:
+    """Whether the retention of a conversation's namespace has ended; without one it is kept until it is deleted."""
+    age = retention.get(namespace, retention.get(EVERY_NAMESPACE))
+    return age is not None and changed < (now - age).timestamp()
 
 
 async def _first_run(client: Client, run: WorkflowExecution) -> str:

@@ -1,0 +1,295 @@
+"""Erases runs: their rows in the journal, their long values, and their executions in Temporal."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+
+from temporalio.client import Client, WorkflowExecution
+from temporalio.service import RPCError, RPCStatusCode
+
+from ...activities.runs import is_family_shared
+from ...activities.runtime.settings import Settings
+from ...contracts.identity import Actor
+from ...journal.audit import AuditEntry, append
+from ...journal.engine import Engine, connect
+from ...journal.external_storage import delete_from_bucket, workflow_family
+from ...journal.prune import (
+    connected_runs,
+    count_messages,
+    delete_runs,
+    delete_values,
+    forget_conversations,
+    forget_copies,
+    namespaces_of_runs,
+    remove_traces,
+    runs_after,
+    runs_of_conversation,
+)
+from ...resources.strategies import OWN_WORKFLOWS
+from ...temporal.executions import RunExecution, delete_execution, memo_of, run_tree
+from ...temporal.search_attributes import describe_namespace, root_runs
+from ..account import client_identity
+from ..errors import UsageError
+from ..runs.listing import CALLER
+from .prune import Ages, check_server
+
+INTERNAL = frozenset({"expire", "notify"})
+"""Types of workflows that may still be open when their run has ended. They end with it."""
+
+DEFAULT_NAMESPACE = "default"
+"""The namespace of the manifests of a run that has no rows, if its memo names none."""
+
+DELETION_SECONDS = 30.0
+POLL_SECONDS = 0.1
+"""Temporal carries a deletion out a moment after it has accepted it."""
+
+MAX_NAMED = 5
+"""Runs that an error names."""
+
+
+@dataclass(frozen=True)
+class Erased:
+    """What was or would be erased: the ids of the runs, and the numbers of their executions and messages."""
+
+    runs: Sequence[str]
+    executions: int
+    messages: int
+
+    def with_more(self, more: "Erased") -> "Erased":
+        """Both together."""
+        return Erased([*self.runs, *more.runs], self.executions + more.executions, self.messages + more.messages)
+
+
+async def erase_runs(
+    client: Client, ids: Iterable[str], *, dry: bool, environ: Mapping[str, str] = os.environ
+) -> Erased:
+    """Erases the runs with these ids. Raises UsageError if one is unknown or open, or if another continues it."""
+    roots = {run_id: await _executions_of(client, run_id) for run_id in dict.fromkeys(ids)}
+    if unknown := [run_id for run_id, executions in roots.items() if not executions]:
+        raise UsageError(f"there is no run and no kind '{unknown[0]}': list the runs with baton list")
+    return await _erase(client, roots, environ, dry=dry)
+
+
+async def erase_conversation(
+    client: Client, conversation: str, *, dry: bool, environ: Mapping[str, str] = os.environ
+) -> Erased:
+    """Erases a conversation, with all runs that have taken part in it. Raises UsageError if there is none."""
+    engine = connect(Settings.of(environ).journal)
+    try:
+        last = await engine.run(partial(runs_of_conversation, namespace=client.namespace, conversation=conversation))
+        runs = await engine.run(partial(connected_runs, namespace=client.namespace, runs=last))
+    finally:
+        await engine.dispose()
+    if not runs:
+        raise UsageError(
+            f"there is no conversation '{conversation}' in the journal: list them with baton sessions list"
+        )
+    roots = {run_id: await _executions_of(client, run_id) for run_id in await _roots_of(client, runs)}
+    return await _erase(client, roots, environ, dry=dry, more=runs)
+
+
+async def erase_user(client: Client, user: str, *, dry: bool, environ: Mapping[str, str] = os.environ) -> Erased:
+    """Erases all runs that a caller of the gateway has started, by its name. Raises UsageError if there is none.
+
+    Raises SettingsError if a memo can't be read without a missing key: then it can't be known who has started a run.
+    """
+    roots: dict[str, list[WorkflowExecution]] = {}
+    async for run in client.list_workflows(await root_runs(client)):
+        if (await memo_of(run)).get(CALLER) == user:
+            roots.setdefault(run.id, []).append(run)
+    if not roots:
+        raise UsageError(f"Temporal has no run that '{user}' has started through the gateway")
+    return await _erase(client, roots, environ, dry=dry)
+
+
+async def erase_expired(
+    client: Client,
+    ages: Ages,
+    *,
+    dry: bool,
+    environ: Mapping[str, str] = os.environ,
+) -> Erased:
+    """Erases the runs in Temporal that ended longer ago than the age of their namespace of manifests.
+
+    A run stays as long as one of its conversation does: one that continues it, or a fork of it.
+    """
+    now = datetime.now(UTC)
+    engine = connect(Settings.of(environ).journal)
+    try:
+        namespaces = await engine.run(namespaces_of_runs)
+        ended: dict[str, list[WorkflowExecution]] = {}
+        closed = "ExecutionStatus != 'Running' AND ExecutionStatus != 'ContinuedAsNew'"
+        async for run in client.list_workflows(f"{await root_runs(client)} AND {closed}"):
+            namespace = namespaces.get(run.run_id) or str((await memo_of(run)).get("namespace") or DEFAULT_NAMESPACE)
+            if run.close_time and run.close_time < now - ages.kept([namespace]):
+                ended.setdefault(run.id, []).append(run)
+        erased = Erased(runs=[], executions=0, messages=0)
+        while ended:
+            run_id, executions = next(iter(ended.items()))
+            tree = await _tree_of(client, {run_id: executions})
+            own = {execution.run_id for execution in tree}
+            rows = await engine.run(partial(connected_runs, namespace=client.namespace, runs=own))
+            others = await _roots_of(client, rows - own)
+            together = {each: ended.pop(each) for each in {run_id, *others} if each in ended}
+            if together.keys() >= {run_id, *others}:
+                with contextlib.suppress(UsageError):  # it was continued meanwhile
+                    erased = erased.with_more(await _erase(client, together, environ, dry=dry, more=rows))
+    finally:
+        await engine.dispose()
+    return erased
+
+
+async def _erase(
+    client: Client,
+    roots: Mapping[str, Sequence[WorkflowExecution]],
+    environ: Mapping[str, str],
+    *,
+    dry: bool,
+    more: Collection[str] = (),
+) -> Erased:
+    """Erases runs, and the rows of the runs ``more``, which Temporal may have deleted.
+
+    The rows are deleted first: an erasure that was interrupted finds the executions, and goes on.
+    """
+    tree = await _closed_tree(client, roots)
+    runs = {*more, *(execution.run_id for execution in tree)}
+    space = await describe_namespace(client)
+    engine = connect(Settings.of(environ).journal)
+    try:
+        await check_server(engine, space.namespace_info)
+        connected = await engine.run(partial(connected_runs, namespace=client.namespace, runs=runs))
+        await _check_others(client, connected - runs)
+        messages = await engine.run(partial(count_messages, runs=connected))
+        if not dry:
+            await _delete_rows(engine, client.namespace, connected)
+            await _delete_values(engine, client, roots, runs)
+            await delete_from_bucket(environ, client.namespace, [(each.type, each.workflow_id) for each in tree])
+            await _delete_executions(client, tree)
+            await engine.run(partial(remove_traces, dialect=engine.dialect))
+            actor = Actor(client_identity(), "journal")
+            deleted = [
+                AuditEntry.by(
+                    actor, [execution.run_id for execution in executions], "delete", ("run", client.namespace, run)
+                )
+                for run, executions in roots.items()
+            ]
+            await engine.run_in_transaction(lambda connection: append(connection, deleted))
+    finally:
+        await engine.dispose()
+    return Erased(runs=[*roots], executions=len(tree), messages=messages)
+
+
+async def _closed_tree(client: Client, roots: Mapping[str, Sequence[WorkflowExecution]]) -> list[RunExecution]:
+    """All executions of runs and of their descendants, each before its descendants. Raises UsageError for open ones."""
+    tree = await _tree_of(client, roots)
+    if open_runs := [each for each in tree if each.is_open and each.type not in INTERNAL]:
+        first = open_runs[0].workflow_id
+        run_id = next((root for root in roots if f"{first}/".startswith(f"{root}/")), first)
+        raise UsageError(f"the run {run_id} has not ended: end it first, with baton cancel {run_id}")
+    return tree
+
+
+async def _tree_of(client: Client, roots: Mapping[str, Sequence[WorkflowExecution]]) -> list[RunExecution]:
+    """All executions of runs and of their descendants, each before its descendants."""
+    tree: dict[tuple[str, str], RunExecution] = {}
+    for run_id, executions in roots.items():
+        for execution in executions:
+            if (run_id, execution.run_id) not in tree:
+                for each in await run_tree(client, run_id, execution.run_id):
+                    tree[each.workflow_id, each.run_id] = each
+    return [*tree.values()]
+
+
+async def _check_others(client: Client, others: Collection[str]) -> None:
+    """Raises UsageError if Temporal has other runs of the conversations: those would miss what they continue."""
+    if ids := await _roots_of(client, others):
+        more = f" and {len(ids) - MAX_NAMED} others" if len(ids) > MAX_NAMED else ""
+        named = ", ".join(ids[:MAX_NAMED]) + more
+        raise UsageError(
+            f"nothing was erased: other runs share a conversation with what you named: {named}. Name these, too, "
+            "or erase the whole conversation with --conversation"
+        )
+
+
+async def _delete_rows(engine: Engine, namespace: str, runs: Collection[str]) -> None:
+    await engine.run(partial(forget_conversations, namespace=namespace, runs=runs))
+    await engine.run(partial(forget_copies, runs=runs))
+    if await engine.run(partial(runs_after, namespace=namespace, runs=runs)):
+        raise UsageError("a query has continued the conversation meanwhile: nothing was erased")
+    await delete_runs(engine, runs)
+
+
+async def _delete_values(engine: Engine, client: Client, roots: Iterable[str], runs: Collection[str]) -> None:
+    """Deletes the long values of runs in the journal, unless runs whose ids begin equally may need them."""
+    before = datetime.now(UTC)
+    families = {workflow_family(root) for root in roots if not await is_family_shared(client, root, runs)}
+    delete = partial(delete_values, namespace=client.namespace, families=families, before=before)
+    await engine.run(delete)
+
+
+async def _delete_executions(client: Client, tree: Sequence[RunExecution]) -> None:
+    """Deletes executions, and waits until Temporal has carried it out. Raises UsageError if it takes too long."""
+    for execution in reversed(tree):
+        await delete_execution(client, execution)
+    try:
+        async with asyncio.timeout(DELETION_SECONDS):
+            for execution in tree:
+                while await _exists(client, execution):
+                    await asyncio.sleep(POLL_SECONDS)
+    except TimeoutError:
+        raise UsageError("Temporal has accepted the deletion, but not carried it out yet: erase again later") from None
+
+
+async def _executions_of(client: Client, workflow_id: str) -> list[WorkflowExecution]:
+    """All executions with a workflow id: the latest one, and earlier ones such as those that were retried."""
+    try:
+        latest = await client.get_workflow_handle(workflow_id).describe()
+    except RPCError as error:
+        if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
+            raise
+        return []
+    if latest.workflow_type not in OWN_WORKFLOWS:
+        raise UsageError(f"{workflow_id} is a workflow of another application: erase the runs that it has started")
+    quoted = workflow_id.replace("\\", "\\\\").replace("'", "\\'")
+    listed = [execution async for execution in client.list_workflows(f"WorkflowId = '{quoted}'")]
+    return [latest, *(execution for execution in listed if execution.run_id != latest.run_id)]
+
+
+async def _execution(client: Client, run_id: str) -> WorkflowExecution | None:
+    """The execution with a run id; None if Temporal has none."""
+    async for execution in client.list_workflows(f"RunId = '{run_id}'", limit=1):
+        return execution
+    return None
+
+
+async def _roots_of(client: Client, runs: Iterable[str]) -> Sequence[str]:
+    """The ids of the root runs to which executions belong, by run ids, as far as Temporal has them."""
+    roots: dict[str, None] = {}
+    for run in sorted(runs):
+        if execution := await _execution(client, run):
+            roots[await _root_of(client, execution)] = None
+    return [*roots]
+
+
+async def _root_of(client: Client, execution: WorkflowExecution) -> str:
+    """The id of the root run of Baton to which an execution belongs."""
+    while execution.parent_id and execution.parent_run_id:
+        parent = await _execution(client, execution.parent_run_id)
+        if parent is None or parent.workflow_type not in OWN_WORKFLOWS:
+            break
+        execution = parent
+    return execution.id
+
+
+async def _exists(client: Client, execution: RunExecution) -> bool:
+    try:
+        await client.get_workflow_handle(execution.workflow_id, run_id=execution.run_id).describe()
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        return False
+    return True

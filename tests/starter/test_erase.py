@@ -1,0 +1,215 @@
+"""``baton delete RUN``: erases a run with all of its data, and nothing that another run needs."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from baton.journal import schema
+from baton.starter.errors import UsageError
+from baton.starter.gateway.access import LOCAL
+from baton.starter.operations.erase import Erased, erase_conversation, erase_expired, erase_runs, erase_user
+from baton.starter.operations.prune import Ages
+from baton.starter.runs.listing import CALLER
+from baton.starter.server.embedded import EmbeddedServer
+from tests.harness.environment import Environment, Handle, agent, line, team
+from tests.harness.postgres import execute
+from tests.harness.processes import baton, process_env
+
+MARK = "Paris-4711"
+"""What the user says, which must be found nowhere afterwards."""
+
+TEAM = [agent("one"), agent("two"), team("inner", "two", strategy="sequential")]
+TEAM += [team("team", "one", "inner", strategy="sequential")]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def env(client: Client, tmp_path: Path, journal_url: str) -> AsyncIterator[Environment]:
+    """An environment on each kind of journal."""
+    async with Environment.running(client, tmp_path, journal_url=journal_url) as running:
+        yield running
+
+
+def script(env: Environment) -> None:
+    env.script(line("one", f"I love {MARK}.", "Again."), line("two", f"{MARK} is large.", "Still."))
+
+
+async def ended(env: Environment, *targets: str, size: int = 0, **spec: object) -> Handle:
+    """A completed query."""
+    handle = await env.start_query(TEAM, *targets, input=f"Tell me of {MARK}." + "x" * size, **spec)
+    await env.status(handle)
+    await env.find_runs(f"WorkflowId = '{handle.id}' AND ExecutionStatus != 'Running'", 1)
+    return handle
+
+
+async def erase(env: Environment, *runs: str, dry: bool = False) -> Erased:
+    return await erase_runs(env.client, runs, dry=dry, environ=env.worker_env)
+
+
+async def exists(env: Environment, run: str) -> bool:
+    """Whether Temporal has a run."""
+    try:
+        await env.client.get_workflow_handle(run).describe()
+    except RPCError as error:
+        assert error.status == RPCStatusCode.NOT_FOUND
+        return False
+    return True
+
+
+async def rows(env: Environment) -> Sequence[Sequence[object]]:
+    """All rows of the journal's tables that belong to runs."""
+    tables = ("messages", "uses", "catalogs", "calls", "holds", "blobs", "conversations")
+    return [row for table in tables for row in await execute(env.journal_address, f"select * from baton_{table}")]
+
+
+async def everything(env: Environment, but: str = "") -> str:
+    """All rows of all tables of the journal, but one: a new table with the words of users is erased as well."""
+    tables = schema.metadata.tables.keys() - {but}
+    return repr([await execute(env.journal_address, f"select * from {table}") for table in tables])
+
+
+async def test_a_run_is_erased_with_its_child_runs_its_rows_and_its_long_values(env: Environment) -> None:
+    script(env)
+    run = await ended(env, "team/team", size=600_000, ttl="720h")
+    children = [each for each in await env.find_runs("WorkflowId STARTS_WITH 'query'", 2) if each != run.id]
+    before = await rows(env)
+    would = await erase(env, run.id, dry=True)
+    assert (would.runs, await rows(env)) == ([run.id], before)
+    assert await erase(env, run.id) == would
+    assert would.messages >= 3 and would.executions >= 3
+    assert not [each for each in (run.id, *children) if await exists(env, each)]
+    assert await rows(env) == []
+    assert MARK not in await everything(env)
+    left = await everything(env, but=schema.audit.name)  # it has the id of the run, and who has deleted it
+    assert not [each for each in (run.id, run.first_execution_run_id, *children) if str(each) in left]
+    async with asyncio.timeout(30):  # the server's list of runs is a moment late
+        while [each async for each in env.client.list_workflows(f"WorkflowId STARTS_WITH '{run.id}'")]:
+            await asyncio.sleep(0.05)
+    if env.journal.exists():
+        assert MARK.encode() not in env.journal_bytes
+    with pytest.raises(UsageError, match="there is no run and no kind"):
+        await erase(env, run.id)
+
+
+async def test_an_open_run_is_not_erased(env: Environment) -> None:
+    env.script(line("one", {"text": "I begin.", "delay": 60}))
+    run = await env.start_query(TEAM, "agent/one")
+    await env.wait_for_calls(1)
+    with pytest.raises(UsageError, match="has not ended: end it first"):
+        await erase(env, run.id)
+    await run.signal("cancel")
+    await env.status(run)
+
+
+async def test_a_run_that_another_one_continues_is_only_erased_with_it(env: Environment) -> None:
+    script(env)
+    first, second = [await ended(env, "agent/one", conversationId="c") for _ in range(2)]
+    other = await ended(env, "agent/two")
+    with pytest.raises(UsageError, match=f"other runs share a conversation .*: {second.id}"):
+        await erase(env, first.id)
+    with pytest.raises(UsageError, match=f"other runs share a conversation .*: {first.id}"):
+        await erase(env, second.id)
+    assert await exists(env, first.id)
+    assert (await erase(env, first.id, second.id)).runs == [first.id, second.id]
+    assert await execute(env.journal_address, "select * from baton_conversations") == []
+    script(env)
+    await ended(env, "agent/one", conversationId="c")
+    assert len(env.model.requests[-1].body["messages"]) == 2, "a new conversation"
+    assert await exists(env, other.id)
+
+
+async def test_a_conversation_is_erased_with_all_its_runs(env: Environment) -> None:
+    script(env)
+    runs = [await ended(env, "agent/one", conversationId="c") for _ in range(2)]
+    other = await ended(env, "agent/two")
+    erased = await erase_conversation(env.client, "c", dry=False, environ=env.worker_env)
+    assert {*erased.runs} == {run.id for run in runs}
+    assert not [run for run in runs if await exists(env, run.id)] and await exists(env, other.id)
+    with pytest.raises(UsageError, match="there is no conversation 'c'"):
+        await erase_conversation(env.client, "c", dry=False, environ=env.worker_env)
+
+
+async def test_all_runs_of_a_user_are_erased(env: Environment) -> None:
+    script(env)
+    user = f"ann-{uuid.uuid4().hex[:8]}"
+    query = {"name": "q", "spec": {"input": MARK, "targets": [{"type": "agent", "name": "one"}]}, "resources": TEAM}
+    own = await env.start("query", query, memo={CALLER: user})
+    await env.status(own)
+    other = await env.start("query", query, memo={CALLER: LOCAL.name})
+    await env.status(other)
+    await env.find_runs("ExecutionStatus != 'Running' AND WorkflowType = 'query'", 2)
+    erased = await erase_user(env.client, user, dry=False, environ=env.worker_env)
+    assert (erased.runs, await exists(env, own.id), await exists(env, other.id)) == ([own.id], False, True)
+
+
+@pytest.mark.full
+async def test_the_command_erases_runs_and_says_what_it_has_erased(env: Environment, server: EmbeddedServer) -> None:
+    script(env)
+    run = await ended(env, "agent/one")
+    command_env = process_env(**{**env.worker_env, "TEMPORAL_ADDRESS": server.address})
+    shown = await asyncio.to_thread(baton, "delete", run.id, "--dry-run", env=command_env)
+    assert shown.stdout == f"{run.id} would be erased\n" and await exists(env, run.id)
+    done = await asyncio.to_thread(baton, "delete", run.id, env=command_env)
+    assert (done.stdout, done.returncode) == (f"{run.id} erased\n", 0)
+    assert "Erased 2 messages in the journal and 1 executions in Temporal." in done.stderr
+    refused = await asyncio.to_thread(baton, "delete", run.id, "--conversation", "c", env=command_env)
+    assert refused.returncode != 0 and "one of these at a time" in refused.stderr
+
+
+def of_namespace(name: str) -> list[dict[str, Any]]:
+    """The agents in a namespace of manifests."""
+    return [{**each, "metadata": {**each["metadata"], "namespace": name}} for each in (agent("one"), agent("two"))]
+
+
+async def ended_in(env: Environment, namespace: str, target: str, **spec: object) -> Handle:
+    """A completed query in a namespace of manifests."""
+    targets = [{"type": "agent", "name": target}]
+    given = {"name": "q", "namespace": namespace, "spec": {"input": MARK, "targets": targets, **spec}}
+    run = await env.start("query", {**given, "resources": of_namespace(namespace)})
+    await env.status(run)
+    await env.find_runs(f"WorkflowId = '{run.id}' AND ExecutionStatus != 'Running'", 1)
+    return run
+
+
+async def test_runs_are_erased_when_the_retention_of_their_namespace_has_ended(env: Environment) -> None:
+    script(env)
+    ages = Ages(by_namespace={"support": timedelta(0)}, others=timedelta(days=30))
+    alone = await ended_in(env, "support", "one")
+    kept = await ended_in(env, "sales", "two", conversationId="c")
+    talk = [await ended_in(env, "support", "two", conversationId="c") for _ in range(2)]
+    broken = await env.start("query", {"name": "none", "namespace": "support"}, memo={"namespace": "support"})
+    await env.status(broken)
+    await env.find_runs(f"WorkflowId = '{broken.id}' AND ExecutionStatus != 'Running'", 1)
+    expected = {alone.id, broken.id, *(each.id for each in talk)}
+    would = await erase_expired(env.client, ages, dry=True, environ=env.worker_env)
+    assert expected <= {*would.runs} and kept.id not in would.runs
+    assert await exists(env, alone.id)
+    done = await erase_expired(env.client, ages, dry=False, environ=env.worker_env)
+    assert {*done.runs} == {*would.runs}
+    assert not [each for each in expected if await exists(env, each)] and await exists(env, kept.id)
+    namespaces = await execute(env.journal_address, "select distinct namespace from baton_uses")
+    assert [row[0] for row in namespaces] == ["sales"]
+    conversations = await execute(env.journal_address, "select namespace from baton_conversations")
+    assert [row[0] for row in conversations] == ["sales"]
+
+
+async def test_a_run_whose_conversation_goes_on_is_kept_after_its_retention(env: Environment) -> None:
+    env.script(line("one", "Yes.", {"text": "I begin.", "delay": 60}))
+    ages = Ages(by_namespace={"support": timedelta(0)}, others=timedelta(days=30))
+    first = await ended_in(env, "support", "one", conversationId="c")
+    targets = [{"type": "agent", "name": "one"}]
+    spec = {"input": MARK, "targets": targets, "conversationId": "c"}
+    given = {"name": "q", "namespace": "support", "spec": spec, "resources": of_namespace("support")}
+    going_on = await env.start("query", given)
+    await env.wait_for_calls(2)
+    assert first.id not in (await erase_expired(env.client, ages, dry=False, environ=env.worker_env)).runs
+    assert await exists(env, first.id)
+    await going_on.signal("cancel")
+    await env.status(going_on)
