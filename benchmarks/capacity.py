@@ -1,131 +1,119 @@
-"""Computes from the results of the benchmarks how many workers, and how much storage, a load needs.
+"""Measures what a run takes, as ``baton capacity`` does, and computes the tables of ``docs/capacity.md`` from that.
 
-    python -m benchmarks.capacity
+    python -m benchmarks.capacity [--measure]
 
-The rows are the tables of ``docs/capacity.md``: a test compares them. After new results, put what this prints there.
+It prints the tables from the results; a test compares them with the page. ``--measure`` first measures again, on SQLite
+and on PostgreSQL.
 """
 
+import argparse
+import asyncio
 import json
-import math
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from baton.starter.operations.capacity import (
+    CALLS_AT_ONCE,
+    FILLED,
+    PEAK,
+    Load,
+    MeasuredRuns,
+    measure,
+    measured_rows,
+    needs,
+)
+from benchmarks.environment import versions, write
+from tests.harness.postgres import PostgresServer
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parent.parent / "docs" / "capacity.md"
 
-FILLED = 0.6
-"""How much of what a worker can do it is to be used for: the rest is for the death of another, and for rollouts."""
-
-PEAK = 3
-"""How much more than the average begins in the busiest hour."""
-
-TURNS, REPLY = 12, 1000
-"""A run: its turns, and the bytes of each reply. There are results for these two."""
+LOAD = Load(turns=12, reply=1_000, runs=60, at_once=20)
+"""A run: its turns, and the bytes of each reply."""
 
 CALL_SECONDS = 10
 """How long a model takes for an answer."""
 
-CALLS_AT_ONCE = 200
-"""Calls that a worker makes at once: the default of BATON_MAX_CONCURRENT_ACTIVITIES."""
+DATABASES = ("SQLite", "PostgreSQL")
 
 
-def row(file: str, **wanted: object) -> dict[str, Any]:
-    """The row of a result that has these values."""
-    rows = json.loads((RESULTS / f"{file}.json").read_text())["rows"]
-    (found,) = [each for each in rows if wanted.items() <= each.items()]
-    assert isinstance(found, dict)
-    return found
+def measured() -> dict[str, list[MeasuredRuns]]:
+    """What was measured with each database: without and with encryption."""
+    found = json.loads((RESULTS / "capacity.json").read_text())["measured"]
+    return {database: [MeasuredRuns(**each) for each in found[database]] for database in DATABASES}
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What one run, one turn and one worker take."""
-
-    turns_per_second: float
-    busy_ms_per_turn: float
-    queries_per_second: float
-    history_bytes: int
-    journal_bytes: int
-    idle_mb: int
-    waiting_mb: int
-    server_mb: int
-
-    @classmethod
-    def now(cls) -> "Measured":
-        """As the results say."""
-        speed = row("overhead", measured="100 teams", system="Baton")
-        size = row("history-size", system="Baton", turns=TURNS, reply=REPLY)
-        idle = row("idle-teams", teams=10_000)
-        memory = json.loads((RESULTS / "idle-teams.json").read_text())["memory"]
-        return cls(
-            turns_per_second=speed["turns_per_second"],
-            busy_ms_per_turn=speed["busy_ms_per_turn"],
-            queries_per_second=row("query-burst", queries=5100)["queries per s"],
-            history_bytes=size["history"],
-            journal_bytes=size["stored"],
-            idle_mb=idle["idle MB"],
-            waiting_mb=idle["waiting MB"],
-            server_mb=memory[-1]["server_mb"],
-        )
+async def measure_all(load: Load = LOAD) -> dict[str, list[MeasuredRuns]]:
+    """Measures with both databases."""
+    with PostgresServer.running(fsync=True) as postgres:
+        urls = {"SQLite": None, "PostgreSQL": await postgres.database()}
+        return {name: await measure(load, url, {}, encrypted=(False, True)) for name, url in urls.items()}
 
 
-def measured_table(m: Measured) -> str:
-    """What was measured, and where it stands."""
-    return f"""\
-| what | figure | `benchmarks/results` |
-|---|---|---|
-| turns per second of one worker, of 100 teams at once | {m.turns_per_second} | `overhead.json` |
-| CPU time of a turn, in the worker and the client | {m.busy_ms_per_turn} ms | `overhead.json` |
-| queries to one agent per second, of one worker | {m.queries_per_second} | `query-burst.json` |
-| history of a run of {TURNS} turns with replies of {REPLY} bytes | {m.history_bytes:,} bytes | `history-size.json` |
-| journal of the same run | {m.journal_bytes:,} bytes | `history-size.json` |
-| memory of a worker, idle and with 10,000 paused teams | {m.idle_mb} and {m.waiting_mb} MB | `idle-teams.json` |
-| memory of the embedded server with these teams | {m.server_mb} MB | `idle-teams.json` |
-"""
+def paused() -> dict[str, Any]:
+    """The memory with 10,000 paused teams, of the worker and of the embedded server."""
+    result = json.loads((RESULTS / "idle-teams.json").read_text())
+    return {"worker": result["rows"][-1]["waiting MB"], "server": result["memory"][-1]["server_mb"]}
 
 
-def load(m: Measured, name: str, turns: float, calls: float) -> str:
-    """A row: the workers for so many turns per second, with so many calls at once."""
-    each = m.turns_per_second * FILLED
-    by_turns, by_calls = math.ceil(turns / each), math.ceil(calls / CALLS_AT_ONCE)
-    return (
-        f"| {name} | {turns:,.0f} | {turns:,.0f} / {each:.0f} = {by_turns} | "
-        f"{calls:,.0f} | {calls:,.0f} / {CALLS_AT_ONCE} = {by_calls} | **{max(by_turns, by_calls, 2)}** |\n"
-    )
+def measured_table() -> str:
+    """What was measured."""
+    plain, encrypted = zip(*measured().values(), strict=True)
+    all_of_them = [each for database in zip(plain, encrypted, strict=True) for each in database]
+    head = " | ".join(f"{name}{also}" for name in DATABASES for also in ("", ", encrypted"))
+    lines = "".join(f"| {' | '.join(cells)} |\n" for cells in measured_rows(all_of_them))
+    return f"| what | {head} |\n|{'---|' * 5}\n{lines}"
 
 
-def workers_table(m: Measured, runs_a_day: int = 1_000_000, at_once: int = 10_000) -> str:
+def workers_table(runs_a_day: int = 1_000_000, at_once: int = 10_000) -> str:
     """The workers for a million runs a day, on average and at the peak, and for 10,000 teams at once."""
-    average = runs_a_day * TURNS / 86_400
+    journal = measured()["PostgreSQL"][1]
+    peak = needs(journal, runs_a_day, LOAD.turns, CALL_SECONDS)
+    average = needs(journal, runs_a_day / PEAK, LOAD.turns, CALL_SECONDS)
+    teams = needs(journal, at_once / CALL_SECONDS / LOAD.turns * 86_400 / PEAK, LOAD.turns, CALL_SECONDS)
+    rows = {
+        f"{runs_a_day:,} runs a day, on average": average,
+        f"the same, in the busiest hour ({PEAK} times as many)": peak,
+        f"{at_once:,} teams at once, each in a call": teams,
+    }
     return (
-        "| load | turns per second | workers by turns | calls at once | workers by calls | workers |\n"
+        "| load | turns per second | workers by CPU | calls at once | workers by calls | workers |\n"
         "|---|---|---|---|---|---|\n"
-        + load(m, f"{runs_a_day:,} runs a day, on average", average, average * CALL_SECONDS)
-        + load(
-            m, f"the same, in the busiest hour ({PEAK} times as many)", average * PEAK, average * PEAK * CALL_SECONDS
+        + "".join(
+            f"| {name} | {each.turns_per_second:,.0f} | {each.workers_by_cpu} | "
+            f"{each.turns_per_second * CALL_SECONDS:,.0f} | {each.workers_by_calls} | **{each.workers}** |\n"
+            for name, each in rows.items()
         )
-        + load(m, f"{at_once:,} teams at once, each in a call", at_once / CALL_SECONDS, at_once)
     )
 
 
-def storage_table(m: Measured, runs_a_day: int = 1_000_000) -> str:
+def storage_table(runs_a_day: int = 1_000_000) -> str:
     """What a million runs a day store."""
-    gb = 1_000_000_000
-    history, journal = runs_a_day * m.history_bytes / gb, runs_a_day * m.journal_bytes / gb
+    plain, encrypted = (needs(each, runs_a_day, LOAD.turns, CALL_SECONDS) for each in measured()["PostgreSQL"])
     return f"""\
-| what | a day | 30 days |
-|---|---|---|
-| histories, in Temporal's database | {history:.0f} GB | {history * 30:,.0f} GB |
-| the journal, on SQLite | {journal:.0f} GB | {journal * 30:,.0f} GB |
-"""
+| what | a day | 30 days | a day, encrypted | 30 days |
+|---|---|---|---|---|
+| histories, in Temporal's database | {plain.histories_gb:.0f} GB | {plain.histories_gb * 30:,.0f} GB | {encrypted.histories_gb:.0f} GB | {encrypted.histories_gb * 30:,.0f} GB |
+| the journal, on PostgreSQL | {plain.journal_gb:.0f} GB | {plain.journal_gb * 30:,.0f} GB | {encrypted.journal_gb:.0f} GB | {encrypted.journal_gb * 30:,.0f} GB |
+"""  # noqa: E501
 
 
 def tables() -> list[str]:
     """The tables of the page."""
-    m = Measured.now()
-    return [measured_table(m), workers_table(m), storage_table(m)]
+    return [measured_table(), workers_table(), storage_table()]
+
+
+def main() -> None:
+    """Prints the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--measure", action="store_true", help="measures again first, and writes the results")
+    if parser.parse_args().measure:
+        found = {name: [asdict(each) for each in each_of] for name, each_of in asyncio.run(measure_all()).items()}
+        write("capacity", {"versions": versions(), "load": asdict(LOAD), "measured": found})
+    print("\n".join(tables()))
+    print(f"Workers are used to {FILLED:.0%}, with {CALLS_AT_ONCE} calls at once.")
 
 
 if __name__ == "__main__":
-    print("\n".join(tables()))
+    main()

@@ -115,6 +115,11 @@ ALL = (
     Peer("agent-framework, files", "agent-framework", "agent_framework_files.py", "files"),
 )
 
+FUNCTIONS = (
+    Peer("openai-agents", "openai-agents", "openai_agents_functions.py", "history", "plain"),
+    Peer("openai-agents with functions", "openai-agents", "openai_agents_functions.py", "history", "functions"),
+)
+
 
 async def tables(url: str) -> int:
     """Bytes of all tables of a database, indices included."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 from temporalio import workflow
 
@@ -26,13 +27,14 @@ class Team:
         return turns
 
 
-async def main() -> None:
+async def run(workflow_type: Any) -> None:
+    """Runs a workflow as often as the input says, with a worker in this process."""
     set_tracing_disabled(True)
     params = read_params()
     provider = OpenAIProvider(base_url=params.model, api_key="scripted", use_responses=False)
     timeouts = ModelActivityParameters(start_to_close_timeout=timedelta(minutes=5))
-    await on_temporal(params, Team, OpenAIAgentsPlugin(model_params=timeouts, model_provider=provider))
+    await on_temporal(params, workflow_type, OpenAIAgentsPlugin(model_params=timeouts, model_provider=provider))
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(run(Team))
