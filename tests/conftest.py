@@ -15,11 +15,11 @@ import pytest_asyncio
 import pytest_timeout  # type: ignore[import-untyped]
 from temporalio.client import Client
 
-from baton.activities.runtime.bounded_process import close_idle
 from baton.journal.leases import without_lease
 from baton.observability.runtime import set_worker_runtime
 from baton.starter.server.embedded import TUNING, EmbeddedServer
 from baton.starter.server.state_dir import StateDir
+from baton.temporal.bounded_process import close_idle
 from baton.temporal.client import connect
 from tests.harness.environment import KEY, Environment
 from tests.harness.hangs import HangReporter
@@ -42,8 +42,17 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it
 
 
 ROOT = Path(__file__).parent
-FULL_FOLDERS = (ROOT / "durability", ROOT / "chaos")
-"""Folders whose tests kill processes, drive a cluster's tools or run many random examples."""
+FULL_FOLDERS = (ROOT / "durability", ROOT / "chaos", ROOT / "starter" / "web_console")
+"""Folders whose tests kill processes, drive a cluster's tools or a browser, or run many random examples."""
+
+GATEWAY = ROOT / "starter" / "gateway"
+"""The tests of the gateway's protocols, with clients of other projects and languages."""
+
+QUICK_OF_GATEWAY = ("__init__.py", "conftest.py", "test_protocols.py", "test_api.py", "test_access.py")
+"""The files of that folder that are no part of ``--full``."""
+
+QUICK_ON_POSTGRES = ("test_journal.py", "test_migrations.py")
+"""The files whose tests with ``journal_url`` also run on PostgreSQL without ``--full``."""
 
 QUICK = pytest.StashKey[bool]()
 """Whether tests are left out that only ``--full`` runs."""
@@ -77,16 +86,25 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Setting
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leaves out the folders of ``--full``."""
-    return True if config.stash[QUICK] and collection_path in FULL_FOLDERS else None
+    """Leaves out the folders and files of ``--full``."""
+    is_of_gateway = collection_path.parent == GATEWAY and collection_path.name not in QUICK_OF_GATEWAY
+    is_full = collection_path in FULL_FOLDERS or is_of_gateway
+    return True if config.stash[QUICK] and is_full else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out the tests that are marked ``full``."""
+    """Leaves out the tests that are marked ``full``, and most of those on PostgreSQL."""
     if config.stash[QUICK]:
-        deselected = [item for item in items if item.get_closest_marker("full")]
+        deselected = [item for item in items if item.get_closest_marker("full") or is_on_postgres_alone(item)]
         config.hook.pytest_deselected(items=deselected)
         items[:] = [item for item in items if item not in deselected]
+
+
+def is_on_postgres_alone(item: pytest.Item) -> bool:
+    """Whether a test repeats on PostgreSQL what it shows on SQLite, outside of the files that are quick on both."""
+    parametrized = getattr(item, "callspec", None)
+    is_on_postgres = parametrized is not None and parametrized.params.get("journal_url") == "postgresql"
+    return is_on_postgres and item.path.name not in QUICK_ON_POSTGRES
 
 
 def pytest_collection_finish() -> None:

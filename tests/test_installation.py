@@ -26,6 +26,7 @@ CLIENT = (
     "starter/runs",
     "starter/history",
     "starter/diagram",
+    "starter/report",
     "starter/api",
     "starter/server/connection",
     "starter/server/in_process_worker",
@@ -45,6 +46,9 @@ WORKERS = (
     "starter/server/dev",
     "testing",
 )
+
+ARK_EVALUATIONS = "baton.starter.api.ark_evaluations"
+"""What `baton eval` imports once it is known that the extra is installed."""
 
 IMPORTS = """
 import importlib, json, sys
@@ -92,17 +96,18 @@ def imported(places: Sequence[str], *extras: str) -> Imported:
 
 
 def test_a_client_needs_nothing_but_the_core() -> None:
-    assert imported(CLIENT).errors == {}
+    assert imported(CLIENT).errors.keys() == {ARK_EVALUATIONS}
 
 
 def test_commands_need_the_core_and_the_extra_cli() -> None:
     errors = imported((*CLIENT, *COMMANDS), "cli").errors
-    assert errors.keys() == {"baton.starter.cli.stored_rows"}, "which only commands of the store import"
+    of_commands = {"baton.starter.cli.stored_rows", "baton.starter.cli.evaluate"}
+    assert errors.keys() == {*of_commands, ARK_EVALUATIONS}, "which only single commands import"
 
 
 def test_a_worker_needs_no_other_extra_until_it_uses_its_feature() -> None:
     optional = ("a2a", "anthropic", "bedrock", "connection", "access_tokens", "input", "request", "openai")
-    of_extras = ("observability.metrics_export", "observability.span_export", "testing.pytest")
+    of_extras = ("observability.metrics_export", "observability.span_export", "testing.pytest", ARK_EVALUATIONS)
     errors = imported((*CLIENT, *WORKERS), "worker").errors
     assert {
         name for name in errors if name.rpartition(".")[2] not in optional and not name.endswith(of_extras)

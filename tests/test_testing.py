@@ -23,7 +23,7 @@ import baton.testing
 from baton.starter.server.embedded import EmbeddedServer
 from baton.testing import Environment, Reply, Request, Script, ScriptedToolCall, ScriptedUsage, ScriptLine
 from baton.testing.pytest import EnvironmentFactory, baton_environment, baton_server
-from tests.harness.processes import ROOT
+from tests.harness.processes import ROOT, USERS_PYTEST
 
 __all__ = ["baton_environment", "baton_server"]
 
@@ -40,7 +40,7 @@ def modelled(name: str, spec: Mapping[str, object]) -> list[baton.Manifest]:
 
 def pytest_in(folder: Path) -> str:
     """Runs pytest in a folder outside of the repository, as a user does, and returns what it prints."""
-    command = [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:asyncio", "-W", "error"]
+    command = [*USERS_PYTEST, "-W", "error"]
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "BATON_"))}
     done = subprocess.run(
         [*command, str(folder)], cwd=folder, env=variables, capture_output=True, text=True, check=False

@@ -13,7 +13,7 @@ from sqlalchemy import select
 from baton.contracts.message import TokenUsage
 from baton.journal import accounts as functions
 from baton.journal import schema
-from baton.journal.accounts import Account, Amount, ReachedLimit
+from baton.journal.accounts import Account, Amount, Reached, ReachedLimit
 from baton.journal.database import Database
 from baton.journal.prune import delete_runs
 
@@ -23,7 +23,7 @@ LIMITS: tuple[dict[str, int], ...] = ({"tokens": 60, "model_calls": 5}, {"tokens
 class Accounts(functions.Accounts):
     """The accounts, each change in a transaction of its own."""
 
-    async def reserve(self, call: str, above: Sequence[Account], amount: Amount) -> ReachedLimit | None:
+    async def reserve(self, call: str, above: Sequence[Account], amount: Amount) -> Reached | None:
         return await self._database.transact(lambda connection: functions.reserve(connection, call, above, amount))
 
     async def settle(self, call: str, above: Sequence[Account], amount: Amount | None) -> None:
@@ -73,6 +73,7 @@ async def spend(url: str, calls: list[Call]) -> None:
         await database.close()
 
 
+@pytest.mark.full
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(calls=CALLS)
 def test_no_limit_is_exceeded_and_no_call_is_charged_twice(journal_url: str, calls: Any) -> None:
@@ -139,6 +140,6 @@ async def test_what_is_granted_counts_once_however_often_it_is_written(journal_u
         await accounts.grant("run/g", 0, one, seconds=None)
     assert await accounts.reserve("run/b", account, one) is None
     refused = await accounts.reserve("run/c", account, one)
-    assert refused is not None
+    assert isinstance(refused, ReachedLimit)
     assert (refused.used, refused.most, refused.grants) == (2, 2, 1)
     await database.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from baton.activities.runtime.bounded_process import BoundedFunction, EvaluationFailed, LimitExceeded
+from baton.temporal.bounded_process import BoundedFunction, EvaluationFailed, LimitExceeded
 from tests.harness import functions
 from tests.harness.environment import Environment, agent, line
 from tests.harness.processes import PATIENCE, ROOT, process_env
@@ -19,7 +19,7 @@ from tests.harness.processes import PATIENCE, ROOT, process_env
 EVALUATES = """
 import asyncio
 from baton.activities.context.output_schema import schema_errors
-from baton.activities.runtime.bounded_process import check_processes, close_idle
+from baton.temporal.bounded_process import check_processes, close_idle
 from baton.activities.teams import holds
 from baton.activities.tool.tools import _apply
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,10 +63,13 @@ async def test_a_long_question_goes_to_the_bucket_and_is_read_there_while_anothe
             assert done.returncode == 0, done.stderr + worker.log.read_text()
             assert int(done.stdout) > LENGTH
             assert int(TurnResult.model_validate_json(json.dumps(await before.result())).message) > LENGTH
+            assert {path.split("/")[0] for path in bucket.objects} == {"long"}
+            assert max(map(len, bucket.objects.values())) > LENGTH
+            [run] = {each for each in re.findall(r"/wi/([\w-]+)", " ".join(bucket.objects)) if each != queue}
+            erased = await asyncio.to_thread(baton, "delete", run, queue, env=env)
+            assert (erased.returncode, bucket.objects) == (0, {}), erased.stderr
         finally:
             assert await worker.stop() == 0
-    assert {path.split("/")[0] for path in bucket.objects} == {"long"}
-    assert max(map(len, bucket.objects.values())) > LENGTH
     assert KEY not in worker.log.read_text() + done.stderr
 
 

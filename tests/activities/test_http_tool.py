@@ -286,8 +286,8 @@ async def test_slow_look_ups_of_names_delay_neither_secrets_nor_redaction(tmp_pa
 
 
 async def test_an_untrusted_request_is_sent_to_the_address_that_was_checked(http: HttpClient) -> None:
-    built = http._guarded.build_request("GET", "https://1.1.1.1:8443/a?b=c")
-    for check in http._guarded.event_hooks["request"]:
+    built = http._client(proxied=False).build_request("GET", "https://1.1.1.1:8443/a?b=c")
+    for check in http._client(proxied=False).event_hooks["request"]:
         await check(built)
     assert str(built.url) == "https://1.1.1.1:8443/a?b=c"
     assert (built.headers["host"], built.extensions["sni_hostname"]) == ("1.1.1.1:8443", "1.1.1.1")

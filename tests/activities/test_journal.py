@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from sqlalchemy import Connection, event
+from sqlalchemy import Engine as SQLAlchemyEngine
 from sqlalchemy import text as sql
 
 from baton.contracts.errors import JournalLost, JournalUnavailable
@@ -218,6 +220,58 @@ async def test_what_is_written_to_sqlite_at_once_waits_for_the_disk_once(tmp_pat
         assert {head.depth for head in await asyncio.gather(*writing)} == {1}
     assert 1 <= commits(file) - before <= 3
     await journal.close()
+
+
+FULL, NORMAL = 2, 1
+"""How SQLite syncs: each commit, or none until the next one that is synced."""
+
+
+def syncing(connection: Connection) -> int:
+    return int(connection.exec_driver_sql("pragma synchronous").scalar_one())
+
+
+async def test_only_what_may_be_lost_in_a_power_failure_is_not_synced(tmp_path: Path) -> None:
+    file = tmp_path / "journal.db"
+    journal = await Journal.open(f"sqlite:///{file}", "default")
+    database = journal.database
+    assert await database.write(syncing, atomic=False) == FULL
+    assert await database.write(syncing, atomic=False, durable=False) == NORMAL
+    assert await database.write(syncing, atomic=True, durable=False) == FULL  # budgets and tenants are charged so
+    with pytest.raises(JournalUnavailable):
+        await database.write(lambda one: one.exec_driver_sql("no statement"), atomic=False, durable=False)
+    assert await database.engine.run(syncing) == FULL
+    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("begin immediate")
+        waiting = asyncio.create_task(database.write(syncing, atomic=False))
+        await asyncio.sleep(0.2)
+        group = [
+            asyncio.create_task(database.write(syncing, atomic=False, durable=durable))
+            for durable in (False, True, False)
+        ]
+        await asyncio.sleep(0.2)
+        other.execute("commit")
+        assert await asyncio.gather(waiting, *group) == [FULL] * 4  # one that must be durable is, in any company
+    await journal.close()
+
+
+async def test_the_lease_of_a_call_is_not_synced_but_its_sending_is(tmp_path: Path) -> None:
+    journal = await Journal.open(f"sqlite:///{tmp_path / 'journal.db'}", "default")
+    seen = list[tuple[str, int]]()
+
+    @event.listens_for(SQLAlchemyEngine, "before_cursor_execute")
+    def note(connection: Connection, _cursor: object, statement: str, *_: object) -> None:
+        if "baton_calls" in statement:
+            cursor = connection.connection.cursor()
+            seen.append((statement.split()[0], cursor.execute("pragma synchronous").fetchone()[0]))
+
+    try:
+        async with journal.leases.hold("call") as lease:
+            await lease.send_once("pay")
+            await journal.answer(lease, Head(), replies("paid")[0])
+    finally:
+        event.remove(SQLAlchemyEngine, "before_cursor_execute", note)
+        await journal.close()
+    assert seen == [("INSERT", NORMAL), ("UPDATE", FULL), ("UPDATE", FULL)]
 
 
 @contextlib.contextmanager

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
+from baton.contracts.identity import Actor
 from baton.contracts.settings import SettingsError
 from baton.journal import manifest_store
 from baton.journal.journal import Journal
@@ -93,6 +95,20 @@ async def test_only_the_last_versions_of_a_resource_are_kept(store: Store) -> No
     versions = [each.version for each in await store.versions(ONE)]
     assert versions == [*range(manifest_store.MAX_VERSIONS + 3, 3, -1)]
     assert await names(store) == ["one", "two"]
+
+
+async def test_a_change_is_checked_while_the_event_loop_goes_on(store: Store) -> None:
+    loop = asyncio.get_running_loop()
+
+    def goes_on(_: object) -> None:
+        turned = threading.Event()
+        loop.call_soon_threadsafe(turned.set)
+        assert turned.wait(5)
+
+    await store.apply(loaded(agent("one")), check=goes_on)
+    await store.apply(loaded(agent("one")), check=goes_on, dry=True)
+    await store.delete([ONE], check=goes_on, dry=True)
+    await store.delete([ONE], check=goes_on)
 
 
 async def test_changes_at_once_from_several_processes_all_land(journal_url: str) -> None:
@@ -257,7 +273,7 @@ async def test_a_secret_is_not_stored_without_a_key_nor_is_anything_beside_it(st
     assert "zqzq" not in text
     assert await store.revision() == UNUSED
     with pytest.raises(SettingsError, match="set BATON_ENCRYPTION_KEYS"):
-        await store.write([(SECRET, "{}")], UNUSED)
+        await store.write([(SECRET, "{}")], UNUSED, Actor("ann", "journal"))
 
 
 async def test_a_secret_is_stored_encrypted_alone_and_only_its_newest_version_is_kept(journal_url: str) -> None:

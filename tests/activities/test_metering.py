@@ -27,7 +27,7 @@ def meter(write: Writer, **budget: Json) -> Meter:
     """The meter of an agent, with or without a budget."""
     catalog: Catalog = write.load(agent("one", **budget)).catalog
     thread = Thread(catalog=catalog.sha, question="run/1", head=Head(), account="run")
-    return Meter(thread, "Agent/default/one", catalog)
+    return Meter(thread, "Agent/default/one", catalog, tenant=None)
 
 
 QUESTION = [Message(role="user", content="Why?")]

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
+from baton.activities.model.providers import types_in
+from baton.resources.catalog import Catalog
 from baton.resources.loader import load_files
 from baton.resources.model import Model
 from tests.harness.environment import Json, manifest
@@ -58,8 +60,35 @@ def lacks(provider: str) -> str:
 def test_a_providers_library_is_loaded_if_a_model_of_its_own_manifests_needs_it(file: Path) -> None:
     library = LIBRARIES[file.stem]
     shown = f"print({library!r} in sys.modules)"
-    made = f"{OPENED}Providers(); {shown}; Providers(types_in(load_files([Path({str(file)!r})]).catalog)); {shown}"
+    made = (
+        f"{OPENED}Providers(); {shown}; Providers(types_in(load_files([Path({str(file)!r})]).catalog, {{}})); {shown}"
+    )
     assert python(made).stdout.split() == ["False", "True"]
+
+
+def test_the_library_for_models_without_a_manifest_is_loaded_if_the_environment_has_a_server() -> None:
+    assert types_in(Catalog(), {}) == set()
+    assert types_in(Catalog(), {"OPENAI_API_KEY": "k"}) == types_in(Catalog(), {"OPENAI_BASE_URL": "u"}) == {"openai"}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("roles", "loads"), [("workflows", False), ("tools", False), ("models", True)])
+async def test_a_worker_that_calls_no_models_loads_no_library_for_them(
+    client: Client, tmp_path: Path, roles: str, *, loads: bool
+) -> None:
+    queues = {f"BATON_{name}TASK_QUEUE": uuid.uuid4().hex for name in ("", "MODEL_", "TOOL_")}
+    where = {"TEMPORAL_ADDRESS": client.service_client.config.target_host, "BATON_ROLES": roles, **queues}
+    given = process_env(BATON_HOME=str(tmp_path), OPENAI_API_KEY="k", **where)
+    command = [sys.executable, "-X", "importtime", "-m", "baton.worker"]
+    worker = await asyncio.create_subprocess_exec(*command, env=given, cwd="/", stderr=subprocess.PIPE)
+    assert worker.stderr
+    said: list[str] = []
+    while "Worker started on task queue" not in "".join(said[-1:]):
+        said.append((await worker.stderr.readline()).decode())
+        assert said[-1], said
+    worker.terminate()
+    await worker.communicate()
+    assert any(line.endswith(" openai\n") for line in said) == loads
 
 
 def test_validate_says_which_library_is_missing(file: Path) -> None:
@@ -96,7 +125,7 @@ import asyncio
 from baton.activities.context.metering import ChainedModel
 catalog = load_files([Path({str(file)!r})]).catalog
 try:
-    asyncio.run(Providers(types_in(catalog)).of(ChainedModel(catalog.manifests[0], "m")))
+    asyncio.run(Providers(types_in(catalog, {{}})).of(ChainedModel(catalog.manifests[0], "m")))
 except Exception as error:
     print(type(error).__name__, error.non_retryable, error.message)
 """

@@ -8,8 +8,9 @@ import yaml
 
 from baton.activities.context.value_resolver import ValueResolver
 from baton.activities.runtime.secrets import RunSecrets, SecretStore
-from baton.contracts.errors import RightMissing
+from baton.contracts.errors import KeyMissing, RightMissing
 from baton.resources.model import Model
+from baton.resources.rights import AccountName, Use, missing_rights
 from baton.resources.run_catalog import RunCatalog
 from tests.activities.test_inline_manifests import OF_KEY, failure_of, loaded, model, secret, working
 from tests.harness.environment import Environment, Json, agent, call, line, manifest
@@ -196,6 +197,32 @@ async def test_a_secret_needs_a_right_of_its_own_which_a_literal_key_does_not(en
     assert await answered(env, asks(serviceAccount="clerk"), *own, keyed, may_read) == "Here."
     literal = model(env.model_url, apiKey="sk-literal-0123456789")
     assert await answered(env, asks(serviceAccount="clerk"), *own, literal, of_clerk) == "Here."
+
+
+def test_an_error_with_missing_rights_does_not_name_secrets_of_another_namespace() -> None:
+    clerk = AccountName("default", "clerk")
+    lacking = [Use.of_secret("others", "keys"), Use.of_secret("default", "own"), Use(ARK, "agents", "others", "a")]
+    text = missing_rights(clerk, lacking)
+    for said in ("get secrets of the namespace 'others'", "get secrets 'default/own'", "use agents 'others/a'"):
+        assert said in text
+    assert "keys" not in text
+    assert "keys" not in missing_rights(clerk, lacking[:1])
+
+
+@pytest.mark.parametrize("is_permitted", [False, True])
+def test_an_error_of_a_run_does_not_name_a_secret_of_another_team(is_permitted: bool) -> None:  # pytest
+    theirs = {**model("http://127.0.0.1:1", apiKey=OF_KEY), "metadata": {"name": "gpt", "namespace": "others"}}
+    rules = [rule("models"), *([rule("secrets", group="", verbs=("get",))] if is_permitted else [])]
+    subject = {"kind": "ServiceAccount", "name": "clerk", "namespace": "default"}
+    bound = {**binding("clerk", namespace="others"), "subjects": [subject]}
+    own = loaded(theirs, role("clerk", *rules, namespace="others"), bound, *CLERK)
+    catalog = RunCatalog.of_files(own.catalog).with_account("default/clerk")
+    found = catalog.by_id("Model/others/gpt")
+    assert isinstance(found, Model)
+    assert found.spec.connection
+    with pytest.raises(KeyMissing if is_permitted else RightMissing, match="of the namespace 'others'") as refused:
+        ValueResolver(catalog, SecretStore(own.secrets, {}), RunSecrets()).resolve(found.spec.connection.api_key, found)
+    assert "keys" not in str(refused.value)
 
 
 def test_a_secret_is_not_read_without_a_right_even_if_the_run_was_pinned() -> None:

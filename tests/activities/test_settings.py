@@ -7,6 +7,7 @@ import sqlite3
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
 
@@ -37,6 +38,8 @@ WRONG = {
     "BATON_MODEL_RATES=gpt-4=0": "BATON_MODEL_RATES: gpt-4: Input should be greater than 0",
     "BATON_GRACEFUL_SHUTDOWN=1e30": "BATON_GRACEFUL_SHUTDOWN: Input should be less than or equal to 86400",
     "BATON_QUERY_TTL=30d": "BATON_QUERY_TTL: is not a duration: write '300s', '5m' or '1h30m'",
+    "BATON_RETENTION=support": "BATON_RETENTION: write NAMESPACE=AGE",
+    "BATON_RETENTION=support=long": "BATON_RETENTION: write NAMESPACE=AGE",
     "BATON_METRICS_ADDRESS=9464": "BATON_METRICS_ADDRESS: write HOST:PORT, such as 127.0.0.1:9464",
     "BATON_METRICS_ADDRESS=127.0.0.1:70000": "BATON_METRICS_ADDRESS: write HOST:PORT",
     "BATON_HEALTH_PORT=70000": "BATON_HEALTH_PORT: Input should be less than or equal to 65535",
@@ -50,6 +53,11 @@ def test_a_wrong_setting_is_refused_with_the_name_of_its_variable(setting: str) 
     with pytest.raises(SettingsError) as refused:
         Settings.of({name: value})
     assert str(refused.value).startswith(WRONG[setting])
+
+
+def test_the_retention_has_an_age_for_each_namespace() -> None:
+    retention = Settings.of({"BATON_RETENTION": "support=7d,*=36h"}).retention
+    assert retention == {"support": timedelta(days=7), "*": timedelta(hours=36)}
 
 
 def test_empty_variables_and_those_of_others_are_ignored() -> None:

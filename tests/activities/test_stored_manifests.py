@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from baton.activities.context.lookup import OwnManifests
+from baton.contracts.identity import Actor
 from baton.journal.journal import Journal
 from baton.journal.manifest_store import Changes, ManifestStore
 from baton.resources.catalog import Catalog
@@ -161,7 +162,7 @@ async def test_a_command_that_somebody_writes_into_the_database_is_not_executed(
         ((each.kind, each.namespace, each.name), each.model_dump_json(exclude_unset=True))
         for each in given.catalog.manifests
     ]
-    assert await ManifestStore(journal).write(rows, UNUSED)
+    assert await ManifestStore(journal).write(rows, UNUSED, Actor("ann", "journal"))
     await journal.close()
     _, text = await failure_of(env, "agent", {"agent": "one", "input": "Why?"})
     assert "MCPServer/default/files: spec.command: an inline manifest can't set the command" in text
@@ -175,7 +176,7 @@ async def test_a_stored_manifest_that_cant_be_read_fails_only_runs_that_need_it(
     rows = [(("Agent", "default", "odd"), '{"kind": "Agent"}'), (("Riddle", "default", "odd"), '{"kind": "Riddle"}')]
     await apply(env, agent("one", prompt="Read."), QUERY)
     store = ManifestStore(journal)
-    assert await store.write(rows, await store.revision())
+    assert await store.write(rows, await store.revision(), Actor("ann", "journal"))
     await journal.close()
     async with open_store(env.worker_env) as store:
         await store.delete([rows[0][0]], force=True)
@@ -189,9 +190,13 @@ async def test_a_run_that_needs_an_unreadable_manifest_fails_and_says_why_it_can
     await apply(env, agent("one", prompt="Read."), QUERY)
     journal = await Journal.open(env.journal_address, "default")
     store = ManifestStore(journal)
-    assert await store.write([(("Agent", "default", "one"), '{"kind": "Agent"}')], await store.revision())
+    assert await store.write(
+        [(("Agent", "default", "one"), '{"kind": "Agent"}')], await store.revision(), Actor("ann", "journal")
+    )
     assert "the stored manifest Agent/default/one version 2 can't be read" in str(await answer(env, ASKED))
-    assert await store.write([(("Role", "default", "odd"), '{"kind": "Role"}')], await store.revision())
+    assert await store.write(
+        [(("Role", "default", "odd"), '{"kind": "Role"}')], await store.revision(), Actor("ann", "journal")
+    )
     await journal.close()
     own = {
         **ASKED,

@@ -1,9 +1,11 @@
 """Traces: one tree of spans for a query, by OpenTelemetry's names for generative AI, and no span missing or twice."""
 
 import asyncio
+import contextlib
 import dataclasses
 import gc
 import json
+import sqlite3
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -411,3 +413,20 @@ async def test_a_run_that_leaves_the_workers_memory_in_a_turn_leaves_no_error_be
         await here.wait_for_calls(1)
     gc.collect()  # pytest fails for what is raised now
     await handle.terminate()
+
+
+async def test_a_run_whose_first_step_waits_for_the_journal_leaves_no_error_behind(
+    env: Environment, caplog: pytest.LogCaptureFixture
+) -> None:
+    await env.status(await env.start_query(ABC, "agent/a"))
+    with contextlib.closing(sqlite3.connect(env.folder / "journal.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        handle = await env.start_query(ABC, "agent/a", parameters=[{"name": "x", "value": "y"}])
+        while "pin" not in [
+            event.activity_task_scheduled_event_attributes.activity_type.name
+            async for event in handle.fetch_history_events()
+        ]:
+            await asyncio.sleep(0.05)
+        other.execute("ROLLBACK")
+    assert (await env.status(handle)).phase == "Completed"
+    assert "pin failed" not in caplog.text

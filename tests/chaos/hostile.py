@@ -19,12 +19,12 @@ import psutil  # type: ignore[import-untyped]
 from temporalio.client import WorkflowFailureError
 
 from baton.activities.context.output_schema import schema_errors
-from baton.activities.runtime.bounded_process import close_idle
 from baton.activities.teams import holds
 from baton.activities.tool.http import HttpClient
 from baton.activities.tool.http_request import HttpRequest
 from baton.contracts.errors import ToolFailed
 from baton.resources.conditions import SAMPLE_PANEL_FACTS, check_condition
+from baton.temporal.bounded_process import close_idle
 from baton.testing import Reply, Request, ScriptedToolCall
 from tests.chaos import coverage_guided, hostile_values
 from tests.chaos.environment import ProcessEnvironment

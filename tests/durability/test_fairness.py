@@ -40,32 +40,49 @@ async def begun_with(env: Environment, root: Handle, *below: str) -> list[Priori
 BELOW = "target-1/team", "target-1/team/turn-1/inner"
 
 
-async def test_child_runs_carry_the_priority_and_the_tenant_that_their_querys_labels_say(env: Environment) -> None:
-    trio(env)
-    root = await ask(env, {"baton/priority": "2", "baton/tenant": "acme"})
-    assert await begun_with(env, root, *BELOW) == 2 * [Priority(priority_key=2, fairness_key="acme")]
+async def test_child_runs_carry_the_priority_and_the_tenant_that_labels_of_the_workers_query_say(
+    env: Environment,
+) -> None:
+    query = manifest("Query", "q", {"input": "Why?", "targets": [{"type": "team", "name": "team"}]})
+    query["metadata"]["labels"] = {"baton/priority": "2", "baton/tenant": "acme"}
+    async with env.with_manifests([query, *TRIO, *TEAMS]) as other:
+        root = await other.start("query", {"name": "q"})
+        await other.status(root)
+    assert await begun_with(env, root, *BELOW) == 2 * [Priority(priority_key=2, fairness_key="acme", fairness_weight=1)]
+
+
+def own_priority(root: Handle) -> Priority:
+    """That of a run whose tenant is itself."""
+    return Priority(priority_key=3, fairness_key=(root.first_execution_run_id or "")[-8:], fairness_weight=1)
 
 
 async def test_without_labels_each_run_is_a_tenant_of_its_own_with_all_that_it_starts(env: Environment) -> None:
     trio(env)
     root = await ask(env, {})
-    assert await begun_with(env, root, *BELOW) == 2 * [Priority(fairness_key=(root.first_execution_run_id or "")[-8:])]
+    assert await begun_with(env, root, *BELOW) == 2 * [own_priority(root)]
 
 
-async def test_what_a_client_has_started_a_run_with_counts_where_no_label_says_otherwise(env: Environment) -> None:
-    trio(env)
-    root = await ask(env, {"baton/priority": "1"}, priority=Given(priority_key=5, fairness_key="client"))
-    assert await begun_with(env, root, *BELOW) == 2 * [Priority(priority_key=1, fairness_key="client")]
-
-
-async def test_a_client_that_is_not_trusted_chooses_neither_its_tenant_nor_its_priority(
-    client: Client, tmp_path: Path
+@pytest.mark.parametrize("inline", ["all", "no-secrets"])
+async def test_a_client_chooses_neither_its_tenant_nor_its_priority(
+    client: Client, tmp_path: Path, inline: str
 ) -> None:
-    async with Environment.running(client, tmp_path, variables={"BATON_INLINE_MANIFESTS": "no-secrets"}) as env:
+    """Neither by labels of its manifests nor by the priority with which it starts a run."""
+    async with Environment.running(client, tmp_path, variables={"BATON_INLINE_MANIFESTS": inline}) as env:
         trio(env)
-        root = await ask(env, {"baton/priority": "1", "baton/tenant": "ceo"})
-        key = (root.first_execution_run_id or "")[-8:]
-        assert await begun_with(env, root, "target-1/team") == [Priority(fairness_key=key)]
+        given = Given(priority_key=1, fairness_key="ceo", fairness_weight=100)
+        root = await ask(env, {"baton/priority": "1", "baton/tenant": "ceo"}, priority=given)
+        assert await begun_with(env, root, "target-1/team") == [own_priority(root)]
+
+
+async def test_a_quota_decides_the_tenant_and_its_share_of_the_workers(env: Environment) -> None:
+    quota = manifest("Quota", "share", {"weight": 2.5, "priority": 4})
+    query = manifest("Query", "q", {"input": "Why?", "targets": [{"type": "team", "name": "team"}]})
+    query["metadata"]["labels"] = {"baton/priority": "1", "baton/tenant": "ceo"}
+    async with env.with_manifests([quota, query, *TRIO, *TEAMS]) as other:
+        root = await other.start("query", {"name": "q"})
+        await other.status(root)
+    expected = Priority(priority_key=4, fairness_key="default", fairness_weight=2.5)
+    assert await begun_with(env, root, *BELOW) == 2 * [expected]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import itertools
 import random
-import subprocess
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -16,40 +15,19 @@ import pytest
 import pytest_asyncio
 
 from baton.testing import Reply, Request
+from benchmarks import gateway_kills
 from tests.harness.environment import Environment, agent, team
 from tests.harness.gateway import read_sse
+from tests.harness.gateway_clients import CLIENTS
+from tests.harness.killable_gateways import GatewayProcess
 from tests.harness.ports import own_ports
-from tests.harness.processes import BATON, process_env
+from tests.harness.processes import process_env
 
 MANIFESTS = [
     agent("one"),
     agent("two"),
     team("duo", "one", "two", maxTurns=4, onMaxTurns="complete"),
 ]
-
-
-class GatewayProcess:
-    """A gateway in a process of its own, at a fixed port."""
-
-    def __init__(self, env: dict[str, str], port: int, log: Path) -> None:
-        self._env, self.port, self._log = env, port, log
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        """Starts it, and does not wait until it serves."""
-        with self._log.open("ab") as log:
-            command = [str(BATON), "serve", "--port", str(self.port), "-n", "*"]
-            self._process = subprocess.Popen(command, env=self._env, stdout=log, stderr=log)
-
-    def kill(self) -> None:
-        """Kills it as ``kill -9`` does."""
-        assert self._process
-        self._process.kill()
-        self._process.wait()
 
 
 class Gateways:
@@ -95,15 +73,7 @@ class Gateways:
             process = self.processes[number % 2]
             process.kill()
             process.start()
-            await self.ready(process)
-
-    async def ready(self, process: GatewayProcess) -> None:
-        """Waits until a gateway serves."""
-        while True:
-            with contextlib.suppress(httpx.TransportError):
-                if (await self._http.get(f"{process.url}/healthz")).is_success:
-                    return
-            await asyncio.sleep(0.05)
+            await process.ready()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -117,7 +87,7 @@ async def gateways(env: Environment, tmp_path: Path) -> AsyncIterator[Gateways]:
         for process in processes:
             process.start()
         for process in processes:
-            await gateways.ready(process)
+            await process.ready()
         yield gateways
         for process in processes:
             process.kill()
@@ -162,7 +132,9 @@ async def test_each_event_is_received_once_and_no_call_is_paid_for_twice(gateway
 async def test_a_decision_whose_answer_was_lost_is_carried_out_once(gateways: Gateways) -> None:
     gateways.env.answer = lambda request: Reply(text="done")
     body = {"target": "team/duo", "input": "Why?"}
-    run = (await gateways.request("POST", "/runs", json=body)).json()["id"]
+    started = await gateways.request("POST", "/runs", json=body)
+    assert started.status_code == 201, started.text
+    run = started.json()["id"]
     killing = asyncio.create_task(gateways.killing(4))
     while not killing.done():
         response = await gateways.request("POST", f"/runs/{run}/terminate", json={"reason": "Enough."})
@@ -170,3 +142,14 @@ async def test_a_decision_whose_answer_was_lost_is_carried_out_once(gateways: Ga
     await killing
     events = [event["data"] async for event in gateways.events(f"/runs/{run}/events")]
     assert (events[-1]["run"], events[-1]["phase"]) == (run, "Completed")
+
+
+@pytest.mark.timeout(600)
+async def test_clients_of_every_protocol_receive_each_word_once_whatever_is_killed(tmp_path: Path) -> None:
+    """A small run of ``make bench-gateway-kills``: also the worker, the Temporal server and PostgreSQL are killed."""
+    async with gateway_kills.running(tmp_path, words=20) as test:
+        await test.run(clients=1, seconds=30, seed=1)
+    assert not test.findings.wrong
+    assert all(test.findings.asked[name] for name in CLIENTS)
+    assert test.findings.approved
+    assert len(test.env.kills) >= 2

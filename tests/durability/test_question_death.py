@@ -9,11 +9,10 @@ import pytest_asyncio
 from temporalio.client import Client
 
 from baton.contracts.turn import TurnResult
-from baton.starter.runs.decisions import pending_decisions
 from baton.starter.server.embedded import EmbeddedServer
 from baton.testing import Reply, Request, ScriptedToolCall
 from tests.harness.environment import agent, ended
-from tests.harness.killable import KillableWorker
+from tests.harness.killable import KillableWorker, pending_of
 from tests.harness.mcp_process import McpServerProcess
 from tests.harness.tool_answers import plain_answer
 from tests.workflows.test_people import reply
@@ -42,7 +41,7 @@ async def test_a_question_of_a_server_survives_the_death_of_its_worker_and_its_c
         answers = {"Which room?": '{"room": "blue"}', "How many nights": '{"nights": 2}'}
         seen = set[str]()
         for words, text in answers.items():
-            while not (asked := [a for a in await pending_decisions(handle._client, handle.id) if a.id not in seen]):
+            while not (asked := [a for a in await pending_of(handle) if a.id not in seen]):
                 await asyncio.sleep(0.05)
             killable.restart()
             assert words in (asked[0].question or "")

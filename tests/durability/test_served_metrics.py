@@ -51,7 +51,7 @@ async def served(
 
 def prometheus_name(metric: Metric) -> str:
     """The name by which Prometheus knows a metric, without the ending of a histogram's samples."""
-    unit = {"": "", "s": "_seconds", "usd": "_usd"}[metric.unit]
+    unit = {"": "", "s": "_seconds", "usd": "_usd", "bytes": "_bytes"}[metric.unit]
     return metric.name.replace(".", "_") + unit + ("_total" if metric.kind == "counter" else "")
 
 
@@ -83,7 +83,7 @@ def test_what_the_run_did_is_counted(served: Served) -> None:
 
 def test_neither_ids_nor_secrets_are_in_metrics(served: Served) -> None:
     ours = "\n".join(each for each in served.text.splitlines() if each.startswith("baton"))
-    assert served.queue not in ours
+    assert f"run-{served.queue}" not in ours
     assert KEY not in served.text
 
 
@@ -171,9 +171,14 @@ def test_the_table_of_the_documents_is_that_of_the_code() -> None:
 
 DASHBOARD = ROOT / "deploy" / "grafana" / "baton.json"
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yaml"
-OF_PROMETHEUS = {"up": {"job", "instance"}, "temporal_long_request_failure_total": {"operation", "status_code"}}
+OF_PROMETHEUS = {
+    "up": {"job", "instance"},
+    "temporal_long_request_failure_total": {"operation", "status_code"},
+    "temporal_request_failure_total": {"operation", "status_code"},
+    "temporal_workflow_task_execution_failed_total": {"workflow_type", "failure_reason"},
+}
 """What Prometheus itself knows of each worker, on all of which it puts its labels; and what is counted from the first
-failed request to Temporal on."""
+failed request to Temporal, or failed workflow task, on."""
 
 
 def panels() -> list[Json]:
@@ -265,6 +270,11 @@ def test_every_alert_says_what_is_wrong_what_it_means_and_what_to_do(rule: Json)
     assert {*re.findall(r"`baton ([a-z-]+)", str(rule))} <= COMMANDS.keys()
     titles = {each["title"] for each in panels()}
     assert {*re.findall(r'\("([^"]+\?)"\)', rule["annotations"]["action"])} <= titles
+
+
+def test_every_alert_fires_in_a_test_of_promtool() -> None:
+    tests = yaml.safe_load(ALERTS.with_name("alerts_test.yaml").read_text())["tests"]
+    assert {each["alert"] for each in rules()} <= {*re.findall(r"Baton\w+", str(tests))}
 
 
 def test_every_alert_is_in_the_documents_under_its_severity() -> None:

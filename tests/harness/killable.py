@@ -4,13 +4,16 @@ import asyncio
 import contextlib
 import sqlite3
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from temporalio.client import Client
 
+from baton.contracts.decisions import PendingDecision
 from baton.contracts.settings import TASK_QUEUE
+from baton.starter.runs.decisions import pending_decisions
+from baton.starter.runs.runs import NotServedError
 from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.server.state_dir import StateDir
 from baton.temporal.client import WORKFLOW_TASK_TIMEOUT
@@ -34,6 +37,13 @@ def journal_rows(journal: Path) -> int:
     with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(journal)) as database:
         return int(database.execute("select count(*) from baton_messages").fetchone()[0])
     return 0
+
+
+async def pending_of(run: Handle) -> Sequence[PendingDecision]:
+    """What a run waits for; nothing while its worker is dead, which a busy machine takes a while to start again."""
+    with contextlib.suppress(NotServedError):
+        return await pending_decisions(run._client, run.id)
+    return ()
 
 
 class KillableWorker:

@@ -58,7 +58,7 @@ def busy_team(members: int, tool: str) -> list[Json]:
     """A parallel team of so many agents, whose tool is at a URL."""
     schema = {"type": "object", "properties": {"step": {"type": "integer"}}}
     look = {"type": "http", "description": "Looks.", "http": {"url": tool}, "inputSchema": schema}
-    names = [f"a{number}" for number in range(members)]
+    names = [f"a{number}-of-{members}" for number in range(members)]  # the model counts the steps of each name
     spec: Json = {"parallelToolCalls": True, "contextWindow": {"maxMessages": WINDOW}}
     agents = [agent(name, "look", **spec) for name in names]
     return [manifest("Tool", "look", look), *agents, team("team", *names, strategy="parallel")]

@@ -1,13 +1,16 @@
 """Reads the metrics that are recorded in the process of the tests."""
 
 from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from functools import lru_cache
 
 from opentelemetry.metrics import set_meter_provider
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, NumberDataPoint
+from temporalio.client import Client
 
 from baton.observability.metrics import Metric
+from baton.observability.runtime import watch_surroundings
 
 Labels = frozenset[tuple[str, object]]
 
@@ -47,3 +50,12 @@ class Recorded:
                 if change:
                     values[tuple(str(by_label[label]) for label in other_labels)] = change
         return values
+
+
+def watching_runs(client: Client, task_queue: str) -> AbstractAsyncContextManager[None]:
+    """What records the runs of a task queue that wait, and nothing else."""
+
+    async def nothing() -> dict[str, str]:
+        return {}
+
+    return watch_surroundings(client, task_queue, {}, nothing, lambda: None)

@@ -114,6 +114,18 @@ class PostgresServer:
         at = make_url("postgresql://baton@127.0.0.1").set(password=PASSWORD, port=self.port, database=database)
         return at.render_as_string(hide_password=False)
 
+    def dump(self, url: str) -> bytes:
+        """A backup of a database, as ``pg_dump`` makes it."""
+        return self._client("pg_dump", url, "--format", "custom")
+
+    def restore(self, url: str, backup: bytes) -> None:
+        """Replaces the contents of a database by those of a backup."""
+        self._client("pg_restore", url, "--clean", "--if-exists", "--exit-on-error", stdin=backup)
+
+    def _client(self, program: str, url: str, *options: str, stdin: bytes = b"") -> bytes:
+        command = [self._binary(program), f"--dbname={url}", *options]
+        return subprocess.run(command, input=stdin, check=True, stdout=subprocess.PIPE).stdout
+
     async def database(self) -> str:
         """The URL of a new, empty database."""
         name = f"journal_{uuid.uuid4().hex}"

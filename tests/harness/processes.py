@@ -19,6 +19,15 @@ from tests.harness import command_line
 
 ROOT = Path(__file__).parent.parent.parent
 BATON = Path(sys.executable).parent / "baton"
+
+USERS_PYTEST = (
+    *(sys.executable, "-P", "-m", "pytest"),
+    *("-p", "no:cacheprovider"),
+    *("-p", "no:asyncio"),
+    *("-p", "no:cloudcoil"),
+)
+"""The command for pytest in a user's folder, without plugins that only developers of Baton have."""
+
 PATIENCE = 200
 """Seconds after which a process hangs; pytest itself gives up later."""
 

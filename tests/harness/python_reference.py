@@ -30,6 +30,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "attach",
         "retry",
         "contributions",
+        "evaluate",
+        "compare",
         "connect",
         "Connection",
         "Handle",

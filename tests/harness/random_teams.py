@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,10 @@ SELECTOR_BEHAVIORS = ("good", "loud", "garbage", "last", "both", "ends", "fails"
 """What agents do in a turn, and what a selector replies."""
 
 TOOLS = ("calculator", "noop", "terminate")
+STRATEGIES = ("sequential", "round-robin", "selector", "graph", "parallel")
+ALL_STRATEGIES = (*STRATEGIES, "handoff", "panel", "debate")
+"""A panel is a round-robin with the fields of panels."""
+
 CONDITIONS = ("true", "false", "turn < 3", "message.contains('1')", "speaker.endsWith('0') || tokens > 100")
 AGGREGATOR = "x"
 TOKEN = re.compile(r"<\d+>")
@@ -26,12 +30,14 @@ TOKEN = re.compile(r"<\d+>")
 class Node:
     """An agent with a behavior for each of its turns, or a team with its members.
 
-    It is named after its position: ``team-0-2`` is the third member of the first member of ``team``.
+    It is named after its position: ``team-0-2`` is the third member of the first member of ``team``. ``tools`` are
+    those of an agent.
     """
 
     behaviors: tuple[str, ...] = ()
     members: tuple["Node", ...] = ()
     spec: Json = field(default_factory=dict)
+    tools: tuple[str, ...] = TOOLS
 
     def named(self, name: str = "team") -> Iterator[tuple[str, "Node"]]:
         """All agents and teams with their names."""
@@ -39,7 +45,7 @@ class Node:
         for index, member in enumerate(self.members):
             yield from member.named(f"{name}-{index}")
         if self.spec.get("aggregator"):
-            yield f"{name}-{AGGREGATOR}", Node(self.behaviors)
+            yield f"{name}-{AGGREGATOR}", Node(self.behaviors, tools=self.tools)
 
     def manifests(self) -> list[Json]:
         """The manifests of all of them."""
@@ -48,13 +54,17 @@ class Node:
     def manifest(self, name: str) -> Json:
         """Its own manifest."""
         if not self.members:
-            return agent(name, *TOOLS, parallelToolCalls=True)
-        spec = {**self.spec, "members": [{"name": f"{name}-{index}"} for index in range(len(self.members))]}
+            return agent(name, *self.tools, parallelToolCalls=True, **self.spec)
+        spec = {**self.spec, "members": [self._member(f"{name}-{index}") for index in range(len(self.members))]}
         if edges := spec.pop("edges", ()):
             spec["graph"] = {"edges": [{**edge, "from": f"{name}-{a}", "to": f"{name}-{b}"} for a, b, edge in edges]}
         if spec.get("aggregator"):
             spec["aggregator"] = f"{name}-{AGGREGATOR}"
         return manifest("Team", name, spec)
+
+    def _member(self, name: str) -> Json:
+        """The entry of a member; debaters have a stance."""
+        return {"name": name, **({"stance": f"the side of {name}"} if self.spec["strategy"] == "debate" else {})}
 
     @property
     def bound(self) -> int:
@@ -65,19 +75,38 @@ class Node:
         return int(spec["maxTurns"]) if "maxTurns" in spec else count + ("aggregator" in spec)
 
 
-def nodes(depth: int = 3) -> st.SearchStrategy[Node]:
+AGENTS = st.builds(Node, st.lists(st.sampled_from(BEHAVIORS), min_size=1, max_size=2).map(tuple))
+
+
+NO_BUDGET: st.SearchStrategy[Json] = st.just({})
+
+
+def nodes(
+    depth: int = 3,
+    strategies: Sequence[str] = STRATEGIES,
+    agents: st.SearchStrategy[Node] = AGENTS,
+    budgets: st.SearchStrategy[Json] = NO_BUDGET,
+) -> st.SearchStrategy[Node]:
     """Agents, and teams nested up to a depth."""
-    agents = st.builds(Node, st.lists(st.sampled_from(BEHAVIORS), min_size=1, max_size=2).map(tuple))
-    return agents if depth == 0 else st.one_of(agents, teams(depth))
+    return agents if depth == 0 else st.one_of(agents, teams(depth, strategies, agents, budgets))
 
 
 @st.composite
-def teams(draw: st.DrawFn, depth: int = 3) -> Node:
-    """A team of any strategy, with its settings."""
-    strategy = draw(st.sampled_from(("sequential", "round-robin", "selector", "graph", "parallel")))
-    members = tuple(draw(st.lists(nodes(depth - 1), min_size=1, max_size=3)))
-    spec: Json = {"strategy": strategy}
-    if strategy == "parallel":
+def teams(
+    draw: st.DrawFn,
+    depth: int = 3,
+    strategies: Sequence[str] = STRATEGIES,
+    agents: st.SearchStrategy[Node] = AGENTS,
+    budgets: st.SearchStrategy[Json] = NO_BUDGET,
+) -> Node:
+    """A team of one of these strategies, with its settings, and with one of these budgets; ``{}`` is none."""
+    strategy = draw(st.sampled_from(strategies))
+    fewest = 2 if strategy == "debate" else 1
+    members = tuple(draw(st.lists(nodes(depth - 1, strategies, agents, budgets), min_size=fewest, max_size=3)))
+    spec: Json = {"strategy": "round-robin" if strategy == "panel" else strategy}
+    if strategy in ("panel", "debate"):
+        spec |= draw(_PANEL if strategy == "panel" else _DEBATE)
+    elif strategy == "parallel":
         spec |= draw(st.fixed_dictionaries({}, optional=_PARALLEL))
     elif strategy != "sequential" or draw(st.booleans()):
         spec |= draw(st.fixed_dictionaries({"maxTurns": st.integers(1, 4)}, optional=_BOUNDED))
@@ -86,6 +115,8 @@ def teams(draw: st.DrawFn, depth: int = 3) -> Node:
         spec["selector"] = draw(st.fixed_dictionaries({}, optional=_SELECTOR))
     if strategy == "graph" or (strategy == "selector" and draw(st.booleans())):
         spec["edges"] = draw(edges(len(members), conditional=strategy == "graph"))
+    if budget := draw(budgets):
+        spec["budget"] = budget
     return Node(("answers",), members, spec)
 
 
@@ -95,6 +126,13 @@ _PARALLEL: dict[str, Any] = {
     "onMemberError": st.sampled_from(("fail", "continue")),
 }
 _BOUNDED: dict[str, Any] = {"onMaxTurns": st.just("complete"), "terminateWhen": st.sampled_from(CONDITIONS)}
+_PANEL = st.fixed_dictionaries(
+    {"maxRounds": st.integers(1, 2)}, optional={"referee": st.just(True), "synthesizer": st.just(False)}
+)
+_DEBATE = st.fixed_dictionaries(
+    {"maxRounds": st.integers(1, 2), "shuffleForJudge": st.just(False)},  # the order would differ in each run
+    optional={"moderator": st.just(True), "synthesizer": st.just(False)},
+)
 _SELECTOR: dict[str, Any] = {"style": st.just("text"), "enableTerminateTool": st.booleans()}
 
 

@@ -186,7 +186,7 @@ def told(loaded: Loaded, name: str) -> bool:
 
 
 def test_what_ark_notes_of_a_run_is_skipped(write: Writer) -> None:
-    kinds = ("A2ATask", "ToolApprovalRequest", "ToolInteraction", "Evaluator", "Evaluation")
+    kinds = ("A2ATask", "ToolApprovalRequest", "ToolInteraction")
     loaded = write.load(*asked(), *(manifest(kind, "x", {"any": 1}) for kind in kinds))
     assert len(loaded.ignored) == len(kinds)
     assert len(loaded.catalog.manifests) == 2

@@ -2,6 +2,7 @@
 
 import pytest
 
+from baton.resources.agent import AgentSpec
 from tests.harness.environment import Json, agent, manifest, team
 from tests.harness.manifests import Writer, model, prealpha, query
 
@@ -281,3 +282,8 @@ def test_a_setting_of_an_agent_that_its_model_or_a_fallback_cannot_take_is_refus
     expected = "Agent/default/a: spec.seed: can't be sent to a model of the provider 'anthropic': remove it (Model/defa"
     assert problem.startswith("m.yaml:")
     assert expected in problem
+
+
+def test_a_copy_with_a_field_that_does_not_exist_is_an_error() -> None:
+    with pytest.raises(TypeError, match="AgentSpec has no field promt"):
+        AgentSpec(prompt="Answer.").model_copy(update={"promt": "Ask."})

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from baton.activities.registry import SECRETS_OF
 from baton.resources.agent import Agent
 from baton.resources.base import parse_duration
 from baton.resources.catalog import Catalog
@@ -57,6 +58,17 @@ def test_a_missing_target_is_named_once_and_a_missing_member_is_not_the_team_its
     assert not any("did you mean 'crew'" in str(each) for each in loaded.unresolved())
 
 
+def test_a_worker_with_one_role_misses_the_secrets_of_this_role_alone(write: Writer) -> None:
+    header = [{"name": "authorization", "value": {"valueFrom": {"secretKeyRef": {"name": "tools-key", "key": "k"}}}}]
+    http = {"type": "http", "description": "Looks up.", "http": {"url": "https://a.example", "headers": header}}
+    config = {"openai": {"apiKey": {"valueFrom": {"secretKeyRef": {"name": "models-key", "key": "k"}}}}}
+    of_model = {"provider": "openai", "model": {"value": "m"}, "config": config}
+    loaded = write.load(manifest("Tool", "look", http), manifest("Model", "m", of_model))
+    missed = {role: [each.resource for each in loaded.unresolved(secrets_of=SECRETS_OF[role])] for role in SECRETS_OF}
+    assert missed == {"workflows": [], "models": ["Model/default/m"], "tools": ["Tool/default/look"]}
+    assert len(loaded.unresolved()) == 2
+
+
 def test_a_reference_without_a_namespace_looks_in_the_namespace_of_its_owner(write: Writer) -> None:
     inner = {**agent("one"), "metadata": {"name": "one", "namespace": "inner"}}
     crew = {**team("crew", "one", maxTurns=1), "metadata": {"name": "crew", "namespace": "inner"}}
@@ -65,7 +77,8 @@ def test_a_reference_without_a_namespace_looks_in_the_namespace_of_its_owner(wri
     reaching["spec"]["members"] = [{"name": "one", "namespace": "inner", "type": "agent"}]
     loaded = write.load(inner, crew, other, reaching)
     assert [str(each).partition(": ")[2] for each in loaded.unresolved()] == [
-        "Team/default/other: spec.members[0].name: Agent or Team default/one is not in the files; did you mean 'one'?"
+        "Team/default/other: spec.members[0].name: Agent or Team default/one is not in the files; "
+        "there is Agent inner/one"
     ]
 
 
@@ -190,12 +203,12 @@ def test_the_forms_of_arks_documentation_are_read(write: Writer) -> None:
 
 def test_other_kubernetes_resources_are_ignored(write: Writer) -> None:
     other = {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "i"}}
-    later = {"apiVersion": "ark.mckinsey.com/v1alpha1", "kind": "Evaluator", "metadata": {"name": "e"}, "spec": {}}
+    later = {"apiVersion": "ark.mckinsey.com/v1alpha1", "kind": "A2ATask", "metadata": {"name": "e"}, "spec": {}}
     loaded = write.load(other, agent("a"), later, {"no": "kind"})
     assert len(loaded.catalog.manifests) == 1
     assert [each.rpartition(": ")[2] for each in loaded.ignored] == [
         "Ingress",
-        "Evaluator",
+        "A2ATask",
         "a document without a kind",
     ]
 

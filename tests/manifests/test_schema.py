@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import copy
+import cProfile
 import json
 import re
 from collections.abc import Iterator
@@ -69,7 +70,7 @@ RICH: list[Json] = [
     {"apiVersion": "v1", "kind": "List", "items": [agent("a"), None, {"kind": "List", "items": [SECRET]}]},
     {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "c"}, "rules": []},
     {"apiVersion": "other.group/v1", "kind": "Agent", "anything": True},
-    {"apiVersion": "ark.mckinsey.com/v1alpha1", "kind": "Evaluator", "spec": {}},
+    {"apiVersion": "ark.mckinsey.com/v1alpha1", "kind": "A2ATask", "spec": {}},
     {"no": "kind"},
 ]
 
@@ -88,6 +89,17 @@ def test_a_schema_is_read_once_however_many_references_it_has() -> None:
     schema: Json = {"$defs": {"name": {"$anchor": "name", "type": "string"}}, "properties": properties}
     Agent.model_validate(agent("a", outputSchema=schema))
     assert [*broken_schema_rules(schema)] == []
+
+
+def test_the_schemas_of_a_hundred_runs_with_equal_functions_are_checked_once() -> None:
+    with cProfile.Profile() as profile:
+        for _ in range(100):
+            Agent.model_validate(agent("a", outputSchema={"type": "object", "title": "checked once"}))
+    names = [getattr(entry.code, "co_name", "") for entry in profile.getstats() for _ in range(entry.callcount)]
+    assert names.count("check_schema") == 1
+    for _ in range(2):
+        with pytest.raises(ValueError, match="is not a JSON Schema"):
+            Agent.model_validate(agent("a", outputSchema={"type": "objekt", "title": "checked once"}))
 
 
 def test_the_committed_schema_is_up_to_date() -> None:

@@ -148,11 +148,11 @@ def test_the_type_of_an_agents_tool_must_match_its_manifest(write: Writer, kind:
 
 def test_ignored_fields_and_deprecated_values_are_reported_on_stderr(write: Writer) -> None:
     heedless = query(targets=[{"type": "agent", "name": "a"}], serviceAccount="clerk", evaluators=[{"name": "e"}])
-    file = write.file(heedless, agent("a"), model(), manifest("Evaluator", "e", {}), manifest("Evaluation", "v", {}))
+    file = write.file(heedless, agent("a"), model(), manifest("A2ATask", "e", {}), manifest("ToolInteraction", "v", {}))
     done = baton("validate", "-f", file, env=process_env())
     assert (done.returncode, done.stdout) == (0, "3 manifests are valid\n")
     assert [re.sub(rf"{file}:\d+", "m", said) for said in done.stderr.splitlines()] == [
-        "note: ignored, because no run needs them: m: Evaluator, m: Evaluation",
+        "note: ignored, because no run needs them: m: A2ATask, m: ToolInteraction",
         "warning: m: Model/default/m: spec.type: 'openai' is deprecated: "
         "write type: completions, and provider: 'openai'",
         "warning: m: Query/default/q: spec.evaluators: is ignored: no answer is evaluated",

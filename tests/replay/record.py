@@ -17,12 +17,13 @@ from baton.starter.server.state_dir import StateDir
 from tests.harness.environment import Environment
 from tests.harness.functions import ballot, in_order
 from tests.harness.ports import own_ports
+from tests.harness.processes import ROOT
 from tests.replay.compatibility import incompatible
 from tests.replay.recorded import HISTORIES, RecordedHistories, Run
 from tests.replay.scenarios import (
     IN_ARKS_DIALECT,
-    REPORTING_SPANS,
     SCENARIOS,
+    SETTINGS,
     SHORT_HISTORIES,
     WITH_SHORT_HISTORIES,
     Scenario,
@@ -50,10 +51,13 @@ async def record(name: str, scenario: Scenario) -> list[Run]:
         assert lock
         server = EmbeddedServer(Path(folder), lock, *own_ports(), tuning=tuning)
         try:
-            traces = {"OTEL_TRACES_EXPORTER": "otlp"} if scenario in REPORTING_SPANS else {}
             client, dialect = await server.start(), "ark" if scenario in IN_ARKS_DIALECT else "baton"
             async with Environment.running(
-                client, Path(folder), functions=(ballot, in_order), dialect=dialect, variables=traces
+                client,
+                Path(folder),
+                functions=(ballot, in_order),
+                dialect=dialect,
+                variables=SETTINGS.get(scenario, {}),
             ) as env:
                 root = await run_scenario(env, scenario)
                 while root.id not in [handle.id async for handle in env.closed_runs()]:
@@ -62,7 +66,8 @@ async def record(name: str, scenario: Scenario) -> list[Run]:
         finally:
             await server.stop()
     started = (history.events[0].workflow_execution_started_event_attributes for history in histories)
-    return [(each.workflow_type.name, history.to_json()) for each, history in zip(started, histories, strict=True)]
+    texts = [history.to_json().replace(f"{ROOT}/", "") for history in histories]  # stack traces have paths of files
+    return [(each.workflow_type.name, text) for each, text in zip(started, texts, strict=True)]
 
 
 async def add_missing(recorded: RecordedHistories, scenarios: Mapping[str, Scenario] = SCENARIOS) -> list[str]:

@@ -9,8 +9,14 @@ from datetime import timedelta
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 
+from baton.contracts.control_messages import SteerRequest
 from baton.contracts.decisions import ApproveRequest
+from baton.contracts.identity import Identity, IdentityKeys
 from baton.resources.base import PREALPHA
+from baton.resources.documents import Document
+from baton.resources.loader import load_documents
+from baton.starter.history.fork import ForkChanges, fork_run
+from baton.starter.operations.manifests import open_store
 from baton.starter.runs.decisions import decide, pending_decisions
 from baton.starter.runs.start import retry_run
 from baton.testing import Reply, Request, Script
@@ -289,6 +295,29 @@ async def question_of_a_server(env: Environment) -> Handle:
     return handle
 
 
+async def client_tools(env: Environment) -> Handle:
+    """Two calls of the client's tools wait at once: one gets its result twice, another is refused; a third one ends."""
+    both = {"calls": [*call("weather", city="Bern")["calls"], *call("weather", city="Rome")["calls"]]}
+    env.script(line("one", both, call("weather", city="Oslo"), "Done."))
+    tool: Json = {"name": "weather", "parameters": {"type": "object", "required": ["city"]}}
+    client = {"tools": [tool], "settings": {"temperature": 0, "instructions": "Be brief."}}
+    one = agent("one", clients={"tools": True, "settings": ["*"]})
+    handle = await env.start_query([one], "agent/one", client=client)
+    asked: list[Json] = []
+    while len(asked) < 2:
+        asked = (await handle.query("status")).get("pendingDecisions") or []
+    result = {"call": asked[1]["id"], "output": "sun", "by": "ann"}
+    await handle.execute_update("give_result", result)
+    await handle.execute_update("give_result", result)
+    with contextlib.suppress(WorkflowUpdateFailedError):
+        await handle.execute_update("give_result", {**result, "output": "snow"})
+    await handle.execute_update("give_result", {"call": asked[0]["id"], "output": "rain", "by": "ann"})
+    while await waiting_for(handle) in {each["id"] for each in asked}:
+        await asyncio.sleep(0.05)
+    await handle.signal("terminate_team")
+    return handle
+
+
 async def retried_model(env: Environment) -> Handle:
     env.script(line("one", {"text": "At last.", "before": [{"status": 503}, {"status": 500}]}))
     return await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
@@ -303,6 +332,16 @@ async def retried_run(env: Environment) -> Handle:
     with contextlib.suppress(WorkflowFailureError):
         await failed.result()
     return await retry_run(env.client, failed)
+
+
+async def forked_run(env: Environment) -> Handle:
+    """A team below a query ends; then the query is forked after the first turn, with another prompt and a message."""
+    env.script(line("brainstormer", "idea 1"), line("critic", "no 1"), line("judge", "no 2"))
+    pair = team("team", "brainstormer", "critic", strategy="sequential")
+    first = await env.start_query([*TRIO, pair], "team/team")
+    await first.result()
+    changes = ForkChanges(say=SteerRequest(text="Be brief.", name="ann"), fields={"critic.prompt": "You are judge."})
+    return await fork_run(env.client, first, "1", changes)
 
 
 async def query(env: Environment) -> Handle:
@@ -611,6 +650,47 @@ async def traced(env: Environment) -> Handle:
     return await approvals(env)
 
 
+async def audited(env: Environment) -> Handle:
+    """The same in runs that write to the audit log."""
+    return await approvals(env)
+
+
+async def decided_by_approvers(env: Environment) -> Handle:
+    """Two verified people approve a call, after one who may not has tried to."""
+    env.script(line("lead", call("ask", input="Why?"), "Done."), line("expert", "Because."))
+    approval = {"approvers": [{"groups": ["finance"], "required": 2}]}
+    ask = manifest("Tool", "ask", {"type": "agent", "agent": {"name": "expert"}, "approval": approval})
+    handle = await env.start_query([agent("lead", "ask"), agent("expert"), ask], "agent/lead")
+    await waiting_for(handle)
+    keys = IdentityKeys((IDENTITY_KEY,))
+    for name, group in (("eve", "sales"), ("ann", "finance"), ("bob", "finance")):
+        [waiting] = await pending_decisions(env.client, handle.id)
+        request = ApproveRequest(call=waiting.id, approved=True)
+        place = waiting.place(env.client.namespace, request)
+        signed = request.signed(keys.sign_decision(Identity(name=name, groups=(group,)), place))
+        decider = env.client.get_workflow_handle(waiting.run)
+        with contextlib.suppress(WorkflowUpdateFailedError):
+            await decider.execute_update("approve", signed)
+    return handle
+
+
+async def admission(env: Environment) -> Handle:
+    """A run waits until another one of its tenant has ended, as a Quota permits one at a time."""
+    env.script(line("lead", call("ask", input="Why?"), "Done."), line("expert", "Because.", "Because."))
+    ask = manifest("Tool", "ask", {"type": "agent", "agent": {"name": "expert"}, "approval": {}})
+    quota = Document("quota.yaml", manifest("Quota", "limits", {"maxConcurrentRuns": 1}), {})
+    async with open_store(env.worker_env) as store:
+        await store.apply(load_documents([quota]))
+    first = await env.start_query([agent("lead", "ask"), agent("expert"), ask], "agent/lead")
+    approval = await waiting_for(first)
+    second = await env.start_query([agent("expert")], "agent/expert")
+    while (await second.query("status"))["phase"] != "Waiting":
+        await asyncio.sleep(0.02)
+    await first.execute_update("approve", {"call": approval, "approved": True})
+    await first.result()
+    return second
+
+
 SCENARIOS: dict[str, Scenario] = {
     each.__name__: each
     for each in (
@@ -651,12 +731,17 @@ SCENARIOS: dict[str, Scenario] = {
         activity_tool,
         people,
         question_of_a_server,
+        client_tools,
         retried_model,
         retried_run,
+        forked_run,
         query,
         query_of_model_and_tool,
         approvals,
         traced,
+        audited,
+        decided_by_approvers,
+        admission,
         conversation_with_a_ttl,
         expiry,
         memory,
@@ -688,8 +773,15 @@ WITH_SHORT_HISTORIES = (going_on, going_on_in_a_turn, going_on_with_a_session)
 """The scenarios that need such a server."""
 
 
-REPORTING_SPANS = (traced,)
-"""The scenarios whose worker reports spans; no collector has to be there."""
+IDENTITY_KEY = "k" * 32
+
+SETTINGS: dict[Scenario, dict[str, str]] = {
+    traced: {"OTEL_TRACES_EXPORTER": "otlp"},  # no collector has to be there
+    audited: {"BATON_AUDIT": "1"},
+    decided_by_approvers: {"BATON_IDENTITY_KEY": IDENTITY_KEY},
+}
+"""The settings of the workers of some scenarios."""
+
 IN_ARKS_DIALECT = (looping_in_arks_dialect, refused_in_arks_dialect)
 """Scenarios that are recorded on a worker with BATON_DIALECT=ark."""
 

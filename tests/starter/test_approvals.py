@@ -19,7 +19,7 @@ from baton.temporal.client import PROGRAM, connect
 from baton.temporal.search_attributes import PHASE
 from baton.testing import Script
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
-from tests.harness.processes import PATIENCE, ROOT
+from tests.harness.processes import BATON, PATIENCE, ROOT, process_env
 from tests.harness.user_machine import UserMachine
 
 SAMPLE = ROOT / "samples" / "purchase.yaml"
@@ -83,6 +83,36 @@ async def test_a_call_whose_arguments_do_not_fit_waits_for_nobody(env: Environme
     names = [each["event"] for each in await events(env, run)]
     assert "ApprovalRequested" not in names
     assert names.count("ToolCallFailed") == 1
+
+
+async def test_a_run_that_waits_for_its_client_says_so_and_asks_no_person(
+    env: Environment, server: EmbeddedServer
+) -> None:
+    async def baton_prints(*arguments: str) -> str:
+        variables = {**process_env(TEMPORAL_ADDRESS=server.address), **env.worker_env}
+        process = await asyncio.create_subprocess_exec(
+            BATON, *arguments, env=variables, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        output, _ = await process.communicate()
+        return output.decode()
+
+    env.script(line("one", call("weather", city="Bern"), "It rains."))
+    client = {"tools": [{"name": "weather"}]}
+    run = await env.start_query([agent("one", clients={"tools": True})], "agent/one", client=client)
+    while not (asked := (await run.query("status")).get("pendingDecisions")):
+        await asyncio.sleep(0.02)
+    shown, questions, approvals = await asyncio.gather(
+        baton_prints("status", run.id), baton_prints("inbox", run.id), baton_prints("approvals", run.id)
+    )
+    assert f"{run.id} {asked[0]['id']}  one\n  waits for the client's result of weather" in shown
+    assert "Bern" in shown
+    assert (questions, approvals) == ("No open questions.\n", "No pending approvals.\n")
+    assert "is not waiting for approval" in await baton_prints("approve", run.id, asked[0]["id"])
+    await run.execute_update("give_result", {"call": asked[0]["id"], "output": "rain", "by": "ann"})
+    await run.result()
+    watched = await baton_prints("watch", run.id)
+    assert f"? weather waits for the client's result of {asked[0]['id']}" in watched
+    assert "✓ weather got its result from ann" in watched
 
 
 @pytest.mark.shared_server

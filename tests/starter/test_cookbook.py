@@ -61,10 +61,11 @@ PROGRAMS: dict[str, tuple[list[ScriptLine], Any]] = {
                 },
                 "Buenos días, bonjour!",
             ),
+            says("editor", "You inspect translations", "¡Buenos días! Bonjour !"),
             says("translate-to-spanish", "to Spanish", "¡Buenos días!"),
             says("translate-to-french", "to French", "Bonjour !"),
         ],
-        "Buenos días, bonjour!",
+        "¡Buenos días! Bonjour !",
     ),
     "llm_as_a_judge": (
         [
@@ -80,7 +81,7 @@ PROGRAMS: dict[str, tuple[list[ScriptLine], Any]] = {
     ),
     "parallelization": (
         [
-            *(says(f"translator-{number}", f"translator {number}", f"¡Buenos días {number}!") for number in (1, 2, 3)),
+            says("translator", "to Spanish", *(f"¡Buenos días {number}!" for number in (1, 2, 3))),
             says("picker", "You pick the best", "¡Buenos días 2!"),
         ],
         "¡Buenos días 2!",

@@ -16,7 +16,7 @@ from baton.starter.server.state_dir import StateDir
 from tests.harness.environment import KEY, agent, line, manifest, team
 from tests.harness.event_loop import watched_loop
 from tests.harness.ports import own_ports
-from tests.harness.processes import BATON, PATIENCE, ROOT, process_env
+from tests.harness.processes import BATON, PATIENCE, ROOT, baton_process, process_env
 from tests.harness.user_machine import UserMachine
 
 pytestmark = pytest.mark.full  # each test starts processes of its own
@@ -57,7 +57,7 @@ def test_all_lines_of_a_server_are_json_if_its_log_is(tmp_path: Path) -> None:
     machine = UserMachine(tmp_path)
     machine.env = process_env(BATON_LOG_FORMAT="json")
     port, ui = own_ports()
-    file = machine.write(agent("one"), manifest("Evaluator", "unused", {}))
+    file = machine.write(agent("one"), manifest("A2ATask", "unused", {}))
     dev = machine.start("dev", "-f", file, "--linger", "0", "--port", f"{port}", "--ui-port", f"{ui}")
     stdout, stderr = dev.communicate(timeout=PATIENCE)
     lines = [json.loads(line) for line in stderr.splitlines()]
@@ -65,7 +65,7 @@ def test_all_lines_of_a_server_are_json_if_its_log_is(tmp_path: Path) -> None:
     messages = [line["message"] for line in lines]
     assert "ignored, because no run needs them" in messages[0]
     assert any(message.startswith(f"Temporal server: 127.0.0.1:{port}") for message in messages)
-    refused = machine.run("dev", "-f", machine.folder / "nowhere.yaml")
+    refused = baton_process("dev", "-f", machine.folder / "nowhere.yaml", env=machine.env)
     error, count = [json.loads(line) for line in refused.stderr.splitlines()]
     assert (refused.returncode, "nowhere.yaml" in error["message"]) == (1, True)
     assert (count["level"], count["message"]) == ("ERROR", "1 problem")
@@ -191,4 +191,4 @@ def test_the_address_of_this_machines_own_server_may_be_exported(machine: UserMa
     start_dev(machine)
     done = machine.run("run", "-f", file, "agent/one", "Hi", TEMPORAL_ADDRESS=machine.dev().address)
     assert (done.returncode, done.stdout) == (0, "Hello.\n")
-    assert machine.dev().ui in done.stderr
+    assert f"{machine.dev().gateway}/#/runs/one-" in done.stderr

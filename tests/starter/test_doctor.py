@@ -45,6 +45,26 @@ def model(url: str, key: str) -> dict[str, Any]:
     )
 
 
+async def test_a_key_that_the_journal_needs_and_the_command_lacks_is_reported(
+    server: EmbeddedServer, tmp_path: Path
+) -> None:
+    files = {name: tmp_path / name for name in ("old", "new")}
+    for name, path in files.items():
+        await asyncio.to_thread(baton, "encryption-key", name, "-o", path, env=process_env())
+    given = {"TEMPORAL_ADDRESS": server.address, "BATON_JOURNAL_URL": f"sqlite:///{tmp_path / 'journal.db'}"}
+    (manifests := tmp_path / "one.json").write_text(json.dumps(agent("one")))
+    keys = {**given, "BATON_ENCRYPTION_KEYS_FILE": str(files["new"])}
+    for command in (["migrate"], ["apply", "-f", manifests]):
+        await asyncio.to_thread(baton, *command, env=process_env(**keys))
+    _, known, _ = await run_doctor(**keys)
+    assert "keys" not in known
+    for variables in ({}, {"BATON_ENCRYPTION_KEYS_FILE": str(files["old"])}):
+        code, found, _ = await run_doctor(**given, **variables)
+        assert code == 1
+        assert "'new'" in found["keys"]["text"]
+        assert "BATON_ENCRYPTION_KEYS" in found["keys"]["hint"]
+
+
 async def test_all_checks_are_ok_if_server_workers_journal_and_models_answer(
     env: Environment, server: EmbeddedServer, postgres: PostgresServer, tmp_path: Path
 ) -> None:
@@ -58,6 +78,7 @@ async def test_all_checks_are_ok_if_server_workers_journal_and_models_answer(
     print(f"it took {seconds:.1f} s")
 
 
+@pytest.mark.full
 async def test_models_of_each_provider_are_checked(server: EmbeddedServer, tmp_path: Path) -> None:
     claude, aws = AnthropicServer(), BedrockServer()
     with claude.serving(), aws.serving():

@@ -17,6 +17,7 @@ import pytest
 import pytest_asyncio
 from google.protobuf import json_format
 from rich.console import Console
+from sqlalchemy import make_url
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.query.v1 import WorkflowQuery
@@ -26,6 +27,7 @@ from temporalio.service import RPCError
 
 from baton import worker
 from baton.contracts.errors import JournalLost
+from baton.contracts.identity import Actor
 from baton.contracts.message import Head, Message
 from baton.contracts.settings import SettingsError
 from baton.journal import schema
@@ -294,6 +296,12 @@ async def test_a_journal_is_readable_after_the_first_key_and_after_a_rotation(jo
     assert MARK not in repr([*rows, *names]) and catalog_id(CATALOG) not in repr(names)
 
 
+def files_of(journal_url: str) -> list[Path]:
+    """The files of a journal on SQLite; none of one on PostgreSQL, which overwrites old rows at the next VACUUM."""
+    file = make_url(journal_url).database
+    return [*Path(file).parent.glob(f"{Path(file).name}*")] if journal_url.startswith("sqlite") and file else []
+
+
 @pytest.mark.full
 async def test_after_the_journal_is_encrypted_again_only_the_new_key_is_needed(journal_url: str) -> None:
     """Also what was written without a key, while a worker with both keys writes, and after an interruption."""
@@ -305,7 +313,7 @@ async def test_after_the_journal_is_encrypted_again_only_the_new_key_is_needed(j
         await journal.begin(CATALOG, f"run-{number}", Head(), *says("?"))
         pinned.append(journal.catalog_name(CATALOG))
         store = ManifestStore(journal)
-        await store.write(rows, await store.revision())
+        await store.write(rows, await store.revision(), Actor("ann", "journal"))
         await journal.close()
     journal = await opened(journal_url, NEW, OLD)
     interrupted = asyncio.create_task(reencrypt(journal, "new"))
@@ -317,11 +325,15 @@ async def test_after_the_journal_is_encrypted_again_only_the_new_key_is_needed(j
     assert left[0][0] != 0
     done, head = await asyncio.gather(reencrypt(journal, "new"), journal.append(head, says(f"{MARK}new"), "call-3"))
     again = await reencrypt(journal, "new")
+    for file in files_of(journal_url):  # while the journal is open
+        assert b"sealed:old" not in file.read_bytes()
     await journal.close()
     assert (done.unneeded, done.unreadable, {*again.counts.values()}) == (["old"], [], {0})
     tables = ("messages", "catalogs", "manifests", "keys")
     stored = [row for table in tables for row in await execute(journal_url, f"select * from baton_{table}")]
     assert MARK not in repr(stored) and "sealed:old" not in repr(stored)
+    for file in files_of(journal_url):
+        assert MARK.encode() not in file.read_bytes() and b"sealed:old" not in file.read_bytes()
     fresh = await opened(journal_url, NEW)
     texts = [row.message.content for row in await fresh.read(head)]
     assert texts == [f"{MARK}{number}.{each}" for number in range(3) for each in range(MANY)] + [f"{MARK}new"]

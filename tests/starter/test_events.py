@@ -109,7 +109,9 @@ async def test_a_query_of_a_nested_team_with_a_tool_has_its_events_in_order(env:
     ]
 
 
-@pytest.mark.parametrize("name", TEAMS)
+@pytest.mark.parametrize(
+    "name", [name if name in ("nested", "panel") else pytest.param(name, marks=pytest.mark.full) for name in TEAMS]
+)
 async def test_any_reader_goes_on_after_any_event_with_the_same_events(env: Environment, name: str) -> None:
     env.script(*SCRIPT)
     handle = await env.start_team([*AGENTS, *TEAMS[name]])
@@ -259,6 +261,7 @@ async def test_the_pieces_of_an_answer_add_up_to_it_also_for_a_second_reader(env
     assert not {event.type for event in await read_events(handle, env.client)} & {*LIVE}
 
 
+@pytest.mark.full
 async def test_what_a_failed_attempt_has_said_is_taken_back(env: Environment) -> None:
     wrong = {
         "text": "Nothing of this remains, as its connection is cut before it is over. " * 3,

@@ -12,10 +12,10 @@ from temporalio.client import Client, WorkflowFailureError
 
 from baton import worker
 from baton.activities.runtime.settings import Settings
-from baton.activities.runtime.start_checks import check_manifests
+from baton.activities.runtime.start_checks import check_manifests, manifests_digest
 from baton.contracts.settings import SettingsError
 from baton.resources.loader import Loaded, load_files
-from baton.temporal.search_attributes import live_workers
+from baton.temporal.search_attributes import LiveWorker, live_workers
 from baton.testing import Reply
 from tests.harness.environment import KEY, Environment, agent
 from tests.harness.manifests import Writer
@@ -88,6 +88,15 @@ async def test_a_worker_is_listed_once_all_the_time_before_and_after_its_first_h
     queue = f"heartbeat-{env.task_queue}"
     async with worker.run_worker(env.client, Loaded(), {**env.worker_env, "BATON_TASK_QUEUE": queue}):
         assert await asyncio.gather(*(watch(queue) for _ in range(30))) == [{1}] * 30
+
+
+async def test_workers_of_one_client_are_listed_with_their_own_manifests(env: Environment) -> None:
+    async with env.with_manifests([agent("one")]) as other:  # its client has a worker without manifests
+        listed = [LiveWorker(key="", identity="")]
+        while not any(each.since for each in listed):
+            await asyncio.sleep(0.1)
+            listed = await live_workers(env.client, other.task_queue)
+        assert [manifests_digest(each.identity) for each in listed] == [other.catalog.catalog.sha[:8]]
 
 
 async def test_a_worker_without_manifests_does_not_share_a_task_queue_with_one_that_has_some(

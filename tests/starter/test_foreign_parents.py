@@ -10,18 +10,20 @@ from typing import Any
 
 import pytest
 from temporalio import workflow
+from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from baton import worker
 from baton.contracts.settings import SettingsError
 from baton.observability import metrics
-from baton.observability.runtime import watch_waiting_runs
 from baton.resources.strategies import OWN_WORKFLOWS
 from baton.starter.runs.decisions import all_pending_decisions
 from baton.starter.runs.listing import open_runs, recent_runs
 from baton.workflows.registry import WORKFLOWS
 from tests.harness.environment import Environment, Handle, agent, call, line, manifest, team
-from tests.harness.metrics import Recorded
+from tests.harness.event_streams import check_stream, check_text, read_events
+from tests.harness.metrics import Recorded, watching_runs
+from tests.starter.test_live_text import WORDS, count_pieces, read_live
 
 ORDER = manifest("Tool", "order", {"type": "agent", "agent": {"name": "shop"}, "approval": {}})
 
@@ -45,17 +47,46 @@ class Claim:
 
 
 @contextlib.asynccontextmanager
-async def open_claim(env: Environment) -> AsyncIterator[Handle]:
-    """A claim whose query, three levels below, waits for an approval; it is canceled at the end of the block."""
+async def claims(env: Environment, depth: int) -> AsyncIterator[tuple[Handle, Handle]]:
+    """A claim and its query, so many levels below."""
     queue = f"claims-{uuid.uuid4().hex[:8]}"
     async with Worker(env.client, task_queue=queue, workflows=[Claim], workflow_runner=UnsandboxedWorkflowRunner()):
-        claim = await env.client.start_workflow("claim", args=[env.task_queue, 2], id=queue, task_queue=queue)
-        query = env.client.get_workflow_handle(f"{queue}/2/1/query")
+        claim = await env.client.start_workflow("claim", args=[env.task_queue, depth], id=queue, task_queue=queue)
+        below = "".join(f"/{level}" for level in range(depth, 0, -1))
+        yield claim, env.client.get_workflow_handle(f"{queue}{below}/query")
+
+
+@contextlib.asynccontextmanager
+async def open_claim(env: Environment) -> AsyncIterator[Handle]:
+    """A claim whose query, three levels below, waits for an approval; it is canceled at the end of the block."""
+    async with claims(env, 2) as (claim, query):
         await env.find_runs("BatonPhase = 'InputRequired'", 2)
         yield query
         await query.signal("cancel")
         with contextlib.suppress(Exception):
             await claim.result()
+
+
+async def test_live_text_of_a_run_below_another_application_arrives_piece_by_piece(env: Environment) -> None:
+    env.script(line("buyer", {"text": WORDS, "pause": 0.15}))
+    async with claims(env, 1) as (claim, query):
+        while not await exists(query):
+            await asyncio.sleep(0.02)
+        events = await read_live(env, query)
+        assert count_pieces(events) >= 4, "heartbeats bring two"
+        check_text(events)
+        check_stream(events, await read_events(query, env.client))
+        await claim.result()
+
+
+async def exists(run: Handle) -> bool:
+    """Whether Temporal has the run."""
+    try:
+        await run.describe()
+    except RPCError as error:
+        assert error.status == RPCStatusCode.NOT_FOUND
+        return False
+    return True
 
 
 async def test_a_run_below_three_workflows_of_another_application_is_listed_counted_and_waits_for_approval(
@@ -72,7 +103,7 @@ async def test_a_run_below_three_workflows_of_another_application_is_listed_coun
         assert [(root, decision.tool) for root, decision in found.decisions] == [(query.id, "order")]
         assert query.id in await open_runs(env.client, limit=100)
         recorded = Recorded()
-        async with watch_waiting_runs(env.client, env.task_queue):
+        async with watching_runs(env.client, env.task_queue):
             while not (counted := recorded.of(metrics.RUNS_WAITING)):
                 await asyncio.sleep(0.02)
         assert counted == {("InputRequired",): 1}

@@ -214,6 +214,49 @@ def test_a_callable_that_cannot_be_a_tool_is_refused_by_name() -> None:
         asks(LookUp)
 
 
+def test_a_callable_that_a_run_cannot_call_is_refused_before_the_run() -> None:
+    def edge(condition: Any) -> baton.Team:
+        edges = [{"from": "one", "to": "one", "when": condition}]
+        return baton.Team("team", strategy="graph", members=[asks()], graph={"edges": edges}, max_turns=2)
+
+    def said(text: str) -> str:
+        return text
+
+    with pytest.raises(TypeError, match=r"LookUp.in_book is a method without its object"):
+        asks(LookUp.in_book)
+    with pytest.raises(TypeError, match=r"the function .*<lambda> must have a parameter, for what was said"):
+        edge(lambda: True)
+    with pytest.raises(TypeError, match=r"<lambda> is not a name: .* baton.function\('name'\)"):
+        asks(lambda word: word)
+    with pytest.raises(TypeError, match=r"<lambda> is not a name"):
+        baton.Team("team", strategy="sequential", members=[lambda text: text])
+    with pytest.raises(TypeError, match=r"output_schema is of the type Answer, must be a pydantic model"):
+        asks(output_schema=Answer(text="x"))
+    edge(lambda value: True)
+    baton.Team("team", strategy="sequential", members=[baton.function("echo")(lambda text: text), str.upper, said])
+
+
+def test_two_functions_of_one_name_are_refused_with_what_to_do() -> None:
+    def tool(number: int) -> Any:
+        @baton.tool("look-up")
+        def look_up() -> int:
+            return number
+
+        @baton.tool("look-up")
+        def of_word(word: str) -> int:
+            return number
+
+        return look_up if number == 1 else of_word
+
+    members = [baton.Agent(f"clerk-{number}", prompt="You look it up.", tools=[tool(number)]) for number in (1, 2)]
+    with pytest.raises(baton.ManifestError, match=r"look-up: .* is defined twice: differently; rename one"):
+        baton.Team("team", strategy="sequential", members=members)
+
+
+class Answer(BaseModel):
+    text: str
+
+
 async def test_an_agent_and_a_team_are_tools(env: Environment, temporal: baton.Connection) -> None:
     expert = baton.Agent("expert", prompt="You are expert.", description="Knows it.")
     crew = baton.Team("crew", strategy="sequential", members=[baton.Agent("two", prompt="You are two.")])
@@ -267,3 +310,32 @@ async def test_a_failed_function_logs_its_traceback_without_secrets_and_the_mode
     (result,) = results(env)
     assert "LookupError" in result
     assert "Traceback" not in result
+
+
+class _Unprintable:
+    def __str__(self) -> str:
+        raise LookupError("no name")
+
+
+def _cycle() -> list[object]:
+    cycle: list[object] = []
+    cycle.append(cycle)
+    return cycle
+
+
+@pytest.mark.parametrize("returned", [b"\xff\x00", _cycle(), _Unprintable(), [1, "\ud800"]], ids=type)
+async def test_a_result_that_no_text_can_hold_fails_the_call_with_the_reason(
+    env: Environment, temporal: baton.Connection, returned: object
+) -> None:
+    @baton.tool
+    def look_up() -> Any:
+        """Looks it up."""
+        return returned
+
+    def member(text: str) -> Any:
+        return returned
+
+    env.script(line("one", call("look-up"), "done"))
+    await temporal.run(asks(look_up), "Why?", timeout="20s")
+    (result,) = results(env)
+    assert f"the result of the function 'look-up', of the type {type(returned).__name__}, can't be a text" in result

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from baton.testing import Reply, Request
 from tests.harness.environment import KEY, Environment, call, line
 from tests.starter.test_python_interface import temporal as temporal  # the fixture
 
-RUNS = 30
+RUNS = 12
 
 
 @baton.function
@@ -170,6 +171,37 @@ async def test_a_connection_ends_though_a_function_ignores_its_cancellation(
     await (await temporal.attach(handle.id)).cancel()
 
 
+async def test_who_awaits_a_run_whose_program_has_ended_it_reads_in_the_log_what_to_do(
+    env: Environment, temporal: baton.Connection, server: EmbeddedServer
+) -> None:
+    logged = asyncio.Event()
+    texts: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            texts.append(record.getMessage())
+            if "can't answer" in texts[-1]:
+                logged.set()
+
+    env.script(line("one", {"text": "late", "delay": 30}))
+    async with baton.connect(server.address, task_queue=env.task_queue) as first:
+        handle = await first.start(asks(look_up), "Why?")
+        await env.wait_for_calls(1)
+    listener = Listener()
+    logging.getLogger("baton").addHandler(listener)
+    waiting = asyncio.create_task(handle.result())
+    try:
+        async with asyncio.timeout(20):
+            await logged.wait()
+    finally:
+        waiting.cancel()
+        logging.getLogger("baton").removeHandler(listener)
+    assert f"{handle.id} can't answer: the program that executes it is not running, or the event loop" in texts[-1]
+    assert "continue it with baton.attach(ID, functions=[…])" in texts[-1]
+    await (await temporal.attach(handle.id)).cancel()
+
+
+@pytest.mark.full
 async def test_a_process_that_attaches_to_one_run_of_a_program_declines_the_others_until_it_attaches_to_them(
     env: Environment, temporal: baton.Connection, server: EmbeddedServer
 ) -> None:
@@ -208,6 +240,7 @@ async def test_a_process_that_attaches_to_one_run_of_a_program_declines_the_othe
     assert [each.text for each in value.contributions] == ["two checked"]
 
 
+@pytest.mark.full
 async def test_the_status_without_the_program_counts_the_calls_of_functions(
     env: Environment, server: EmbeddedServer
 ) -> None:
@@ -265,3 +298,36 @@ async def test_a_run_whose_program_has_ended_goes_on_when_it_is_started_again_wi
     result = (await temporal.run(panel, input="Why?", id=run_id)).value
     assert isinstance(result, baton.PanelShape)
     assert [contribution.text for contribution in result.contributions] == ["checked"]
+
+
+@pytest.mark.parametrize("is_open", [True, False], ids=["the same program", "another program"])
+async def test_a_fork_of_a_run_with_functions_goes_on_in_a_program_that_attaches_to_it_with_them(
+    env: Environment,
+    temporal: baton.Connection,
+    server: EmbeddedServer,
+    caplog: pytest.LogCaptureFixture,
+    is_open: bool,
+) -> None:
+    used: list[str] = []
+
+    @baton.function
+    def consult(word: str) -> str:
+        """Looks a word up."""
+        used.append(word)
+        return f"the meaning of {word}"
+
+    env.script(line("one", call("consult", word="why"), "Because."))
+    async with baton.connect(server.address, task_queue=env.task_queue) as first:
+        handle = await first.start(asks(consult), input="Why?")
+        assert (await handle.result()).message == "Because."
+        if is_open:
+            forked: baton.Handle[Any] = await handle.fork("call-1")
+    if not is_open:
+        forked = await (await temporal.attach(handle.id, output_type=str)).fork("call-1")
+    assert f"{forked.id} waits" in caplog.text
+    assert "functions" in caplog.text
+    with pytest.raises(ValueError, match=f"{forked.id} needs the function 'consult' as well: pass it in functions"):
+        await temporal.attach(forked.id, functions=[look_up])
+    attached = await temporal.attach(forked.id, functions=[consult])
+    assert (await attached.result()).message == "Because."
+    assert (used, len(env.model.requests)) == (["why", "why"], 3)

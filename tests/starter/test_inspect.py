@@ -93,11 +93,8 @@ def test_runs_are_listed_newest_first_without_their_child_runs(machine: UserMach
     assert plain[0].split() == ["ID", "TYPE", "STATE", "DURATION", "AGE"]
     assert plain[2].split()[:3] == [listed[1]["id"], "query", "Completed"]
     wide = machine.run("list", "-A", "-o", "wide").stdout.splitlines()
-    assert [each.split()[-3:] for each in wide] == [
-        ["QUERY", "NAMESPACE", "PARENT"],
-        ["second", "there", "-"],
-        ["first", "default", "-"],
-    ]
+    assert wide[0].split()[-5:] == ["QUERY", "NAMESPACE", "PARENT", "FORKED", "FROM"]
+    assert [each.split()[-4:] for each in wide[1:]] == [["second", "there", "-", "-"], ["first", "default", "-", "-"]]
     ids = [run["id"] for run in listed]
     assert machine.run("list", "-o", "name").stdout.split() == ids
     assert machine.run("list", "-o", "jsonpath={[*].id}").stdout.split() == ids

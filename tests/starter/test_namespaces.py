@@ -48,9 +48,8 @@ class Namespaces(NamedTuple):
         return self.here, self.there
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def both(client: Client, server: EmbeddedServer, tmp_path: Path, journal_url: str) -> AsyncIterator[Namespaces]:
-    """Workers in two namespaces of one server, on each kind of journal."""
+async def other_namespace(client: Client, server: EmbeddedServer) -> Client:
+    """A client of another namespace of the server, which is new."""
     other = await Client.connect(
         server.address, namespace=f"other-{uuid.uuid4().hex[:8]}", data_converter=client.data_converter
     )
@@ -60,9 +59,15 @@ async def both(client: Client, server: EmbeddedServer, tmp_path: Path, journal_u
     while True:
         try:  # the server knows a new namespace a moment later
             await register(other)
-            break
+            return other
         except RPCError:
             await asyncio.sleep(0.1)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def both(client: Client, server: EmbeddedServer, tmp_path: Path, journal_url: str) -> AsyncIterator[Namespaces]:
+    """Workers in two namespaces of one server, on each kind of journal."""
+    other = await other_namespace(client, server)
     async with (
         Environment.running(client, tmp_path / "here", journal_url=journal_url) as here,
         Environment.running(other, tmp_path / "there", journal_url=journal_url) as there,

@@ -31,6 +31,7 @@ def answer(request: Request) -> Reply:
     return Reply(text=asked, delay=10 if "slow" in asked else 0)
 
 
+@pytest.mark.full
 async def test_the_newest_run_is_the_one_that_started_last_also_where_an_older_one_is_open(
     env: Environment, temporal: Connection
 ) -> None:

@@ -1,20 +1,21 @@
 """Baton in a worker of an application: its own workflows, activities, client, codec and sandbox."""
 
 import asyncio
-import base64
 import dataclasses
+import json
 import sys
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import httpx
 import pytest
-from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.converter import DataConverter, PayloadCodec
+from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflowError
 from temporalio.service import TLSConfig
 from temporalio.worker import Replayer, Worker
@@ -27,8 +28,12 @@ from baton.temporal.encryption import Key
 from baton.testing import Reply, Request, Script, ScriptedModel, ScriptLine, fake_runs
 from tests.harness.claims import Claim, Control, Decision, Question, Untyped, pay
 from tests.harness.environment import KEY, Environment, Json, agent, call, line, manifest, team
+from tests.harness.killable_gateways import GatewayProcess
 from tests.harness.manifests import Writer
+from tests.harness.ports import own_port
+from tests.harness.processes import baton as baton_command
 from tests.harness.processes import process_env
+from tests.harness.scrambled import SCRAMBLED, Scrambled
 from tests.harness.tls import Certificates, tls_proxy
 
 ROOT = Path(__file__).parents[2]
@@ -103,25 +108,6 @@ async def test_a_replayer_with_the_plugin_reads_values_in_external_storage(clien
     await Replayer(workflows=[Claim], plugins=[app.plugin]).replay_workflow(history)
 
 
-class Scrambled(PayloadCodec):
-    """A codec of the application: what it has encoded can be read by nobody without it."""
-
-    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        return [
-            Payload(metadata={"encoding": b"binary/scrambled"}, data=base64.b64encode(each.SerializeToString())[::-1])
-            for each in payloads
-        ]
-
-    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        return [
-            Payload.FromString(base64.b64decode(each.data[::-1]))
-            if each.metadata["encoding"] == b"binary/scrambled"
-            else each
-            for each in payloads
-        ]
-
-
-SCRAMBLED = dataclasses.replace(DataConverter.default, payload_codec=Scrambled())
 APPROVED = '{"approved": true, "amount": 120}'
 
 
@@ -346,6 +332,7 @@ async def test_a_workflow_is_tested_with_fake_runs(client: Client) -> None:
     assert "no talker today" in str(failed.value.cause.cause)
 
 
+@pytest.mark.full
 async def test_the_sample_of_an_application_pays_what_its_team_has_approved(client: Client, tmp_path: Path) -> None:
     estimate = ScriptLine.model_validate({"system": "insurance adjuster", "say": ["Some 300 euros."]})
     decision = '{"approved": true, "amount": 300, "reason": "It was locked."}'
@@ -422,3 +409,88 @@ async def test_a_worker_logs_what_its_manifests_name_and_nobody_has(
         f"the worker of the task queue {queue} has no activity 'charge_card'; known: pay",
         "Tool/default/look-up: spec.function.name: the worker has no function 'look-up'; it has none",
     ]
+
+
+@asynccontextmanager
+async def gateway_of(app: Application, folder: Path, **variables: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a gateway, in a process of its own, for the runs on the application's task queue."""
+    env = process_env(
+        TEMPORAL_ADDRESS=address_of(app.client),
+        BATON_HOME=str(folder),
+        BATON_TASK_QUEUE=app.queue,
+        BATON_JOURNAL_URL=f"sqlite:///{folder}/journal.db",
+        **variables,
+    )
+    gateway = GatewayProcess(env, own_port(), folder / "gateway.log")
+    gateway.start()
+    try:
+        await gateway.ready()
+        async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as http:
+            yield http
+    finally:
+        gateway.kill()
+
+
+async def finished(http: httpx.AsyncClient, run: str) -> tuple[str, Json]:
+    """Follows the events of a run to its end: what was said in it, and its status."""
+    path = f"/runs/{quote(run, safe='')}"
+    events = await http.get(f"{path}/events")
+    assert events.status_code == 200, events.text
+    sent = [json.loads(line.removeprefix("data: ")) for line in events.text.splitlines() if line.startswith("data: ")]
+    said = "".join(event["text"] for event in sent if event["type"] == "message")
+    status: Json = (await http.get(path)).json()["status"]
+    return said, status
+
+
+async def test_a_gateway_with_the_converter_of_an_application_reads_its_runs_and_starts_runs_for_it(
+    client: Client, tmp_path: Path
+) -> None:
+    named = {"BATON_DATA_CONVERTER": "tests.harness.scrambled:SCRAMBLED"}
+    async with application(address_of(client), tmp_path, answers(APPROVED), SCRAMBLED) as app:
+        assert await app.run(Claim.run, "My bicycle was stolen.") == "paid 120"
+        async with gateway_of(app, tmp_path, **named) as http:
+            [own] = (await http.get("/runs")).json()["runs"]
+            started = (await http.post("/runs", json={"target": "claims", "input": "My car was stolen."})).json()
+            for run in (own["id"], started["id"]):
+                said, status = await finished(http, run)
+                assert (said, status["phase"], status["value"]["amount"]) == (APPROVED, "Completed", 120)
+            history = await app.client.get_workflow_handle(started["id"]).fetch_history()
+        assert "stolen" not in history.to_json()
+
+
+async def test_a_gateway_without_the_converter_of_an_application_says_which_setting_its_runs_need(
+    client: Client, tmp_path: Path
+) -> None:
+    async with application(address_of(client), tmp_path, answers(APPROVED), SCRAMBLED) as app:
+        assert await app.run(Claim.run, "My bicycle was stolen.") == "paid 120"
+        async with gateway_of(app, tmp_path) as http:
+            [own] = (await http.get("/runs")).json()["runs"]
+            path = f"/runs/{quote(own['id'], safe='')}"
+            for refused in [await http.get(path), await http.get(f"{path}/events"), await http.get(f"{path}/history")]:
+                assert refused.status_code == 503, refused.text
+                assert "the encoding 'binary/scrambled'" in refused.text
+                assert "set BATON_DATA_CONVERTER" in refused.text
+        status = ("status", own["id"])
+        printed = await asyncio.to_thread(baton_command, *status, env=process_env(TEMPORAL_ADDRESS=address_of(client)))
+        assert (printed.returncode, "set BATON_DATA_CONVERTER" in printed.stderr) == (1, True), printed
+
+
+@pytest.mark.parametrize(
+    ("named", "reason"),
+    [
+        ("tests.harness.scrambled", "write package.module:attribute, not 'tests.harness.scrambled'"),
+        (
+            "no_such_module:CONVERTER",
+            "no_such_module:CONVERTER can't be loaded: ModuleNotFoundError: No module named 'no_such_module'",
+        ),
+        (
+            "tests.harness.scrambled:Scrambled",
+            "tests.harness.scrambled:Scrambled is no DataConverter of temporalio.converter, but of type ABCMeta",
+        ),
+    ],
+)
+def test_a_converter_that_cannot_be_used_ends_the_gateway_with_the_reason(named: str, reason: str) -> None:
+    env = process_env(TEMPORAL_ADDRESS="127.0.0.1:1", BATON_DATA_CONVERTER=named)
+    ended = baton_command("serve", "--port", "0", env=env)
+    assert ended.returncode == 1
+    assert f"BATON_DATA_CONVERTER: {reason}" in ended.stderr

@@ -228,3 +228,40 @@ async def test_a_journal_that_two_servers_use_under_one_name_of_a_namespace_is_r
     with pytest.raises(UsageError, match="by a namespace default of another Temporal server: nothing was deleted"):
         await prune_journal(client, journal_url, timedelta(days=1), dry=False)
     assert await execute(journal_url, f"select 1 from baton_messages where id like '{old}%'")
+
+
+SUPPORT = {"support": timedelta(days=7), "*": timedelta(days=30)}
+
+
+async def test_the_retention_of_a_namespace_of_manifests_counts_instead_of_the_age(
+    journal_url: str, client: Client
+) -> None:
+    support, other, unknown = made_before(20), made_before(20), made_before(20)
+    for run in (support, other, unknown):
+        await write(journal_url, run)
+    for run, namespace in ((support, "support"), (other, "sales")):
+        await execute(journal_url, f"update baton_uses set namespace = '{namespace}' where run = '{run}'")
+    both = made_before(20)
+    await write(journal_url, both, added := made_before(19))
+    for run, namespace in ((both, "support"), (added, "sales")):
+        await execute(journal_url, f"insert into baton_uses values ('{run}', '{namespace}', '{namespace}')")
+    pruned = await prune_journal(client, journal_url, None, dry=False, retention=SUPPORT)
+    assert pruned == Pruned(conversations=1, messages=1, remaining=3)
+    left = {str(row[0])[:36] for row in await execute(journal_url, "select id from baton_messages")}
+    assert left == {other, unknown, both, added}
+
+
+async def test_a_conversation_ends_with_the_retention_of_its_namespace(journal_url: str, client: Client) -> None:
+    for namespace, days in (("support", 20), ("support", 2), ("sales", 20)):
+        run = made_before(20)
+        await write(journal_url, run)
+        await execute(journal_url, f"update baton_uses set namespace = '{namespace}' where run = '{run}'")
+        changed = int(time.time()) - days * 86_400
+        values = f"'default', '{namespace}', '', '{uuid.uuid4()}', '{run}/1', 1, {changed}, {changed}"
+        await execute(journal_url, f"insert into baton_conversations values ({values})")
+    kept = {"support": timedelta(days=7)}
+    would = await prune_journal(client, journal_url, timedelta(days=10), dry=True, retention=kept)
+    assert would == await prune_journal(client, journal_url, timedelta(days=10), dry=False, retention=kept)
+    assert (would.conversations, would.remaining) == (1, 2)
+    left = await execute(journal_url, "select namespace from baton_conversations order by namespace")
+    assert [str(row[0]) for row in left] == ["sales", "support"]

@@ -121,7 +121,6 @@ def test_a_panel_from_python_is_the_manifest_that_a_file_would_hold() -> None:
         ({"synthesizer": False, "output_schema": {"type": "object"}}, "spec.outputSchema"),
         ({"terminate_when": "round >="}, "spec.terminateWhen"),
         ({"roster": [{"name": "a", "rôle": "?"}]}, "is not a field of Member"),
-        ({"roster": [lambda briefing: "hm"]}, "spec.members[0].name"),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
@@ -607,6 +606,16 @@ async def test_a_failed_run_with_functions_goes_on_in_the_program_that_retries_i
     assert (again.id, calls) == (handle.id, ["reporter", "checker", "checker"])
     with pytest.raises(baton.NotRetriedError, match="has not failed: it is completed"):
         await temporal.retry(handle.id)
+
+
+async def test_the_value_of_a_fork_has_the_type_of_the_value_of_its_run(env: Environment, temporal: Connection) -> None:
+    env.script(panelist_line("writer", "w1", "w2"))
+    panel = round_robin("panel", [role_member("writer")], max_rounds=2, synthesizer=False)
+    handle = await temporal.start(panel, input="Why?")
+    value = (await handle.result()).value
+    assert isinstance(value, baton.PanelShape)
+    forked = await handle.fork("round-1/writer")
+    assert (await forked.result()).value == value
 
 
 async def test_a_secret_of_the_environment_is_sent_but_in_no_history(

@@ -46,3 +46,23 @@ def test_a_retry_is_started_without_following_it(machine: UserMachine) -> None:
     assert machine.run("retry", "talk", "--detach").stdout == "talk-2\n"
     watched = machine.run("watch", "talk-2")
     assert (watched.returncode, "Failed (failed) talk-2 · 1 model call" in watched.stderr) == (2, True)
+
+
+@pytest.mark.shared_server
+def test_a_run_is_forked_with_a_message_and_another_prompt_and_listed(machine: UserMachine) -> None:
+    machine.script(line("one", "Well."), line("two", "So it is."), line("three", "So be it."))
+    assert machine.run("run", "-f", machine.write(*TALK), "--id", "talk-3").returncode == 0
+    say = "--say", "Be brief.", "--as", "Ann"
+    forked = machine.run("fork", "talk-3", "--at", "1", "--set", "two.prompt=You are three.", *say, "--id", "talk-4")
+    assert (forked.returncode, forked.stdout) == (0, "So be it.\n")
+    assert "forking talk-3 as talk-4" in forked.stderr
+    assert "Completed (completed) talk-4 · 2 model calls" in forked.stderr
+    assert "forked from talk-3 at 1" in forked.stderr
+    assert "Be brief." in str(machine.model.requests[-1].body)
+    assert machine.run("list", "--forks", "talk-3", "-o", "name").stdout.split() == ["talk-4"]
+    twice = machine.run("fork", "talk-3", "--at", "1", "--times", "2", "--detach")
+    assert len(twice.stdout.split()) == 2
+    refused = machine.run("fork", "talk-3", "--at", "9")
+    assert (refused.returncode, "there is no turn '9'" in refused.stderr) == (1, True)
+    refused = machine.run("fork", "talk-3")
+    assert (refused.returncode, refused.stderr) == (1, "error: talk-3 has not failed: name a turn\n")

@@ -30,6 +30,7 @@ from baton.testing import Reply, Request
 from tests.conftest import serving
 from tests.harness.environment import Environment, Json, agent, line, manifest
 from tests.harness.manifests import Writer
+from tests.harness.tool_server import ToolServer
 from tests.harness.user_machine import UserMachine
 
 EACH_SECOND, NEVER_TODAY = "@every 1s", "0 0 1 1 * 2099"
@@ -306,6 +307,22 @@ async def test_a_schedule_pauses_after_a_run_that_has_failed_if_it_is_to(
     assert "paused due to workflow failure" in str(found.value["note"])
 
 
+@pytest.mark.full
+async def test_each_run_of_a_schedule_calls_the_webhooks_of_its_query(env: Environment, scheduler: Scheduler) -> None:
+    with ToolServer().serving() as hook:
+        query = {"input": "Why?", "targets": [{"type": "agent", "name": "one"}], "notify": [{"url": hook.url}]}
+        await scheduler.apply(queryTemplate={"spec": query})
+        for count in (1, 2):
+            await scheduler.trigger()
+            while len(hook.seen) < count:
+                await asyncio.sleep(0.02)
+        events = [json.loads(request.body) for request in hook.seen]
+        assert {event["type"] for event in events} == {"baton.run.ended"}
+        assert [event["subject"] for event in events] == await scheduler.runs()
+        assert {event["data"]["message"] for event in events} == {"Since it is."}
+        await scheduler.delete()
+
+
 async def test_a_schedule_of_somebody_else_is_left_alone(env: Environment, scheduler: Scheduler) -> None:
     action = ScheduleActionStartWorkflow("other", id="other", task_queue="other")
     spec = ScheduleSpec(cron_expressions=[NEVER_TODAY])
@@ -416,6 +433,7 @@ def test_a_machines_own_server_stays_as_long_as_a_schedule_may_start_a_run(machi
     assert dev.returncode == 0
 
 
+@pytest.mark.full
 def test_schedules_are_applied_listed_paused_triggered_and_deleted_by_commands(machine: UserMachine) -> None:
     machine.script(line("one", "Since it is."))
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": {"key": "sk-of-file"}}

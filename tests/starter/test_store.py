@@ -31,6 +31,7 @@ def refused(machine: UserMachine, *arguments: str | Path) -> str:
     return done.stderr
 
 
+@pytest.mark.full
 def test_what_is_applied_is_run_by_its_name_and_the_next_run_takes_the_next_version(machine: UserMachine) -> None:
     machine.model._answer = by_prompt
     file = machine.write(QUERY, DUO, agent("one"), agent("two", prompt="Old."))

@@ -19,10 +19,10 @@ from temporalio.client import (
 
 from baton.contracts.requests import LiveText
 from baton.starter.console.watch import Watch
-from baton.starter.history.decoder import decode_payload
 from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.text import escape_control_characters
 from baton.temporal.converter import DATA_CONVERTER
+from baton.temporal.histories import decode_payload
 from tests.harness.environment import Environment, Handle, agent, call, line, team
 from tests.harness.remote_agents import engine, engine_agent, said
 from tests.harness.tool_server import ToolServer
@@ -268,7 +268,7 @@ async def test_the_last_lines_of_a_long_text_are_shown_and_fit_the_terminal(
 
 
 async def test_many_runs_share_a_live_view_that_fits_the_terminal(env: Environment, server: EmbeddedServer) -> None:
-    env.script(line("one", {"text": WORDS, "pause": 0.1, "delay": 2}))
+    env.script(line("one", {"text": WORDS, "pause": 0.1, "delay": 6}))
     given = {"agent": "one", "input": "Why?", "resources": [agent("one")]}
     handles = [await env.start("agent", given) for _ in range(15)]
     watcher = Watcher()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import assert_never, assert_type
 
 from pydantic import BaseModel, JsonValue
+from pydantic_evals import Case, Dataset
 
 import baton
 
@@ -109,6 +110,7 @@ async def runs(connection: baton.Connection) -> None:
     assert_type(attached, baton.Handle[Verdict])
     assert_type(await baton.attach("one"), baton.Handle[object])
     assert_type(await baton.retry("one", output_type=list[int]), baton.Handle[list[int]])
+    assert_type(await attached.fork("1", say="Be brief.", changes={"one.prompt": "…"}), baton.Handle[Verdict])
     status: baton.Status = await attached.status()
     print(status.phase, await baton.contributions("desk"))
 
@@ -156,7 +158,13 @@ async def errors() -> None:
         print(early)
     except (baton.ManifestError, baton.NoSuchRunError, baton.NotRetriedError, baton.Refused, baton.CursorError):
         pass
-    except (baton.UnreachableError, baton.ConnectionFailed, baton.ScheduleError, baton.NotServedError):
+    except (
+        baton.NotForkedError,
+        baton.UnreachableError,
+        baton.ConnectionFailed,
+        baton.ScheduleError,
+        baton.NotServedError,
+    ):
         pass
 
 
@@ -174,7 +182,7 @@ def shown(event: baton.Event) -> str:  # noqa: C901  # one case for each event
     match event:
         case baton.RunStartedEvent() | baton.RunEndedEvent() | baton.RunResetEvent():
             return event.run
-        case baton.RunRetriedEvent() | baton.NoticeEvent():
+        case baton.RunRetriedEvent() | baton.RunForkedEvent() | baton.NoticeEvent():
             return event.run
         case baton.RoundStartedEvent() | baton.RoundEndedEvent():
             return str(event.round)
@@ -205,3 +213,12 @@ def called(answer: baton.ModelAnsweredEvent) -> list[str]:
     """The tools that a model has called."""
     tools: tuple[baton.CalledTool, ...] = answer.tool_calls
     return [tool.name for tool in tools]
+
+
+async def judged() -> float:
+    """An evaluation and a comparison."""
+    cases = Dataset[str, str, None](name="sums", cases=[Case(name="one", inputs="1 + 1?", expected_output="2")])
+    report = await baton.evaluate(cases, writer, repeat=2)
+    compared = await baton.compare(cases, {"one": writer, "two": "agent/other"}, times=2)
+    forks = await baton.compare(cases, {"as it is": (), "other": [writer]}, run="sums", at="1")
+    return len(report.cases) + len(compared.variants) + len(forks.variants)

@@ -208,6 +208,7 @@ async def test_a_task_queue_without_a_worker_is_told_to_the_model(env: Environme
     ]
 
 
+@pytest.mark.full
 async def test_an_attempt_that_takes_too_long_is_told_to_the_model(env: Environment) -> None:
     env.script(line("adjuster", call("bank"), "Well."))
     once = {"timeout": "1s", "retryPolicy": {"maximumAttempts": 1}}

@@ -176,6 +176,7 @@ async def test_a_model_is_told_that_the_breaker_of_its_tool_is_open(env: Environ
     assert len(tool_server.seen) == 1
 
 
+@pytest.mark.full
 async def test_the_tools_of_an_mcp_server_share_its_breaker(env: Environment, tmp_path: Path) -> None:
     with McpServerProcess("2025", tmp_path).running() as mcp:
         one = agent("a", tools=[{"name": "test", "type": "mcp"}])

@@ -17,8 +17,9 @@ from baton.resources.loader import Loaded, load_files
 from baton.resources.team import Team
 from baton.starter.cli.targets import resources_to_draw
 from baton.starter.diagram.build import Arrow, Box, build_diagram
+from baton.starter.diagram.layout import ArrowPath, PlacedBox, Point, Rectangle, drawing_of, place
 from baton.starter.diagram.mermaid import mermaid
-from baton.starter.diagram.svg import ArrowPath, PlacedBox, Point, Rectangle, place, svg
+from baton.starter.diagram.svg import style_sheet, svg
 from baton.starter.errors import UsageError
 from tests.harness.environment import Json, agent, manifest, team
 from tests.harness.manifests import Writer, model, query
@@ -99,11 +100,11 @@ def test_a_selector_chooses_everybody_and_is_asked_again(write: Writer) -> None:
 def test_an_arrow_shows_both_its_heads_and_is_dashed_where_it_is_uncertain(write: Writer) -> None:
     page = drawn(write.load(team("t", "a", "b", strategy="selector", graph=edges("ab", "ba"))))
     assert re.findall(r"n\d .*> n\d", mermaid(page)) == ["n4 -.-> n2", "n4 -.-> n3", "n2 <--> n3"]
-    paths = [each for each in ElementTree.fromstring(svg(page)).iter() if each.get("marker-end")]
-    assert sorted((bool(each.get("marker-start")), bool(each.get("stroke-dasharray"))) for each in paths) == [
-        (False, True),
-        (False, True),
-        (True, False),
+    groups = [each for each in ElementTree.fromstring(svg(page)).iter() if each.get("class") == "edge"]
+    assert sorted((group[1].get("d", "").count("M"), bool(group[0].get("stroke-dasharray"))) for group in groups) == [
+        (1, True),
+        (1, True),
+        (2, False),
     ]
 
 
@@ -246,6 +247,58 @@ def test_any_text_reaches_the_reader_as_it_is_written(write: Writer) -> None:
     assert not re.search(r"style.*:|<[^b]|`|\*|\d\. |&", text.partition("classDef")[0])
     seen = ["".join(each.itertext()) for each in ElementTree.fromstring(svg(page)).iter() if each.tag.endswith("text")]
     assert seen == ["q", FREE, "a", 'a |"b"| < 1; c']
+
+
+def test_a_condition_is_shortened_and_its_control_characters_are_shown(write: Writer) -> None:
+    when = f"message == '\x1b\u202e{'x' * 200}'"
+    graph = {"edges": [{"from": "a", "to": "b", "when": when}]}
+    page = drawn(write.load(team("t", "a", "b", strategy="graph", maxTurns=3, graph=graph)))
+    label = page.inside[0].arrows[1].label
+    assert (label[:14], len(label), label[-1]) == ("message == '␛\ufffd", 60, "…")
+    ElementTree.fromstring(svg(page))
+
+
+def test_nodes_and_edges_say_what_events_name_them_by(write: Writer) -> None:
+    members = [{"name": "one", "as": "first"}, {"name": "inner"}]
+    graph = {"edges": [{"from": "first", "to": "inner"}, {"from": "inner", "to": "first"}]}
+    outer = manifest("Team", "outer", {"strategy": "graph", "maxTurns": 3, "members": members, "graph": graph})
+    panel = team("inner", "two", maxRounds=2, referee="strict")
+    drawing = drawing_of(drawn(write.load(outer, panel, agent("one"), agent("two"), agent("strict")), "team/outer"))
+    ids = {node.id: node for node in drawing.nodes}
+    named = [
+        (node.resource, node.speaker, node.part, ids[node.parent].resource) for node in drawing.nodes[1:] if node.parent
+    ]
+    assert named == [
+        ("Agent/default/one", "first", None, "Team/default/outer"),
+        ("Team/default/inner", "inner", None, "Team/default/outer"),
+        ("Agent/default/two", "two", None, "Team/default/inner"),
+        (None, None, "referee", "Team/default/inner"),
+        (None, None, "synthesizer", "Team/default/inner"),
+        (None, None, None, "Team/default/outer"),
+    ]
+    taken = [(ids[edge.start].speaker, ids[edge.end].speaker, edge.edges, edge.two_way) for edge in drawing.edges]
+    assert ("first", "inner", [0, 1], True) in taken
+
+
+def test_a_drawing_is_also_told_in_words(write: Writer) -> None:
+    picture = ElementTree.fromstring(svg(drawn(write.load(team("t", "a", "b", strategy="sequential")))))
+    texts = {each.get("id"): each.text for each in picture}
+    names = (picture.get("aria-labelledby") or "").split()
+    assert (picture.get("role"), [texts[name] for name in names]) == (
+        "img",
+        ["t", "t (sequential): a, b. a (not in the files). b (not in the files). From a to b."],
+    )
+
+
+def test_every_part_of_the_picture_has_a_rule_for_light_and_dark(write: Writer) -> None:
+    shown = [query(team={"name": "t"}), team("t", "a", strategy="selector", maxTurns=2), model(), agent("a")]
+    picture = ElementTree.fromstring(svg(drawn(write.load(*shown))))
+    for group in [each for each in picture if each.tag.endswith("}g")]:
+        of_group = (group.get("class") or "").split()
+        for part in group:
+            name = part.get("class") or ""
+            rules = [f".drawing .{name} {{", *(f".drawing .{each} > .{name} {{" for each in of_group)]
+            assert any(rule in style_sheet() for rule in rules), (of_group, name)
 
 
 def test_a_long_question_is_cut_and_no_character_breaks_the_picture(write: Writer) -> None:

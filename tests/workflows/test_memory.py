@@ -12,7 +12,9 @@ from temporalio.client import Client
 
 from baton.contracts.status import Status
 from baton.resources.loader import load_files
-from tests.harness.environment import Environment, Handle, Json, agent, line, manifest
+from baton.starter.history.fork import ForkChanges, fork_run
+from baton.testing import ScriptLine
+from tests.harness.environment import Environment, Handle, Json, agent, line, manifest, team
 from tests.harness.memory_server import MemoryServer
 from tests.harness.processes import PATIENCE
 from tests.harness.tcp_proxy import TcpProxy
@@ -291,3 +293,25 @@ async def test_what_others_have_changed_or_deleted_is_read_as_it_is_now(
     assert said_to(env) == ["h?"]
     await ask(env, service, "i?")
     assert said_to(env) == ["h?", "yes", "i?"]
+
+
+async def test_a_fork_reads_no_memory_again_and_adds_its_whole_exchange_to_it_once(
+    env: Environment, service: MemoryServer
+) -> None:
+    env.script(line("one", "I am one.", "As I said."), line("two", "I am two.", "And I am two."))
+    memory = manifest("Memory", "m", {"address": service.url})
+    pair = [agent("one"), agent("two"), team("team", "one", "two", strategy="sequential"), memory]
+    service.records["c"] = [{"role": "user", "content": "Hello."}]
+    first = await env.start_query(pair, "team/team", memory="m", conversationId="c")
+    assert (await env.status(first)).phase == "Completed"
+    assert service.texts() == ["Hello.", "Why?", "I am one.", "I am two."]
+    seen = len(service.seen)
+    service.records["c"].append({"role": "user", "content": "Meanwhile."})
+    forked = await fork_run(env.client, first, "1", ForkChanges(fields={"two.prompt": "You are 2."}))
+    env.script(ScriptLine.model_validate({"system": "You are 2.", "agent": "two", "say": ["I am 2."]}))
+    status = await env.status(forked)
+    assert (status.phase, status.conversation_id) == ("Completed", "c")
+    assert said_to(env) == ["Hello.", "I am one.", "Why?"], "what was read stands"
+    assert sum(not request.startswith("GET") for request in service.seen[seen:]) == 1, "written once"
+    assert service.texts()[:5] == ["Hello.", "Why?", "I am one.", "I am two.", "Meanwhile."]
+    assert service.texts()[5:] == ["Why?", "I am one.", "I am 2."]

@@ -157,11 +157,25 @@ async def test_no_reply_in_time_fails_the_team_and_keeps_what_was_said(env: Envi
 async def test_a_reply_that_does_not_fit_its_schema_is_refused_and_the_next_one_counts(env: Environment) -> None:
     schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
     handle = await env.start_team([people({**ANN, "outputSchema": schema})])
-    await pending(handle)
+    (decision,) = await pending(handle)
+    assert decision.output_schema == schema
     assert await refused(handle, "Yes.") == "the reply is not JSON: Expecting value: line 1 column 1 (char 0)"
     assert "'ok' is a required property" in await refused(handle, "{}")
     await reply(handle, '{"ok": true}')
     assert (await env.turn_result(handle)).message == '{"ok": true}'
+
+
+async def test_a_question_has_the_schema_of_its_reply_up_to_a_length(env: Environment) -> None:
+    def schema(length: int) -> Json:
+        return {"type": "object", "description": "x" * length}
+
+    for length, is_shown in ((30_000, True), (32_000, False)):
+        handle = await env.start_team([people({**ANN, "outputSchema": schema(length)})])
+        (decision,) = await pending(handle)
+        assert decision.output_schema == (schema(length) if is_shown else None)
+        assert len(decision.question or "") < 3_000
+        await reply(handle, "{}")
+        await env.turn_result(handle)
 
 
 async def test_a_reply_that_can_not_be_taken_says_why(env: Environment) -> None:

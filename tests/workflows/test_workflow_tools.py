@@ -132,7 +132,8 @@ async def test_the_end_of_the_run_cancels_the_workflow_and_does_not_wait_for_it(
                 await inspect.result()
             assert (await inspect.describe()).status is WorkflowExecutionStatus.CANCELED
         else:
-            assert (await inspect.describe()).raw_description.workflow_extended_info.cancel_requested
+            while not (await inspect.describe()).raw_description.workflow_extended_info.cancel_requested:
+                await asyncio.sleep(0.02)
             await inspect.terminate()
         status = await handle.query("status")
     assert status["stopReason"] == ("canceled" if request_ == "cancel" else "terminated")

@@ -1,0 +1,164 @@
+"""`baton diff`: where two runs part, and what each of them says and calls from there on."""
+
+import json
+import threading
+from xml.etree import ElementTree
+
+from rich.cells import cell_len
+
+from baton.contracts.message import Head
+from baton.starter.history.difference import compare_runs
+from baton.starter.history.fork import ForkChanges, fork_run
+from baton.testing import Reply, Request
+from tests.harness.environment import Environment, agent, call, line, team
+from tests.harness.user_machine import UserMachine
+
+
+def test_runs_with_equal_messages_have_no_difference(machine: UserMachine) -> None:
+    machine.script(line("one", "first", "first"), line("two", "second", "second"))
+    duo = [agent("one"), agent("two"), team("duo", "one", "two", strategy="sequential")]
+    file = machine.write(*duo)
+    machine.run("run", "-f", file, "team/duo", "Why?", "--id", "first-run")
+    machine.run("run", "-f", file, "team/duo", "Why?", "--id", "second-run")
+    shown = machine.run("diff", "first-run", "second-run")
+    assert shown.returncode == 0
+    assert "The first 2 steps are equal. There is no difference." in shown.stdout
+    found = json.loads(machine.run("diff", "first-run", "second-run", "-o", "json").stdout)
+    assert (found["equal"], found.get("differsIn"), found.get("pairs", [])) == (2, None, [])
+
+
+def test_two_runs_are_side_by_side_within_80_columns_from_where_they_part(machine: UserMachine) -> None:
+    long = "漢字 and a word that is " + "very " * 20 + "long"
+    machine.script(line("one", "first"), line("two", call("calculator", expression="1 + 1"), "It is 2."))
+    duo = [agent("one"), agent("two", "calculator"), team("duo", "one", "two", strategy="sequential")]
+    file = machine.write(*duo)
+    machine.run("run", "-f", file, "team/duo", "Why?", "--id", "first-run")
+    machine.script(line("one", "first"), line("two", call("calculator", expression="2 + 2"), long))
+    machine.run("run", "-f", file, "team/duo", "Why?", "--id", "second-run")
+    shown = machine.run("diff", "first-run", "second-run").stdout
+    assert "The first step is equal. They part at step 2: the tool gets other arguments." in " ".join(shown.split())
+    lines = shown.splitlines()
+    assert max(map(cell_len, lines)) <= 80
+    (row,) = [each for each in lines if "1 + 1" in each]
+    assert "2 + 2" in row, "both calls are in one row"
+    assert "first" not in {each.strip() for each in lines}, "what is equal is not repeated"
+    found = json.loads(machine.run("diff", "first-run", "second-run", "-o", "json").stdout)
+    assert [pair["differsIn"] for pair in found["pairs"]] == ["arguments", "words"]
+    assert found["pairs"][1]["b"]["words"] == long
+    assert found["pairs"][1]["a"]["usage"]["modelCalls"] == 2, "also the call that has called the tool"
+
+
+def test_two_runs_are_written_as_a_page_that_needs_no_network_and_marks_what_differs(machine: UserMachine) -> None:
+    solo = agent("one", "calculator")
+    file = machine.write(solo)
+    for number in (1, 2):
+        machine.script(line("one", call("calculator", expression=f"{number} + 1"), "<b>It is</b>"))
+        machine.run("run", "-f", file, "agent/one", "Why?", "--id", f"run-{number}")
+    written = machine.run("diff", "run-1", "run-2", "-o", "both.html")
+    assert (written.returncode, written.stdout) == (0, "")
+    text = (machine.folder / "both.html").read_text()
+    printed = machine.run("diff", "run-1", "run-2", "-o", "html").stdout
+    assert [part.partition("Written by")[0] for part in (text.strip(), printed.strip())] == [
+        text.partition("Written by")[0]
+    ] * 2
+    assert "They part at step 1: the tool gets other arguments." in text
+    page = ElementTree.fromstring(text.partition("<body")[2].join(("<body", "")).rpartition("</html>")[0])
+    marked = ["".join(each.itertext()) for each in page.iter() if "differs" in (each.get("class") or "").split()]
+    assert [json.loads(each) for each in marked] == [{"expression": "1 + 1"}, {"expression": "2 + 1"}]
+    assert "&lt;b&gt;It is&lt;/b&gt;" in text
+    assert "<script" not in text
+    wrong = machine.run("diff", "run-1", "run-2", "-o", "pdf")
+    assert (wrong.returncode, "-o pdf: two runs are shown as text, json, yaml, html" in wrong.stderr) == (1, True)
+
+
+async def test_a_run_that_continues_another_ones_conversation_shares_its_rows(env: Environment) -> None:
+    env.script(line("one", "first", "other"), line("two", "second"))
+    duo = [agent("one"), agent("two"), team("duo", "one", "two", strategy="sequential")]
+    a = await env.start_query(duo, "team/duo")
+    await env.status(a)
+    row = next(row for row in env.rows() if row["content"] == "first")
+    targets = [{"type": "agent", "name": "one"}]
+    after = Head(id=row["id"], depth=row["depth"]).model_dump(mode="json")
+    b = await env.start(
+        "query", {"name": "q", "spec": {"input": "Why?", "targets": targets}, "resources": duo, "after": after}
+    )
+    await env.status(b)
+    calls = len(env.model.requests)
+    found = await compare_runs(env.client, a, b)
+    assert (found.shared, found.equal, found.differs_in) == (1, 0, "place")
+    assert [(pair.a.words if pair.a else None, pair.b.words if pair.b else None) for pair in found.pairs] in (
+        [("second", None), (None, "other")],
+        [("second", "other")],
+    )
+    reverse = await compare_runs(env.client, b, a)
+    assert reverse.shared == 1, "whichever is named first"
+    assert len(env.model.requests) == calls, "to compare costs nothing"
+
+
+async def test_what_only_one_run_does_stands_alone_and_costs_are_shown(env: Environment) -> None:
+    env.answer = lambda request: Reply(text=f"{len(env.model.requests)}")
+    solo = [agent("one"), team("short", "one", strategy="sequential")]
+    both = [*solo, agent("two"), team("long", "one", "two", strategy="sequential")]
+    a = await env.start_query(both, "team/short")
+    await env.status(a)
+    env.answer = lambda request: Reply(text="1" if len(env.model.requests) == 2 else "more")
+    b = await env.start_query(both, "team/long")
+    await env.status(b)
+    found = await compare_runs(env.client, a, b)
+    assert found.a.usage.model_calls == 1
+    assert found.b.usage.model_calls == 2
+    (last,) = found.pairs[-1:]
+    assert last.b
+    assert last.b.words == "more"
+
+
+async def test_a_failed_and_an_open_run_are_compared_as_far_as_they_have_come(env: Environment) -> None:
+    released = threading.Event()
+
+    def answer(request: Request) -> Reply:
+        if len(env.model.requests) == 4:
+            released.wait(30)
+        return Reply(status=400) if len(env.model.requests) == 2 else Reply(text="first")
+
+    env.answer = answer
+    duo = [agent("one"), agent("two"), team("duo", "one", "two", strategy="sequential")]
+    a = await env.start_query(duo, "team/duo")
+    await env.status(a)
+    b = await env.start_query(duo, "team/duo")
+    await env.wait_for_calls(4)
+    found = await compare_runs(env.client, a, b)
+    assert (found.a.phase, found.b.phase) == ("Failed", None)
+    assert found.a.error
+    assert (found.equal, found.differs_in) == (1, None)
+    released.set()
+    await env.status(b)
+
+
+def test_a_run_that_does_not_exist_is_named(machine: UserMachine) -> None:
+    machine.script(line("one", "first"))
+    machine.run("run", "-f", machine.write(agent("one")), "agent/one", "Why?", "--id", "first-run")
+    for output in ("text", "json"):
+        done = machine.run("diff", "first-run", "nothing", "-o", output)
+        assert done.returncode == 1
+        assert "there is no run 'nothing'" in done.stderr
+
+
+async def test_a_fork_shares_the_steps_of_the_forked_run_up_to_its_place_also_in_a_nested_team(
+    env: Environment,
+) -> None:
+    env.script(
+        line("one", "first"),
+        line("two", "second"),
+        line("three", call("calculator", expression="1 + 1"), "It is 2."),
+    )
+    inner = team("inner", "two", "three", strategy="sequential")
+    outer = team("outer", "one", "inner", strategy="sequential")
+    manifests = [agent("one"), agent("two"), agent("three", "calculator"), inner, outer]
+    a = await env.start_query(manifests, "team/outer")
+    await env.status(a)
+    for at, shared in (("2/2/call-1", 2), ("2/1", 2), ("1", 1)):
+        b = await fork_run(env.client, a, at, ForkChanges())
+        await env.status(b)
+        found = await compare_runs(env.client, a, b)
+        assert (found.shared, found.differs_in, found.pairs) == (shared, None, ()), at
+        assert found.equal == 4 - shared
