@@ -26,6 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from temporalio.client import Client
 from temporalio.service import RPCError
@@ -34,15 +35,17 @@ from temporalio.worker import Interceptor, Worker, WorkerConfig
 from .activities.agent.executors import Discovery, Executors
 from .activities.context.calls import Calls
 from .activities.context.lookup import OwnManifests
-from .activities.memory import HttpMemory
+from .activities.context.metering import Meters
+from .activities.context.outside import Outside
+from .activities.memory import HttpMemory, NoMemory
 from .activities.model.providers import Providers, types_in
 from .activities.pin import Pin
-from .activities.registry import Activities, activities_of
-from .activities.runtime.bounded_process import check_processes, close_idle
+from .activities.registry import SECRETS_OF, Activities, activities_of
 from .activities.runtime.functions import FunctionRegistry, marked_functions
-from .activities.runtime.health import checks_of, serve_health
+from .activities.runtime.health import Readiness, checks_of, serve_health
 from .activities.runtime.parts_by_run import ActivityParts, PartsByRun
 from .activities.runtime.redaction import RedactionInterceptor
+from .activities.runtime.replay import Replays
 from .activities.runtime.sdk_options import WorkflowRunner, sdk_options
 from .activities.runtime.secrets import SecretStore
 from .activities.runtime.settings import ROLES, Settings, WorkerQueue
@@ -63,17 +66,19 @@ from .activities.runtime.worker_process import (
 )
 from .activities.tool.tools import Tools
 from .contracts.errors import JournalUnavailable
+from .contracts.identity import IdentityKeys
 from .contracts.requests import TaskQueues
 from .contracts.settings import SCRIPTED_MODEL_URL, SettingsError
 from .contracts.trace import SpanData
 from .installation import MissingExtraError
 from .journal.database import JournalIdentity
+from .journal.engine import free_space
 from .journal.external_storage import JournalStorageDriver, storage_drivers
 from .journal.journal import Journal
 from .journal.live_text import LiveTextPublisher, channel_of
 from .journal.manifest_store import ManifestStore
 from .observability.log import LogFormat, log_to_stderr, shorten_sdk_log
-from .observability.runtime import MetricsText, exporting_metrics, watch_waiting_runs
+from .observability.runtime import MetricsText, exporting_metrics, watch_surroundings
 from .observability.tracing import TracedActivities, run_is_sampled, span_processor
 from .resources.catalog import Catalog
 from .resources.functions import Function
@@ -82,9 +87,11 @@ from .resources.problems import ManifestError
 from .resources.secret import Secrets
 from .resources.validation import Registered
 from .temporal.activity import SingleFlight
+from .temporal.bounded_process import check_processes, close_idle
 from .temporal.client import ConnectionFailed, connect, with_external_storage
 from .temporal.encryption import Keys
 from .temporal.external_storage import check_private_hooks
+from .temporal.personal_data import personal_data_of
 from .temporal.search_attributes import KnownAttributes, describe_namespace
 from .workflows.registry import VERSIONED_WORKFLOWS, WORKFLOWS
 from .workflows.run.tracing import TracedWorkflows
@@ -99,10 +106,15 @@ async def run_worker(
     environment: Mapping[str, str],
     functions: Sequence[Function] = (),
     metrics: MetricsText | None = None,
+    outside: Outside | None = None,
 ) -> AsyncIterator["WorkerParts"]:
-    """A context manager that runs a worker. ``own`` are its manifests and Secrets. Raises SettingsError."""
+    """A context manager that runs a worker. ``own`` are its manifests and Secrets. Raises SettingsError.
+
+    ``outside`` answers the calls of runs in place of models, tools and remote agents.
+    """
     settings = Settings.of(environment)
-    async with open_worker_parts(client, own, environment, functions) as (shared, journal_identity, parts):
+    opened = open_worker_parts(client, own, environment, functions, outside)
+    async with opened as (shared, journal_identity, parts):
         identity = worker_identity(shared.client, own.catalog)
         workers = [
             sdk_worker(shared, identity, queue, settings, parts.activities, parts.interceptors)
@@ -115,14 +127,26 @@ async def run_worker(
 
         checks = checks_of(workers, shared.client, check_journal_again)
         health = serve_health(settings.http_addresses, checks, lambda: parts.calls.open_circuits, metrics)
-        waiting_runs = watch_waiting_runs(shared.client, settings.task_queue) if metrics else contextlib.nullcontext()
-        async with health, watch_event_loop(quiet=START), waiting_runs, run_all(workers):
+        surroundings = watch_surroundings(
+            shared.client,
+            settings.task_queue,
+            {queue.name: queue.task_kinds for queue in settings.worker_queues()},
+            Readiness(checks).results,
+            partial(free_space, settings.journal),
+        )
+        watching = surroundings if metrics else contextlib.nullcontext()
+        running = run_all(workers, settings.graceful_shutdown_seconds, shared.journal.database.give_up)
+        async with health, watch_event_loop(quiet=START), running, watching:
             yield parts
 
 
 @contextlib.asynccontextmanager
 async def open_worker_parts(
-    client: Client, own: Loaded, environment: Mapping[str, str], functions: Sequence[Function] = ()
+    client: Client,
+    own: Loaded,
+    environment: Mapping[str, str],
+    functions: Sequence[Function] = (),
+    outside: Outside | None = None,
 ) -> AsyncIterator[tuple["SharedParts", JournalIdentity, "WorkerParts"]]:
     """A context manager for all that a worker needs before it polls: checks the journal, and publishes the manifests.
 
@@ -131,7 +155,7 @@ async def open_worker_parts(
     settings = Settings.of(environment)
     async with open_shared_parts(client, environment) as shared:
         identity = await check_journal(shared.client, shared.journal.database.engine, settings.task_queue)
-        async with open_parts(shared, identity, own, environment, functions) as parts:
+        async with open_parts(shared, identity, own, environment, functions, outside) as parts:
             await publish_manifests(shared.client, shared.journal, settings, own.catalog)
             yield shared, identity, parts
 
@@ -179,8 +203,15 @@ async def open_shared_parts(
     await check_processes()
     async with contextlib.AsyncExitStack() as opened:
         keys = Keys.from_environment(environment)
+        personal_data = personal_data_of(environment)
+        if personal_data:
+            await personal_data.check()
         journal = await Journal.open(
-            settings.journal, client.namespace, keys, lease_seconds=settings.call_lease_seconds
+            settings.journal,
+            client.namespace,
+            keys,
+            lease_seconds=settings.call_lease_seconds,
+            personal_data=personal_data,
         )
         opened.push_async_callback(journal.close)
         opened.push_async_callback(close_idle)
@@ -218,14 +249,24 @@ async def open_parts(
     own: Loaded,
     environment: Mapping[str, str],
     functions: Sequence[Function] = (),
+    outside: Outside | None = None,
 ) -> AsyncIterator[WorkerParts]:
-    """A context manager for the parts of a worker. ``own`` are its manifests and Secrets. Raises SettingsError."""
+    """A context manager for the parts of a worker. ``own`` are its manifests and Secrets. Raises SettingsError.
+
+    ``outside`` answers the calls of runs: then Secrets are hidden, unless it is one that also makes calls.
+    """
     journal = shared.journal
     settings = Settings.of(environment)
+    IdentityKeys.of(environment)  # raises SettingsError now, and not at the first decision
     calls = Calls(own.catalog)
     store = ManifestStore(journal)
     secrets = SecretStore(
-        own.secrets, environment, settings.state_dir / "sources", own_files=own.secret_files, store=store
+        own.secrets,
+        environment,
+        settings.state_dir / "sources",
+        own_files=own.secret_files,
+        store=store,
+        hidden=outside is not None and outside.hides_secrets,
     )
     # Resources are closed in reverse order, the journal last: canceled activities still append messages.
     async with contextlib.AsyncExitStack() as opened:
@@ -239,7 +280,8 @@ async def open_parts(
             redact=secrets.redact,
         )
         opened.callback(registry.close)
-        spans = span_processor(environment, settings.state_dir / "spans", secrets.redact)
+        personal_data = personal_data_of(environment)
+        spans = span_processor(environment, settings.state_dir / "spans", secrets.redact, personal_data)
         if spans:
             opened.push_async_callback(spans.close)
         tools = Tools(
@@ -251,13 +293,20 @@ async def open_parts(
             max_mcp_connections=settings.max_mcp_connections,
         )
         opened.push_async_callback(tools.close)
-        memory = HttpMemory()
+        memory = HttpMemory() if outside is None else NoMemory()
         opened.push_async_callback(memory.close)
         executors = Executors()
         opened.push_async_callback(executors.close)
-        providers = Providers(types_in(own.catalog), calls, scripted=bool(environment.get(SCRIPTED_MODEL_URL)))
+        providers = Providers(
+            types_in(own.catalog, environment) if "models" in settings.roles else (),
+            calls,
+            scripted=bool(environment.get(SCRIPTED_MODEL_URL)),
+            outside=outside,
+        )
         opened.push_async_callback(providers.close)
-        single_flight = SingleFlight(secrets.redact_partial, shared.live_text.publish)
+        # A part of a text can't be redacted: a name may go on in the next part.
+        partial_text = secrets.redact_partial if personal_data is None else lambda _: ""
+        single_flight = SingleFlight(partial_text, shared.live_text.publish)
         opened.push_async_callback(single_flight.close)
 
         manifests = OwnManifests(own.catalog, store, calls.know)
@@ -265,7 +314,7 @@ async def open_parts(
             journal,
             manifests,
             secrets,
-            Discovery(tools, executors, secrets),
+            Discovery(tools, executors, secrets, outside),
             TaskQueues.model_validate(settings.activity_queues),
             inline_manifests=settings.inline_manifests,
             identity=worker_identity(shared.client, own.catalog),
@@ -273,18 +322,37 @@ async def open_parts(
             attributes=shared.attributes,
             query_ttl=settings.query_ttl_seconds,
             max_outage=settings.max_outage_seconds,
+            audited=settings.audit,
             dialect=settings.dialect,
             traced=partial(run_is_sampled, spans),
         )
         # The first interceptor is the outermost: it redacts the errors of all others.
         redaction = RedactionInterceptor(
-            secrets.redact, waits_for_keys=settings.wait_for_keys, waits_for_rows=not journal_identity.replaces
+            secrets.redact,
+            waits_for_keys=settings.wait_for_keys,
+            waits_for_rows=not journal_identity.replaces,
+            personal_data=personal_data,
         )
         interceptors: list[Interceptor] = [redaction, single_flight]
         if spans:
             interceptors += [TracedWorkflows(spans.take), TracedActivities(spans)]
+        replays = Replays(WORKFLOWS, shared.client.data_converter)
         yield WorkerParts(
-            activities=activities_of(pin, journal, providers, executors, memory, tools, registry, secrets, calls),
+            activities=activities_of(
+                pin,
+                journal,
+                providers,
+                executors,
+                memory,
+                tools,
+                registry,
+                secrets,
+                calls,
+                replays,
+                shared.attributes,
+                Meters(manifests),
+                outside,
+            ),
             interceptors=interceptors,
             manifests=manifests,
             functions=registry,
@@ -311,7 +379,8 @@ async def warn_of_missing(
         task_queue=settings.task_queue, functions=functions, activities=activities, workflows=workflows
     )
     stored = (await parts.secrets.of_run("")).stored.secrets
-    unresolved = own.unresolved(await parts.manifests.catalog(), stored)
+    secrets_of = None if functions is not None else {kind for role in settings.roles for kind in SECRETS_OF[role]}
+    unresolved = own.unresolved(await parts.manifests.catalog(), stored, secrets_of)
     for problem in (*unresolved, *own.unregistered(registered)):
         log.warning("%s", problem)
 
@@ -349,7 +418,7 @@ async def run_worker_for_runs(shared: SharedParts, environment: Mapping[str, str
             sdk_worker(shared, identity, queue, settings, parts.activities, [by_run, *of_workflows])
             for queue in settings.worker_queues()
         ]
-        async with run_all(workers):
+        async with run_all(workers, settings.graceful_shutdown_seconds):
             yield RunsOfWorker(shared, journal_identity, environment, by_run)
 
 
@@ -422,7 +491,7 @@ async def _work(
     await describe_namespace(client)
     await check_manifests(client, settings, own.catalog)
     async with run_worker(client, own, os.environ, metrics=metrics) as parts:
-        log_to_stderr(parts.secrets.redact, settings.log_format)
+        log_to_stderr(parts.secrets.redact, settings.log_format, settings.log_level, calls=settings.log_calls)
         leave_out_loaded_objects()
         for notice in own.notices():
             log.warning("%s", notice)
@@ -441,7 +510,16 @@ async def _work(
 
 if __name__ == "__main__":
     atexit.register(time.sleep, 0.02)  # the SDK's threads must release the interpreter before it ends
-    parser = argparse.ArgumentParser(description="Runs Baton's workflows and activities.")
+
+    class _Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> NoReturn:
+            if not logs_json():
+                super().error(message)
+            log_before_start("json")
+            log.error("%s", message)
+            sys.exit(2)
+
+    parser = _Parser(description="Runs Baton's workflows and activities.")
     parser.add_argument("manifests", nargs="*", type=Path, help="files and folders of manifests")
     parser.add_argument("-R", "--recursive", action="store_true", help="also read subfolders")
     arguments = parser.parse_args()

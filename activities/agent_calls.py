@@ -18,17 +18,19 @@ from ..resources.a2a_server import A2AServer
 from ..resources.agent import Agent
 from ..resources.base import JsonObject, parse_duration
 from ..resources.execution_engine import ExecutionEngine
-from ..temporal.activity import idempotency_key, key_of, on_text
+from ..temporal.activity import idempotency_key, key_of, on_text, workflow_id
 from .agent.executor import AgentExecutor, Execution
 from .agent.executors import Executors
 from .context.call_record import CallRecord
 from .context.calls import Calls
 from .context.lookup import Executor, find_executor
-from .context.metering import Meter
+from .context.metering import Meters
 from .context.output_schema import normalized, output_error, output_schema
+from .context.outside import Outside, OutsideCall, canonical_request, check_not_blocked, raise_recorded
 from .context.value_resolver import ValueResolver
 from .model.call_attributes import answer_attributes, answer_content, request_content
 from .model.provider import ModelRequest
+from .model.rendered import answer_json, rendered_messages, rendered_tools
 from .panel import panel_output_schema, speaker_messages
 from .runtime.functions import FunctionRegistry
 from .runtime.secrets import SecretStore
@@ -57,6 +59,8 @@ class AgentActivities:
         functions: FunctionRegistry,
         secrets: SecretStore,
         calls: Calls,
+        meters: Meters,
+        outside: Outside | None = None,
     ) -> None:
         self._journal = journal
         self._executors = executors
@@ -64,6 +68,8 @@ class AgentActivities:
         self._functions = functions
         self._secrets = secrets
         self._calls = calls
+        self._meters = meters
+        self._outside = outside
 
     @activity.defn(name="execute_agent")
     async def execute_agent(self, request: AskModelRequest) -> AskModelResult:
@@ -73,15 +79,20 @@ class AgentActivities:
         last = await self._journal.find(f"{key}/reply")
         if last:
             recorded_call("invoke_agent", context.agent.name, lambda: _agent_attributes(context.agent))
+            if self._outside:
+                before = [row.message for row in await self._journal.earlier_rows(last)]
+                head = await self._journal.append(request.thread.head, request.pending, key)
+                execution = await self._execution(request, head, context, key)
+                await self._outside.note(self._call(execution), _messages_json([*before, last.message]))
         else:
             head = await self._journal.append(request.thread.head, request.pending, key)
             executor = await self._executors.of(context.executor)
             execution = await self._execution(request, head, context, key)
-            meter = Meter(request.thread, request.speaker, context.values.catalog)
+            meter = await self._meters.of(request.thread, request.speaker, context.values.catalog)
             charge = await meter.model_charge(execution.messages, execution.tools, None)
             async with self._journal.leases.hold(f"{key}/reply", charge) as lease:
                 if not lease.is_answered:
-                    messages = await self._execute(lease, executor, execution)
+                    messages = await self._answer(lease, executor, execution)
                     *earlier, answer = [await self._secrets.redact_message(message) for message in messages]
                     await self._journal.answer(lease, head, await normalized(answer, context.schema), earlier)
             last = await self._journal.row(f"{key}/reply")
@@ -117,7 +128,46 @@ class AgentActivities:
         requested = await (await self._executors.of(executor)).cancel(execution, was_sent=was_sent)
         return CancelAgentResult(requested=requested)
 
+    async def failed_call(self, request: AskModelRequest) -> OutsideCall:
+        """The execution that the current activity has requested, and that has failed."""
+        key = idempotency_key()
+        head = await self._journal.append(request.thread.head, request.pending, key)
+        return self._call(await self._execution(request, head, await self._context(request), key))
+
+    def _call(self, execution: Execution) -> OutsideCall:
+        """The execution as a recording holds it."""
+        agent = execution.agent
+        rendered: JsonObject = {
+            "server": execution.executor.id,
+            "prompt": execution.values.prompt(agent),
+            "messages": rendered_messages(execution.messages, execution.contents),
+            "tools": rendered_tools(execution.tools),
+            "schema": execution.schema,
+        }
+        return OutsideCall(
+            kind="agent",
+            caller=agent.id,
+            purpose=execution.executor.id,
+            run=workflow_id(),
+            request=canonical_request(rendered, self._secrets.redact),
+        )
+
+    async def _answer(self, lease: Lease, executor: AgentExecutor, execution: Execution) -> list[Message]:
+        """The messages of the agent's server, or recorded ones."""
+        if self._outside is None:
+            return await self._execute(lease, executor, execution)
+
+        async def live() -> JsonObject:
+            return _messages_json(await self._execute(lease, executor, execution))
+
+        answer = await self._outside.answer(self._call(execution), live)
+        raise_recorded(answer)
+        messages = answer["messages"]
+        assert isinstance(messages, list)
+        return [Message.model_validate(message) for message in messages]
+
     async def _execute(self, lease: Lease, executor: AgentExecutor, execution: Execution) -> list[Message]:
+        check_not_blocked(execution.executor.id)
         span = call_span("invoke_agent", execution.agent.name, lambda: _agent_attributes(execution.agent))
         async with self._calls.make(lease, "agent", execution.executor, execution.values, span=span) as call:
             note_content(lambda: request_content(ModelRequest(execution.messages)))
@@ -164,6 +214,11 @@ class AgentActivities:
         )
 
 
+def _messages_json(messages: Sequence[Message]) -> JsonObject:
+    """The messages of an execution as a recording holds them."""
+    return {"messages": [answer_json(message) for message in messages]}
+
+
 def _agent_attributes(agent: Agent) -> JsonObject:
     return {"gen_ai.agent.name": agent.name, "gen_ai.agent.id": agent.id}
 
@@ -173,7 +228,7 @@ def _question(last: Row, context: _Context) -> Question:
     auth = last.message.remote is not None and last.message.remote.state == "auth-required"
     verb = "requires authorization. Reply once it is granted:" if auth else "asks:"
     text = f"{context.executor.id}, agent {context.agent.name}, {verb}\n{truncate(last.message.content, MAX_QUESTION)}"
-    return Question(id=decision_id(last.id, "question"), text=text)
+    return Question(id=decision_id(last.id, "question"), text=text, authorizes=auth).without_defaults
 
 
 def _without_summaries(rows: Sequence[Row]) -> list[Row]:

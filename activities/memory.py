@@ -270,6 +270,25 @@ class HttpMemory:
         raise MemoryRejected(text)
 
 
+class NoMemory(HttpMemory):
+    """Memory services that are never called, for the replay of a recording: it has the earlier messages itself."""
+
+    async def read(self, memory: Memory, values: ValueResolver, conversation: ConversationPlan) -> list[Message]:
+        """No messages."""
+        return []
+
+    async def add(
+        self,
+        lease: Lease,
+        memory: Memory,
+        values: ValueResolver,
+        conversation: ConversationPlan,
+        messages: Sequence[Message],
+        query: str,
+    ) -> None:
+        """Does nothing."""
+
+
 def _named(conversation: ConversationPlan) -> dict[str, str]:
     return {"conversation_id": conversation.id}
 
@@ -311,6 +330,7 @@ class MemoryActivities:
             if not messages:
                 return RecallResult(thread=thread)
             redacted = [await self._secrets.redact_message(message) for message in with_results(messages)]
+            redacted = await self._journal.redacted(redacted)  # as in the copy with which they are compared
             question = (await self._journal.row(thread.question)).message
             copies = Copies(self._journal)
             row = await copies.add_question(request.conversation, redacted, question, idempotency_key())

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from temporalio import activity
 
@@ -22,11 +23,13 @@ from ..temporal.activity import idempotency_key, key_of, on_text
 from .attachments import contents_for
 from .context.context_window import history_within, summarized, summary_end, unsummarized, window_end
 from .context.lookup import find, find_team
-from .context.metering import ChainedModel, Meter, model_chain, selector_model_chain
+from .context.metering import ChainedModel, Meters, model_chain, selector_model_chain
 from .context.output_schema import normalized, output_error, output_schema, with_schema
+from .context.outside import OutsideCall
 from .context.value_resolver import ValueResolver
 from .model.provider import ModelRequest
 from .model.providers import Providers
+from .model.rendered import model_call
 from .panel import find_speaker, panel_output_schema, speaker_messages
 from .runtime.functions import FunctionRegistry
 from .runtime.secrets import SecretStore
@@ -54,13 +57,15 @@ class ModelActivities:
         tools: Tools,
         functions: FunctionRegistry,
         secrets: SecretStore,
+        meters: Meters,
     ) -> None:
         self._journal = journal
         self._providers = providers
         self._tools = tools
         self._functions = functions
         self._secrets = secrets
-        self._summaries = Summaries(journal, providers, secrets)
+        self._meters = meters
+        self._summaries = Summaries(journal, providers, secrets, meters)
 
     @activity.defn(name="ask_model")
     async def ask_model(self, request: AskModelRequest) -> AskModelResult:
@@ -70,16 +75,19 @@ class ModelActivities:
         # Also on the first attempt: after a restore of Temporal's database, the call may already have been answered.
         row = await self._journal.find(f"{key}/reply")
         if row:
-            self._providers.note_earlier(row.message, speaker.model, speaker.values)
+            render = partial(self._rendered_again, request, row.before, speaker)
+            await self._providers.note_earlier(row.message, request.speaker, speaker.model, speaker.values, render)
         else:
             head = await self._journal.append(request.thread.head, request.pending, key)
             head = await self._summaries.make(request, head, speaker.values, speaker.model)
             model_request = await self._model_request(request, head, speaker)
-            meter = Meter(request.thread, request.speaker, speaker.values.catalog)
+            meter = await self._meters.of(request.thread, request.speaker, speaker.values.catalog)
             charge = await meter.model_charge(model_request.messages, model_request.tools, speaker.model)
             async with self._journal.leases.hold(f"{key}/reply", charge, sent=True) as lease:
                 if not lease.is_answered:
-                    answer = await self._providers.ask(lease, speaker.model, speaker.values, model_request, on_text)
+                    answer = await self._providers.ask(
+                        lease, request.speaker, speaker.model, speaker.values, model_request, on_text
+                    )
                     answer = (await self._secrets.redact_message(answer)).named(speaker.resource.name)
                     await self._journal.answer(lease, head, await normalized(answer, speaker.schema))
             row = await self._journal.row(f"{key}/reply")
@@ -89,6 +97,19 @@ class ModelActivities:
             wrong=await output_error(row.message, speaker.schema),
             summaries=await self._summaries.cost(request),
         )
+
+    async def _rendered_again(self, request: AskModelRequest, head: Head, speaker: _Speaker) -> ModelRequest:
+        """The request that was answered after ``head``. The summaries before it are noted, too."""
+        begun = await self._journal.append(request.thread.head, request.pending, idempotency_key())
+        await self._summaries.make(request, begun, speaker.values, speaker.model)
+        return await self._model_request(request, head, speaker)
+
+    async def failed_call(self, request: AskModelRequest) -> OutsideCall:
+        """The call of the model that the current activity has made, and that has failed."""
+        speaker = await self._speaker(request)
+        head = await self._journal.append(request.thread.head, request.pending, idempotency_key())
+        model_request = await self._model_request(request, head, speaker)
+        return model_call(request.speaker, speaker.model, speaker.values, model_request)
 
     async def _speaker(self, request: AskModelRequest) -> _Speaker:
         values = await ValueResolver.of(self._journal, request.thread, self._secrets)
@@ -171,17 +192,25 @@ class ModelActivities:
         row_id = f"{idempotency_key()}/{label}"
         thread = selection.request.thread
         row = await self._journal.find(row_id)
+        by_tool = selection.selector.style == "tool"
+        tools = selector_tools(selection.names, may_end=selection.selector.enable_terminate_tool) if by_tool else []
+        request = ModelRequest(messages, tools, must_use=by_tool, label=label)
         if row:
-            self._providers.note_earlier(row.message, selection.model, selection.values, label)
+
+            async def render() -> ModelRequest:
+                return request
+
+            await self._providers.note_earlier(
+                row.message, selection.team.id, selection.model, selection.values, render, label
+            )
         else:
-            by_tool = selection.selector.style == "tool"
-            tools = selector_tools(selection.names, may_end=selection.selector.enable_terminate_tool) if by_tool else []
-            request = ModelRequest(messages, tools, must_use=by_tool, label=label)
-            meter = Meter(thread, selection.team.id, selection.values.catalog)
+            meter = await self._meters.of(thread, selection.team.id, selection.values.catalog)
             charge = await meter.model_charge(messages, tools, selection.model)
             async with self._journal.leases.hold(row_id, charge, sent=True) as lease:
                 if not lease.is_answered:
-                    answer = await self._providers.ask(lease, selection.model, selection.values, request, on_text)
+                    answer = await self._providers.ask(
+                        lease, selection.team.id, selection.model, selection.values, request, on_text
+                    )
                     await self._journal.answer(lease, thread.head, await self._secrets.redact_message(answer))
             row = await self._journal.row(row_id)
         return row.message
@@ -202,6 +231,7 @@ class Summaries:
     journal: Journal
     providers: Providers
     secrets: SecretStore
+    meters: Meters
 
     async def make(
         self, request: AskModelRequest, head: Head, values: ValueResolver, agent_model: ChainedModel
@@ -220,15 +250,20 @@ class Summaries:
             row_id = f"{_summary_key(request)}/{number}"
             label = f"summary/{number}"
             row = await self.journal.find(row_id)
+            summary = _summary_request(rows, label)
             if row:
-                self.providers.note_earlier(row.message, model, values, label)
+
+                async def render(summary: ModelRequest = summary) -> ModelRequest:
+                    return summary
+
+                answer = row.message
+                await self.providers.note_earlier(answer, request.speaker, model, values, render, label)
             else:
-                summary = _summary_request(rows, label)
-                meter = Meter(request.thread, request.speaker, values.catalog)
+                meter = await self.meters.of(request.thread, request.speaker, values.catalog)
                 charge = await meter.model_charge(summary.messages, (), model)
                 async with self.journal.leases.hold(row_id, charge, sent=True) as lease:
                     if not lease.is_answered:
-                        answer = await self._ask(lease, summary, rows[-1].depth, values, model)
+                        answer = await self._ask(lease, request.speaker, summary, rows[-1].depth, values, model)
                         await self.journal.answer(lease, head, answer)
                 row = await self.journal.row(row_id)
             head = row.head
@@ -259,9 +294,15 @@ class Summaries:
         return [summary, *unread] if summary else unread
 
     async def _ask(
-        self, lease: Lease, request: ModelRequest, summarizes: int, values: ValueResolver, model: ChainedModel
+        self,
+        lease: Lease,
+        caller: str,
+        request: ModelRequest,
+        summarizes: int,
+        values: ValueResolver,
+        model: ChainedModel,
     ) -> Message:
-        answer = await self.providers.ask(lease, model, values, request, lambda _: None)
+        answer = await self.providers.ask(lease, caller, model, values, request, lambda _: None)
         if not answer.content.strip():
             raise EmptyReply(f"{model.name} returned an empty summary", usage=answer.usage)
         answer = await self.secrets.redact_message(answer)

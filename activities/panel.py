@@ -34,7 +34,7 @@ from ..resources.model import Model
 from ..resources.panel import Capability, FunctionRef, Prompts
 from ..resources.team import Team
 from ..resources.template import fill
-from ..temporal.activity import idempotency_key, in_thread_if_long
+from ..temporal.activity import in_thread_if_long
 from .context.call_record import fenced, with_changed_arguments
 from .context.context_window import apply_window, model_messages, past_rows, window_end
 from .context.lookup import find_team
@@ -158,12 +158,11 @@ Label = Callable[[Contribution], str]
 
 @dataclass(frozen=True)
 class PromptSections:
-    """The user message of every role, by method. ``window`` limits contributions; ``seed`` seeds the judge's order."""
+    """The user message of every role, by method. ``window`` limits contributions."""
 
     transcript: Transcript
     briefing: Briefing
     window: ContextWindow | None
-    seed: str
 
     def member(self) -> str:
         """For a panel's member."""
@@ -217,7 +216,8 @@ class PromptSections:
     def judge(self) -> str:
         """For the judge: by default without names, and with every round in random order."""
         spec = self.transcript.team.spec
-        random_order = random.Random(self.seed)
+        # The same debate is read in the same order by each attempt, by a fallback, and in the replay of a recording.
+        random_order = random.Random("\n".join(entry.text for entry in self.transcript.contributions))
         contributions: list[Contribution] = []
         for _, entries in groupby(self.transcript.contributions, lambda contribution: contribution.round):
             this_round = [*entries]
@@ -403,14 +403,14 @@ class SpeakerContext:
             compose = self.as_json
         else:
             prompt = await self._prompt(agent, functions)
-            compose = partial(self._sections, agent.spec.context_window, idempotency_key())
+            compose = partial(self._sections, agent.spec.context_window)
         text = await in_thread_if_long(self.transcript.length, compose)
         system = [Message(role="system", content=prompt)] if prompt else []
         return [*system, Message(role="user", content=text).with_attachments(self.transcript.attachments)]
 
-    def _sections(self, window: ContextWindow | None, seed: str) -> str:
+    def _sections(self, window: ContextWindow | None) -> str:
         """The user message of the speaker's role."""
-        sections = PromptSections(self.transcript, self.briefing, window, seed)
+        sections = PromptSections(self.transcript, self.briefing, window)
         return _SECTIONS[self.team.spec.strategy, self.brief.part](sections)
 
     async def _prompt(self, agent: Agent, functions: FunctionRegistry) -> str:

@@ -7,10 +7,19 @@ from dataclasses import replace
 from temporalio import activity
 
 from ..contracts.attachment import Attachment
-from ..contracts.errors import BatonError, InvalidInput, InvalidManifest, NotCarriedOut, Refusal, UnknownResource
+from ..contracts.errors import (
+    BatonError,
+    InvalidInput,
+    InvalidManifest,
+    NotCarriedOut,
+    NotRedacted,
+    Refusal,
+    UnknownResource,
+)
 from ..contracts.message import Head, Message
 from ..contracts.plan import AgentPlan, ConversationPlan, Plan, QueryPlan, TargetPlan, TeamPlan, ToolTarget
 from ..contracts.requests import DAY, JournalName, Pinned, PinRequest, TaskQueues
+from ..contracts.settings import REDACT
 from ..contracts.text import truncate
 from ..contracts.turn import Thread
 from ..journal.journal import Conversations, Journal
@@ -28,9 +37,11 @@ from ..resources.model import Model
 from ..resources.problems import ManifestError, dotted_path
 from ..resources.provenance import Provenance
 from ..resources.query import TARGETS, Query, named_targets
-from ..resources.rights import AccountName, has_rights
+from ..resources.quota import Quota
+from ..resources.rights import DEFAULT_ACCOUNT, AccountName, has_rights
 from ..resources.run_catalog import RunCatalog
 from ..resources.team import Team
+from ..resources.tenants import DEFAULT_PRIORITY, DEFAULT_WEIGHT, Tenant
 from ..resources.tool import PLURALS, Tool
 from ..resources.validation import (
     queries_without_targets,
@@ -46,6 +57,7 @@ from .agent.executors import Discovery
 from .attachments import attachments_of, check_accepted, message_of
 from .context.lookup import OwnManifests, find, find_optional
 from .context.value_resolver import ValueResolver, check_overrides, with_rights
+from .forks import changed_manifests
 from .notifications import check_webhooks
 from .plan import agent_plan, model_plan, team_plan, tool_plan
 from .runtime.secrets import SecretStore
@@ -155,6 +167,11 @@ def load_inline(request: PinRequest) -> Loaded:
             "inline manifests can't contain Secrets or keys, as they would be stored in the run's history: "
             "store them on the worker"
         )
+    if quotas := [manifest.id for manifest in loaded.catalog.manifests if isinstance(manifest, Quota)]:
+        raise InvalidInput(
+            f"inline manifests can't contain Quotas ({', '.join(quotas)}): start the worker with these manifests, or "
+            "apply them to the store"
+        )
     return loaded
 
 
@@ -166,7 +183,8 @@ def ineffective_fields(start: Startable, catalog: Catalog) -> Iterator[str]:
     if start.spec.memory and not catalog.find(memory):
         yield f"{start.id}: spec.memory: there is no {memory}: the journal keeps the conversation"
     account = AccountName.of(start)
-    if start.spec.service_account and not has_rights(catalog, start.namespace):
+    # Nobody has to choose the default account, as a gateway does for its callers: it restricts nothing without Roles.
+    if account.name != DEFAULT_ACCOUNT and not has_rights(catalog, start.namespace):
         what = f"the ServiceAccount {account} has no effect"
         yield f"{start.id}: spec.serviceAccount: {what}: the worker has no Roles, so the run may use everything"
 
@@ -192,13 +210,20 @@ MAX_SHOWN_QUESTION = 400
 """Bytes of the question that Temporal's UI shows. They are stored in the histories of the run and its children."""
 
 
+UNREDACTED = (
+    "the client that has started this run does not redact personal data: the history has its input as it was sent; "
+    f"set {REDACT} for it, too"
+)
+"""The notice of a run on a worker that redacts. The history had the input before any worker could refuse it."""
+
+
 class Pin:
     """The activity ``pin``.
 
     ``own`` are the worker's manifests, ``identity`` is its identity in Temporal, ``name`` names the journal, ``queues``
     are the task queues of activities, ``attributes`` the search attributes of the server. ``query_ttl`` is the default
     ``ttl`` of queries in seconds, ``max_outage`` the longest wait for a failed server, ``dialect`` that of new runs.
-    ``traced`` returns whether the current run reports spans.
+    ``traced`` returns whether the current run reports spans; ``audited``: new runs write the audit log.
     """
 
     def __init__(
@@ -217,6 +242,7 @@ class Pin:
         max_outage: float = DAY,
         dialect: Dialect = "baton",
         traced: Callable[[], bool] = lambda: False,
+        audited: bool = False,
     ) -> None:
         self._journal = journal
         self._own = own
@@ -231,10 +257,16 @@ class Pin:
         self._max_outage = max_outage
         self._dialect = None if dialect == "baton" else dialect
         self._traced = traced
+        self._audited = audited
 
     @activity.defn(name="pin")
     async def pin(self, request: PinRequest) -> Pinned:
-        """The run's thread in the journal and its plan. A child run passes the thread that its parent has pinned."""
+        """The run's thread in the journal and its plan. A child run passes the thread that its parent has pinned.
+
+        A fork passes that of the forked run, if it changes some of the manifests.
+        """
+        if request.thread and (request.resources or request.changes or request.pins_anew):
+            return await self._fork(request, request.thread)
         if request.thread:
             return await self._find(request, request.thread)
         try:
@@ -262,6 +294,42 @@ class Pin:
             plan = plan.beginning_with(await self._receiver(start, thread))
         return await self._pinned(_below(start, thread), plan, self._queues)
 
+    def _check_redaction(self, request: PinRequest) -> None:
+        """Raises NotRedacted if the client redacts personal data, and this worker would store what models answer."""
+        if request.redacted and not self._journal.redacts:
+            raise NotRedacted(
+                f"nothing was stored: the client redacts personal data, and the worker {self._identity} does not: "
+                f"set {REDACT} for all workers of its task queue"
+            )
+
+    async def _fork(self, request: PinRequest, thread: Thread) -> Pinned:
+        """Pins the manifests of the forked run again, with those that the fork changes; at the same place."""
+        self._check_redaction(request)
+        forked = None if request.pins_anew else await self._journal.catalog(thread.catalog)
+        worker_catalog = await self._own.catalog()
+        catalog = await COMPUTING.run(self._resolve, request, worker_catalog, forked)
+        values = await ValueResolver.of_catalog(self._journal, catalog, self._secrets, workflow_id())
+        values.check_services()
+        catalog = await self._discovery.pin(values)
+        start, plan = await COMPUTING.run(_plan, request, catalog, self._query_ttl, thread.dialect)
+        run = activity.info().workflow_run_id or ""
+        catalog = await self._journal.without_personal_data(catalog)
+        await self._journal.pin(catalog, run, start.namespace)
+        own = Thread(
+            catalog=self._journal.catalog_name(catalog),
+            question=thread.question,
+            head=thread.head,
+            run=thread.run,
+            account=thread.account or (run if catalog.has_budgets else None),
+            dialect=thread.dialect,
+            tenant=thread.tenant,
+            redacted=self._journal.redacts or None,
+        )
+        if isinstance(start, Team) and isinstance(plan, TeamPlan) and start.spec.strategy == "handoff":
+            plan = plan.beginning_with(await self._receiver(start, own))
+        tenant = Tenant.of(worker_catalog, AccountName.of(start)) if own.tenant else None
+        return await self._pinned(_below(start, own), plan, self._order(start, catalog, tenant))
+
     async def _receiver(self, team: Team, thread: Thread) -> int:
         """The index of the member to which the conversation was transferred last; otherwise the first one."""
 
@@ -275,6 +343,7 @@ class Pin:
 
     async def _begin(self, request: PinRequest) -> Pinned:
         """Pins the catalog, and starts a conversation with the question as its first row."""
+        self._check_redaction(request)
         try:
             worker_catalog = await self._own.catalog()
             catalog = await COMPUTING.run(self._resolve, request, worker_catalog)  # thousands of manifests take seconds
@@ -285,6 +354,7 @@ class Pin:
         catalog = await self._discovery.pin(values)
         run = activity.info().workflow_run_id or ""
         start = find_start(request, catalog)
+        tenant = Tenant.of(worker_catalog, AccountName.of(start))
         check_client_tools(catalog, start)
         earlier: list[Message] = []
         if isinstance(start, Query):
@@ -306,7 +376,8 @@ class Pin:
         head = request.after or await self._conversation_head(plan)
         if request.after:
             plan = await self._after(request.after, plan)
-        rows = await self._journal.begin(catalog, run, head, question, earlier=earlier)
+        catalog = await self._journal.without_personal_data(catalog)
+        rows = await self._journal.begin(catalog, run, head, question, earlier=earlier, namespace=start.namespace)
         row = rows[-1]
         before = rows[0].before  # of the first attempt: others may have moved the conversation meanwhile
         thread = Thread(
@@ -316,18 +387,32 @@ class Pin:
             run=root_id(),
             account=run if catalog.has_budgets else None,
             dialect=self._dialect,
+            tenant=str(tenant.account) if tenant else None,
+            redacted=self._journal.redacts or None,
         )
-        # A client may say in its own manifests that it is another tenant.
-        labels = start.metadata.labels if catalog.provenance_of(start).is_own else {}
-        pinned = await self._pinned(
-            _below(start, thread), plan, self._queues.ordered(priority_of(labels), tenant_of(labels))
-        )
+        pinned = await self._pinned(_below(start, thread), plan, self._order(start, catalog, tenant))
         return pinned.of_root_run(
-            question=truncate(await self._secrets.redact_long(question.content), MAX_SHOWN_QUESTION),
+            question=truncate(await self._secrets.redact_long(row.message.content), MAX_SHOWN_QUESTION),
             before=before if before.id else None,
             journal=self._name,
-            notices=catalog.notices,
+            notices=(*catalog.notices, *([UNREDACTED] if self._journal.redacts and not request.redacted else ())),
             ineffective=tuple(ineffective_fields(start, catalog)),
+            admission=tenant is not None and tenant.limits_runs,
+        )
+
+    def _order(self, start: Startable, catalog: RunCatalog, tenant: Tenant | None) -> TaskQueues:
+        """The task queues with the priority and the fairness key of a run, whatever its client has started it with.
+
+        Those are its tenant's, once there are Quotas. Otherwise labels of the worker's own manifests may set them, and
+        each run is a tenant of its own. Labels that a client brings have no effect.
+        """
+        if tenant:
+            return self._queues.ordered(tenant.priority, tenant.fairness_key, tenant.weight)
+        is_stored = catalog.provenance[start.id] in (Provenance.FILES, Provenance.STORE)
+        labels = start.metadata.labels if is_stored else {}
+        own_key = (activity.info().workflow_run_id or "")[-8:]
+        return self._queues.ordered(
+            priority_of(labels) or DEFAULT_PRIORITY, tenant_of(labels) or own_key, DEFAULT_WEIGHT
         )
 
     async def _messages(self, query: Query, catalog: Catalog, run: str, question: Message) -> list[Message]:
@@ -377,12 +462,20 @@ class Pin:
             max_outage=self._max_outage,
             searchable=attributes["searchable"],
             shows_cost=attributes["shows_cost"],
+            audited=self._audited,
         ).without_defaults
 
-    def _resolve(self, request: PinRequest, worker_catalog: Catalog) -> RunCatalog:
-        """A catalog of all manifests that the run needs, from the request or the worker's own manifests."""
-        loaded = load_inline(request)
-        available = loaded.catalog.overlaid_on(worker_catalog)
+    def _resolve(self, request: PinRequest, worker_catalog: Catalog, forked: RunCatalog | None = None) -> RunCatalog:
+        """A catalog of all manifests that the run needs, from the request or the worker's own manifests.
+
+        Those of a ``forked`` run come before the worker's, which may have changed.
+        """
+        inline = load_inline(request).catalog
+        available = inline.overlaid_on(worker_catalog)
+        if request.thread:
+            known = forked.overlaid_on(worker_catalog) if forked else worker_catalog
+            changes = changed_manifests(forked or worker_catalog, request.changes)
+            available = load_inline(request.with_resources(changes)).catalog.overlaid_on(known)
         kind, name = _named_start(request)
         if not available.get(kind, request.namespace, name):
             self._own.check_readable([Reference((), (kind,), request.namespace, name)])
@@ -405,7 +498,7 @@ class Pin:
         broken = [*violations(catalog), *queries_without_targets(catalog), *unknown_parameters(start, catalog)]
         if broken:
             raise InvalidManifest("; ".join(f"{manifest.id}: {text}" for manifest, _, text in broken))
-        run = self._with_provenance(loaded.catalog, catalog, worker_catalog)
+        run = self._with_provenance(inline, catalog, worker_catalog, forked)
         for manifest in run.manifests:
             is_own = run.provenance_of(manifest).is_own
             if isinstance(manifest, Tool) and manifest.spec.application and not is_own:
@@ -418,8 +511,12 @@ class Pin:
         check_webhooks(run)
         return with_client(with_rights(run, start), start).prepared()
 
-    def _with_provenance(self, inline: Catalog, catalog: Catalog, worker_catalog: Catalog) -> RunCatalog:
+    def _with_provenance(
+        self, inline: Catalog, catalog: Catalog, worker_catalog: Catalog, forked: RunCatalog | None
+    ) -> RunCatalog:
         """The run's catalog with the provenance of its manifests. Those of a local client's files are trusted.
+
+        A manifest that a fork does not change keeps its provenance.
 
         Raises InvalidInput if the worker accepts no inline manifests except queries.
         """
@@ -428,12 +525,17 @@ class Pin:
         inline_provenance = Provenance.TRUSTED if is_local or self._inline_manifests == "all" else Provenance.INLINE
 
         def provenance(manifest: Resource) -> Provenance:
+            if forked and forked.by_id(manifest.id) == manifest:
+                return forked.provenance[manifest.id]
             if self._own.folder.by_id(manifest.id) == manifest:
                 return Provenance.FILES
             return Provenance.STORE if worker_catalog.by_id(manifest.id) == manifest else inline_provenance
 
-        run = RunCatalog.of(catalog, provenance, registered_as=sha if is_local else "")
+        earlier = forked.registered_as if forked else ""
+        run = RunCatalog.of(catalog, provenance, registered_as=sha if is_local else earlier)
         foreign = [manifest_id for manifest_id, provenance in run.provenance.items() if not provenance.is_own]
+        if forked:  # what the forked run has brought was accepted then
+            foreign = [manifest_id for manifest_id in foreign if forked.by_id(manifest_id) != run.by_id(manifest_id)]
         inline_ids = [manifest_id for manifest_id in foreign if not manifest_id.startswith("Query/")]
         if inline_ids and self._inline_manifests == "none":
             raise InvalidInput(

@@ -163,7 +163,9 @@ def _questions(server: Manifest | None) -> QuestionsPlan | None:
     if server is None or questions is None:
         return None
     skips = questions.on_timeout == "skip"
-    return QuestionsPlan(server=server.id, timeout=questions.seconds, skips=skips).without_defaults
+    return QuestionsPlan(
+        server=server.id, timeout=questions.seconds, skips=skips, approvers=questions.approvers
+    ).without_defaults
 
 
 def model_plan(model: Model, catalog: RunCatalog) -> AgentPlan:

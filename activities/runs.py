@@ -1,7 +1,7 @@
 """The activities of a run as a whole: ``append``, ``grant``, ``read_failed_run``, ``last_failures`` and ``expire``."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from functools import partial
 
@@ -148,14 +148,22 @@ class RunActivities:
     async def _delete_long_values(self, client: Client, workflow_id: str, runs: set[str]) -> None:
         """Deletes the externally stored payloads of the query and its children, unless other runs share them."""
         before = datetime.now(UTC)
-        family = workflow_family(workflow_id)
-        first = workflow_id.partition("/")[0].replace("\\", "\\\\").replace("'", "\\'")
-        async for execution in client.list_workflows(f"WorkflowId STARTS_WITH '{first}'"):
-            if execution.run_id not in runs and workflow_family(execution.id) == family:
-                return
+        if await is_family_shared(client, workflow_id, runs):
+            return
         database = self._journal.database
-        delete = partial(delete_values, namespace=database.namespace, families={family}, before=before)
+        families = {workflow_family(workflow_id)}
+        delete = partial(delete_values, namespace=database.namespace, families=families, before=before)
         await database.engine.run(delete)
+
+
+async def is_family_shared(client: Client, workflow_id: str, runs: Collection[str]) -> bool:
+    """Whether the family of a workflow has another execution than ``runs`` in Temporal, which may need its values."""
+    family = workflow_family(workflow_id)
+    first = workflow_id.partition("/")[0].replace("\\", "\\\\").replace("'", "\\'")
+    async for execution in client.list_workflows(f"WorkflowId STARTS_WITH '{first}'"):
+        if execution.run_id not in runs and workflow_family(execution.id) == family:
+            return True
+    return False
 
 
 RETRIED = (WorkflowExecutionStatus.FAILED, WorkflowExecutionStatus.CANCELED)

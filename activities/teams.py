@@ -3,6 +3,7 @@
 import importlib
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from pydantic import BaseModel, JsonValue
@@ -12,6 +13,7 @@ from temporalio import activity
 from ..contracts.errors import BatonError, ConditionFailed, OutputRejected
 from ..contracts.message import Head, Message, last_spoken
 from ..contracts.panel import (
+    Briefing,
     BriefRequest,
     ConcludeRequest,
     DebateShape,
@@ -30,24 +32,42 @@ from ..resources.conditions import Facts, evaluate, is_quick
 from ..resources.panel import FunctionRef
 from ..resources.team import Team
 from ..resources.validation import functions_of
-from ..temporal.activity import idempotency_key
+from ..temporal.activity import idempotency_key, workflow_id
+from ..temporal.bounded_process import BoundedFunction, EvaluationFailed
 from ..temporal.threads import COMPUTING
 from .context.lookup import find_team
 from .context.output_schema import output_error
+from .context.outside import Outside, OutsideCall, canonical_request, raise_recorded
 from .context.value_resolver import ValueResolver
 from .panel import SpeakerContext, Transcript, panel_output_schema
-from .runtime.bounded_process import BoundedFunction, EvaluationFailed
-from .runtime.functions import CallPlace, FunctionRegistry, calling_at
+from .runtime.functions import CallPlace, FunctionRegistry, calling_at, converting
 from .runtime.secrets import SecretStore
+
+
+@dataclass(frozen=True)
+class _Performance:
+    """The call of a function that is a member: its ``argument``, and the last message as ``text``."""
+
+    call: OutsideCall
+    values: ValueResolver
+    argument: object
+    text: str
 
 
 class TeamActivities:
     """The activities of teams that do not call a model."""
 
-    def __init__(self, journal: Journal, functions: FunctionRegistry, secrets: SecretStore) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        functions: FunctionRegistry,
+        secrets: SecretStore,
+        outside: Outside | None = None,
+    ) -> None:
         self._journal = journal
         self._functions = functions
         self._secrets = secrets
+        self._outside = outside
 
     @activity.defn(name="evaluate")
     async def evaluate(self, request: EvaluateRequest) -> EvaluateResult:
@@ -78,10 +98,45 @@ class TeamActivities:
         attributes = partial(_attributes, request.function)
         if row := await self._journal.find(row_id):
             recorded_call("execute_tool", request.function, attributes, kind="internal")
+            if self._outside:
+                await self._outside.note((await self._performance(request)).call, {"text": row.message.content})
             return PerformResult(message=row.message.truncated(), head=row.head)
+        performance = await self._performance(request)
+        values = performance.values
+
+        async def live() -> JsonObject:
+            argument = self._functions.argument(request.function, performance.argument, performance.text)
+            span = call_span("execute_tool", request.function, attributes, kind="internal")
+            with span, calling_at(_place(request)):
+                value = await self._functions.invoke(request.function, argument)
+            is_text = brief.part == "member" and not _is_structured(value)
+            with converting(request.function, value):
+                text, coerced = as_text(value) if is_text else as_answer(value)
+            return {"text": text, "coerced": True} if coerced else {"text": text}
+
+        async with self._journal.leases.hold(row_id) as lease:
+            coerced = False
+            if not lease.is_answered:
+                answer = await (self._outside.answer(performance.call, live) if self._outside else live())
+                raise_recorded(answer)
+                text = str(answer["text"])
+                coerced = bool(answer.get("coerced"))
+                message = await self._secrets.redact_message(Message(role="assistant", content=text, name=request.name))
+                if wrong := await output_error(message, panel_output_schema(values.catalog, brief)):
+                    raise OutputRejected(f"the result of the function '{request.function}' {wrong}")
+                await self._journal.answer(lease, request.thread.head, message)
+        row = await self._journal.row(row_id)
+        return PerformResult(message=row.message.truncated(), head=row.head, coerced=coerced)
+
+    async def failed_call(self, request: PerformRequest) -> OutsideCall:
+        """The call of a function that the current activity has made, and that has failed."""
+        return (await self._performance(request)).call
+
+    async def _performance(self, request: PerformRequest) -> "_Performance":
+        brief = request.brief
         values = await ValueResolver.of(self._journal, request.thread, self._secrets)
         rows = await self._journal.read(request.thread.head)
-        argument: object
+        argument: Briefing | PanelShape | DebateShape
         if request.turn is not None:
             team = find_team(values.catalog, brief.team)
             transcript = Transcript.after_question(team, rows, request.thread.question)
@@ -91,22 +146,18 @@ class TeamActivities:
             transcript = speaker.transcript
             argument = speaker.transcript.shape(brief.round) if brief.part == "synthesizer" else speaker.briefing
         spoken = last_spoken([row.message for row in transcript.rows])
-        argument = self._functions.argument(request.function, argument, spoken.content if spoken else transcript.goal)
-        async with self._journal.leases.hold(row_id) as lease:
-            coerced = False
-            if not lease.is_answered:
-                span = call_span("execute_tool", request.function, attributes, kind="internal")
-                with span, calling_at(_place(request)):
-                    value = await self._functions.invoke(request.function, argument)
-                text, coerced = (
-                    as_text(value) if brief.part == "member" and not _is_structured(value) else as_answer(value)
-                )
-                message = await self._secrets.redact_message(Message(role="assistant", content=text, name=request.name))
-                if wrong := await output_error(message, panel_output_schema(values.catalog, brief)):
-                    raise OutputRejected(f"the result of the function '{request.function}' {wrong}")
-                await self._journal.answer(lease, request.thread.head, message)
-        row = await self._journal.row(row_id)
-        return PerformResult(message=row.message.truncated(), head=row.head, coerced=coerced)
+        rendered: JsonObject = {
+            "function": request.function,
+            "argument": argument.model_dump(mode="json", by_alias=True, exclude_none=True),
+        }
+        call = OutsideCall(
+            kind="function",
+            caller=f"{brief.team}/{request.name}",
+            purpose=request.function,
+            run=workflow_id(),
+            request=canonical_request(rendered, self._secrets.redact),
+        )
+        return _Performance(call, values, argument, spoken.content if spoken else transcript.goal)
 
     @activity.defn(name="conclude")
     async def conclude(self, request: ConcludeRequest) -> AskModelResult:

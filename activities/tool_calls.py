@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from temporalio import activity
 
@@ -12,7 +13,7 @@ from ..contracts.message import Head, Message, PersonDecision, ToolCall
 from ..contracts.requests import CheckedArguments, ReviewResult, UseToolRequest, UseToolResult
 from ..contracts.text import parse_json, repair_surrogates, truncate
 from ..contracts.turn import Thread
-from ..journal.accounts import Amount, Charge
+from ..journal.accounts import Charge
 from ..journal.journal import Journal
 from ..journal.leases import Lease
 from ..journal.rows import Row
@@ -20,10 +21,12 @@ from ..observability.spans import call_span, note_call, note_content, recorded_c
 from ..resources import tool as resources
 from ..resources.agent import Agent
 from ..resources.base import JsonModel, JsonObject
-from ..temporal.activity import idempotency_key
+from ..resources.content import ContentPart, part_of_bytes
+from ..temporal.activity import idempotency_key, workflow_id
 from .context.call_record import CallRecord, new_fence
-from .context.metering import Meter
+from .context.metering import Meters
 from .context.output_schema import schema_errors
+from .context.outside import Outside, OutsideCall, canonical_request, raise_recorded
 from .context.value_resolver import ValueResolver
 from .panel import find_speaker
 from .runtime.functions import CallPlace, calling_at
@@ -42,15 +45,20 @@ class QuestionNote(JsonModel):
     reply_schema: JsonObject | None = None
     state: JsonObject
     decision: PersonDecision | None = None
+    authorizes: bool = False
 
 
 class ToolActivities:
     """The activities of tool calls. Calls are read from the journal, as the history may have them truncated."""
 
-    def __init__(self, journal: Journal, tools: Tools, secrets: SecretStore) -> None:
+    def __init__(
+        self, journal: Journal, tools: Tools, secrets: SecretStore, meters: Meters, outside: Outside | None = None
+    ) -> None:
         self._journal = journal
         self._tools = tools
         self._secrets = secrets
+        self._meters = meters
+        self._outside = outside
 
     @activity.defn(name="use_tool")
     async def use_tool(self, request: UseToolRequest) -> UseToolResult:
@@ -65,16 +73,19 @@ class ToolActivities:
         row = await self._journal.find(f"{key}/reply")
         if row and request.answer is None:
             recorded_call("execute_tool", tool.definition.name, lambda: _attributes(tool, call), kind="internal")
+        if row and self._outside:
+            await self._note(request, call, tool, await self._answer_json(row.message))
         if row is None:
             if note := await self._question(request, key):
+                await self._note(request, call, tool, _question_json(note))
                 return _question_result(request, note, key)
             async with self._journal.leases.hold(f"{key}/reply", await self._charge(request)) as lease:
                 try:
                     if not lease.is_answered:
                         place = CallPlace(request.speaker.rpartition("/")[2], request.turn, request.session)
                         with calling_at(place):
-                            answer = await self._use(lease, call, tool) if request.answer is None else request.answer
-                        reply = _reply(request, call, tool, await tool.finish(_text(answer)))
+                            answer = await self._answer(request, lease, call, tool)
+                        reply = _reply(request, call, tool, _text(answer))
                         reply = await self._secrets.redact_message(reply)
                         if isinstance(answer, ResultWithFiles) and reply.role == "tool":
                             reply = await self._with_files(reply, answer)
@@ -96,12 +107,14 @@ class ToolActivities:
         if tool.approval is None or not tool.approval.is_needed(arguments):
             return ReviewResult(needed=False)
         shown = await self._secrets.redact_long(json.dumps(arguments, ensure_ascii=False))
-        return ReviewResult(needed=True, arguments=truncate(shown, MAX_ARGUMENTS))
+        return ReviewResult(
+            needed=True, arguments=truncate(shown, MAX_ARGUMENTS), approvers=tool.approval.approvers
+        ).without_defaults
 
     @activity.defn(name="delegate")
     async def delegate(self, request: UseToolRequest) -> Thread:
         """A new conversation for the agent or team that a tool delegates to."""
-        row, _ = await self._prepared(request)
+        row, _, _ = await self._prepared(request)
         thread = request.thread.under(request.speaker) if request.thread.account else request.thread
         return thread.asking(row.head)
 
@@ -109,24 +122,29 @@ class ToolActivities:
     async def check_arguments(self, request: UseToolRequest) -> CheckedArguments:
         """The arguments of the application's activity that a tool calls, or of the client's tool.
 
-        Raises UnknownTool and BadArguments.
+        In the replay of a recording also the application's result. Raises UnknownTool, BadArguments, NotRecorded, and
+        the error of a recorded call.
         """
-        row, tool = await self._prepared(request)
+        row, call, tool = await self._prepared(request)
         arguments = json.loads(row.message.content)
-        return CheckedArguments(arguments=arguments, by_client=tool.by_client).without_defaults
+        recorded: str | None = None
+        if self._outside and tool.application:
+            answer = await self._outside.answer(await self._call(request, call, tool), None)
+            recorded = _text(_recorded_result(answer))
+        return CheckedArguments(arguments=arguments, by_client=tool.by_client, recorded=recorded).without_defaults
 
-    async def _prepared(self, request: UseToolRequest) -> tuple[Row, CallableTool]:
+    async def _prepared(self, request: UseToolRequest) -> tuple[Row, ToolCall, CallableTool]:
         """The row of a call that the workflow itself makes, with the text of its tool. The call is charged here."""
         key = idempotency_key()
         call, tool = await self._approved(request)
         row = await self._journal.find(f"{key}/0")
         if row:
-            return row, tool
+            return row, call, tool
         async with self._journal.leases.hold(f"{key}/0", await self._charge(request)) as lease:
             if not lease.is_answered:
                 message = Message(role="user", content=_text(await use(lease, call, tool)))
                 await self._journal.answer(lease, Head(), await self._secrets.redact_message(message))
-        return await self._journal.row(f"{key}/0"), tool
+        return await self._journal.row(f"{key}/0"), call, tool
 
     async def _with_files(self, reply: Message, answer: ResultWithFiles) -> Message:
         """The reply with the images and files whose stand-ins are still in its text."""
@@ -134,6 +152,63 @@ class ToolActivities:
         run = activity.info().workflow_run_id or ""
         stored = await self._journal.attach(run, [file.data.content for file in files if file.data])
         return reply.with_attachments(Attachment.of(file, id_) for file, id_ in zip(files, stored, strict=True))
+
+    async def _answer(
+        self, request: UseToolRequest, lease: Lease, call: ToolCall, tool: CallableTool
+    ) -> str | ResultWithFiles:
+        """The tool's answer as it is stored: that of the request, a recorded one, or that of a call."""
+        if request.answer is not None:
+            return await _finished(tool, request.answer)
+        if self._outside is None or tool.inside:
+            return await _finished(tool, await self._use(lease, call, tool))
+
+        async def live() -> JsonObject:
+            try:
+                return _result_json(await _finished(tool, await self._use(lease, call, tool)))
+            except AsksPerson as asks:
+                return _question_json(QuestionNote(text=asks.text, reply_schema=asks.reply_schema, state=asks.state))
+
+        return _recorded_result(await self._outside.answer(await self._call(request, call, tool), live))
+
+    async def failed_call(self, request: UseToolRequest, called: str | None = None) -> OutsideCall | None:
+        """The call of a tool that the current activity has made, and that has failed; None if nobody was called.
+
+        ``called`` is the type of the application's activity or workflow that has failed: None if it is not the tool's.
+        """
+        earlier = await self._earlier_question(request, request.answered.record) if request.answered else None
+        call, tool = await self._find(request.allowed_by(earlier.decision) if earlier else request, earlier)
+        if tool.inside or request.answer is not None or (called and called != tool.application):
+            return None
+        return await self._call(request, call, tool)
+
+    async def _call(self, request: UseToolRequest, call: ToolCall, tool: CallableTool) -> OutsideCall:
+        """The call as a recording holds it. Raises BadArguments."""
+        answered = request.answered.decision if request.answered else None
+        rendered: JsonObject = {
+            "tool": call.name,
+            "arguments": await checked_arguments(tool.definition, call.arguments),
+            "reply": {"approved": answered.approved, "text": answered.text} if answered else None,
+        }
+        return OutsideCall(
+            kind="tool",
+            caller=request.speaker,
+            purpose=call.name,
+            run=workflow_id(),
+            request=canonical_request(rendered, self._secrets.redact),
+        )
+
+    async def _note(self, request: UseToolRequest, call: ToolCall, tool: CallableTool, answer: JsonObject) -> None:
+        """Takes note of a call that was made earlier, if anybody was called: not of one of a client's tool."""
+        if self._outside and not tool.inside and (request.answer is None or tool.application):
+            await self._outside.note(await self._call(request, call, tool), answer)
+
+    async def _answer_json(self, reply: Message) -> JsonObject:
+        """The recorded form of a stored result."""
+        files = []
+        for attachment in reply.attachments:
+            content = await self._journal.attachment(attachment.stored) if attachment.stored else b""
+            files.append(part_of_bytes(content, attachment.media_type or "", attachment.name))
+        return _result_json(ResultWithFiles(reply.content, tuple(files)) if files else reply.content)
 
     async def _use(self, lease: Lease, call: ToolCall, tool: CallableTool) -> str | ResultWithFiles:
         """The tool's answer."""
@@ -177,10 +252,11 @@ class ToolActivities:
 
     async def _charge(self, request: UseToolRequest) -> Charge | None:
         """The charge of a tool call: once, also if it fails, is retried, or continues after a question."""
-        if request.answered or request.answer is not None or not request.thread.account:
+        thread = request.thread
+        if request.answered or request.answer is not None or not (thread.account or thread.tenant):
             return None
-        catalog = await self._journal.catalog(request.thread.catalog)
-        return Meter(request.thread, request.speaker, catalog).charge(Amount(tool_calls=1), per_sending=False)
+        meter = await self._meters.of(thread, request.speaker, await self._journal.catalog(thread.catalog))
+        return meter.tool_charge()
 
     async def _question(self, request: UseToolRequest, key: str) -> QuestionNote | None:
         """The question with which an earlier attempt of the call ``key`` has ended."""
@@ -194,8 +270,15 @@ class ToolActivities:
         raise JournalLost(f"the journal has no question of the call {key}")
 
     async def _note_question(self, request: UseToolRequest, key: str, asks: AsksPerson) -> QuestionNote:
-        text = truncate(await self._secrets.redact_long(asks.text), MAX_QUESTION)
-        note = QuestionNote(text=text, reply_schema=asks.reply_schema, state=asks.state, decision=request.decision)
+        asked = Message(role="tool", content=await self._secrets.redact_long(asks.text))
+        text = truncate((await self._journal.redacted([asked]))[0].content, MAX_QUESTION)
+        note = QuestionNote(
+            text=text,
+            reply_schema=asks.reply_schema,
+            state=asks.state,
+            decision=request.decision,
+            authorizes=asks.authorizes,
+        )
         await self._record(request, key).write("asked", note.model_dump_json())
         return note
 
@@ -213,7 +296,13 @@ def _named(name: str, tools: Sequence[CallableTool]) -> CallableTool:
 
 def _question_result(request: UseToolRequest, note: QuestionNote, key: str) -> UseToolResult:
     number = request.answered.number + 1 if request.answered else 1
-    question = Question(id=request.question_id(number), text=note.text, reply_schema=note.reply_schema, record=key)
+    question = Question(
+        id=request.question_id(number),
+        text=note.text,
+        reply_schema=note.reply_schema,
+        record=key,
+        authorizes=note.authorizes,
+    ).without_defaults
     return UseToolResult(message=Message(role="tool"), head=request.thread.head, question=question)
 
 
@@ -237,6 +326,38 @@ def _reply(request: UseToolRequest, call: ToolCall, tool: CallableTool, text: st
 
 def _text(answer: str | ResultWithFiles) -> str:
     return answer if isinstance(answer, str) else answer.text
+
+
+async def _finished(tool: CallableTool, answer: str | ResultWithFiles) -> str | ResultWithFiles:
+    """The answer as it is stored."""
+    text = await tool.finish(_text(answer))
+    return text if isinstance(answer, str) else replace(answer, text=text)
+
+
+def _result_json(answer: str | ResultWithFiles) -> JsonObject:
+    """A tool's result as a recording holds it."""
+    if isinstance(answer, str):
+        return {"text": answer}
+    files = [file.model_dump(mode="json", by_alias=True, exclude_defaults=True) for file in answer.files]
+    return {"text": answer.text, "files": [*files]}
+
+
+def _question_json(note: QuestionNote) -> JsonObject:
+    """A tool's question as a recording holds it."""
+    return {"asks": note.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"decision"})}
+
+
+def _recorded_result(answer: JsonObject) -> str | ResultWithFiles:
+    """The result in a recording. Raises AsksPerson for a question, and the error of a failed call."""
+    raise_recorded(answer)
+    if "asks" in answer:
+        note = QuestionNote.model_validate(answer["asks"])
+        raise AsksPerson(note.text, note.reply_schema, note.state, authorizes=note.authorizes)
+    text = str(answer.get("text", ""))
+    files = answer.get("files")
+    if not isinstance(files, list):
+        return text
+    return ResultWithFiles(text, tuple(ContentPart.model_validate(file) for file in files))
 
 
 async def use(lease: Lease, call: ToolCall, tool: CallableTool) -> str | ResultWithFiles:

@@ -4,19 +4,24 @@ from pydantic import JsonValue, ValidationError
 
 from ..resources.base import JsonModel
 from .errors import MAX_ERROR_TEXT
+from .identity import Identity
 from .message import Message
 from .text import MAX_MESSAGE, byte_size, truncate
+
+ASK_AGAIN = "ask_again"
+"""The signal to a run that waits until others of its tenant have ended: it may be its turn."""
 
 
 class TerminateRequest(JsonModel):
     """The signal ``terminate_team``: the reason, and whether the activity in progress is canceled (``now``).
 
-    ``name`` is that of the person who sends it.
+    ``name`` is that of the person who sends it; ``identity``, here and below, is verified by a gateway.
     """
 
     reason: str = ""
     now: bool = False
     name: str | None = None
+    identity: Identity | None = None
 
 
 class CancelRequest(JsonModel):
@@ -24,12 +29,14 @@ class CancelRequest(JsonModel):
 
     reason: str = ""
     name: str | None = None
+    identity: Identity | None = None
 
 
 class PauseRequest(JsonModel):
     """The signals ``pause`` and ``resume``: the name of the person who sends it."""
 
     name: str | None = None
+    identity: Identity | None = None
 
 
 class SteerRequest(JsonModel):
@@ -41,6 +48,7 @@ class SteerRequest(JsonModel):
     text: str
     name: str = "user"
     id: str = ""
+    identity: Identity | None = None
 
     def identified(self, id_: str) -> "SteerRequest":
         """The message with that id."""

@@ -9,8 +9,9 @@
     │                        AgentUnavailable* · AgentRejected · AgentFailed
     ├── ToolError            UnknownTool · BadArguments · ToolFailed · OutcomeUnknown · FilterFailed · LeaseLost*
     ├── TimeoutError     MaxTurnsReached · MaxIterationsReached · QueryTimeout · ReplyOverdue · CallTimeout* · RunClosed
-    ├── BudgetError          BudgetExceeded
-    └── MemoryError          JournalLost · JournalUnavailable* · MemoryUnavailable* · MemoryRejected
+    ├── BudgetError          BudgetExceeded · QuotaReached
+    └── MemoryError          JournalLost · JournalUnavailable* · MemoryUnavailable* · MemoryRejected · NotRecorded
+                         NotRedacted
 
 Temporal retries the errors with a *; all others are final. The names are stored in histories: never rename them."""
 
@@ -57,7 +58,7 @@ class BudgetReached(JsonModel):
 
 
 class Outage(JsonModel):
-    """An outage of a server for which a call waits.
+    """An outage of a server for which a call waits, or a Quota of the run's tenant (``type: QuotaReached``).
 
     ``call`` says what is called, as Temporal's UI does, ``type`` and ``error`` are those of the latest failure, and
     ``since`` is the time of the first one. ``attempts`` counts the requests so far; the next one follows at ``until``.
@@ -69,6 +70,11 @@ class Outage(JsonModel):
     since: datetime
     until: datetime
     attempts: int
+
+    @property
+    def is_quota(self) -> bool:
+        """Whether the run waits for a Quota of its tenant, and not for a server."""
+        return self.type == QuotaReached.__name__
 
 
 class Refusal(JsonModel):
@@ -412,6 +418,10 @@ class BudgetExceeded(BudgetFault):
     """A call was not started because it could exceed a budget."""
 
 
+class QuotaReached(BudgetFault):
+    """A call or a run was not started because of a Quota of its tenant: it waits, or fails if the Quota says so."""
+
+
 class JournalUnavailable(MemoryFault):
     """The journal is unreachable; or, without a retry, its database rejects a statement."""
 
@@ -440,3 +450,18 @@ class JournalLost(MemoryFault):
 
 class JournalDamaged(JournalLost):
     """The journal has rows that can't be read: they were modified."""
+
+
+class NotRecorded(MemoryFault):
+    """A call in a test has no recording. It fails the run, and no fallback is called."""
+
+
+class NotRedacted(MemoryFault):
+    """Personal data could not be redacted, so nothing was stored.
+
+    The hook of BATON_REDACT has failed, or there are images or files (``has_files``), which no hook can redact.
+    """
+
+    def __init__(self, message: str, *, has_files: bool = False) -> None:
+        self.has_files = has_files
+        super().__init__(message)

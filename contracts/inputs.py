@@ -1,5 +1,6 @@
 """The inputs of the workflows, and the state that a run passes to its successor at continue-as-new."""
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Literal, Self
 
@@ -103,13 +104,24 @@ class TeamState(JsonModel):
     interrupted_turn: AgentState | None = None
     unevaluated: EvaluateRequest | None = None
 
+    def before_turn(self, member: int | None) -> "TeamState":
+        """The state before the open turn; if ``member`` is None, the strategy chooses again whose turn it is."""
+        return self.model_copy(update={"interrupted_turn": None, "interrupted_member": member})
+
+    def on_thread(self, thread: Thread) -> "TeamState":
+        """The state whose failed evaluation is repeated with the catalog and the accounts of ``thread``."""
+        if self.unevaluated is None:
+            return self
+        return self.model_copy(update={"unevaluated": self.unevaluated.on_thread(thread)})
+
 
 class PanelProgress(JsonModel):
     """The state of a panel whose own messages begin after ``begun``.
 
     ``waiting`` are the indexes of the members that have yet to speak in ``round``; ``criticized`` is the last round
     with a critique; ``done``: the moderator has ended the debate; ``warned`` are the members for which the log has the
-    warning that they return no text. ``judged``: the judge has spoken. ``speaking`` is the role of the speaker during
+    warning that they return no text. ``judged``: the judge has spoken; ``delivered``: the answer has been produced.
+    ``speaking`` is the role of the speaker during
     whose turn the run has continued as new; a member is the first one in ``waiting``.
     """
 
@@ -120,6 +132,7 @@ class PanelProgress(JsonModel):
     done: bool = False
     warned: tuple[str, ...] = ()
     judged: bool = False
+    delivered: bool = False
     speaking: SpeakerRole | None = None
 
 
@@ -149,29 +162,127 @@ class QueryState(JsonModel):
     recalled: RecallResult | None = None
     turn: AgentState | None = None
 
+    def on_thread(self, thread: Thread) -> "QueryState":
+        """The state whose place in its conversation has the catalog and the accounts of ``thread``."""
+        if self.recalled is None:
+            return self
+        return self.model_copy(update={"recalled": self.recalled.on_thread(thread)})
+
 
 State = Annotated[AgentState | ToolState | TeamState | QueryState, Field(discriminator="kind")]
+
+
+class ForkPoint(JsonModel):
+    """The moment in a tree of runs at which a fork begins.
+
+    In the run with the workflow id ``run`` it is after the workflow task that the history event ``event`` of the
+    execution ``run_id`` has completed; in the other runs of the tree it is the time ``at``.
+    """
+
+    run: str
+    run_id: str
+    event: int
+    at: datetime
+
+
+class Fork(JsonModel):
+    """The run that a new run goes on from: its workflow id, the run id of one of its executions, and the point.
+
+    Without a ``point`` it is the end of a failed run, before the call that has failed; ``run_id`` is then that of its
+    last execution. ``say`` is the message of a person at the point, to the run in which the point is.
+    """
+
+    run: str
+    run_id: str
+    point: ForkPoint | None = None
+    say: SteerRequest | None = None
+
+    def of_child(self, run: str, run_id: str) -> "Fork":
+        """The fork of a child run from the same point."""
+        return Fork(run=run, run_id=run_id, point=self.point, say=self.say).without_defaults
+
+    @property
+    def has_point(self) -> bool:
+        """Whether the point is in this run itself; the message of a person is for that one."""
+        return self.point is None or self.point.run == self.run
+
+    @property
+    def is_above(self) -> bool:
+        """Whether the point is in a run below this one."""
+        return self.point is not None and self.point.run.startswith(f"{self.run}/")
+
+
+class ForkRequest(JsonModel):
+    """What a client passes to fork a run: where, and how users name that place in the run (``at``).
+
+    ``changes`` are new values of fields of the run's manifests, as ``{"NAME.FIELD": value}``. ``pins_anew``: all
+    manifests are those of the worker, as in the replay of a recording, instead of those that the run has pinned.
+    """
+
+    fork: Fork
+    at: str
+    changes: JsonObject = {}
+    pins_anew: bool = False
 
 
 class Continuation(JsonModel):
     """The whole state of a run at continue-as-new.
 
     ``since`` is the start of the first run. ``unfinished`` are child runs that failed or were canceled, which a retry
-    resumes: their ids, and the run ids of their first executions. The names of these fields are stored in histories.
+    resumes: their ids, and the run ids of their first executions. ``forks`` are, by the ids of child runs that this run
+    will start, the runs that they go on from. The names of these fields are stored in histories.
     """
 
     pinned: Pinned
     since: datetime
     unfinished: dict[str, str] = {}
+    forks: dict[str, Fork] = {}
     stop_request: StopRequest | None = None
     session: JsonObject = {}
     inbox: InboxState | None = None
     decisions: DecisionsState | None = None
     state: State
 
+    @property
+    def usage(self) -> TokenUsage:
+        """The usage of the run so far."""
+        match self.state:
+            case AgentState(usage=usage):
+                return usage
+            case TeamState(so_far=so_far, interrupted_turn=turn):
+                return so_far.usage + (turn.usage if turn else TokenUsage())
+            case QueryState(answers=answers, turn=turn):
+                return sum((answer.usage for answer in answers.values()), turn.usage if turn else TokenUsage())
+        return TokenUsage()
+
+    def with_state(self, state: State) -> "Continuation":
+        """The same with another state of its turn."""
+        return self.model_copy(update={"state": state})
+
+    def with_unread(self, messages: Sequence[SteerRequest]) -> "Continuation":
+        """The same with these messages of people that nobody has read."""
+        return self.model_copy(update={"inbox": InboxState(waiting=tuple(messages)) if messages else None})
+
+    def in_fork(self, pinned: Pinned, forks: Mapping[str, Fork]) -> "Continuation":
+        """The same in a fork, with what is pinned for it, and the runs that its child runs go on from."""
+        return self.model_copy(update={"pinned": pinned, "forks": {**forks}, "unfinished": {}}).on_thread()
+
+    def pinned_to(self, changed: Pinned) -> "Continuation":
+        """The same state with the manifests of a fork that has changed some."""
+        return self.model_copy(update={"pinned": self.pinned.changed_to(changed)}).on_thread()
+
+    def on_thread(self) -> "Continuation":
+        """The same state, in which requests that a run repeats have the catalog and the accounts that are pinned."""
+        if isinstance(self.state, TeamState | QueryState):
+            return self.with_state(self.state.on_thread(self.pinned.thread))
+        return self
+
 
 CLIENT_FIELDS = frozenset(
-    {"name", "team", "agent", "model", "tool", "namespace", "spec", "input", "resources", "session", "after", "retries"}
+    {
+        *("name", "team", "agent", "model", "tool", "namespace", "spec", "input", "resources", "session", "after"),
+        *("retries", "forks", "redacted"),
+    }
 )
 """The fields of a run's input that a client may set. All others come from Baton's own workflows."""
 
@@ -182,7 +293,8 @@ class QueryInput(JsonModel):
     ``resources`` are inline manifests, ``session`` the initial values of the session. With ``after``, the ``head`` in
     the status of an earlier run, the question follows that exact place in its conversation, and no Memory is used.
     After continue-as-new, ``carried`` replaces them. ``{"retries": "RUN-ID"}`` resumes a failed run of the same
-    workflow id.
+    workflow id. With ``forks`` it goes on from another run; ``resources`` are then the manifests that are changed.
+    ``redacted``: the client has redacted personal data, and a worker that does not must refuse the run.
     """
 
     name: str | None = None
@@ -192,17 +304,28 @@ class QueryInput(JsonModel):
     session: JsonObject = {}
     after: Head | None = None
     retries: str | None = None
+    forks: ForkRequest | None = None
+    redacted: bool = False
     carried: Continuation | None = None
 
     @model_validator(mode="after")
     def _spec_or_name(self) -> Self:
-        if self.name is None and self.spec is None and self.retries is None:
+        if self.name is None and self.spec is None and self.retries is None and self.forks is None:
             raise ValueError('a query needs {"spec": {...}} or {"name": "..."}')
         return self
 
     def after_head(self, head: Head) -> "QueryInput":
         """The same, with a question that follows this place in a conversation."""
         return self.model_copy(update={"after": head})
+
+    @property
+    def fork(self) -> Fork | None:
+        """The run that this one goes on from."""
+        return self.forks.fork if self.forks else None
+
+    def going_on_with(self, carried: Continuation) -> "QueryInput":
+        """The input of a fork once the state of the forked run is known."""
+        return self.continued_with(carried)
 
     def continued_with(self, carried: Continuation) -> "QueryInput":
         """The input of the next run at continue-as-new."""
@@ -219,7 +342,8 @@ class TurnInput(JsonModel):
     limit of ``turns``. With ``gives_up``, the parent continues without the run if a server that the run needs fails.
     It reads the result of a failed turn from the failure of the run. After continue-as-new, ``carried`` replaces the
     input. With ``retries``, the run id of a failed run of the same workflow id, the run resumes that one; a client
-    then passes nothing else.
+    then passes nothing else. With ``forks`` it goes on from another run, as a child of a fork does with ``child_fork``.
+    ``redacted``: the client has redacted personal data, and a worker that does not must refuse the run.
     """
 
     team: str | None = None
@@ -239,6 +363,9 @@ class TurnInput(JsonModel):
     turns: int | None = None
     gives_up: bool = False
     retries: str | None = None
+    forks: ForkRequest | None = None
+    child_fork: Fork | None = None
+    redacted: bool = False
     carried: Continuation | None = None
 
     @model_validator(mode="after")
@@ -247,9 +374,18 @@ class TurnInput(JsonModel):
             return self
         if sum(name is not None for name in self._named().values()) != 1:
             raise ValueError('a turn needs one of {"team": "name"}, {"agent": …}, {"model": …} and {"tool": …}')
-        if self.carried is None and (self.input is None) == (self.thread is None):
+        if self.carried is None and self.forks is None and (self.input is None) == (self.thread is None):
             raise ValueError('a turn needs {"input": "text"}')
         return self
+
+    @property
+    def fork(self) -> Fork | None:
+        """The run that this one goes on from."""
+        return self.forks.fork if self.forks else self.child_fork
+
+    def going_on_with(self, carried: Continuation) -> "TurnInput":
+        """The input of a fork once the state of the forked run is known."""
+        return self.model_copy(update={"carried": carried, "forks": None, "child_fork": None})
 
     def continued_with(self, carried: Continuation) -> "TurnInput":
         """The input of the next run at continue-as-new."""
@@ -276,10 +412,12 @@ class TurnInput(JsonModel):
         *,
         gives_up: bool,
         retries: str | None,
+        fork: Fork | None = None,
     ) -> "TurnInput":
         """The input of a child workflow, with the requests that its parent has received until now.
 
-        ``retries`` is the first run id of the failed child run that it resumes.
+        ``retries`` is the first run id of the failed child run that it resumes, and ``fork`` the run that it goes on
+        from.
         """
         changes = {
             "session": session,
@@ -288,6 +426,7 @@ class TurnInput(JsonModel):
             "question": question or None,
             "gives_up": gives_up,
             "retries": retries,
+            "child_fork": fork,
         }
         return self.model_copy(update=changes).without_defaults
 
@@ -316,18 +455,64 @@ class FailedRun(JsonModel):
         return self.carried.pinned if self.carried else None
 
     @property
+    def reply(self) -> AskModelResult | None:
+        """The answer of a model whose tool calls the retry makes."""
+        match self.carried and self.carried.state:
+            case AgentState(reply=reply) | TeamState(interrupted_turn=AgentState(reply=reply)):
+                return reply
+            case QueryState(turn=AgentState(reply=reply)):
+                return reply
+        return None
+
+    @property
     def usage(self) -> TokenUsage:
         """The usage of what the retry does not do again."""
-        match self.carried and self.carried.state:
-            case AgentState(usage=usage):
-                return usage
-            case TeamState(so_far=so_far, interrupted_turn=turn):
-                return so_far.usage + (turn.usage if turn else TokenUsage())
-            case QueryState(answers=answers, turn=turn):
-                return sum((answer.usage for answer in answers.values()), turn.usage if turn else TokenUsage())
-        return TokenUsage()
+        return self.carried.usage if self.carried else TokenUsage()
 
     @property
     def head(self) -> Head | None:
         """The place in the conversation where the failed run began; None if it has no rows."""
         return self.pinned.thread.head if self.pinned and self.pinned.thread.head.id else None
+
+
+class ForkedRun(FailedRun):
+    """The state from which a fork goes on, which the activity ``read_fork`` returns.
+
+    A child run that had ended at the point has a ``result`` instead; one that had not begun yet has neither.
+    """
+
+    result: TurnResult | None = None
+
+    @property
+    def usage(self) -> TokenUsage:
+        """The usage of what the fork does not do again."""
+        return self.result.usage if self.result else super().usage
+
+    @property
+    def place(self) -> Head:
+        """The last message of the conversation that the fork shares, as far as this run knows it."""
+        match self.carried and self.carried.state:
+            case AgentState() as turn:
+                return _place_of(turn)
+            case TeamState(so_far=so_far, interrupted_turn=turn):
+                return _place_of(turn) if turn else so_far.head
+            case QueryState(turn=AgentState() as turn):
+                return _place_of(turn)
+        return self.result.head if self.result else self.head or Head()
+
+
+def _place_of(turn: AgentState) -> Head:
+    """The last message of an open turn."""
+    return turn.reply.head if turn.reply else turn.head
+
+
+class ReadForkRequest(JsonModel):
+    """``read_fork``: read the state of a run at the point of a fork.
+
+    ``thread`` is that of a child run, which its parent has passed; a root run has none. ``at`` is how users name the
+    place in the forked run.
+    """
+
+    fork: Fork
+    at: str = ""
+    thread: Thread | None = None

@@ -31,7 +31,9 @@ class PersonDecision(JsonModel):
     ``how``: by a ``person``, by a ``timeout``, or ``remembered`` from an earlier decision of ``by``. ``arguments`` is
     JSON text, set if the person changed the arguments. ``remember``: the decision applies to all later calls of that
     tool in the run. ``text`` is a reply; a question without a reply in time is not ``approved``. ``text`` is also the
-    result of a client's tool, which then has a ``digest``.
+    result of a client's tool, which then has a ``digest``. ``verified``: a gateway has verified ``by``, and the
+    ``groups``. Where several people have to approve, ``earlier`` are those who did before, and ``missing`` is how many
+    have to after this one.
     """
 
     approved: bool
@@ -43,6 +45,18 @@ class PersonDecision(JsonModel):
     remember: bool = False
     text: Text | None = None
     digest: str | None = None
+    verified: bool = False
+    groups: tuple[Text, ...] = ()
+    earlier: tuple[Text, ...] = ()
+    missing: int = 0
+
+    def verified_as(self, name: str, groups: tuple[str, ...]) -> "PersonDecision":
+        """The decision of a person with a verified name."""
+        return self.model_copy(update={"by": name, "groups": groups, "verified": True})
+
+    def after(self, earlier: Iterable[str], missing: int) -> "PersonDecision":
+        """The decision after those of others; so many are ``missing`` still."""
+        return self.model_copy(update={"earlier": tuple(earlier), "missing": missing})
 
     def to_remember(self) -> "PersonDecision":
         """Who decided what and when, without long fields; the text of a reply is stored in its message."""
@@ -100,6 +114,12 @@ class TokenUsage(JsonModel):
         total = {name: getattr(self, name) + getattr(other, name) for name in _COUNTED}
         costs = [cost for cost in (self.cost, other.cost) if cost is not None]
         return TokenUsage(**total, **({"cost": round(sum(costs), 9)} if costs else {}))
+
+    def __sub__(self, earlier: "TokenUsage") -> "TokenUsage":
+        """What was used since an ``earlier`` time."""
+        since = {name: getattr(self, name) - getattr(earlier, name) for name in _COUNTED}
+        cost = {} if self.cost is None else {"cost": round(self.cost - (earlier.cost or 0.0), 9)}
+        return TokenUsage(**since, **cost)
 
     @property
     def whole(self) -> JsonObject:
@@ -217,6 +237,8 @@ class Message(JsonModel):
 
     @property
     def _texts(self) -> tuple[str, ...]:
+        if not (self.tool_calls or self.reasoning):  # most messages; a team's status measures many after each turn
+            return (self.content,)
         extras = [call.extra.content for call in self.tool_calls if call.extra]
         extras += [self.reasoning.content] if self.reasoning else []
         return (self.content, *(call.arguments for call in self.tool_calls), *extras)
@@ -268,7 +290,7 @@ class Message(JsonModel):
 
         Its texts are truncated to equal shares of ``limit`` bytes.
         """
-        if self.reasoning or self.attachments or any(call.extra for call in self.tool_calls):
+        if self._has_more_than_text:
             bare = tuple(call.model_copy(update={"extra": None}) for call in self.tool_calls)
             changed = {"tool_calls": bare, "reasoning": None, "attachments": ()}
             return self.model_copy(update=changed).truncated(limit)
@@ -277,6 +299,15 @@ class Message(JsonModel):
         share = limit // (1 + len(self.tool_calls))
         calls = tuple(call.preview(share) for call in self.tool_calls)
         return self.model_copy(update={"content": truncate(self.content, share), "tool_calls": calls})
+
+    @property
+    def _has_more_than_text(self) -> bool:
+        """Whether it has what only its server reads, or attachments."""
+        return bool(self.reasoning or self.attachments or any(call.extra for call in self.tool_calls))
+
+    def within(self, limit: int, size: int) -> "Message":
+        """The message truncated to ``limit`` bytes; ``size`` is its ``byte_size``."""
+        return self if size <= limit and not self._has_more_than_text else self.truncated(limit)
 
 
 class Head(JsonModel):
@@ -315,10 +346,11 @@ def latest_within(messages: Iterable[Message], limit: int = MAX_MESSAGE) -> tupl
     """The last messages, as many as fit into ``limit`` bytes; at least the last one, truncated to fit."""
     fitting: list[Message] = []
     for message in reversed(tuple(messages)):
-        if fitting and limit < message.byte_size:
+        size = message.byte_size
+        if fitting and limit < size:
             break
-        fitting.append(message.truncated(limit))
-        limit -= message.byte_size + MESSAGE_OVERHEAD
+        fitting.append(message.within(limit, size))
+        limit -= size + MESSAGE_OVERHEAD
     return tuple(reversed(fitting))
 
 

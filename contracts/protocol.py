@@ -125,6 +125,10 @@ def _or_retry(name: str) -> JsonObject:
     return {"anyOf": [{"$ref": f"#/$defs/{name}"}, {"$ref": "#/$defs/RetryInput"}]}
 
 
+NOT_WRITTEN = frozenset({"retries", "forks", "redacted"})
+"""The fields of a run's input that only Baton's own client sets."""
+
+
 def _query_input(schema: JsonObject) -> JsonObject:
     """The input of a query, as clients may write it."""
     properties: JsonObject = {**_properties(schema), "spec": {"$ref": "#/$defs/QuerySpec"}}
@@ -135,13 +139,13 @@ def _query_input(schema: JsonObject) -> JsonObject:
             " the worker knows. `resources` are inline manifests, `session` the initial values of the session."
         ),
         "type": "object",
-        "properties": {name: value for name, value in properties.items() if name in CLIENT_FIELDS - {"retries"}},
+        "properties": {name: value for name, value in properties.items() if name in CLIENT_FIELDS - NOT_WRITTEN},
     }
 
 
 def _turn_input(schema: JsonObject, kind: TargetType) -> JsonObject:
     """The input of the workflow types that run a target of that kind, as clients may write it."""
-    left_out = {*TARGETS.values(), "retries"} - {kind}
+    left_out = {*TARGETS.values(), *NOT_WRITTEN} - {kind}
     properties = {
         name: value for name, value in _properties(schema).items() if name in CLIENT_FIELDS and name not in left_out
     }

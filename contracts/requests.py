@@ -4,6 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, JsonValue
 
+from ..resources.approval import Approvers
 from ..resources.base import JsonModel, JsonObject
 from ..resources.manifest import ContextWindow
 from .decisions import Answer, Question, decision_id
@@ -40,7 +41,10 @@ class PinRequest(CallRequest):
     """``pin``: store the manifests that a run needs, and return its plan and its place in a conversation.
 
     A run that a client has started has a ``spec`` or an ``input``; a child workflow has a ``thread``. ``workflow`` is
-    the workflow type, which must fit the resource. The question of a query follows ``after``, if that is set.
+    the workflow type, which must fit the resource. The question of a query follows ``after``, if that is set. A fork
+    has the ``thread`` of the forked run, and the ``resources`` and ``changes`` of fields that replace its manifests; or
+    it ``pins_anew``, with the worker's manifests.
+    ``redacted``: the client has redacted personal data, so the worker must do so as well.
     """
 
     kind: Literal["query", "team", "agent", "model", "tool"]
@@ -52,12 +56,24 @@ class PinRequest(CallRequest):
     resources: tuple[JsonObject, ...] = ()
     after: Head | None = None
     thread: Thread | None = None
+    changes: JsonObject = {}
+    redacted: bool | None = None
+    pins_anew: bool = False
+
+    def with_resources(self, more: tuple[JsonObject, ...]) -> "PinRequest":
+        """The request with more inline manifests."""
+        return self.model_copy(update={"resources": (*self.resources, *more)})
+
+    def for_fork(self, forked: Thread, changes: JsonObject, *, pins_anew: bool) -> "PinRequest":
+        """The request for a fork, with the thread of the forked run and changed fields of its manifests."""
+        return self.model_copy(update={"thread": forked, "changes": changes, "pins_anew": pins_anew})
 
 
 class TaskQueues(JsonModel):
     """The task queues of a run's activities, if not the run's own, and their priority, which child workflows inherit.
 
-    ``limited``: for models with a rate limit, by name. ``priority``: 1 (first) to 5. ``tenant``: the fairness key.
+    ``limited``: for models with a rate limit, by name. ``priority``: 1 (first) to 5. ``tenant``: the fairness key, and
+    ``weight`` that of the key.
     """
 
     models: str | None = None
@@ -65,11 +81,11 @@ class TaskQueues(JsonModel):
     limited: dict[str, str] = {}
     priority: int | None = None
     tenant: str | None = None
+    weight: float | None = None
 
-    def ordered(self, priority: int | None, tenant: str | None) -> "TaskQueues":
-        """The same queues with the priority and the fairness key of a run, if it has them."""
-        order = {"priority": priority, "tenant": tenant}
-        return self.model_copy(update={name: value for name, value in order.items() if value})
+    def ordered(self, priority: int, tenant: str, weight: float) -> "TaskQueues":
+        """The same queues with the priority and the fairness key of a run, which replace those of its client."""
+        return self.model_copy(update={"priority": priority, "tenant": tenant, "weight": weight})
 
     def for_model(self, name: str) -> str | None:
         """The task queue for the calls of a model."""
@@ -79,8 +95,19 @@ class TaskQueues(JsonModel):
 DAY = 86_400.0
 """Seconds."""
 
-ROOT_RUN_FIELDS = ("question", "before", "journal", "notices", "ineffective")
+ROOT_RUN_FIELDS = ("question", "before", "journal", "notices", "ineffective", "forked_from", "admission")
 """The fields of ``Pinned`` that only a run has that a client has started."""
+
+
+class ForkedFrom(JsonModel):
+    """The run that a fork has gone on from, and the place in it, as users name both.
+
+    ``searchable``: the server has the search attribute for it.
+    """
+
+    run: str
+    at: str
+    searchable: bool = False
 
 
 class Pinned(JsonModel):
@@ -90,7 +117,8 @@ class Pinned(JsonModel):
     beginning of its ``question`` for Temporal's UI, the place ``before`` it, its ``journal``, ``notices`` about
     missing tools, and ``ineffective``: sentences about fields of the query without effect on this worker. ``traced``:
     the run passes its spans to its worker. ``max_outage`` is the number of seconds for which a call waits for the end
-    of an outage.
+    of an outage. ``forked_from`` is the run that this one has gone on from. ``audited``: the worker keeps an audit log.
+    ``admission``: the number of open runs of its tenant is limited, so it asks whether it may begin.
     """
 
     thread: Thread
@@ -105,6 +133,9 @@ class Pinned(JsonModel):
     ineffective: tuple[str, ...] = ()
     traced: bool = False
     max_outage: float = DAY
+    forked_from: ForkedFrom | None = None
+    audited: bool = False
+    admission: bool = False
 
     def of_root_run(
         self,
@@ -113,6 +144,8 @@ class Pinned(JsonModel):
         journal: JournalName,
         notices: tuple[str, ...],
         ineffective: tuple[str, ...],
+        *,
+        admission: bool,
     ) -> "Pinned":
         """The result for a run that a client has started."""
         root = {
@@ -121,8 +154,19 @@ class Pinned(JsonModel):
             "journal": journal,
             "notices": notices,
             "ineffective": ineffective,
+            "admission": admission,
         }
         return self.model_copy(update=root).without_defaults
+
+    def for_fork(self, thread: Thread, forked_from: "ForkedFrom | None") -> "Pinned":
+        """The same in a fork, with its own thread; ``forked_from`` is for the fork itself, not for runs below it."""
+        return self.model_copy(update={"thread": thread, "forked_from": forked_from}).without_defaults
+
+    def changed_to(self, other: "Pinned") -> "Pinned":
+        """What is pinned for a fork with other manifests, at the same place in the conversation."""
+        kept = {name: getattr(self, name) for name in ("question", "before", "journal", "forked_from", "admission")}
+        thread = other.thread.placed_as(self.thread)
+        return other.model_copy(update={**kept, "thread": thread}).without_defaults
 
     def for_member(self, plan: AgentPlan, thread: Thread) -> "Pinned":
         """What is pinned for the run of a member that takes its turn at a place in the conversation.
@@ -225,6 +269,10 @@ class EvaluateRequest(JsonModel):
     candidates: tuple[int, ...] | None = None
     session: JsonObject = {}
 
+    def on_thread(self, thread: Thread) -> "EvaluateRequest":
+        """The same request at its place, with the catalog and the accounts of ``thread``."""
+        return self.model_copy(update={"thread": thread.at(self.thread.head)})
+
 
 class EvaluateResult(JsonModel):
     """The result of ``evaluate``: whether the team ends, and the index of the edge to follow, if there is one.
@@ -320,18 +368,24 @@ class UseToolResult(JsonModel):
 class CheckedArguments(JsonModel):
     """The result of ``check_arguments``: the positional arguments of the application's activity.
 
-    ``by_client``: the client executes the call, and gets its arguments as the only one.
+    ``by_client``: the client executes the call, and gets its arguments as the only one. ``recorded`` is the result in a
+    recording that is replayed: then the application is not called.
     """
 
     arguments: tuple[JsonValue, ...] = ()
     by_client: bool = False
+    recorded: Text | None = None
 
 
 class ReviewResult(JsonModel):
-    """The result of ``review``: whether the call needs human approval, and its arguments as JSON text for display."""
+    """The result of ``review``: whether the call needs human approval, and its arguments as JSON text for display.
+
+    Only ``approvers`` may decide, if there are any.
+    """
 
     needed: bool
     arguments: Text = "{}"
+    approvers: tuple[Approvers, ...] = ()
 
 
 class RecallRequest(CallRequest):
@@ -351,6 +405,10 @@ class RecallResult(JsonModel):
     before: Head = Head()
     known: int = 0
     notice: Text | None = None
+
+    def on_thread(self, thread: Thread) -> "RecallResult":
+        """The same place in the conversation, with the catalog and the accounts of ``thread``."""
+        return self.model_copy(update={"thread": thread.placed_as(self.thread)})
 
 
 class RememberRequest(JsonModel):
@@ -432,6 +490,29 @@ class ExpireResult(JsonModel):
     journal_kept: bool = False
 
 
+class AdmitRequest(JsonModel):
+    """``admit_run``: whether a root run of a tenant may begin. ``run`` is the id of its first execution."""
+
+    tenant: str
+    run: str
+
+
+class AdmitResult(JsonModel):
+    """The run is admitted: until its end it counts as one of the tenant's open runs."""
+
+
+class ReleaseRequest(JsonModel):
+    """``release_run``: a run that has asked for admission ends. ``run`` is the id of its first execution."""
+
+    run: str
+
+
+class ReleaseResult(JsonModel):
+    """The number of waiting runs that were told to ask again."""
+
+    woken: int = 0
+
+
 class NotifyInput(JsonModel):
     """``notify``: send an event about the parent run to some webhooks of its query.
 
@@ -476,3 +557,17 @@ class LiveText(JsonModel):
 
     offset: int = 0
     text: Text = ""
+
+
+class AuditRequest(JsonModel):
+    """``audit``: write into the audit log what clients have done to this run until now, by its history.
+
+    ``began`` is how a root run has begun: ``start``, ``retry`` or ``fork``. ``ended`` is the phase in which it ends.
+    """
+
+    began: Literal["start", "retry", "fork"] | None = None
+    ended: str | None = None
+
+
+class AuditResult(JsonModel):
+    """The empty result of ``audit``."""

@@ -4,6 +4,7 @@ import asyncio
 import importlib.metadata
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -34,6 +35,13 @@ TASK_QUEUE = "baton"
 STATE_DIR = Path(".baton")
 """The folder for files on this machine, unless BATON_HOME names another."""
 
+REDACT = "BATON_REDACT"
+"""The setting that names the hook for personal data: ``package.module:function``, ``presidio``, the path of a YAML file
+of patterns by name, or these as a JSON object."""
+
+CONVERTER = "BATON_DATA_CONVERTER"
+"""The setting that names an application's data converter, as ``package.module:attribute``."""
+
 SCRIPTED_MODEL_URL = "BATON_SCRIPTED_MODEL_URL"
 """The setting with the address of a scripted model, which answers in place of all models."""
 
@@ -43,6 +51,12 @@ AGENT_HEADER = "baton-agent"
 
 OWN = ("*.db", "*.db-*", "*.lock", "*.log", "*.log.1", "dev.json", "dev.json.new", "sources", "spans")
 """Name patterns of Baton's files in its folder."""
+
+
+def importable_from_here() -> None:
+    """Makes modules in the working directory importable for settings that name some, as ``python -m`` does."""
+    if not sys.flags.safe_path and "" not in sys.path:
+        sys.path.append("")
 
 
 def private_folder(folder: Path) -> Path:

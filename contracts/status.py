@@ -224,7 +224,8 @@ class Status(JsonModel):
     ``outage_runs`` its child runs that do. ``conversation_id`` is the conversation that a query continues,
     and ``notices`` are problems that did not fail the query. ``budget`` is that of the query, the team or the agent
     itself. ``message`` is the answer or, of a failed query, the error; the messages are in ``responses``. ``value`` is
-    the answer of a completed run as JSON, if it is a JSON object or array.
+    the answer of a completed run as JSON, if it is a JSON object or array. A fork has in ``forked_from`` the id of the
+    run that it has gone on from, and in ``forked_at`` the name of the place there.
     """
 
     phase: Annotated[Phase, BeforeValidator(_own_phase)]
@@ -252,6 +253,8 @@ class Status(JsonModel):
     budget: BudgetStatus | None = None
     conversation_id: str | None = None
     notices: tuple[str, ...] | None = None
+    forked_from: str | None = None
+    forked_at: str | None = None
     start_time: str
     completion_time: str | None = None
 
@@ -291,6 +294,10 @@ class Status(JsonModel):
     def with_runs(self, runs: tuple[str, ...], workflows: tuple[str, ...]) -> "Status":
         """The status with the ids of open child runs, and of the application's workflows that tool calls wait for."""
         return self.model_copy(update={"runs": runs or None, "workflows": workflows or None})
+
+    def forked(self, run: str, at: str) -> "Status":
+        """The status of a run that has gone on from a place in another one."""
+        return self.model_copy(update={"forked_from": run, "forked_at": at})
 
     def with_notices(self, notices: tuple[str, ...]) -> "Status":
         """The status with problems that did not fail the query."""

@@ -22,8 +22,9 @@ class Thread(JsonModel):
 
     ``run`` is the workflow id of the run that a client has started, if there is a slash in it; child runs inherit it.
     If a manifest has a budget, ``account`` is the run id of that run, and ``budgets`` are the ids of the enclosing
-    manifests with a budget. ``dialect`` is the one in which the run counts turns and reports its status, if it is not
-    Baton's own.
+    manifests with a budget. ``tenant`` is the ServiceAccount whose Quotas apply, as NAMESPACE/NAME, if there are any.
+    ``dialect`` is the one in which the run counts turns and reports its status, if it is not
+    Baton's own. ``redacted``: the run began on a worker that redacts personal data, and continues on such workers only.
     """
 
     catalog: str
@@ -33,10 +34,20 @@ class Thread(JsonModel):
     account: str | None = None
     budgets: tuple[str, ...] | None = None
     dialect: Dialect | None = None
+    tenant: str | None = None
+    redacted: bool | None = None
 
     def at(self, head: Head) -> "Thread":
         """Another place in the conversation."""
         return self.model_copy(update={"head": head})
+
+    def in_run(self, run: str | None, account: str | None) -> "Thread":
+        """The same place in another root run, with its accounts if there are any."""
+        return self.model_copy(update={"run": run, "account": account})
+
+    def placed_as(self, other: "Thread") -> "Thread":
+        """The same with the question and the place of another thread."""
+        return self.model_copy(update={"question": other.question, "head": other.head})
 
     def under(self, owner: str) -> "Thread":
         """The same place below one more manifest with a budget."""

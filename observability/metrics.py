@@ -15,6 +15,8 @@ from typing import Literal
 from opentelemetry.metrics import get_meter
 
 from ..contracts.errors import BatonError
+from ..contracts.message import TokenUsage
+from .run_log import log_call
 
 OTHER = "(other)"
 """The name label of everything that is not among the worker's own manifests."""
@@ -77,6 +79,32 @@ RUNS_WAITING = Metric(
     "Root runs that wait now, for a person (InputRequired), for the end of an outage (Waiting) or to be resumed "
     "(Paused), in the whole task queue: every worker reports the same number. Refreshed every 30 seconds.",
     ("phase",),
+)
+RUNS_STUCK = Metric(
+    "baton.runs.stuck",
+    "gauge",
+    "Open runs, including child runs, whose workflow tasks keep failing, in the whole task queue: every worker reports "
+    "the same number. Refreshed every 30 seconds.",
+)
+BACKLOG = Metric(
+    "baton.backlog",
+    "gauge",
+    "Tasks that wait for a worker, by task queue and kind (workflow, activity): every worker of the queue reports the "
+    "same number. Refreshed every 30 seconds.",
+    ("task_queue", "kind"),
+)
+BACKLOG_AGE = Metric(
+    "baton.backlog.age",
+    "gauge",
+    "How long the oldest of these tasks has waited.",
+    ("task_queue", "kind"),
+    "s",
+)
+CHECK_OK = Metric(
+    "baton.check.ok",
+    "gauge",
+    "Whether a check of /readyz (worker, temporal, journal) has passed: 1, or 0. Refreshed every 15 seconds.",
+    ("check",),
 )
 TURNS = Metric(
     "baton.turns",
@@ -144,6 +172,19 @@ JOURNAL_DURATION = Metric(
     "s",
     SECONDS,
 )
+JOURNAL_MISSING = Metric(
+    "baton.journal.missing",
+    "counter",
+    "Attempts of activities that found a row of the journal missing (JournalLost) or unreadable (JournalDamaged).",
+    ("error",),
+)
+JOURNAL_FREE = Metric(
+    "baton.journal.free",
+    "gauge",
+    "Free space on the disk of a journal in SQLite. A database server doesn't tell. Refreshed every 15 seconds.",
+    (),
+    "bytes",
+)
 EVENT_LOOP_LAG = Metric(
     "baton.event_loop.lag",
     "histogram",
@@ -169,19 +210,51 @@ class InputRequired(Exception):
     """A call ends with a question to a person instead of an answer or an error."""
 
 
+class Call:
+    """A running call, with its labels in metrics, and the usage that its server has reported."""
+
+    def __init__(self, kind: CallKind, name: str) -> None:
+        self._labels = {"kind": kind, "name": name}
+        self.usage: TokenUsage | None = None
+
+    def used(self, usage: TokenUsage | None) -> None:
+        """Counts the tokens of the answer, and their cost."""
+        self.usage = usage
+        if usage:
+            TOKENS.record(usage.prompt_tokens, **self._labels, direction="prompt")
+            TOKENS.record(usage.completion_tokens, **self._labels, direction="completion")
+            CACHED_TOKENS.record(usage.cached_tokens, **self._labels)
+            COST.record(usage.cost or 0, **self._labels)
+
+
 @contextlib.contextmanager
-def metered(kind: CallKind, name: str) -> Iterator[None]:
-    """A context manager that records the outcome and the duration of a call."""
+def metered(kind: CallKind, name: str, shown: str = "") -> Iterator[Call]:
+    """A context manager that records the outcome and the duration of a call, and logs it if calls are logged.
+
+    ``shown`` is its name in the log, if that differs from the label ``name``.
+    """
     began = time.monotonic()
     outcome = "ok"
+    call = Call(kind, name)
     try:
-        yield
+        yield call
     except BaseException as error:
         outcome = _outcome(error)
         raise
     finally:
+        seconds = time.monotonic() - began
         CALLS.record(kind=kind, name=name, outcome=outcome)
-        CALL_DURATION.record(time.monotonic() - began, kind=kind, name=name)
+        CALL_DURATION.record(seconds, kind=kind, name=name)
+        log_call(
+            {
+                "kind": kind,
+                "subject": shown or name,
+                "outcome": outcome,
+                "tokens": call.usage.total_tokens if call.usage else None,
+                "cost": call.usage.cost if call.usage else None,
+                "seconds": seconds,
+            }
+        )
 
 
 def _outcome(error: BaseException) -> str:

@@ -1,9 +1,9 @@
-"""The SDK's runtime of a worker, the metrics of its process, and the gauge of waiting runs."""
+"""The SDK's runtime of a worker, the metrics of its process, and the gauges of what it depends on."""
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 from opentelemetry.metrics import set_meter_provider
 from temporalio.client import Client
@@ -18,8 +18,9 @@ from temporalio.runtime import (
 from temporalio.service import RPCError
 
 from ..installation import missing_extra, require
-from ..temporal.search_attributes import HEARTBEAT_INTERVAL, PHASE, registered, root_runs
-from .metrics import RUNS_WAITING
+from ..temporal.search_attributes import HEARTBEAT_INTERVAL, PHASE, backlog_of, registered, root_runs
+from ..temporal.threads import COMPUTING
+from .metrics import BACKLOG, BACKLOG_AGE, CHECK_OK, JOURNAL_FREE, RUNS_STUCK, RUNS_WAITING
 
 
 def set_worker_runtime(metrics: MetricBuffer | None = None) -> None:
@@ -72,32 +73,72 @@ def _are_collected(environment: Mapping[str, str]) -> bool:
 
 
 INTERVAL = 30.0
-"""Seconds between two counts of the waiting runs."""
+"""Seconds between two counts of the runs and tasks that wait."""
+
+CHECK_INTERVAL = 15.0
+"""Seconds between two checks of the worker's readiness."""
+
+FIRST_CHECK = 1.0
+"""Seconds after the start of the first check: a worker that has just started does not poll yet."""
 
 PHASES = ("InputRequired", "Waiting", "Paused")
 
+Queues = Mapping[str, Sequence[str]]
+"""The kinds of tasks (``workflow``, ``activity``) that a worker polls, by task queue."""
+
 
 @contextlib.asynccontextmanager
-async def watch_waiting_runs(client: Client, task_queue: str) -> AsyncIterator[None]:
-    """A context manager that records RUNS_WAITING, as soon as the server has Baton's search attributes."""
-    task = asyncio.create_task(_watch(client, task_queue))
+async def watch_surroundings(
+    client: Client,
+    task_queue: str,
+    queues: Queues,
+    check: Callable[[], Awaitable[Mapping[str, str]]],
+    free_space: Callable[[], int | None],
+) -> AsyncIterator[None]:
+    """A context manager that records the gauges of what a worker depends on.
+
+    They are the runs that wait or are stuck on the ``task_queue``, the backlogs of the ``queues``, the results of
+    ``check`` (``ok`` or an error by name), and the ``free_space`` of the journal's disk in bytes, if known.
+    """
+    tasks = [
+        asyncio.create_task(_repeat(INTERVAL, lambda: _count_waiting(client, task_queue, queues))),
+        asyncio.create_task(_repeat(CHECK_INTERVAL, lambda: _check(check, free_space), first=FIRST_CHECK)),
+    ]
     try:
         yield
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
-async def _watch(client: Client, task_queue: str) -> None:
+async def _repeat(seconds: float, work: Callable[[], Awaitable[None]], first: float = 0.0) -> None:
+    await asyncio.sleep(first)
     while True:
-        for phase in PHASES if await registered(client) else ():
-            with contextlib.suppress(RPCError):  # the last value stays until Temporal is reachable again
-                RUNS_WAITING.record(await _count(client, task_queue, phase), phase=phase)
-        await asyncio.sleep(INTERVAL)
+        with contextlib.suppress(RPCError, OSError):  # the last value stays until Temporal is reachable again
+            await work()
+        await asyncio.sleep(seconds)
 
 
-async def _count(client: Client, task_queue: str, phase: str) -> int:
-    """The number of root runs in a phase: a run whose child waits is in that phase, too."""
-    of_queue = f"TaskQueue = '{task_queue}' AND ExecutionStatus = 'Running' AND {await root_runs(client)}"
-    return (await client.count_workflows(f"{of_queue} AND {PHASE.name} = '{phase}'")).count
+async def _check(check: Callable[[], Awaitable[Mapping[str, str]]], free_space: Callable[[], int | None]) -> None:
+    for name, result in (await check()).items():
+        CHECK_OK.record(float(result == "ok"), check=name)
+    free = await COMPUTING.run(free_space)
+    if free is not None:
+        JOURNAL_FREE.record(free)
+
+
+async def _count_waiting(client: Client, task_queue: str, queues: Queues) -> None:
+    for queue, kinds in queues.items():
+        for kind in kinds:
+            backlog = await backlog_of(client, queue, kind)
+            BACKLOG.record(backlog.count, task_queue=queue, kind=kind)
+            BACKLOG_AGE.record(backlog.age, task_queue=queue, kind=kind)
+    open_here = f"TaskQueue = '{task_queue}' AND ExecutionStatus = 'Running'"
+    with contextlib.suppress(RPCError):  # an older server does not have this search attribute
+        RUNS_STUCK.record((await client.count_workflows(f"{open_here} AND TemporalReportedProblems IS NOT NULL")).count)
+    if await registered(client):
+        roots = f"{open_here} AND {await root_runs(client)}"  # one whose child waits is in that phase, too
+        for phase in PHASES:
+            waiting = await client.count_workflows(f"{roots} AND {PHASE.name} = '{phase}'")
+            RUNS_WAITING.record(waiting.count, phase=phase)

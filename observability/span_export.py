@@ -35,6 +35,7 @@ from ..contracts.trace import SpanData, TraceContext
 from ..installation import version
 from ..temporal.activity import in_thread_if_long
 from ..temporal.encryption import Keys
+from ..temporal.personal_data import PersonalData
 from ..temporal.threads import COMPUTING
 from .span_queue import SpanQueue
 
@@ -184,7 +185,13 @@ class SpanProcessor:
     never affect calls or runs. ``redact`` removes secrets from every text. Raises SettingsError.
     """
 
-    def __init__(self, environment: Mapping[str, str], folder: Path, redact: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        folder: Path,
+        redact: Callable[[str], str],
+        personal_data: PersonalData | None = None,
+    ) -> None:
         max_spans = _number(environment, "OTEL_BSP_MAX_QUEUE_SIZE")
         self._batch = min(_number(environment, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"), max_spans)
         self._size = self._batch  # smaller while the collector rejects spans
@@ -194,6 +201,7 @@ class SpanProcessor:
         self.captures_content = environment.get(_CAPTURE, "").lower() in ("true", "1", "span_only", "span_and_event")
         self._queue = SpanQueue(folder, Keys.from_environment(environment), max_spans)
         self._redact = redact
+        self._personal_data = personal_data
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="export-spans")
         self._loop = asyncio.get_running_loop()
         self._is_due = asyncio.Event()
@@ -202,6 +210,8 @@ class SpanProcessor:
 
     async def add(self, spans: Sequence[SpanData]) -> None:
         """Queues spans: once it returns, they will be exported by this process or by another one."""
+        if self._personal_data:
+            spans = [await self._personal_data.span(span) for span in spans]
         size = sum(len(value) for span in spans for value in span.attributes.values() if isinstance(value, str))
         await in_thread_if_long(size, self.take, spans)
 

@@ -16,6 +16,7 @@ from ..contracts.requests import PinRequest
 from ..contracts.trace import SpanData, TraceContext, derived_id, root_of
 from ..installation import require
 from ..temporal.activity import is_last_attempt, is_withdrawn
+from ..temporal.personal_data import PersonalData
 from ..temporal.threads import COMPUTING
 from .spans import CallSpans, collecting
 
@@ -27,12 +28,16 @@ _ENABLING = ("OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORT
 
 
 def span_processor(
-    environment: Mapping[str, str], folder: Path, redact: Callable[[str], str]
+    environment: Mapping[str, str],
+    folder: Path,
+    redact: Callable[[str], str],
+    personal_data: PersonalData | None = None,
 ) -> "SpanProcessor | None":
     """The span processor of a worker; None if OpenTelemetry's variables disable traces. Raises SettingsError,
     and MissingExtraError without the extra `otel`.
 
-    ``folder`` stores spans that are not exported yet. ``redact`` removes secrets from every text.
+    ``folder`` stores spans that are not exported yet. ``redact`` removes secrets from every text, and
+    ``personal_data`` is redacted in contents of messages and in errors.
     """
     is_disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
     if is_disabled or environment.get("OTEL_TRACES_EXPORTER") == "none" or not any(map(environment.get, _ENABLING)):
@@ -40,7 +45,7 @@ def span_processor(
     require("otel", "the export of traces")
     from .span_export import SpanProcessor  # noqa: PLC0415  # slow to import, and most workers don't need it
 
-    return SpanProcessor(environment, folder, redact)
+    return SpanProcessor(environment, folder, redact, personal_data)
 
 
 _place: ContextVar[TraceContext | None] = ContextVar("place", default=None)

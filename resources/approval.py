@@ -1,13 +1,14 @@
-"""``approval``: which calls of a tool require human approval (ARK: approvals)."""
+"""``approval``: which calls of a tool require human approval (ARK: approvals), and ``approvers``: who may decide."""
 
 import json
+from collections.abc import Collection
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
 from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
 
-from .base import Duration, JsonModel, JsonObject, Text, parse_duration
+from .base import Duration, FieldError, JsonModel, JsonObject, Text, parse_duration
 
 OnTimeout = Literal["reject", "proceed"]
 
@@ -34,6 +35,61 @@ class ArgumentMatch(JsonModel):
         return self.argument in arguments and _matches(self.pattern, arguments[self.argument])
 
 
+MAX_APPROVERS = 100
+"""Names, and groups, in one rule: they are in the status of a run that waits."""
+
+PersonName = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class Approvers(JsonModel):
+    """Who may decide: people with one of the ``names``, or in one of the ``groups``; without both, everyone.
+
+    Only an identity counts that a gateway has verified.
+    """
+
+    names: tuple[PersonName, ...] = Field(
+        (), max_length=MAX_APPROVERS, description="people, by the names of their keys or their OIDC subjects"
+    )
+    groups: tuple[PersonName, ...] = Field(
+        (), max_length=MAX_APPROVERS, description="groups of people, as in the gateway's keys or in their OIDC tokens"
+    )
+    required: int = Field(1, ge=1, le=10, description="so many different people have to approve; one can reject")
+    not_requester: bool = Field(False, description="not the person who has started the run")
+
+    def admit(self, name: str, groups: Collection[str]) -> bool:
+        """Whether a person with that verified name, who is in these groups, may decide."""
+        return not (self.names or self.groups) or name in self.names or not set(groups).isdisjoint(self.groups)
+
+    def __str__(self) -> str:
+        """Who may decide, in words, such as ``2 people of ann, the group finance``."""
+        who = ", ".join([*self.names, *(f"the group {group}" for group in self.groups)])
+        several = f"{self.required} people" if self.required > 1 else ""
+        parts = " of ".join(filter(None, (several, who))) or "anyone"
+        return f"{parts}, but not who has started the run" if self.not_requester else parts
+
+
+def who_decides(rules: Collection[Approvers]) -> str:
+    """Who may decide by these rules, in words; empty without any."""
+    return "; and by ".join(map(str, rules))
+
+
+def _one_reply(approvers: tuple[Approvers, ...]) -> tuple[Approvers, ...]:
+    if any(rule.required > 1 for rule in approvers):
+        raise ValueError("'required' is for approvals: a question has one reply")
+    return approvers
+
+
+WhoApproves = Annotated[
+    tuple[Approvers, ...],
+    Field(max_length=10, description="who may decide; each of these rules has to be met. By default, anyone"),
+]
+WhoReplies = Annotated[
+    tuple[Approvers, ...],
+    Field(max_length=1, description="who may reply; by default, anyone"),
+    AfterValidator(_one_reply),
+]
+
+
 class Approval(JsonModel):
     """A tool's calls require human approval: all of them, or those with an argument that matches."""
 
@@ -43,6 +99,13 @@ class Approval(JsonModel):
     argument_matches: tuple[ArgumentMatch, ...] = Field(
         (), description="{argument, pattern}: only calls that match one of them require approval"
     )
+    approvers: WhoApproves = ()
+
+    @model_validator(mode="after")
+    def _waits_for_approvers(self) -> Self:
+        if self.approvers and self.on_timeout == "proceed":
+            raise FieldError(("onTimeout",), "'proceed' would call the tool without the approvers")
+        return self
 
     @property
     def seconds(self) -> float | None:
@@ -71,7 +134,8 @@ def strictest(*rules: Approval | None) -> Approval | None:
     matches: tuple[ArgumentMatch, ...] = ()
     if all(rule.argument_matches for rule in required):  # a rule without matches applies to all calls
         matches = tuple(match for rule in required for match in rule.argument_matches)
-    return Approval(timeout=timeout, on_timeout=on_timeout, argument_matches=matches)
+    approvers = tuple(dict.fromkeys(approvers for rule in required for approvers in rule.approvers))
+    return Approval(timeout=timeout, on_timeout=on_timeout, argument_matches=matches, approvers=approvers)
 
 
 @lru_cache(1_000)

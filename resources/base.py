@@ -1,10 +1,10 @@
 """The base of all manifests: the model class, names, durations, field marks, and references between resources."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -63,14 +63,21 @@ class JsonModel(BaseModel):
     def without_defaults(self) -> Self:
         """The same value with default-valued fields unset: they take no space in a payload."""
         bare = self.model_copy()
-        fields = type(self).model_fields.items()
+        fields = type(self).__pydantic_fields__.items()
         bare.model_fields_set.difference_update(
             [name for name, field in fields if getattr(self, name) == field.default]
         )
         return bare
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with other values for some fields. The name of no field, which pydantic would ignore, is an error."""
+        if update and (unknown := update.keys() - type(self).__pydantic_fields__.keys()):
+            raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
+        return super().model_copy(update=update, deep=deep)
+
     @model_serializer(mode="wrap")
-    def _without_nulls(self, serialize: SerializerFunctionWrapHandler) -> JsonObject:
+    def _without_nulls(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
+        # Not JsonObject: in Python's mode values are not JSON, such as a datetime, and pydantic would warn of each.
         return {key: value for key, value in serialize(self).items() if value is not None}
 
 
@@ -144,13 +151,12 @@ class Pattern:
 Text = Annotated[str, Field(min_length=1)]
 """Text with at least one character."""
 
-Name = Annotated[
-    str,
-    Pattern(
-        r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?",
-        "is not a name: lower-case letters, digits, '-' and '.', at most 253 characters",
-    ),
-]
+NAME = Pattern(
+    r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?",
+    "is not a name: lower-case letters, digits, '-' and '.', at most 253 characters",
+)
+
+Name = Annotated[str, NAME]
 
 SetByServer = Annotated[JsonValue, WithJsonSchema({"doNotSuggest": True})]
 """A field that a Kubernetes API server adds: it is read and ignored, and editors don't suggest it."""
@@ -236,6 +242,12 @@ def parse_duration(text: str) -> timedelta:
     if not _SHORTEST <= seconds <= _LONGEST:
         raise ValueError("is not a usable duration: from 1ms to ten years")
     return timedelta(seconds=seconds)
+
+
+def parse_age(text: str) -> timedelta:
+    """Reads a duration, or days such as ``30d``. Raises ValueError."""
+    days = re.fullmatch("([0-9]{1,5})d", text)
+    return parse_duration(f"{24 * int(days[1])}h" if days else text)
 
 
 def _check(text: str) -> str:

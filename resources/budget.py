@@ -4,7 +4,8 @@ from typing import Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
-from .base import Duration, JsonModel, parse_duration
+from .approval import WhoApproves
+from .base import Duration, FieldError, JsonModel, parse_duration
 
 OnExceeded = Literal["stop", "fail", "ask"]
 
@@ -27,6 +28,13 @@ class Budget(JsonModel):
     on_exceeded: OnExceeded = Field(
         "stop", description="'stop' ends its owner normally, 'fail' fails it, 'ask' waits for a person's decision"
     )
+    approvers: WhoApproves = ()
+
+    @model_validator(mode="after")
+    def _asks_approvers(self) -> Self:
+        if self.approvers and self.on_exceeded != "ask":
+            raise FieldError(("approvers",), "nobody is asked: this needs 'onExceeded: ask'")
+        return self
 
     @model_validator(mode="after")
     def _bounds_something(self) -> Self:
@@ -48,6 +56,7 @@ class Budget(JsonModel):
             tool_calls=_raised(self.tool_calls, more.tool_calls, MAX_COUNT),
             duration=self.duration,
             on_exceeded=self.on_exceeded,
+            approvers=self.approvers,
         ).without_defaults
 
     @property

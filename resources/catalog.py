@@ -14,6 +14,7 @@ from .agent import BUILT_INS, Agent
 from .ark_config import ArkConfig
 from .base import API_VERSION, JsonModel, Path, Reference
 from .config_map import ConfigMap
+from .evaluation import Evaluation, Evaluator, GoldenDataset
 from .execution_engine import ExecutionEngine
 from .manifest import Metadata
 from .mcp_server import MCPServer
@@ -21,6 +22,7 @@ from .memory import Memory
 from .model import Model
 from .panel import Capability
 from .query import TARGETS, Query
+from .quota import Quota
 from .role import RIGHTS, ClusterRole, ClusterRoleBinding, Role, RoleBinding, ServiceAccount
 from .schedule import Schedule
 from .skill import Skill
@@ -57,6 +59,10 @@ Resource = (
     | ClusterRole
     | ClusterRoleBinding
     | Schedule
+    | Quota
+    | Evaluator
+    | Evaluation
+    | GoldenDataset
 )
 KINDS: dict[str, type[Resource]] = {kind.__name__: kind for kind in get_args(Resource)}
 _SELECTOR: Path = ("spec", "selector")

@@ -34,8 +34,8 @@ class ClientTool(JsonModel):
 
     @model_validator(mode="after")
     def _usable(self) -> Self:
-        if wrong := next(broken_schema_rules(self.parameters), None):
-            raise FieldError(("parameters",), wrong)
+        if wrong := broken_schema_rules(self.parameters):
+            raise FieldError(("parameters",), wrong[0])
         return self
 
 
@@ -124,8 +124,10 @@ class ClientAccess(JsonModel):
     settings: tuple[SettingName | Literal["*"], ...] = Field(
         (), description="the settings that clients may choose, such as [instructions, temperature]; '*' stands for all"
     )
-    on_other_settings: Literal["refuse", "ignore"] = Field(
-        "refuse", description="if a client chooses another setting: 'refuse' the query, or 'ignore' the setting"
+    on_other_settings: Literal["refuse", "ignore"] | None = Field(
+        None,
+        description="if a client chooses another setting: 'refuse' the query, or 'ignore' the setting; by default, "
+        "only requests in OpenAI's protocols ignore it",
     )
 
     @property

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints, overload
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticUserError
 
-from .base import JsonObject
+from .base import NAME, JsonObject
 
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
@@ -165,6 +165,30 @@ def parameters_of(function: Function) -> dict[str, inspect.Parameter]:
     preset = function.keywords if isinstance(function, partial) else {}
     hidden = {"self", context_parameter(function), *preset}
     return {name: parameter for name, parameter in parameters.items() if name not in hidden}
+
+
+def check_callable(function: Function, *, takes_value: bool) -> None:
+    """Raises TypeError for a method without its object, and without parameters for a function that ``takes_value``."""
+    if isinstance(function, type):
+        raise TypeError(f"the class {function.__name__} is no function")
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:  # of a builtin function
+        return
+    if inspect.isfunction(function) and next(iter(parameters), None) == "self":
+        raise TypeError(f"{_display_name(function)} is a method without its object: pass the method of an instance")
+    if takes_value and not parameters:
+        text = "must have a parameter, for what was said: a str, a pydantic model or a Briefing"
+        raise TypeError(f"{_display_name(function)} {text}")
+
+
+def check_resource_name(function: Function) -> None:
+    """Raises TypeError for a function whose name can't be that of a tool or a member, such as a lambda."""
+    try:
+        NAME.check(name_of(function))
+    except ValueError as error:
+        hint = "give it another one with baton.function('name')(…)"
+        raise TypeError(f"the name of {_display_name(function)} {error}; {hint}") from None
 
 
 def context_parameter(function: Function) -> str | None:

@@ -1,8 +1,10 @@
 """The type `JsonSchema`: a validated JSON Schema, for the arguments of tools and the answers of agents."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
+from functools import lru_cache, wraps
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from pydantic import AfterValidator, JsonValue
 
@@ -16,9 +18,43 @@ MAX_PARTS = 10_000
 """Objects and lists in one schema: validating so many takes seconds."""
 
 
+MAX_REMEMBERED = 10_000
+"""Characters of a schema up to which a check is remembered."""
+
+T = TypeVar("T")
+
+
+def _remembered(check: Callable[[JsonObject], T]) -> Callable[[JsonObject], T]:
+    """A check that is not repeated for an equal schema: each run brings the schemas of its functions again.
+
+    What it raises is not remembered.
+    """
+
+    @lru_cache(500)
+    def check_text(text: str) -> T:
+        return check(json.loads(text))
+
+    @wraps(check)
+    def check_once(schema: JsonObject) -> T:
+        text = json.dumps(schema)
+        return check_text(text) if len(text) <= MAX_REMEMBERED else check(schema)
+
+    return check_once
+
+
 def _check_schema(schema: JsonObject) -> JsonObject:
+    try:
+        _check_standard(schema)
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    return schema
+
+
+@_remembered
+def _check_standard(schema: JsonObject) -> None:
+    """Raises ValueError for what is not a JSON Schema, and RecursionError."""
     if not is_installed("jsonschema"):  # in a client: the worker checks it
-        return schema
+        return
     from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415  # slow to load, and few manifests need it
     from referencing.exceptions import Unresolvable  # noqa: PLC0415
 
@@ -31,11 +67,8 @@ def _check_schema(schema: JsonObject) -> JsonObject:
             resolver.lookup(ref)
     except SchemaError as error:
         raise ValueError(f"is not a JSON Schema: {error.json_path}: {error.message[:200]}") from None
-    except RecursionError:
-        raise ValueError("is nested too deeply") from None
     except Unresolvable as error:
         raise ValueError(f"refers to '{error.ref}', which it does not contain") from None
-    return schema
 
 
 def resolver_of(schema: JsonObject) -> "Resolver[JsonValue]":
@@ -72,10 +105,13 @@ _ONE = ("not", "if", "then", "else")
 _SEVERAL = ("allOf", "anyOf", "oneOf")
 
 
-def broken_schema_rules(schema: JsonObject) -> Iterator[str]:
+@_remembered
+def broken_schema_rules(schema: JsonObject) -> tuple[str, ...]:
     """The problems of a schema that the standard permits, but that can't be used."""
-    if not is_installed("jsonschema"):
-        return
+    return tuple(_broken_rules(schema)) if is_installed("jsonschema") else ()
+
+
+def _broken_rules(schema: JsonObject) -> Iterator[str]:
     schemas = _Schemas(schema)
     if cycle := schemas.cycle():
         yield f"applies itself to the same value endlessly, by {cycle}: no value can be checked"

@@ -1,6 +1,6 @@
 """Loads manifests from files and folders, and reports all errors at once."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path as FilePath
@@ -47,6 +47,15 @@ class OfWorkers:
     is_complete: bool
     secrets: frozenset[tuple[str, str]] = frozenset()
     """The namespaces and names of the Secrets in the store. Which ones are in workers' files is not known."""
+
+    workers: int = 0
+    """The number of live workers."""
+
+    in_files: frozenset[str] = frozenset()
+    """The ids of the manifests that are in the files of live workers."""
+
+    is_store_readable: bool = False
+    """Whether all manifests of the store are here."""
 
     def has_secret(self, reference: Reference) -> bool:
         """Whether a reference leads to a Secret in the store."""
@@ -104,14 +113,23 @@ class Loaded:
         rules = (missing_memories, accounts_without_rights, unknown_presets)
         return warnings + [self.problem(*notice) for rule in rules for notice in rule(self.catalog)]
 
-    def unresolved(self, known: Catalog | None = None, stored: Secrets | None = None) -> list[Problem]:
+    def unresolved(
+        self, known: Catalog | None = None, stored: Secrets | None = None, secrets_of: Container[str] | None = None
+    ) -> list[Problem]:
         """References to resources that are not in the files, or not ``known``, which also has those of the files.
 
-        ``stored`` are Secrets besides those of the files.
+        ``stored`` are Secrets besides those of the files. Of Secrets, only the references in manifests of the kinds
+        ``secrets_of`` count; None for all kinds.
         """
         known = known or self.catalog
         secrets = (self.secrets, stored or Secrets())
-        required = (Missing(m, r) for m in self.catalog.manifests for r in m.references if not r.optional)
+        required = (
+            Missing(manifest, reference)
+            for manifest in self.catalog.manifests
+            for reference in manifest.references
+            if not reference.optional
+            and (secrets_of is None or manifest.kind in secrets_of or "Secret" not in reference.kinds)
+        )
         missing = [
             self._missing(candidate)
             for candidate in required
@@ -229,16 +247,20 @@ class Loaded:
 
     def _missing(self, missing: Missing) -> Problem:
         owner, reference = missing
-        known = self.available.manifests
-        names = [m.name for m in known if m.kind in reference.kinds and m.id != owner.id]
-        names += BUILT_INS if reference.kinds == ("Tool",) and isinstance(owner, Agent) else ()
-        others = [m for m in known if (m.name, m.namespace) == (reference.name, reference.namespace)]
-        if others and reference.name not in names:
-            hint = f"there is {' and '.join(f'{other.kind} {other.namespace}/{other.name}' for other in others)}"
-        else:
-            hint = did_you_mean(reference.name, names) if names else "add it to the files"
         where = "neither in the files nor on the workers" if self.of_workers else "not in the files"
+        hint = hint_for(owner, reference, self.available)
         return self.problem(owner, reference.path, f"{reference} is {where}; {hint}")
+
+
+def hint_for(owner: Manifest, reference: Reference, known: Catalog) -> str:
+    """What a reference that can't be resolved may mean: what has that name, or a similar one in the namespace."""
+    of_kind = [one for one in known.manifests if one.kind in reference.kinds and one.id != owner.id]
+    named = [one for one in known.manifests if (one.name, one.namespace) == (reference.name, reference.namespace)]
+    if others := named or [one for one in of_kind if one.name == reference.name]:
+        return f"there is {' and '.join(f'{other.kind} {other.namespace}/{other.name}' for other in others)}"
+    names = [one.name for one in of_kind if one.namespace == reference.namespace]
+    names += BUILT_INS if reference.kinds == ("Tool",) and isinstance(owner, Agent) else ()
+    return did_you_mean(reference.name, names) if names else "add it to the files"
 
 
 def load_files(
@@ -325,7 +347,8 @@ def _add(document: Document, loaded: Loaded) -> list[Resource]:
         loaded.ignored.append(str(Problem(document.file, document.line(()), "", "", what)))
         return []
     if earlier := loaded.places.get(manifest.id):
-        text = f"is defined twice: first at {earlier.file}:{earlier.line(())}"
+        first = f"first at {earlier.file}:{earlier.line(())}" if earlier.file else "differently; rename one of them"
+        text = f"is defined twice: {first}"
         raise manifest_error(document, ("metadata", "name"), manifest.id, text)
     loaded.places[manifest.id] = document
     if isinstance(manifest, Secret):

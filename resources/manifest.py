@@ -6,6 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from .approval import WhoReplies
 from .base import (
     API_VERSION,
     Duration,
@@ -181,6 +182,7 @@ class Questions(JsonModel):
         "fail",
         description="after that time: 'fail' the call, or 'skip' the question: the call continues without an answer",
     )
+    approvers: WhoReplies = ()
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from .approval import WhoReplies
 from .base import Duration, FieldError, JsonModel, Name, Text
 from .json_schema import JsonSchema
 
@@ -39,6 +40,7 @@ class Member(Speaker):
         None, description="what to do without a person's reply: 'fail' (default), or 'skip' to continue without it"
     )
     output_schema: JsonSchema | None = Field(None, description="a JSON Schema that a person's reply must match")
+    approvers: WhoReplies = ()
     handoffs: tuple[Name, ...] | None = Field(
         None,
         description="the members to which it can transfer the conversation, with 'strategy: handoff'; by default all",
@@ -49,6 +51,8 @@ class Member(Speaker):
         for name in ("prompt", "timeout", "on_timeout", "output_schema"):
             if getattr(self, name) is not None and self.type != "human":
                 raise FieldError((type(self).model_fields[name].alias or name,), "is only for members of 'type: human'")
+        if self.approvers and self.type != "human":
+            raise FieldError(("approvers",), "is only for members of 'type: human'")
         if self.on_timeout and not self.timeout:
             raise FieldError(("timeout",), "is missing: onTimeout needs it")
         return self

@@ -15,8 +15,8 @@ from .role import RBAC
 from .secret import Secret
 
 GROUP = "ark.mckinsey.com/"
-IGNORED_KINDS = ("Evaluator", "Evaluation", "A2ATask", "ToolApprovalRequest", "ToolInteraction")
-"""Kinds of ARK that Baton ignores: evaluations, and ARK's records of runs."""
+IGNORED_KINDS = ("A2ATask", "ToolApprovalRequest", "ToolInteraction")
+"""Kinds of ARK that Baton ignores: its records of runs."""
 
 MANIFEST_KINDS: dict[str, type[Resource | Secret]] = {**KINDS, "Secret": Secret}
 

@@ -20,6 +20,7 @@ _EXPECTED = {
     "float": "a number",
     "bool": "true or false",
     "tuple": "a list",
+    "list": "a list",
     "model": "a mapping",
     "dict": "a mapping",
 }
@@ -128,10 +129,7 @@ def _path(detail: ErrorDetails) -> Path:
 def _sentence(detail: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
     kind = detail["type"]
     if kind == "extra_forbidden":
-        owner = _model_at(model, path[:-1])
-        if path[:-1] == () and str(path[-1]) in _fields(_model_at(model, ("spec",))):
-            return "is a field of 'spec': indent it below that line"
-        return f"is not a field of {_title(owner)}; {did_you_mean(str(path[-1]), _fields(owner))}"
+        return _unknown_field(path, model)
     if kind == "missing":
         return f"is missing{_described(model, path)}"
     if kind in ("string_too_short", "too_short"):
@@ -152,6 +150,16 @@ def _sentence(detail: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
         return f"is {_kind_of(detail['input'])}, must be {expected}{_described(model, path)}"
     message = detail["msg"].removeprefix("Input ")
     return message[0].lower() + message[1:]
+
+
+def _unknown_field(path: Path, model: type[BaseModel]) -> str:
+    """The error text for a field that a model does not have."""
+    owner = _model_at(model, path[:-1])
+    if path[:-1] == () and str(path[-1]) in _fields(_model_at(model, ("spec",))):
+        return "is a field of 'spec': indent it below that line"
+    if not (owner and owner.model_fields):
+        return "is not a field here"
+    return f"is not a field of {owner.__name__.removesuffix('Spec')}; {did_you_mean(str(path[-1]), _fields(owner))}"
 
 
 def _unknown_word(detail: ErrorDetails) -> str:
@@ -190,10 +198,6 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
 
 def _fields(model: type[BaseModel] | None) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()] if model else []
-
-
-def _title(model: type[BaseModel] | None) -> str:
-    return model.__name__.removesuffix("Spec") if model else "this mapping"
 
 
 def _kind_of(value: object) -> str:

@@ -1,7 +1,7 @@
 """The rights of a run: what its ServiceAccount may use, and the manifests that would grant missing rights."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import yaml
 from pydantic import JsonValue
@@ -10,8 +10,8 @@ from .ark_config import ArkConfig
 from .base import JsonObject
 from .catalog import Catalog
 from .manifest import Manifest
-from .query import Query
-from .role import RBAC, RBAC_GROUP, RIGHTS, Binding, ClusterRole, ClusterRoleBinding, Role
+from .query import ALLOW_INLINE, Query
+from .role import GRANTING, RBAC, RBAC_GROUP, RIGHTS, WRITING, Binding, ClusterRole, ClusterRoleBinding, Role
 from .validation import Violation
 
 NO_NAMESPACE = "default"
@@ -54,9 +54,20 @@ class Use(NamedTuple):
         return cls(group, _plural(manifest.kind), manifest.namespace, manifest.name)
 
     @classmethod
+    def of_kind(cls, kind: type[Manifest], namespace: str, name: str) -> "Use":
+        """The use of a manifest of a kind, which need not exist."""
+        (version,) = get_args(kind.model_fields["api_version"].annotation)
+        return cls(version.rpartition("/")[0], _plural(kind.__name__), namespace, name)
+
+    @classmethod
     def of_secret(cls, namespace: str, name: str) -> "Use":
         """The use of a Secret."""
         return cls("", "secrets", namespace, name)
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether it is the use of a Secret."""
+        return (self.group, self.resource) == ("", "secrets")
 
     @property
     def verb(self) -> str:
@@ -88,11 +99,29 @@ def has_rights(catalog: Catalog, namespace: str) -> bool:
 
 def may(catalog: Catalog, account: AccountName, use: Use) -> bool:
     """Whether the rights in a catalog permit an account to use a resource."""
-    if not has_rights(catalog, use.namespace):
+    return not has_rights(catalog, use.namespace) or _is_granted(catalog, account, use, GRANTING)
+
+
+def may_be_named(catalog: Catalog, account: AccountName) -> bool:
+    """Whether an inline query, such as each of a gateway, may name an account: its annotation has to allow that."""
+    if account.name == DEFAULT_ACCOUNT or not catalog.rights:
         return True
+    service_account = catalog.get("ServiceAccount", account.namespace, account.name)
+    return service_account is not None and service_account.metadata.annotations.get(ALLOW_INLINE) == "true"
+
+
+def may_write(catalog: Catalog, account: AccountName, use: Use) -> bool:
+    """Whether the rights in a catalog permit an account to create or change a resource.
+
+    Without rights nobody may. ``*`` does not count: it was written for the use of resources.
+    """
+    return _is_granted(catalog, account, use, WRITING)
+
+
+def _is_granted(catalog: Catalog, account: AccountName, use: Use, verbs: frozenset[str]) -> bool:
     roles = (_role(catalog, binding) for binding in _bindings(catalog, account, use))
     rules = (rule for role in roles if isinstance(role, Role | ClusterRole) for rule in role.rules)
-    return any(rule.grants(use.group, use.resource, use.name) for rule in rules)
+    return any(rule.grants(use.group, use.resource, use.name, verbs) for rule in rules)
 
 
 def _role(catalog: Catalog, binding: Binding) -> Manifest | None:
@@ -122,12 +151,36 @@ def uses(manifests: Iterable[Manifest], protected: Iterable[Manifest]) -> Iterat
                 yield Use.of_secret(reference.namespace, reference.name)
 
 
+def secret_words(namespace: str, name: str, reader: str | None) -> str:
+    """A Secret in an error that accounts of the namespace ``reader`` read: those of others don't learn its name.
+
+    Without rights (None) no namespace is apart from others.
+    """
+    return f"'{namespace}/{name}'" if reader in (None, namespace) else f"of the namespace '{namespace}'"
+
+
 def missing_rights(account: AccountName, lacking: Sequence[Use]) -> str:
-    """The error text with the rights that an account lacks, and the manifests that would grant them, as YAML."""
-    needs = ", ".join(f"{use.verb} {use.resource} '{use.namespace}/{use.name}'" for use in lacking)
+    """The error text with the rights that an account lacks, and the manifests that would grant them, as YAML.
+
+    Secrets of another namespace are not named.
+    """
+    hidden = [use for use in lacking if use.is_secret and use.namespace != account.namespace]
+    needs = ", ".join(
+        dict.fromkeys(
+            f"{use.verb} {use.resource} {secret_words(use.namespace, use.name, account.namespace)}"
+            if use.is_secret
+            else f"{use.verb} {use.resource} '{use.namespace}/{use.name}'"
+            for use in lacking
+        )
+    )
+    shown = [use for use in lacking if use not in hidden]
     manifests = [
-        manifest for place in sorted({use.namespace for use in lacking}) for manifest in _grant(account, place, lacking)
+        manifest for place in sorted({use.namespace for use in shown}) for manifest in _grant(account, place, shown)
     ]
+    if hidden:
+        needs += ", which those who write Roles there can permit"
+    if not manifests:
+        return f"the ServiceAccount {account} may not {needs}"
     lines = (yaml.safe_dump(manifest, default_flow_style=True, sort_keys=False, width=10_000) for manifest in manifests)
     return (
         f"the ServiceAccount {account} may not {needs}: it lacks the rights. These manifests of the worker would grant "

@@ -15,7 +15,10 @@ from .manifest import Manifest
 RBAC: Literal["rbac.authorization.k8s.io/v1"] = "rbac.authorization.k8s.io/v1"
 RBAC_GROUP = "rbac.authorization.k8s.io"
 GRANTING = frozenset({"get", "use", "*"})
-"""The verbs that permit the use of a resource; all others have no effect here."""
+"""The verbs that permit the use of a resource."""
+
+WRITING = frozenset({"update"})
+"""The verbs that permit to create and change a resource over HTTP. All others than these have no effect here."""
 
 
 class ServiceAccount(Manifest):
@@ -33,14 +36,17 @@ class Rule(JsonModel):
 
     api_groups: tuple[str, ...] = Field((), description="'' for Secrets and ConfigMaps, ARK's group, or '*'")
     resources: tuple[Text, ...] = Field((), description="kinds in the plural, such as 'models', or '*'")
-    verbs: tuple[Text, ...] = Field(min_length=1, description="'get' or 'use', which mean the same, or '*'")
+    verbs: tuple[Text, ...] = Field(
+        min_length=1,
+        description="'get' or 'use', which mean the same, or '*'; 'update', to write manifests in the console",
+    )
     resource_names: tuple[Text, ...] = Field((), description="names; by default all")
 
-    def grants(self, group: str, resource: str, name: str) -> bool:
-        """Whether it permits the use of the resource with that group, plural and name."""
+    def grants(self, group: str, resource: str, name: str, verbs: frozenset[str] = GRANTING) -> bool:
+        """Whether it permits the use of the resource with that group, plural and name, or another of the ``verbs``."""
         of_kind = {group, "*"}.intersection(self.api_groups) and {resource, "*"}.intersection(self.resources)
         has_name = not self.resource_names or name in self.resource_names
-        return bool(of_kind and GRANTING.intersection(self.verbs) and has_name)
+        return bool(of_kind and verbs.intersection(self.verbs) and has_name)
 
 
 class Role(Manifest):

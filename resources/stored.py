@@ -1,5 +1,6 @@
 """The rules of the manifest store: which manifests may be stored, and their dependencies and dependents."""
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -9,10 +10,10 @@ from pydantic import ValidationError
 from .base import Reference
 from .catalog import KINDS, Catalog, Resource, catalog_of
 from .documents import Document
-from .loader import Loaded
+from .loader import Loaded, hint_for
 from .manifest import Manifest
 from .mcp_server import MCPServer
-from .problems import ManifestError, Problem, did_you_mean, dotted_path, explain_errors
+from .problems import ManifestError, Problem, dotted_path, explain_errors
 from .query import Query
 from .schedule import Schedule
 from .secret import Secret, Secrets
@@ -79,10 +80,7 @@ def _unknown(together: Loaded, new: Collection[str]) -> Iterator[Problem]:
         for reference in manifest.references if manifest.id in new else ():
             if reference.optional or reference.kinds == ("Secret",) or known.find(reference):
                 continue
-            hint = did_you_mean(
-                reference.name, [manifest.name for manifest in known.manifests if manifest.kind in reference.kinds]
-            )
-            text = f"{reference} is neither in the files nor in the store; {hint}"
+            text = f"{reference} is neither in the files nor in the store; {hint_for(manifest, reference, known)}"
             yield together.problem(manifest, reference.path, text)
     yield from (together.problem(*orphan) for orphan in queries_without_targets(known) if orphan.manifest.id in new)
 
@@ -169,6 +167,9 @@ class StoredManifest(NamedTuple):
     lacks_key: bool = False
     """Whether it can't be read because this process lacks the key, which another worker may have."""
 
+    author: str | None = None
+    """The name of who has written it, if that is known."""
+
     secret: Secret | None = None
     """A Secret with its values, for workers; its ``manifest``, which commands show, has none."""
 
@@ -181,6 +182,12 @@ class StoredManifest(NamedTuple):
     def place(self) -> str:
         """Its name in messages, which is also the associated data of the encrypted text."""
         return f"{'/'.join(self.key)} version {self.version}"
+
+    def has_labels(self, required: Mapping[str, str | None]) -> bool:
+        """Whether its manifest has these labels; the value None stands for any."""
+        manifest = json.loads(self.manifest) if self.manifest else {}
+        labels = manifest.get("metadata", {}).get("labels") or {}
+        return all(label in labels and value in (None, labels[label]) for label, value in required.items())
 
     @property
     def is_secret(self) -> bool:

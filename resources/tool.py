@@ -163,12 +163,15 @@ class OpenApiSpec(JsonModel):
 
 OWN_ACTIVITIES = frozenset(
     {
+        "admit_run",
         "append",
         "ask_model",
         "ask_person",
+        "audit",
         "brief",
         "cancel_agent",
         "check_arguments",
+        "check_identity",
         "check_reply",
         "conclude",
         "delegate",
@@ -181,7 +184,9 @@ OWN_ACTIVITIES = frozenset(
         "perform",
         "pin",
         "read_failed_run",
+        "read_fork",
         "recall",
+        "release_run",
         "remember",
         "review",
         "select",

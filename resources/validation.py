@@ -310,17 +310,22 @@ def _without_price(owner: Resource, catalog: Catalog) -> set[str]:
 def unsupported_settings(catalog: Catalog) -> Iterator[Violation]:
     """Settings of an agent that the provider of its model, or of a fallback, can't take."""
     for agent in catalog.manifests:
-        if not isinstance(agent, Agent) or not agent.spec.chosen:
-            continue
-        models = list[Model]()
-        model = catalog.find(agent.model_reference())
-        while isinstance(model, Model) and model not in models:
-            models.append(model)
-            fallback = model.fallback_reference()
-            model = catalog.find(fallback) if fallback else None
-        for model in models:
-            for field, text in agent.spec.unsupported_by(model.spec.server):
-                yield Violation(agent, ("spec", field), f"{text} ({model.id})")
+        if isinstance(agent, Agent):
+            for field, text in unsupported_by_models(agent, catalog):
+                yield Violation(agent, ("spec", field), text)
+
+
+def unsupported_by_models(agent: Agent, catalog: Catalog) -> Iterator[tuple[str, str]]:
+    """The settings of an agent that a provider of its models can't take: the field of its ``spec``, and the reason."""
+    models = list[Model]()
+    model = catalog.find(agent.model_reference()) if agent.spec.chosen else None
+    while isinstance(model, Model) and model not in models:
+        models.append(model)
+        fallback = model.fallback_reference()
+        model = catalog.find(fallback) if fallback else None
+    for model in models:
+        for field, text in agent.spec.unsupported_by(model.spec.server):
+            yield field, f"{text} ({model.id})"
 
 
 # Parameters, presets and approvals
@@ -580,8 +585,6 @@ _checked: dict[str, str | None] = {}
 
 def broken_filters(catalog: Catalog) -> Iterator[Violation]:
     """The filters that jq can't compile. A client without jq leaves that to the worker."""
-    if not is_installed("jq"):
-        return
     filters = [
         (manifest, path, item.value)
         for manifest in catalog.manifests
@@ -589,6 +592,8 @@ def broken_filters(catalog: Catalog) -> Iterator[Violation]:
         if isinstance(item, Function)
     ]
     new = dict.fromkeys(program for *_, program in filters if program not in _checked)
+    if new and not is_installed("jq"):  # looks for files: most runs bring no filter
+        return
     _checked.update(zip(new, _errors(new), strict=True))
     for manifest, path, program in filters:
         if error := _checked[program]:

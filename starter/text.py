@@ -25,12 +25,15 @@ def escape_control_characters(text: str) -> str:
 
 
 def format_duration(span: timedelta) -> str:
-    """A duration such as ``2 min 05 s``; a negative one is written as ``0 s``."""
+    """A duration such as ``2 min 05 s``, and from two days on ``7 d 00 h``; a negative one is written as ``0 s``."""
     seconds = max(0, int(span.total_seconds()))  # the clock of another machine may be ahead of this one's
     if seconds < 60:
         return f"{seconds} s"
     minutes, seconds = divmod(seconds, 60)
-    return f"{minutes} min {seconds:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+    if minutes < 60:
+        return f"{minutes} min {seconds:02} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours < 48 else f"{hours // 24} d {hours % 24:02} h"
 
 
 def format_age(time: datetime) -> str:
@@ -77,3 +80,17 @@ def _one_line(value: "JsonValue") -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     text = truncate(text, MAX_VALUE_BYTES)
     return text if text and not set(text) & set(' "\n\t') else json.dumps(text, ensure_ascii=False)
+
+
+def as_yaml(value: "JsonValue") -> str:
+    """A value as YAML, with texts of several lines as blocks."""
+    import yaml  # noqa: PLC0415  # most commands print none
+
+    class BlockTextDumper(yaml.SafeDumper):
+        """Writes multi-line strings as blocks."""
+
+    def represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+    BlockTextDumper.add_representer(str, represent_text)
+    return yaml.dump(value, Dumper=BlockTextDumper, sort_keys=False, allow_unicode=True, width=120).rstrip()

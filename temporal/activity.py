@@ -76,8 +76,12 @@ def on_text(text: str) -> None:
 
 
 def is_withdrawn() -> bool:
-    """Whether the current activity is canceled for good; False if another attempt may continue its work."""
-    return _current.get().withdrawn
+    """Whether the current activity is canceled for good; False if another attempt may continue its work.
+
+    It does after a local activity, which has no heartbeats: one that takes too long is tried as a regular activity.
+    """
+    heartbeat = _current.get(None)
+    return heartbeat is not None and heartbeat.withdrawn
 
 
 def run_with(heartbeat: Heartbeat, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":

@@ -21,7 +21,7 @@ from temporalio.client import (
 from temporalio.converter import DataConverter, ExternalStorage, StorageDriver
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
-from ..contracts.settings import TASK_QUEUE, SettingsError
+from ..contracts.settings import CONVERTER, REDACT, TASK_QUEUE, SettingsError
 from .encryption import EncryptionCodec, Keys
 from .external_storage import CheckedStorage
 
@@ -171,19 +171,23 @@ def for_baton(client: Client, environment: Mapping[str, str] = os.environ) -> Cl
 
     config = client.config(active_config=True)
     config["data_converter"] = data_converter_beside(config["data_converter"], environment)
-    config["interceptors"] = with_baton_interceptors(config["interceptors"])
+    config["interceptors"] = with_baton_interceptors(config["interceptors"], environment)
     config["plugins"] = []  # already applied: the active configuration is their result
     return Client(**config)
 
 
-def with_baton_interceptors(interceptors: Sequence[Interceptor]) -> list[Interceptor]:
+def with_baton_interceptors(
+    interceptors: Sequence[Interceptor], environment: Mapping[str, str] = os.environ
+) -> list[Interceptor]:
     """The interceptors of a client, and those of Baton that it does not have yet."""
-    missing = [
-        kind()
-        for kind in (RetryQueries, PropagateTrace)
-        if not any(isinstance(interceptor, kind) for interceptor in interceptors)
-    ]
-    return [*interceptors, *missing]
+    own: list[Interceptor] = [RetryQueries(), PropagateTrace()]
+    if environment.get(REDACT):
+        from .personal_data import RedactInputs, personal_data_of  # noqa: PLC0415
+
+        if personal_data := personal_data_of(environment):
+            own.append(RedactInputs(personal_data))
+    kinds = {type(interceptor) for interceptor in interceptors}
+    return [*interceptors, *(interceptor for interceptor in own if type(interceptor) not in kinds)]
 
 
 class ConnectionFailed(RuntimeError):
@@ -225,9 +229,10 @@ async def connect(
     """Connects to the server at ``address``, or to the configured one.
 
     A server that ``is_local`` was started on this machine by Baton. For any other, the environment and Temporal's
-    profiles have the namespace, the API key and TLS settings. ``environment`` has the encryption keys. Temporal stores
-    the client's ``identity`` in histories; the default is that of its process. A client that is not ``typed`` reads
-    JSON alone, and no types of Baton. Raises ConnectionFailed and SettingsError.
+    profiles have the namespace, the API key and TLS settings. ``environment`` has the encryption keys, and may name an
+    application's data converter. Temporal stores the client's ``identity`` in histories; the default is that of its
+    process. A client that is not ``typed`` reads JSON alone, and no types of Baton. Raises ConnectionFailed and
+    SettingsError.
     """
     config = ClientConnectConfig() if address and is_local else connect_config()
     if address:
@@ -235,7 +240,7 @@ async def connect(
     config.setdefault("target_host", "localhost:7233")
     try:
         converter = _data_converter(environment, typed=typed)
-        interceptors = [RetryQueries(), PropagateTrace()]
+        interceptors = with_baton_interceptors((), environment)
         return await Client.connect(**config, data_converter=converter, identity=identity, interceptors=interceptors)
     except (RuntimeError, ValueError) as error:
         cause = re.search(r'(?:message|error): "([^"]+)"', str(error))  # the system's, in the SDK's chain of errors
@@ -245,7 +250,7 @@ async def connect(
 
 
 def _data_converter(environment: Mapping[str, str], *, typed: bool) -> DataConverter:
-    if not typed:
+    if not (typed or environment.get(CONVERTER)):
         return DataConverter(payload_codec=EncryptionCodec(Keys.from_environment(environment)))
     from .converter import data_converter  # noqa: PLC0415
 

@@ -2,8 +2,10 @@
 
 import dataclasses
 import functools
+import importlib
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import zip_longest
+from operator import attrgetter
 from typing import Any, Self, get_args
 
 from pydantic import JsonValue
@@ -21,6 +23,8 @@ from temporalio.converter import (
     WithSerializationContext,
 )
 
+from ..contracts.settings import CONVERTER, SettingsError, importable_from_here
+from ..contracts.text import truncate
 from ..resources.base import JsonModel
 from .encryption import ChainedCodec, EncryptionCodec, Keys
 from .external_storage import CheckedConverter, check_not_missing
@@ -45,7 +49,19 @@ class BatonPayloads(CompositePayloadConverter):
         except (ValueError, KeyError, RuntimeError) as error:
             from ..contracts.errors import InvalidInput  # noqa: PLC0415  # many models, which commands needn't load
 
+            encodings = {payload.metadata.get("encoding", b"").decode(errors="replace") for payload in payloads}
+            if unknown := encodings - {encoding.decode() for encoding in self.converters}:
+                raise InvalidInput(_unknown_encoding(min(unknown))) from None
             raise InvalidInput(f"a payload is not valid JSON of the expected type: {type(error).__name__}") from None
+
+
+def _unknown_encoding(encoding: str) -> str:
+    if not encoding:
+        return "a payload has no encoding"
+    return (
+        f"a payload has the encoding '{truncate(encoding, 100)}', which this process can't decode: if an application's "
+        f"codec has encoded it, set {CONVERTER} to the application's data converter, as package.module:attribute"
+    )
 
 
 DATA_CONVERTER: DataConverter = CheckedConverter(payload_converter_class=BatonPayloads)
@@ -55,13 +71,39 @@ def data_converter(environment: Mapping[str, str]) -> DataConverter:
     """The data converter; if the environment has encryption keys, it encrypts payloads and error messages.
 
     If the key of an encrypted value is missing, the task fails and is retried until a worker has the key; the run does
-    not fail. Raises SettingsError.
+    not fail. If the environment names an application's data converter, it is the one that ``BatonPlugin`` makes of
+    that. Raises SettingsError.
     """
+    if named := environment.get(CONVERTER):
+        return data_converter_beside(_named_converter(named), environment)
     keys = Keys.from_environment(environment)
     plain = dataclasses.replace(DATA_CONVERTER, payload_codec=EncryptionCodec(keys))
     if not keys.ids:
         return plain
     return dataclasses.replace(plain, failure_converter_class=DefaultFailureConverterWithEncodedAttributes)
+
+
+def codec_for_ui(environment: Mapping[str, str]) -> PayloadCodec | None:
+    """The codec with which Temporal's UI can show payloads; None if they are not encoded. Raises SettingsError."""
+    if environment.get(CONVERTER) or Keys.from_environment(environment).ids:
+        return data_converter(environment).payload_codec
+    return None
+
+
+def _named_converter(name: str) -> DataConverter:
+    """The application's data converter that the setting names. Raises SettingsError."""
+    module, _, attribute = name.partition(":")
+    if not (module and attribute):
+        raise SettingsError(f"{CONVERTER}: write package.module:attribute, not '{name}'")
+    importable_from_here()
+    try:
+        converter = attrgetter(attribute)(importlib.import_module(module))
+    except Exception as error:  # a module may raise anything
+        raise SettingsError(f"{CONVERTER}: {name} can't be loaded: {type(error).__name__}: {error}") from error
+    if not isinstance(converter, DataConverter):
+        kind = type(converter).__name__
+        raise SettingsError(f"{CONVERTER}: {name} is no DataConverter of temporalio.converter, but of type {kind}")
+    return converter
 
 
 class _Beside(PayloadConverter, WithSerializationContext):

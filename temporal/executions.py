@@ -1,7 +1,11 @@
 """Finds the executions of a run: its continue-as-new chain, and its children."""
 
+import asyncio
+import contextlib
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
@@ -26,25 +30,101 @@ class HasMemo(Protocol):
     async def memo(self) -> Mapping[str, object]: ...
 
 
+MAX_STARTS_BYTES = 32_000_000
+"""Bytes of the starts of executions that a client remembers."""
+
+SINGLE_READS = 3
+"""Starts of a chain that are read one by one, before the others are read at once."""
+
+CONCURRENT_READS = 20
+
+
+class _Starts:
+    """The starts of the executions that a client has read last: the first event of a history never changes."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, str], Started] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, name: str, run_id: str) -> Started | None:
+        started = self._known.get((name, run_id))
+        if started is not None:
+            self._known.move_to_end((name, run_id))
+        return started
+
+    def add(self, name: str, run_id: str, started: Started) -> None:
+        self.remove(name, run_id)
+        self._known[name, run_id] = started
+        self._bytes += started.ByteSize()
+        while self._bytes > MAX_STARTS_BYTES:
+            self.remove(*next(iter(self._known)))
+
+    def remove(self, name: str, run_id: str) -> None:
+        removed = self._known.pop((name, run_id), None)
+        if removed is not None:
+            self._bytes -= removed.ByteSize()
+
+
+_starts: WeakKeyDictionary[Client, _Starts] = WeakKeyDictionary()
+
+
 async def execution_chain(client: Client, name: str, run_id: str) -> list[tuple[str, Started]]:
     """The run ids of the executions from the first to this one, with their start attributes.
 
-    Executions whose history Temporal has deleted are omitted; it deletes the oldest first.
+    Executions whose history Temporal has deleted are omitted; it deletes the oldest first. The client remembers what it
+    has read: a chain that it knows costs one request, however long it is.
 
     Raises:
         RPCError: if the history of this one is deleted, too, or Temporal is unreachable.
     """
+    starts = _starts.setdefault(client, _Starts())
     chain: list[tuple[str, Started]] = []
+    reads = 0
+    is_remembered = False
     while run_id:
+        known = starts.get(name, run_id)
+        is_remembered = known is not None
+        if known is None:
+            reads += 1
+            if reads == SINGLE_READS:
+                await _read_ahead(client, name, starts)
+            try:
+                known = await _started(client, name, run_id)
+            except RPCError as error:
+                if error.status != RPCStatusCode.NOT_FOUND or not chain:
+                    raise
+                break
+            starts.add(name, run_id, known)
+        chain.append((run_id, known))
+        run_id = known.continued_execution_run_id
+    while is_remembered:  # Temporal may have deleted the oldest ones meanwhile
+        oldest, _ = chain[-1]
         try:
-            started = await _started(client, name, run_id)
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND or not chain:
-                raise
+            await _started(client, name, oldest)
             break
-        chain.append((run_id, started))
-        run_id = started.continued_execution_run_id
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            starts.remove(name, oldest)
+            chain.pop()
+            if not chain:
+                raise
     return chain[::-1]
+
+
+async def _read_ahead(client: Client, name: str, starts: _Starts) -> None:
+    """Remembers the starts of the executions with a workflow id that are listed; the list may lack the latest ones."""
+    quoted = name.replace("\\", "\\\\").replace("'", "\\'")
+    limit = asyncio.Semaphore(CONCURRENT_READS)
+
+    async def read(run_id: str) -> None:
+        async with limit:
+            with contextlib.suppress(RPCError):  # whoever needs it gets the error
+                starts.add(name, run_id, await _started(client, name, run_id))
+
+    with contextlib.suppress(RPCError):
+        listed = [run.run_id async for run in client.list_workflows(f"WorkflowId = '{quoted}'")]
+        await asyncio.gather(*(read(run_id) for run_id in listed if starts.get(name, run_id) is None))
 
 
 async def memo_of(run: HasMemo) -> Mapping[str, object]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from temporalio.api.enums.v1 import IndexedValueType, TaskQueueType
@@ -30,8 +30,14 @@ PARENT = SearchAttributeKey.for_keyword("BatonParent")
 
 COST = SearchAttributeKey.for_float("BatonCost")
 
+FORKED_FROM = SearchAttributeKey.for_keyword("BatonForkedFrom")
+"""The workflow id of the run that a fork has gone on from."""
+
+CALLER = SearchAttributeKey.for_keyword("BatonCaller")
+"""The digest of the caller of a gateway that has started a run."""
+
 ALL = (TEAM, STRATEGY, PHASE, STOP_REASON, PARENT)
-"""The keyword attributes; a server may lack COST, which was added later."""
+"""The keyword attributes; a server may lack COST, FORKED_FROM and CALLER, which were added later."""
 
 AttributeValues = Mapping[SearchAttributeKey[str], str | None]
 
@@ -58,13 +64,24 @@ async def root_runs(client: Client) -> str:
 
 async def registered(client: Client) -> bool:
     """Whether the namespace has all keyword attributes; False if listing them is not permitted."""
+    return (await _known(client))["searchable"]
+
+
+async def shows_forks(client: Client) -> bool:
+    """Whether the namespace has the attribute FORKED_FROM, which is missing if an earlier release has set it up."""
+    return (await _known(client))["shows_forks"]
+
+
+async def _known(client: Client) -> dict[str, bool]:
+    """What ``KnownAttributes.known`` returns, by one request."""
     types = await _types(client)
-    return all(types.get(key.name) == IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD for key in ALL)
-
-
-async def shows_cost(client: Client) -> bool:
-    """Whether the namespace has the attribute COST, which is missing if it was set up for an earlier release."""
-    return (await _types(client)).get(COST.name) == IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE
+    keyword = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
+    return {
+        "searchable": all(types.get(key.name) == keyword for key in ALL),
+        "shows_cost": types.get(COST.name) == IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE,
+        "shows_forks": types.get(FORKED_FROM.name) == keyword,
+        "shows_callers": types.get(CALLER.name) == keyword,
+    }
 
 
 async def _types(client: Client) -> Mapping[str, int]:
@@ -79,8 +96,8 @@ async def _types(client: Client) -> Mapping[str, int]:
 
 async def register(client: Client) -> None:
     """Registers the attributes with the server; raises RPCError if that is not permitted."""
-    if not (await registered(client) and await shows_cost(client)):
-        types = {key.name: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD for key in ALL}
+    if not all((await _known(client)).values()):
+        types = {key.name: IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD for key in (*ALL, FORKED_FROM, CALLER)}
         types[COST.name] = IndexedValueType.INDEXED_VALUE_TYPE_DOUBLE
         request = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=types)
         await client.operator_service.add_search_attributes(request, retry=True)
@@ -96,19 +113,16 @@ class KnownAttributes:
     def __init__(self, client: Client, interval: float = CHECK_INTERVAL) -> None:
         self._client = client
         self._interval = interval
-        self._known = {"searchable": False, "shows_cost": False}
+        self._known = {"searchable": False, "shows_cost": False, "shows_forks": False, "shows_callers": False}
         self._next_request = 0.0
         self._lock = asyncio.Lock()
 
     async def known(self) -> dict[str, bool]:
-        """``searchable``: the server has the keyword attributes; ``shows_cost``: it also has COST."""
+        """``searchable``: the server has the keyword attributes; the others: also COST, FORKED_FROM, or CALLER."""
         async with self._lock:
             now = asyncio.get_running_loop().time()
             if not all(self._known.values()) and now >= self._next_request:
-                self._known = {
-                    "searchable": await registered(self._client),
-                    "shows_cost": await shows_cost(self._client),
-                }
+                self._known = await _known(self._client)
                 self._next_request = now + self._interval
         return self._known
 
@@ -141,14 +155,33 @@ async def live_workers(client: Client, task_queue: str) -> list[LiveWorker]:
     if not namespace.namespace_info.capabilities.worker_heartbeats:
         return [LiveWorker(key=identity, identity=identity) for identity in sorted(pollers)]
     overdue = datetime.now(UTC) - OVERDUE_AFTER
-    recent = sorted(identity for identity, polled in pollers.items() if polled > overdue)
     of_queue = f"TaskQueue = '{task_queue}'"
     # In this order: a worker that sends its first heartbeat between the requests is live, and would be left out if it
     # was known only after the live ones were listed.
     known = {worker.identity for worker in await _list(client, of_queue)}
     live = await _list(client, f"{of_queue} AND WorkerStatus = 'Running' AND HeartbeatTime > '{overdue.isoformat()}'")
     known.update(worker.identity for worker in live)
-    return [*live, *(LiveWorker(key=identity, identity=identity) for identity in recent if identity not in known)]
+    unnamed = sorted(identity for identity in pollers if identity not in known)
+    workers: list[LiveWorker] = []
+    for worker in live:
+        process = _process_of(worker.identity)
+        own = next((identity for identity in unnamed if _process_of(identity) == process), None)
+        if own and worker.identity not in pollers:
+            # In the heartbeats of all workers of a client, the SDK names the first one of them.
+            unnamed.remove(own)
+            workers.append(replace(worker, identity=own))
+        else:
+            workers.append(worker)
+    processes = {_process_of(worker.identity) for worker in live}
+    for identity in unnamed:
+        if pollers[identity] > overdue or _process_of(identity) in processes:
+            workers.append(LiveWorker(key=identity, identity=identity))
+    return workers
+
+
+def _process_of(identity: str) -> str:
+    """The part of a worker's identity before the digest of its manifests."""
+    return identity.rpartition("/")[0] or identity
 
 
 async def describe_namespace(client: Client) -> DescribeNamespaceResponse:
@@ -186,3 +219,26 @@ async def _pollers(client: Client, task_queue: str) -> dict[str, datetime]:
     )
     answer = await client.workflow_service.describe_task_queue(request, retry=True)
     return {poller.identity: poller.last_access_time.ToDatetime(UTC) for poller in answer.pollers}
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """The tasks of a task queue that wait for a worker: their approximate number, and the oldest's age in seconds."""
+
+    count: int
+    age: float
+
+
+async def backlog_of(client: Client, queue: str, kind: str) -> Backlog:
+    """The backlog of ``workflow`` or ``activity`` tasks. Raises RPCError."""
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=queue),
+        task_queue_type=TaskQueueType.Value(f"TASK_QUEUE_TYPE_{kind.upper()}"),
+        report_stats=True,
+    )
+    stats = (await client.workflow_service.describe_task_queue(request, retry=True)).stats
+    return Backlog(
+        count=int(stats.approximate_backlog_count),
+        age=stats.approximate_backlog_age.ToTimedelta().total_seconds(),
+    )

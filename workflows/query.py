@@ -27,8 +27,8 @@ from .calls.children import ChildWorkflows, start_expiry
 from .calls.notifications import Notifications, ended_data, waiting_data
 from .discussion.agent_turn import AgentTurn
 from .discussion.member_turn import MemberTurn
-from .run.base import BaseWorkflow, workflow_type
-from .run.turn import for_client, pin_request
+from .run.base import BaseWorkflow, pin_request, workflow_type
+from .run.turn import for_client
 from .state.constants import MAX_CONCURRENT_CHILDREN
 from .state.run_state import RunState
 from .state.stopping import (
@@ -243,9 +243,11 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         except ActivityFailed as failed:
             self.failure = failed.failure
         self.ended_at = workflow.now()
+        await self.audit.end(lambda: self._status().phase, is_root=True)
         await start_expiry(self.plan.ttl)
-        self.notifications.send("ended", ended_data(self._status()))
+        self.notifications.send("ended", lambda: ended_data(self._status()))
         await self.notifications.settle()
+        await self.release()
         self.late = self.take_unread()
         status = self._status()
         self.run_state.details.show_status(status)
@@ -258,10 +260,14 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         try:
             if self.run_input.retries:
                 await run_in_scope(stop, self.continue_failed())
+            elif self.run_input.fork:
+                await run_in_scope(stop, self.continue_fork())
             if self.run_input.carried:
                 self._restore_answers(self.run_input.carried)
             else:
                 self.begin(await run_in_scope(stop, effects.pin(self.run_state, pin_request(self.run_input))))
+            if await run_in_scope(stop, self.admitted()):
+                self.deadline.begin(self.plan.timeout)  # the time of waiting does not count
             await run_in_scope(stop, self._recall_and_ask(), self.deadline.left, self._look_for_causes)
         except (ActivityInterrupted, asyncio.CancelledError):
             workflow.logger.info("stopped before any target was started")
@@ -276,7 +282,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         self.memory.begin(pinned)
         self.deadline.begin(self.plan.timeout)
         self.notifications.begin(pinned)
-        self.notifications.send("started", {"phase": "Running"})
+        self.notifications.send("started", lambda: {"phase": "Running"})
         if self.plan.cancel:
             self.run_state.stop.request("canceled", TerminateRequest(reason="spec.cancel is true", now=True))
             raise ActivityInterrupted
@@ -392,7 +398,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
 
     def _notify_waiting(self) -> None:
         decisions = self.run_state.decisions
-        self.notifications.send("waiting", waiting_data(decisions.pending, decisions.waiting_below))
+        self.notifications.send("waiting", lambda: waiting_data(decisions.pending, decisions.waiting_below))
 
     async def _look_for_causes(self) -> None:
         await self.deadline.look_for_causes([workflow.info().workflow_id] if self.turn.begun else self.children.running)

@@ -13,6 +13,7 @@ from ...resources.run_catalog import RunCatalog
 from ...resources.team import Team
 from ...temporal.threads import COMPUTING
 from ..context.lookup import Executor, find_executor
+from ..context.outside import Outside
 from ..context.value_resolver import ValueResolver
 from ..runtime.secrets import SecretStore
 from ..tool.tools import Tools
@@ -63,12 +64,21 @@ _log = logging.getLogger("baton")
 class Discovery:
     """Queries the servers that a run needs, for tools and descriptions."""
 
-    def __init__(self, tools: Tools, executors: Executors, secrets: SecretStore) -> None:
+    def __init__(
+        self, tools: Tools, executors: Executors, secrets: SecretStore, outside: Outside | None = None
+    ) -> None:
         self._tools = tools
         self._executors = executors
         self._secrets = secrets
+        self._outside = outside
 
     async def pin(self, values: ValueResolver) -> RunCatalog:
+        """The catalog of a new run, with data from the servers that it needs, or with recorded data."""
+        if self._outside is None:
+            return await self._pin(values)
+        return self._tools.approved(await self._outside.pin(values, lambda: self._pin(values)))
+
+    async def _pin(self, values: ValueResolver) -> RunCatalog:
         """The catalog of a new run, with the tools of its MCP servers, and with descriptions for selectors.
 
         A candidate of a selector without a description gets that of its server. If the server can't be reached, the

@@ -22,9 +22,12 @@ class CallRecord:
         return row.message.content if row else None
 
     async def write(self, name: str, text: str = "") -> None:
-        """Writes a redacted text with this name. An existing one is not overwritten."""
+        """Writes a text with this name, without secrets. An existing one is not overwritten.
+
+        It has ids that the next attempt needs. Personal data in it must have been redacted before.
+        """
         message = await self._secrets.redact_message(Message(role="tool", content=text))
-        await self._journal.append_once(self._head, message, f"{self.key}/{name}")
+        await self._journal.append_once(self._head, message, f"{self.key}/{name}", is_record=True)
 
 
 def new_fence() -> str:

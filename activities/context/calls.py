@@ -9,10 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, nullcontext
 
 from ...contracts.errors import BatonError, CircuitOpen
-from ...contracts.message import TokenUsage
 from ...journal.leases import Lease
 from ...observability import metrics
-from ...observability.metrics import OTHER, CallKind, metered
+from ...observability.metrics import OTHER, Call, CallKind, metered
 from ...resources.a2a_server import A2AServer
 from ...resources.agent import Agent
 from ...resources.base import Reference, parse_duration
@@ -130,21 +129,6 @@ class Circuit:
             probe.set()
 
 
-class Call:
-    """A running call, with its labels in metrics."""
-
-    def __init__(self, kind: CallKind, name: str) -> None:
-        self._labels = {"kind": kind, "name": name}
-
-    def used(self, usage: TokenUsage | None) -> None:
-        """Counts the tokens of the answer, and their cost."""
-        if usage:
-            metrics.TOKENS.record(usage.prompt_tokens, **self._labels, direction="prompt")
-            metrics.TOKENS.record(usage.completion_tokens, **self._labels, direction="completion")
-            metrics.CACHED_TOKENS.record(usage.cached_tokens, **self._labels)
-            metrics.COST.record(usage.cost or 0, **self._labels)
-
-
 class Calls:
     """The calls of a worker. Metrics name only what its own manifests define, to limit the number of labels."""
 
@@ -183,8 +167,9 @@ class Calls:
         label = self._label(manifest, values) if manifest else self._name(kind, name)
         circuit = self._circuit(server or manifest, values, label)
         async with circuit.call() if circuit else nullcontext():
-            with metered(kind, label), span or nullcontext():
-                yield Call(kind, label)
+            shown = name or (manifest.name if manifest else "")
+            with metered(kind, label, shown) as call, span or nullcontext():
+                yield call
 
     def _circuit(self, manifest: Manifest | None, values: ValueResolver, label: str) -> Circuit | None:
         rule = breaker_of(manifest)

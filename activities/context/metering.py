@@ -1,25 +1,29 @@
-"""The models of a speaker, the estimated usage of a call, and the charge to its budgets."""
+"""The models of a speaker, the estimated usage of a call, and the charge to its budgets and its tenant's Quotas."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
 from cachetools import LRUCache
 from pydantic.alias_generators import to_camel
 
-from ...contracts.errors import BudgetExceeded, BudgetReached
+from ...contracts.errors import BatonError, BudgetExceeded, BudgetReached, QuotaReached
 from ...contracts.message import Message, TokenUsage
 from ...contracts.text import BYTES_PER_TOKEN
 from ...contracts.turn import Thread
-from ...journal.accounts import AMOUNTS, Account, Amount, Charge, ReachedLimit
+from ...journal.accounts import AMOUNTS, Account, Amount, Charge, Reached, ReachedLimit
+from ...journal.quotas import QuotaAccount, ReachedQuota, RunLimit, WaitingRun
 from ...resources.agent import Agent
 from ...resources.budget import NANO, Budget
 from ...resources.catalog import Catalog, Resource
 from ...resources.model import Model
 from ...resources.model_settings import ModelSettings
+from ...resources.rights import AccountName
 from ...resources.team import Team
+from ...resources.tenants import Tenant
 from ...temporal.threads import COMPUTING
-from .lookup import find, find_optional
+from .lookup import OwnManifests, find, find_optional
 
 TIMEOUT = 290.0
 """Default seconds for one answer: a little less than the timeout of its activity."""
@@ -108,12 +112,31 @@ _TOOL_SIZES: LRUCache[tuple[str, str, tuple[str, ...]], int] = LRUCache(1_000)
 """The characters of tool definitions, by their catalog, the agent and their names."""
 
 
-class Meter:
-    """The accounts of all budgets that apply to the calls of ``speaker``, the id of a manifest."""
+class Meters:
+    """Makes the meters of calls, with the Quotas that the worker's manifests have at the time of the call."""
 
-    def __init__(self, thread: Thread, speaker: str, catalog: Catalog) -> None:
+    def __init__(self, own: OwnManifests) -> None:
+        self._own = own
+
+    async def tenant(self, name: str | None) -> Tenant | None:
+        """The tenant of a run with its current Quotas, by the name in the run's thread. Raises JournalUnavailable."""
+        if name is None:
+            return None
+        namespace, account = name.split("/")
+        return Tenant.of(await self._own.catalog(), AccountName(namespace, account))
+
+    async def of(self, thread: Thread, speaker: str, catalog: Catalog) -> "Meter":
+        """The meter of the calls of ``speaker``, the id of a manifest."""
+        return Meter(thread, speaker, catalog, await self.tenant(thread.tenant))
+
+
+class Meter:
+    """The accounts of all budgets, and of all Quotas of the ``tenant``, that apply to the calls of ``speaker``."""
+
+    def __init__(self, thread: Thread, speaker: str, catalog: Catalog, tenant: Tenant | None) -> None:
         self._catalog = thread.catalog
         self._speaker = speaker
+        self._tenant = tenant
         self._budgets: dict[Account, tuple[str, Budget]] = {}
         for owner in dict.fromkeys((*(thread.budgets or ()), speaker)) if thread.account else ():
             manifest = catalog.by_id(owner)
@@ -123,25 +146,34 @@ class Meter:
     async def model_charge(
         self, messages: Iterable[Message], tools: Sequence[NamedTool], model: ChainedModel | None
     ) -> Charge | None:
-        """The charge of a model call by its estimate, which refuses it with BudgetExceeded; None without budgets.
+        """The charge of a model call by its estimate, refused as by ``_refusal``; None without limits.
 
-        Hundreds of tools take a quarter of a second to measure: only a budget needs that, once for a catalog.
+        Hundreds of tools take a quarter of a second to measure: only limits need that, once for a catalog.
         """
-        if not self._budgets:
+        name = model.manifest.name if model and model.manifest else model.name if model else None
+        quotas = tuple(_quota_accounts(self._tenant, name)) if self._tenant else ()
+        if not (self._budgets or quotas):
             return None
         key = self._catalog, self._speaker, tuple(tool.name for tool in tools)
         size = _TOOL_SIZES.get(key) if tools else 0
         if size is None:
             size = _TOOL_SIZES[key] = await COMPUTING.run(lambda: len(f"{tools}"))
-        return self.charge(estimate(messages, size, model))
+        return self._charge(estimate(messages, size, model), quotas, per_sending=True)
 
-    def charge(self, amount: Amount, *, per_sending: bool = True) -> Charge | None:
-        """The charge of a call, which is refused with BudgetExceeded; None without budgets."""
-        if not self._budgets:
+    def tool_charge(self) -> Charge | None:
+        """The charge of a tool call, once however often it is attempted; None without limits."""
+        quotas = tuple(_quota_accounts(self._tenant, None)) if self._tenant else ()
+        return self._charge(Amount(tool_calls=1), quotas, per_sending=False)
+
+    def _charge(self, amount: Amount, quotas: tuple[QuotaAccount, ...], *, per_sending: bool) -> Charge | None:
+        if not (self._budgets or quotas):
             return None
-        return Charge(tuple(self._budgets), amount, self._refusal, per_sending=per_sending)
+        return Charge(tuple(self._budgets), amount, self._refusal, per_sending=per_sending, quotas=quotas)
 
-    def _refusal(self, reached_limit: ReachedLimit) -> BudgetExceeded:
+    def _refusal(self, reached_limit: Reached) -> BatonError:
+        if isinstance(reached_limit, ReachedQuota):
+            wait = reached_limit.wait if reached_limit.account.waits else None
+            return quota_reached(_quota_text(reached_limit), wait)
         owner, budget = self._budgets[reached_limit.account]
         asks = budget.on_exceeded == "ask"
         reached = BudgetReached(
@@ -184,6 +216,60 @@ def _account(run: str, owner: str, budget: Budget) -> Account:
         limits["cost"] = round(budget.cost * NANO)
     digest = hashlib.sha256(owner.encode()).hexdigest()[:32]
     return Account(f"{run}/{digest}", tuple(limits.items()), budget.seconds)
+
+
+def _quota_accounts(tenant: Tenant, model: str | None) -> Iterator[QuotaAccount]:
+    """The accounts of a tenant's Quotas for a call: of a ``model``, or of something else."""
+    for quota in tenant.quotas:
+        name = tenant.name_in(quota)
+        for period, amounts in quota.periods:
+            waits = quota.spec.on_exceeded == "wait"
+            yield QuotaAccount(quota.id, name, period, tuple(amounts.limits.items()), waits=waits)
+        if model and (calls := quota.calls_per_minute(model)):
+            yield QuotaAccount(quota.id, name, "minute", (("model_calls", calls),), model=model)
+
+
+def run_limits(tenant: Tenant) -> list[RunLimit]:
+    """The limits of a tenant's open runs."""
+    return [
+        RunLimit(quota.id, tenant.name_in(quota), quota.spec.max_concurrent_runs)
+        for quota in tenant.quotas
+        if quota.spec.max_concurrent_runs
+    ]
+
+
+def quota_reached(text: str, wait: float | None) -> QuotaReached:
+    """The error of a call that waits so many seconds at least, or that fails, without ``wait``."""
+    return QuotaReached(text) if wait is None else QuotaReached(text, {"wait": wait})
+
+
+def waiting_text(waiting: WaitingRun) -> str:
+    """Why a run waits until others of its tenant have ended."""
+    limit = waiting.limit
+    runs = f"{limit.most} open run{'s' * (limit.most > 1)} at once"
+    are_open = (
+        f"{waiting.open} {'are' if waiting.open != 1 else 'is'} open, and {waiting.before} waiting before this one"
+    )
+    return f"{_quota_name(limit.quota, limit.tenant)} allows {runs}: {are_open}"
+
+
+def _quota_name(quota: str, tenant: str) -> str:
+    return f"the quota {quota.partition('/')[2]} of the tenant {tenant}"
+
+
+def _quota_text(reached: ReachedQuota) -> str:
+    """The error message of a call that exceeds a Quota."""
+    account = reached.account
+    name = _quota_name(account.quota, account.tenant)
+    if account.period == "minute":
+        return f"{name} allows {reached.most} calls of {account.model} a minute, and this minute's are used"
+    scale = NANO if reached.limit == "cost" else 1
+    used, most, needed = (f"{amount / scale:.12g}" for amount in (reached.used, reached.most, reached.needed))
+    what = f"{most} {to_camel(reached.limit)} a {account.period}"
+    if reached.wait is None:
+        return f"{name} allows {what}, and the next call alone needs up to {needed}"
+    anew = f"{datetime.fromtimestamp(reached.ends, UTC):%Y-%m-%d %H:%M} UTC"
+    return f"{name} is used up: {used} of {what}, and the next call needs up to {needed}; it begins anew at {anew}"
 
 
 def _text(reached: BudgetReached, reached_limit: ReachedLimit) -> str:

@@ -12,7 +12,7 @@ from ...contracts.text import parse_json, truncate
 from ...resources.agent import Agent
 from ...resources.base import JsonObject
 from ...resources.model import Model
-from ..runtime.bounded_process import BoundedFunction, EvaluationFailed, LimitExceeded
+from ...temporal.bounded_process import BoundedFunction, EvaluationFailed, LimitExceeded
 from .schema_process import errors_of
 
 # Schemas come from manifests and servers, values from models. Both are untrusted: a validation may never end.

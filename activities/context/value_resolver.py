@@ -19,7 +19,7 @@ from ...resources.manifest import Manifest
 from ...resources.problems import dotted_path
 from ...resources.provenance import Provenance
 from ...resources.query import ALLOW_INLINE, Override, Query
-from ...resources.rights import DEFAULT_ACCOUNT, AccountName, Use, may, missing_rights, uses
+from ...resources.rights import AccountName, Use, may, may_be_named, missing_rights, secret_words, uses
 from ...resources.run_catalog import RunCatalog
 from ...resources.skill import LOAD_SKILL, Skill
 from ...resources.template import TemplateError, check_names, fill, parse_template
@@ -66,10 +66,7 @@ def with_rights(catalog: RunCatalog, start: Manifest) -> RunCatalog:
 
 def _check_named(start: Manifest, account: AccountName, catalog: RunCatalog) -> None:
     """Raises RightMissing if an inline query names an account whose annotation does not allow that."""
-    if account.name == DEFAULT_ACCOUNT or catalog.provenance_of(start).is_own:
-        return
-    service_account = catalog.get("ServiceAccount", account.namespace, account.name)
-    if service_account is None or service_account.metadata.annotations.get(ALLOW_INLINE) != "true":
+    if not (catalog.provenance_of(start).is_own or may_be_named(catalog, account)):
         raise RightMissing(
             f"{start.id}: spec.serviceAccount: an inline query can't use the ServiceAccount "
             f"{account}: start a Query of the worker, or set the ServiceAccount's annotation {ALLOW_INLINE}: 'true'"
@@ -231,13 +228,18 @@ class ValueResolver:
             self._check_server(hosts, ref, owner, source)
         if self.destination and not self.destination.accepts_secret(hosts):
             why = "the host of this call is not from the worker's manifests"
-            raise _secret_refused(ref, owner, source, why, hosts, self.destination.host)
+            raise _secret_refused(ref, owner, source, why, hosts, self.destination.host, self._reader)
         try:
-            return self.secrets.read(self.of_run, owner.namespace, ref)
+            return self.secrets.read(self.of_run, owner.namespace, ref, self._reader)
         except KeyMissing as missing:
             if ref.optional and missing.non_retryable:  # retryable: a file that may contain it can't be read now
                 return None
             raise
+
+    @property
+    def _reader(self) -> str | None:
+        """The namespace of the run's account, which reads its errors; None without rights."""
+        return self.catalog.account.partition("/")[0] if self.catalog.account else None
 
     def _check_server(self, hosts: tuple[str, ...], ref: KeyRef, owner: Manifest, source: ValueSource) -> None:
         """Raises KeyMissing unless a Secret may be sent to the server of a manifest that is not the worker's own."""
@@ -249,7 +251,7 @@ class ValueResolver:
             why = "it is an inline manifest, or needs one"
             if provenance is not Provenance.INLINE:
                 why = "the run chooses the address of its server, or of a server that it needs"
-            raise _secret_refused(ref, owner, source, why, hosts, host)
+            raise _secret_refused(ref, owner, source, why, hosts, host, self._reader)
 
     def _service(self, ref: ServiceRef, owner: Manifest) -> str:
         if self.secrets.service_url is None:
@@ -273,14 +275,22 @@ class ValueResolver:
 
 
 def _secret_refused(
-    ref: KeyRef, owner: Manifest, source: ValueSource, why: str, hosts: tuple[str, ...], host: str | None
+    ref: KeyRef,
+    owner: Manifest,
+    source: ValueSource,
+    why: str,
+    hosts: tuple[str, ...],
+    host: str | None,
+    reader: str | None,
 ) -> KeyMissing:
     field = next((dotted_path(path) for path, candidate in sources(owner) if candidate is source), "spec")
-    allowed = f"allows {', '.join(hosts)}" if hosts else "does not allow that"
+    shows_hosts = bool(hosts) and reader in (None, owner.namespace)
+    allowed = f"allows {', '.join(hosts)}" if shows_hosts else "does not allow that"
+    secret = secret_words(owner.namespace, ref.name, reader)
     return KeyMissing(
-        f"{owner.id}: {field}: it may not use the Secret '{owner.namespace}/{ref.name}', because {why}: a worker's "
+        f"{owner.id}: {field}: it may not use the Secret {secret}, because {why}: a worker's "
         f"Secrets are for its own manifests, and the Secret's annotation {ALLOW_INLINE} {allowed}"
-        + (f", not {host or 'an address without a fixed host'}" if hosts else "")
+        + (f", not {host or 'an address without a fixed host'}" if shows_hosts else "")
     )
 
 

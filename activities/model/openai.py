@@ -276,13 +276,14 @@ class Chunk(_Part):
             answer.begun = True
             if choice.finish_reason:
                 answer.end = ENDS.get(choice.finish_reason, "complete")
-            for text in (choice.content.content, choice.content.refusal):
+            content = choice.content
+            for text in (content.content, content.refusal):
                 answer.add_text(text or "")
-            if choice.content.reasoning_content:
-                answer.add_reasoning(0, reasoning_content=choice.content.reasoning_content)
-            elif isinstance(choice.content.reasoning, str) and choice.content.reasoning:
-                answer.add_reasoning(0, reasoning=choice.content.reasoning)
-            for number, call in enumerate(choice.content.tool_calls or ()):
+            if content.reasoning_content:
+                answer.add_reasoning(0, reasoning_content=content.reasoning_content)
+            elif isinstance(content.reasoning, str) and content.reasoning:
+                answer.add_reasoning(0, reasoning=content.reasoning)
+            for number, call in enumerate(content.tool_calls or ()):
                 function = call.function or _Function()
                 index = number if call.index is None else call.index
                 answer.add_call(index, call.id, function.name or "", function.arguments or "")

@@ -1,23 +1,27 @@
 """The providers of a worker, by the type of a Model."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
 from ...contracts.errors import BatonError, ModelRejected, NotCarriedOut
 from ...contracts.message import Message
+from ...contracts.settings import SCRIPTED_MODEL_URL
 from ...journal.leases import Lease
 from ...observability.spans import call_span, note_call, note_content, recorded_call
+from ...resources.base import JsonObject
 from ...resources.catalog import Catalog
 from ...resources.model import Model, missing_library
 from ...temporal.threads import COMPUTING
 from ..context.calls import Calls
 from ..context.metering import ChainedModel, with_cost
+from ..context.outside import Outside, check_not_blocked, raise_recorded
 from ..context.value_resolver import ValueResolver
 from .call_attributes import answer_attributes, model_name, request_attributes, request_content
 from .connection import ENVIRONMENT
 from .provider import ModelRequest, Provider
+from .rendered import answer_json, model_call
 
 API = {
     "openai": "openai",
@@ -52,24 +56,39 @@ def new_provider(api: str) -> Provider:
             return OpenAIProvider()
 
 
-def types_in(catalog: Catalog) -> set[str]:
-    """The types of the Models in a catalog, and that of models without a manifest."""
-    return {ENVIRONMENT, *(manifest.spec.server for manifest in catalog.manifests if isinstance(manifest, Model))}
+def types_in(catalog: Catalog, environment: Mapping[str, str]) -> set[str]:
+    """The types of the Models in a catalog, and that of models without a manifest if the environment has a server.
+
+    The library of OpenAI takes some 20 MB, and a second to load.
+    """
+    types = {manifest.spec.server for manifest in catalog.manifests if isinstance(manifest, Model)}
+    return types | ({ENVIRONMENT} if any(environment.get(name) for name in ENVIRONMENT_VARIABLES) else set())
+
+
+ENVIRONMENT_VARIABLES = ("OPENAI_API_KEY", "OPENAI_BASE_URL", SCRIPTED_MODEL_URL)
+"""The variables that say that models without a manifest have a server."""
 
 
 class Providers:
     """The providers of a worker.
 
-    The constructor loads the libraries for the Models of ``types``, so it is called before the event loop is busy.
+    The constructor loads the libraries for the Models of ``types``, so it is called before the event loop is busy. A
+    worker without the role ``models`` has no types, and loads none.
     Other providers are created in a thread at the first call of one of their models. ``scripted``: all models are
-    replaced by a scripted model, which speaks OpenAI's API.
+    replaced by a scripted model, which speaks OpenAI's API. ``outside`` answers in place of models.
     """
 
     def __init__(
-        self, types: Iterable[str] = (ENVIRONMENT,), calls: Calls | None = None, *, scripted: bool = False
+        self,
+        types: Iterable[str] = (ENVIRONMENT,),
+        calls: Calls | None = None,
+        *,
+        scripted: bool = False,
+        outside: Outside | None = None,
     ) -> None:
         self._calls = calls or Calls()
         self._scripted = scripted
+        self._outside = outside
         self._by_api: dict[str, Provider] = {}
         self._loading = asyncio.Lock()
         for type_ in types:
@@ -79,16 +98,37 @@ class Providers:
     async def ask(
         self,
         lease: Lease,
+        caller: str,
         model: ChainedModel,
         values: ValueResolver,
         request: ModelRequest,
         on_text: Callable[[str], None],
     ) -> Message:
-        """One answer of a model, with its cost if the Model has a price. The caller holds the call's ``lease``.
+        """One answer of a model, with its cost if the Model has a price. ``caller`` is the id of the asking manifest.
 
-        If the server rejects a request with a schema, it may not support schemas: the request is sent again without it.
-        Raises CircuitOpen while the model's circuit breaker is open.
+        The caller holds the call's ``lease``. If the server rejects a request with a schema, it may not support
+        schemas: the request is sent again without it. Raises CircuitOpen while the model's circuit breaker is open.
         """
+        if self._outside is None:
+            return await self._ask(lease, model, values, request, on_text)
+
+        async def live() -> JsonObject:
+            return answer_json(await self._ask(lease, model, values, request, on_text))
+
+        answer = await self._outside.answer(model_call(caller, model, values, request), live)
+        raise_recorded(answer)
+        return Message.model_validate(answer)
+
+    async def _ask(
+        self,
+        lease: Lease,
+        model: ChainedModel,
+        values: ValueResolver,
+        request: ModelRequest,
+        on_text: Callable[[str], None],
+    ) -> Message:
+        if not self._scripted:
+            check_not_blocked(model.manifest.id if model.manifest else f"the model {model.name}")
         provider = await self.of(model)
         try:
             name = model_name(model, values)
@@ -112,12 +152,21 @@ class Providers:
             call.used(answer.usage)
             return answer
 
-    @staticmethod
-    def note_earlier(answer: Message, model: ChainedModel, values: ValueResolver, label: str = "call") -> None:
-        """Adds a call to the trace whose answer is already in the journal."""
+    async def note_earlier(
+        self,
+        answer: Message,
+        caller: str,
+        model: ChainedModel,
+        values: ValueResolver,
+        request: Callable[[], Awaitable[ModelRequest]],
+        label: str = "call",
+    ) -> None:
+        """Adds a call to the trace whose answer is already in the journal. ``request`` renders it again if needed."""
         name = model_name(model, values)
         attributes = {**request_attributes(model, name), **answer_attributes(answer)}
         recorded_call("chat", name, lambda: attributes, label=label)
+        if self._outside:
+            await self._outside.note(model_call(caller, model, values, await request()), answer_json(answer))
 
     async def of(self, model: ChainedModel) -> Provider:
         """The provider of a model. Raises NotCarriedOut if its library is not installed."""

@@ -112,7 +112,8 @@ class FunctionRegistry:
         try:
             return wanted.model_validate_json(message)
         except ValidationError as error:
-            problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:3])
+            parts = [(".".join(map(str, problem["loc"])), problem["msg"]) for problem in error.errors()[:3]]
+            problems = "; ".join(": ".join(filter(None, part)) for part in parts)
             text = f"the last message is no {wanted.__name__} for the function '{name}': {problems}"
             raise FunctionFailed(text) from None
 
@@ -165,6 +166,20 @@ class FunctionRegistry:
             if task and task.cancelling():
                 raise
             raise program_ended() from None
+
+
+@contextlib.contextmanager
+def converting(name: str, value: object) -> Iterator[None]:
+    """Raises FunctionFailed if the result of a function can't become a text.
+
+    Such are bytes that are not UTF-8, or a list that contains itself. The function has been executed: it is not called
+    again.
+    """
+    try:
+        yield
+    except Exception as error:
+        what = f"the result of the function '{name}', of the type {type(value).__name__}, can't be a text"
+        raise FunctionFailed(f"{what}: {type(error).__name__}: {error}") from error
 
 
 def _failed(name: str, target: Function, error: BaseException) -> FunctionFailed:

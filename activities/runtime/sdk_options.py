@@ -21,6 +21,7 @@ from temporalio.workflow import Info
 
 from ...contracts.settings import SettingsError
 from ...installation import version
+from ...observability.run_log import clients_of
 from ...temporal.activity import INTERVAL
 from ...temporal.client import EARLY_QUERY
 from .settings import Settings, WorkerQueue
@@ -88,7 +89,7 @@ class WorkflowRunner(UnsandboxedWorkflowRunner):
 
     def __init__(self) -> None:
         super().__init__()
-        if unknown := sorted(_Instance.__abstractmethods__):
+        if unknown := sorted(CheckedInstance.__abstractmethods__):
             raise SettingsError(
                 f"Baton can't be used with temporalio {version_of('temporalio')}, whose workflow instances have "
                 f"{' and '.join(unknown)}: install the version of temporalio that Baton's requirements.lock names"
@@ -96,10 +97,10 @@ class WorkflowRunner(UnsandboxedWorkflowRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """The workflow instance of a run in the worker's cache."""
-        return _Instance(super().create_instance(det))
+        return CheckedInstance(super().create_instance(det))
 
 
-class _Instance(WorkflowInstance):
+class CheckedInstance(WorkflowInstance):
     """A run that rejects events which belong to no workflow task yet.
 
     A query that was pending while a workflow task timed out is delivered with the events of the next task, before that
@@ -121,7 +122,8 @@ class _Instance(WorkflowInstance):
             return rejection
         self._begun_at = (act.timestamp.seconds, act.timestamp.nanos)
         self._events = act.history_length
-        return self._inner.activate(act)
+        with clients_of(act):
+            return self._inner.activate(act)
 
     def _is_early(self, act: WorkflowActivation) -> bool:
         """Whether there are new events, but the timestamp is still that of the previous workflow task."""

@@ -13,12 +13,14 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from ...contracts.errors import JournalUnavailable, KeyMissing
+from ...contracts.identity import IDENTITY_KEY
 from ...contracts.message import Message
 from ...journal.manifest_store import ManifestStore
 from ...observability.metrics import REDACTIONS
 from ...resources.documents import manifest_files
 from ...resources.loader import load_secrets
 from ...resources.query import ALLOW_INLINE
+from ...resources.rights import secret_words
 from ...resources.secret import Secrets
 from ...resources.stored import UNUSED, StoredManifest
 from ...resources.values import KeyRef
@@ -29,7 +31,7 @@ from .redaction import PLACEHOLDER, Redactor, redacted
 
 _log = logging.getLogger(__name__)
 
-_KEYS = (
+KEYS_OF_LIBRARIES = (
     "OPENAI_API_KEY",
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
@@ -38,21 +40,24 @@ _KEYS = (
     "AWS_BEARER_TOKEN_BEDROCK",
     "TEMPORAL_API_KEY",
 )
-_PAIRS = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS")
+"""Variables from which libraries read keys."""
+
+HEADER_PAIRS = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS")
 """Headers as ``name=secret,…``."""
 
-_LINES = ("OPENAI_CUSTOM_HEADERS", "ANTHROPIC_CUSTOM_HEADERS")
+HEADER_LINES = ("OPENAI_CUSTOM_HEADERS", "ANTHROPIC_CUSTOM_HEADERS")
 """Headers as lines ``name: secret``."""
 
 
 def environment_secrets(environment: Mapping[str, str]) -> Iterator[str]:
     """The secrets in environment variables, including those that only a library reads."""
-    yield from (environment.get(name, "") for name in _KEYS)
+    yield from (environment.get(name, "") for name in KEYS_OF_LIBRARIES)
     yield from (key.rpartition(":")[2] for key in environment.get(KEYS, "").replace(",", " ").split())
-    for name in _PAIRS:
+    yield from environment.get(IDENTITY_KEY, "").replace(",", " ").split()
+    for name in HEADER_PAIRS:
         for pair in environment.get(name, "").split(","):
             yield from _of_header(unquote(pair.partition("=")[2]))
-    for name in _LINES:
+    for name in HEADER_LINES:
         for line in environment.get(name, "").splitlines():
             yield from _of_header(line.partition(":")[2])
     yield _password(environment.get("BATON_JOURNAL_URL", ""))
@@ -113,7 +118,8 @@ class SecretStore:
     ``sources`` is a folder in which a client on the same machine lists, by catalog, the paths of the files that the
     catalog was built from. So a Secret is read from its owner's file and never copied. ``own_files`` are the files that
     ``own`` was read from: they are read again when they change, unless one of them is not a file, such as stdin. The
-    Secrets in the ``store`` are read again when it has changed.
+    Secrets in the ``store`` are read again when it has changed. ``hidden``: every Secret has the value ``[secret]``,
+    whether it exists or not, for requests that are only compared and never sent.
     """
 
     def __init__(
@@ -123,8 +129,11 @@ class SecretStore:
         sources: Path | None = None,
         own_files: Iterable[str] = (),
         store: ManifestStore | None = None,
+        *,
+        hidden: bool = False,
     ) -> None:
         self._own = own
+        self._hidden = hidden
         self._environment = environment
         self._sources = sources
         files = [Path(file).absolute() for file in sorted(own_files)]
@@ -170,6 +179,8 @@ class SecretStore:
         stored = await self._current_stored()
         async with self._reading:
             of_files = await SECRETS.run(self._read_files, catalog)
+        for value in of_files.secrets.values() if self._hidden else ():
+            self.remember(value.rstrip("\r\n"))  # it is never read, but may be in a text
         return replace(of_files, stored=stored)
 
     async def _current_stored(self) -> StoredSecrets:
@@ -198,6 +209,8 @@ class SecretStore:
 
     def hosts_of(self, of_run: RunSecrets, namespace: str, name: str) -> tuple[str, ...]:
         """The hosts, as in ``api.example.com, *.example.org``, to which manifests of others may send a Secret."""
+        if self._hidden:
+            return ("*",)
         known = (secrets.get(namespace, name) for secrets in self._known(of_run))
         secret = next(filter(None, known), None)
         hosts = secret.metadata.annotations.get(ALLOW_INLINE, "") if secret else ""
@@ -207,24 +220,30 @@ class SecretStore:
         """Whether a client on this machine has registered the files of the catalog with this SHA-256."""
         return bool(self._sources and (self._sources / f"{catalog}.json").is_file())
 
-    def read(self, of_run: RunSecrets, namespace: str, ref: KeyRef) -> str:
+    def read(self, of_run: RunSecrets, namespace: str, ref: KeyRef, reader: str | None = None) -> str:
         """The value of a Secret's key: from the run's own Secrets, else from those of this worker, else from the store.
+
+        Errors name it to accounts of the namespace ``reader`` as ``secret_words`` says.
 
         Raises:
             KeyMissing: none of them has it; retryable if one of the run's files can't be read now.
             JournalUnavailable: this worker lacks the key of the stored Secret; another worker may have it.
         """
+        if self._hidden:
+            return PLACEHOLDER
         for secrets in self._known(of_run):
             secret = secrets.get(namespace, ref.name)
             value = secret.value(ref.key) if secret else None
             if value and (value := value.rstrip("\r\n")):  # an editor or ``echo`` may have added a newline
                 return self.remember(value)
-        key = f"Secret '{namespace}/{ref.name}' with the key '{ref.key}'"
+        name = secret_words(namespace, ref.name, reader)
+        key = f"Secret {name} with the key '{ref.key}'" if reader in (None, namespace) else f"such Secret {name}"
         if of_run.unreadable:
             files = ", ".join(of_run.unreadable)
             raise KeyMissing(f"no {key} is in the readable part of {files}: fix the file", retryable=True)
         if stored := of_run.stored.unreadable.get((namespace, ref.name)):
-            text = f"the stored Secret '{namespace}/{ref.name}' can't be read: {stored.problem}"
+            problem = f": {stored.problem}" if reader in (None, namespace) else ""
+            text = f"the stored Secret {name} can't be read{problem}"
             raise JournalUnavailable(text) if stored.lacks_key else KeyMissing(text)
         raise KeyMissing(f"the worker has no {key}: start it with the folder that contains it, or apply the Secret")
 

@@ -11,7 +11,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt,
 
 from ...contracts.settings import STATE_DIR, TASK_QUEUE, SettingsError, private_file, private_folder
 from ...journal.leases import LEASE_SECONDS
-from ...resources.base import Dialect, Duration, parse_duration
+from ...observability.log import LogFormat, LogLevel
+from ...resources.base import Dialect, Duration, parse_age, parse_duration
 
 Role = Literal["workflows", "models", "tools"]
 """What a worker runs: workflows and the journal's activities, model calls, tool calls."""
@@ -54,6 +55,24 @@ DeploymentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_/-]*$", m
 BuildId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=200)]
 """Also in the controller's form ``TAG-HASH``, in which the image tag may contain dots."""
 
+EVERY_NAMESPACE = "*"
+"""Stands in a retention for the namespaces that it does not name."""
+
+
+def _ages(text: object) -> object:
+    """``support=7d,*=90d`` as a mapping of namespaces to ages."""
+    try:
+        table = _table(text)
+        if not isinstance(table, dict):
+            return table
+        return {namespace: parse_age(age) if isinstance(age, str) else age for namespace, age in table.items()}
+    except ValueError:
+        raise ValueError("write NAMESPACE=AGE, separated by commas, such as support=7d,*=90d") from None
+
+
+Retention = Annotated[dict[str, timedelta], BeforeValidator(_ages)]
+"""How long the data of ended runs is kept, by the namespace of their manifests; for all others under ``*``."""
+
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
 
@@ -67,6 +86,11 @@ class WorkerQueue:
     name: str
     roles: frozenset[Role]
     rate: float | None = None
+
+    @property
+    def task_kinds(self) -> tuple[str, ...]:
+        """The kinds of tasks that the worker polls: all roles have activities."""
+        return ("workflow", "activity") if "workflows" in self.roles else ("activity",)
 
 
 class Settings(BaseModel):
@@ -99,12 +123,16 @@ class Settings(BaseModel):
     approve_destructive: bool = Field(False, validation_alias="BATON_APPROVE_DESTRUCTIVE")
     dialect: Dialect = Field("baton", validation_alias="BATON_DIALECT")
     query_ttl: Duration | None = Field(None, validation_alias="BATON_QUERY_TTL")
+    retention: Retention = Field({}, validation_alias="BATON_RETENTION")
     max_outage: Duration = Field("24h", validation_alias="BATON_MAX_OUTAGE")
+    audit: bool = Field(False, validation_alias="BATON_AUDIT")
     wait_for_keys: bool = Field(False, validation_alias="BATON_WAIT_FOR_KEYS")
     health_port: int | None = Field(None, ge=0, le=65_535, validation_alias="BATON_HEALTH_PORT")
     metrics_address: Address | None = Field(None, validation_alias="BATON_METRICS_ADDRESS")
     health_host: str = Field("127.0.0.1", validation_alias="BATON_HEALTH_HOST")
-    log_format: Literal["text", "json"] = Field("text", validation_alias="BATON_LOG_FORMAT")
+    log_format: LogFormat = Field("text", validation_alias="BATON_LOG_FORMAT")
+    log_level: LogLevel = Field("info", validation_alias="BATON_LOG_LEVEL")
+    log_calls: bool = Field(False, validation_alias="BATON_LOG_CALLS")
     deployment: DeploymentName | None = Field(None, validation_alias="BATON_DEPLOYMENT")
     build_id: BuildId | None = Field(None, validation_alias="BATON_BUILD_ID")
 

@@ -4,10 +4,15 @@ import asyncio
 import contextlib
 import faulthandler
 import gc
+import itertools
 import logging
+import os
 import signal
+import sys
+import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+import traceback
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from temporalio.worker import Worker
 
@@ -18,9 +23,22 @@ AFTER_GRACE = 5.0
 """Seconds after the graceful shutdown in which connections are closed and threads end."""
 
 
+_log = logging.getLogger("baton")
+
+UNANSWERED = 2.0
+"""Seconds after the graceful shutdown in which Temporal is to take the last results, and the worker's farewell."""
+
+
 @contextlib.asynccontextmanager
-async def run_all(workers: Sequence[Worker]) -> AsyncIterator[None]:
-    """Runs workers while the block runs, and shuts them down together."""
+async def run_all(
+    workers: Sequence[Worker], grace: float, give_up: Callable[[], object] = lambda: None
+) -> AsyncIterator[None]:
+    """Runs workers while the block runs, and shuts them down together, at most ``grace`` + UNANSWERED seconds later.
+
+    ``give_up`` is called after ``grace`` seconds, when the SDK cancels the activities. Its shutdown waits for Temporal
+    without a limit. In an outage the workers are left as they are: Temporal notices by itself that they are gone, and
+    other workers repeat what it has not heard of.
+    """
     async with contextlib.AsyncExitStack() as stack:
         for worker in workers:
             await stack.enter_async_context(worker)
@@ -28,27 +46,73 @@ async def run_all(workers: Sequence[Worker]) -> AsyncIterator[None]:
             yield
         finally:
             # Concurrently, not one by one as the stack would: a shutdown takes up to the whole grace period.
-            await asyncio.gather(*(worker.shutdown() for worker in workers))
+            shutdown = asyncio.gather(*(worker.shutdown() for worker in workers))
+            giving_up = asyncio.get_running_loop().call_later(grace, give_up)
+            try:
+                async with asyncio.timeout(grace + UNANSWERED):
+                    await shutdown
+            except TimeoutError:
+                _log.warning("this worker ends without an answer of Temporal: other workers continue its runs")
+                stack.pop_all()  # each would wait for Temporal again
+            finally:
+                giving_up.cancel()
+                give_up()
 
 
 def stopped_by_signals(grace: float) -> asyncio.Event:
     """An event that SIGINT and SIGTERM set. The process ends at most ``grace`` + AFTER_GRACE seconds later.
 
-    After that time faulthandler dumps the traceback and ends it with exit code 1, even during start-up. That needs
-    neither the event loop nor the GIL: a function that never returns can't keep the process alive.
+    Then a thread logs what all threads do, and ends the process with exit code 1, even during start-up. If a function
+    never releases the GIL, which the thread needs, faulthandler does the same a moment later, on stderr.
     """
     stopped = asyncio.Event()
 
     def stop() -> None:
+        if not stopped.is_set():
+            watchdog = threading.Timer(grace + AFTER_GRACE, _end_process, [asyncio.get_running_loop()])
+            watchdog.daemon = True
+            watchdog.start()
         stopped.set()
-        faulthandler.dump_traceback_later(grace + AFTER_GRACE, exit=True)
+        faulthandler.dump_traceback_later(grace + AFTER_GRACE + WITHOUT_GIL, exit=True)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         on_signal(number, stop)
     return stopped
 
 
-_log = logging.getLogger("baton")
+WITHOUT_GIL = 0.5
+"""Seconds for the thread that ends the process to get the GIL."""
+
+
+SHOWN_TASKS = 20
+"""Tasks of the event loop that are shown, of which a worker may have thousands."""
+
+
+def _end_process(loop: asyncio.AbstractEventLoop) -> None:
+    """Logs what all threads do, and the tasks of the event loop, and ends the process with exit code 1."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    threads = (
+        f"Thread {names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}"
+        for ident, frame in sys._current_frames().items()
+        if ident != threading.get_ident()
+    )
+    tasks = (_stack_of(task) for task in itertools.islice(asyncio.all_tasks(loop), SHOWN_TASKS))
+    text = "this process did not stop in time, and is ended"
+    stacks = "\n".join((*threads, *tasks))
+    _log.handle(_log.makeRecord(_log.name, logging.CRITICAL, __file__, 0, text, (), None, sinfo=stacks))
+    logging.shutdown()
+    os._exit(1)
+
+
+def _stack_of(task: "asyncio.Task[object]") -> str:
+    """The stack of a task, through everything that it awaits."""
+    frames = list[traceback.FrameSummary]()
+    awaited: object = task.get_coro()
+    while frame := getattr(awaited, "cr_frame", None):
+        frames += traceback.extract_stack(frame, limit=1)
+        awaited = getattr(awaited, "cr_await", None)
+    return f"Task {task.get_name()}:\n{''.join(traceback.format_list(frames))}"
+
 
 STEP = 0.05
 """Seconds between two measurements of the event loop's lag."""

@@ -44,7 +44,7 @@ class ApplicationTools:
             return text
 
         definition = ToolDefinition(context.name, tool.model_description, tool.input_schema)
-        return [CallableTool(definition, use, context.provenance)]
+        return [CallableTool(definition, use, context.provenance, application=spec.type)]
 
     async def pin(self, values: ValueResolver) -> RunCatalog:
         """The catalog unchanged: the manifests are complete."""

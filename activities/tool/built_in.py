@@ -165,7 +165,7 @@ def _terminating(name: str) -> CallableTool:
         "Ends the discussion. Call it once the goal is reached, with your final words as the response.",
         _schema(response=_text("The final words: the result of the whole discussion.")),
     )
-    return CallableTool(definition, without_effects(_terminate), Provenance.FILES, ends=True)
+    return CallableTool(definition, without_effects(_terminate), Provenance.FILES, ends=True, inside=True)
 
 
 _NOOP = ToolDefinition(
@@ -192,9 +192,9 @@ _FORMAT_TEXT = ToolDefinition(
 BUILT_IN_TOOLS: dict[str, CallableTool] = {
     "terminate": _terminating("terminate"),
     "terminate_team": _terminating("terminate_team"),
-    "noop": CallableTool(_NOOP, without_effects(repeat), Provenance.FILES),
-    "calculator": CallableTool(_CALCULATOR, without_effects(calculate), Provenance.FILES),
-    "format-text": CallableTool(_FORMAT_TEXT, without_effects(format_text), Provenance.FILES),
+    "noop": CallableTool(_NOOP, without_effects(repeat), Provenance.FILES, inside=True),
+    "calculator": CallableTool(_CALCULATOR, without_effects(calculate), Provenance.FILES, inside=True),
+    "format-text": CallableTool(_FORMAT_TEXT, without_effects(format_text), Provenance.FILES, inside=True),
 }
 
 
@@ -209,7 +209,7 @@ def skill_tools(agent: Agent, catalog: Catalog) -> list[CallableTool]:
         file = arguments.get("file")
         return _main_text(skills[name]) if file is None else _file(skills[name], str(file))
 
-    return [CallableTool(_definition([*skills]), without_effects(load), Provenance.FILES)]
+    return [CallableTool(_definition([*skills]), without_effects(load), Provenance.FILES, inside=True)]
 
 
 def _definition(names: list[str]) -> ToolDefinition:
@@ -256,7 +256,7 @@ def _handoff_tool(tool: str, team: Team, receiver: int, catalog: Catalog) -> Cal
     message = _text("What the receiver needs to know besides the conversation.")
     definition = ToolDefinition(tool, text, _schema(message=message))
     handoff = Handoff(team=team.id, member=name)
-    return CallableTool(definition, without_effects(transfer), Provenance.FILES, handoff=handoff)
+    return CallableTool(definition, without_effects(transfer), Provenance.FILES, handoff=handoff, inside=True)
 
 
 class DelegatingTools:

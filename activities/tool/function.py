@@ -12,7 +12,7 @@ from ...resources.functions import call_arguments, description, input_schema
 from ...resources.run_catalog import RunCatalog
 from ...resources.tool import Tool
 from ..context.value_resolver import ValueResolver
-from ..runtime.functions import FunctionRegistry
+from ..runtime.functions import FunctionRegistry, converting
 from .tool import CallableTool, ToolContext, ToolDefinition
 
 
@@ -42,12 +42,14 @@ class FunctionTools:
                 await lease.send_once(context.name)
             try:
                 async with asyncio.timeout(tool.spec.seconds):
-                    return _text(await self._functions.invoke(name, **parameters))
+                    value = await self._functions.invoke(name, **parameters)
             except TimeoutError:
                 text = f"the function '{name}' has not returned within {tool.spec.timeout}"
                 raise FunctionFailed(text, retryable=repeatable) from None
             except FunctionFailed as failed:
                 raise FunctionFailed(failed.message, retryable=repeatable and not failed.non_retryable) from failed
+            with converting(name, value):
+                return _text(value)
 
         return [CallableTool(self._definition(context.name, tool, name), use, context.provenance)]
 

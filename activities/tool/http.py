@@ -106,13 +106,18 @@ class HttpClient:
     def __init__(self, *, redact: Callable[[str], str] = str, max_bytes: int = MAX_BYTES) -> None:
         self._redact = redact
         self._max_bytes = max_bytes
-        self._guarded = _open(proxied=False)
-        self._proxied = _open(proxied=True)
+        self._clients: dict[bool, httpx.AsyncClient] = {}
+        """By whether a proxy is used; opened on first use, as each run of a program has clients of its own."""
 
     async def close(self) -> None:
         """Closes the connections."""
-        await self._guarded.aclose()
-        await self._proxied.aclose()
+        for client in self._clients.values():
+            await client.aclose()
+
+    def _client(self, *, proxied: bool) -> httpx.AsyncClient:
+        if proxied not in self._clients:
+            self._clients[proxied] = _open(proxied=proxied)
+        return self._clients[proxied]
 
     async def send(self, request: HttpRequest, seconds: float, *, repeatable: bool, begin: BeginOnce = no_guard) -> str:
         """The response's text, within ``seconds`` after the connection is established.
@@ -169,7 +174,7 @@ class HttpClient:
         """Sends a request. If the connection fails, it tries again after the delays in ``waits`` (seconds)."""
         for wait in (*waits, None):
             try:
-                client = self._guarded if request.destination.is_guarded else self._proxied
+                client = self._client(proxied=not request.destination.is_guarded)
                 built = client.build_request(
                     request.method,
                     request.destination.url,

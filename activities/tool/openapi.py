@@ -324,6 +324,19 @@ def _generated(tool: Tool, spec: OpenApiSpec, name: str, operation: ToolSpec) ->
     )
 
 
+def with_recorded_operations(catalog: RunCatalog, recorded: Mapping[str, Mapping[str, Tool]]) -> RunCatalog:
+    """The catalog with the Tools that a recording has for the operations of Tools of type 'openapi', by their ids.
+
+    Raises UnknownResource for an operation that it does not have.
+    """
+    generated = {}
+    for tool in catalog.manifests:
+        if isinstance(tool, Tool) and tool.spec.openapi:
+            tools = recorded.get(tool.id, {})
+            generated[tool.id] = {name: _generated(tool, tool.spec.openapi, name, tools[name].spec) for name in tools}
+    return _with_operations(catalog, generated) if generated else catalog
+
+
 def _with_operations(catalog: RunCatalog, generated: Mapping[str, Mapping[str, Tool]]) -> RunCatalog:
     known: dict[str, Resource] = {manifest.id: manifest for manifest in catalog.manifests}
 

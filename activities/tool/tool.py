@@ -64,8 +64,10 @@ class CallableTool:
 
     ``ends``: a call ends the turn and the team. ``retries``: Temporal retries every failure, even if the tool reports
     it as non-retryable. ``untrusted``: results are fenced for a model. ``approval``: which calls require human
-    approval. ``handoff``: a call transfers the conversation. ``by_client``: the client executes the calls. ``finish``
-    converts the tool's answer into the stored result.
+    approval. ``handoff``: a call transfers the conversation. ``by_client``: the client executes the calls.
+    ``application`` is the type of an application's activity or workflow that the run calls: ``use`` only returns the
+    arguments for it. ``inside``: a call depends on nothing but its arguments and the run's manifests, so recordings
+    have no answers for it. ``finish`` converts the tool's answer into the stored result.
     """
 
     definition: ToolDefinition
@@ -77,6 +79,8 @@ class CallableTool:
     approval: Approval | None = None
     handoff: Handoff | None = None
     by_client: bool = False
+    application: str | None = None
+    inside: bool = False
     finish: Callable[[str], Awaitable[str]] = unchanged
 
 
@@ -92,10 +96,14 @@ class AsksPerson(InputRequired):
     """A tool call ends with a question to a person, and continues with the answer.
 
     ``text`` is the question, ``reply_schema`` the JSON Schema of the answer, ``state`` what the tool needs to continue.
+    ``authorizes`` is that of a PendingDecision.
     """
 
-    def __init__(self, text: str, reply_schema: JsonObject | None, state: JsonObject) -> None:
+    def __init__(
+        self, text: str, reply_schema: JsonObject | None, state: JsonObject, *, authorizes: bool = False
+    ) -> None:
         super().__init__(text)
+        self.authorizes = authorizes
         self.text = text
         self.reply_schema = reply_schema
         self.state = state

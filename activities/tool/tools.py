@@ -20,11 +20,11 @@ from ...resources.run_catalog import RunCatalog
 from ...resources.template import fill
 from ...resources.tool import BUILT_IN_TYPES, Tool
 from ...resources.values import QUERY, Function, Parameter, PresetArguments
+from ...temporal.bounded_process import BoundedFunction, EvaluationFailed
 from ..context.calls import Calls
 from ..context.lookup import find
 from ..context.output_schema import schema_errors
 from ..context.value_resolver import ValueResolver
-from ..runtime.bounded_process import BoundedFunction, EvaluationFailed
 from ..runtime.functions import FunctionRegistry
 from ..runtime.secrets import SecretStore
 from .application import ApplicationTools
@@ -234,7 +234,11 @@ class Tools:
         """The catalog of a new run, with data from the servers of its tools."""
         for source in self._sources.values():
             values = replace(values, catalog=await source.pin(values))
-        return with_approvals(values.catalog) if self._approve_destructive else values.catalog
+        return self.approved(values.catalog)
+
+    def approved(self, catalog: RunCatalog) -> RunCatalog:
+        """The catalog, in which destructive tools need approvals if the worker requires that."""
+        return with_approvals(catalog) if self._approve_destructive else catalog
 
     async def _discover(self, context: ToolContext) -> CallableTool:
         manifest = context.manifest

@@ -35,6 +35,7 @@ from ..history.events import (
     RoundEndedEvent,
     RoundStartedEvent,
     RunEndedEvent,
+    RunForkedEvent,
     RunResetEvent,
     RunRetriedEvent,
     RunStartedEvent,
@@ -55,7 +56,7 @@ from ..history.events import (
 from ..history.follow import CursorError
 from ..runs.runs import NoSuchRunError, NotServedError
 from ..runs.schedules import ScheduleError
-from ..runs.start import NotRetriedError
+from ..runs.start import NotForkedError, NotRetriedError
 from .client import (
     Connection,
     apply_schedule,
@@ -72,6 +73,7 @@ from .content import File, Image
 from .definitions import EnvironmentSecret as Secret
 from .definitions import Manifests, load
 from .definitions import ResourceDefinition as Manifest
+from .evaluate import compare, evaluate
 from .handle import Handle, NoValueError, Refused, Result, RunFailed, ScheduleHandle
 from .resources import A2AServerDefinition as A2AServer
 from .resources import AgentDefinition as Agent
@@ -120,6 +122,7 @@ __all__ = [
     "ModelFailedEvent",
     "NoSuchRunError",
     "NoValueError",
+    "NotForkedError",
     "NotRetriedError",
     "NotServedError",
     "NoticeEvent",
@@ -136,6 +139,7 @@ __all__ = [
     "RoundStartedEvent",
     "RunEndedEvent",
     "RunFailed",
+    "RunForkedEvent",
     "RunResetEvent",
     "RunRetriedEvent",
     "RunStartedEvent",
@@ -163,9 +167,11 @@ __all__ = [
     "WaitStartedEvent",
     "apply_schedule",
     "attach",
+    "compare",
     "connect",
     "contributions",
     "debate",
+    "evaluate",
     "find_schedule",
     "function",
     "load",

@@ -2,11 +2,14 @@
 
 import asyncio
 import contextlib
+import hashlib
+import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack, overload
 from weakref import WeakKeyDictionary
@@ -24,9 +27,10 @@ from ...resources.schedule import Schedule
 from ...resources.validation import function_names
 from ...temporal.client import PROGRAM
 from ...temporal.client import task_queue as default_task_queue
+from ...temporal.personal_data import RedactHook, personal_data_of, redact_setting
 from ..runs import schedules
 from ..runs.runs import RunHandle, find_run, open_task_queue, why_not_served
-from ..runs.start import new_run_id, original_input, retry_run, start_query
+from ..runs.start import ended_run, manifests_of_run, new_run_id, retry_run, start_query
 from ..server.connection import ServerLocation, use_server
 from ..server.in_process_worker import InProcessWorker, worker_environment
 from .content import RunInput
@@ -51,10 +55,12 @@ class RunOptions(TypedDict, total=False):
     ``id`` is the run's id: an open run of that id is joined. ``parameters`` are values for templates, ``session`` the
     initial values of its session, ``timeout`` a duration such as ``"5m"``, ``budget`` its limits, such as
     ``{"tokens": 20_000}``. ``conversation`` is the id of the conversation that it continues. ``functions`` and
-    ``resources`` are added to those of the target.
+    ``resources`` are added to those of the target. With ``once``, a run of that ``id`` that has ended is not started
+    again: its handle is returned, as long as Temporal keeps it.
     """
 
     id: str | None
+    once: bool | None
     parameters: Mapping[str, ValueInput] | None
     session: JsonObject | None
     timeout: str | None
@@ -71,6 +77,12 @@ Target = ResourceDefinition[Value] | str
 """What a run is started with: a definition, or the name of a resource that workers know, such as ``"team/NAME"``."""
 
 
+class _QueryOfRun(QueryDefinition):
+    """The query of one run. Its mistakes are reported when the run's manifests are loaded, immediately after this."""
+
+    def _report_mistakes(self) -> None: ...
+
+
 def query_for(target: Target[Any], value: RunInput | None, options: RunOptions) -> ResourceDefinition:
     """The query that sends an input to a target; raises TypeError if the input is missing or not allowed."""
     what = "an agent, a team, a model, a Query, a Manifest, or a name such as 'team/NAME'"
@@ -83,6 +95,8 @@ def query_for(target: Target[Any], value: RunInput | None, options: RunOptions) 
     check(value, (str, Mapping, list, tuple, type(None)), "input", what_input)
     for argument, option in (("id", options.get("id")), ("conversation", conversation)):
         check(option, (str, type(None)), argument, "a string")
+    if options.get("once") and not options.get("id"):
+        raise TypeError("once needs an id")
     check_mapping(options.get("session"), "session")
     check_list(options.get("functions") or (), "functions", Callable, "a list of functions")  # type: ignore[arg-type]  # ABC
     check_list(options.get("resources") or (), "resources", ResourceDefinition, "a list of Manifests")
@@ -94,7 +108,7 @@ def query_for(target: Target[Any], value: RunInput | None, options: RunOptions) 
         return target
     if value is None:
         raise TypeError(f"{target if isinstance(target, str) else target.name} needs an input")
-    return QueryDefinition(
+    return _QueryOfRun(
         target.rpartition("/")[2] if isinstance(target, str) else target.name,
         value,
         targets=[target],
@@ -104,6 +118,13 @@ def query_for(target: Target[Any], value: RunInput | None, options: RunOptions) 
         conversation=conversation,
         namespace="default" if isinstance(target, str) else target.namespace,
     )
+
+
+def manifests_digest(target: Target[Any], value: RunInput | None, options: RunOptions) -> str:
+    """A digest of everything that a run is started with: its input, options and manifests. Raises as ``query_for``."""
+    loaded = load_definitions([query_for(target, value, options), *(options.get("resources") or ())])
+    session = json.dumps(options.get("session") or {}, sort_keys=True)
+    return hashlib.sha256(f"{loaded.catalog.sha}{session}".encode()).hexdigest()
 
 
 _log = logging.getLogger("baton")
@@ -128,11 +149,14 @@ class Connection:
         client: Client | None = None,
         task_queue: str | None = None,
         dependencies: object = None,
+        redact: RedactHook | None = None,
         environment: Mapping[str, str] | None = None,
         of_workers: OfWorkers | None = None,
     ) -> None:
         """``dependencies`` are objects of the program, such as a connection pool, for functions with a ``Context``.
 
+        ``redact`` replaces personal data before it is stored: a function of a module, or patterns by name. Workers in
+        other processes need the same hook, in BATON_REDACT.
         ``environment`` are the settings, by default the environment variables of the process.
         ``of_workers`` are the manifests that runs may name, if they are known.
         """
@@ -144,6 +168,8 @@ class Connection:
         self._task_queue = task_queue or default_task_queue()
         self._dependencies = dependencies
         settings = os.environ if environment is None else environment
+        if redact is not None:
+            settings = {**settings, **redact_setting(redact)}
         self._server = ServerLocation(address, client=client, environment=settings)
         self._of_workers = of_workers or OfWorkers(Catalog(), is_complete=False)
         self._server_locks = contextlib.ExitStack()
@@ -163,6 +189,8 @@ class Connection:
     ) -> None:
         if self._in_process:
             await self._in_process.stop()
+        if personal_data := personal_data_of(self._server.environment):
+            await personal_data.close()
         self._server_locks.close()
 
     async def client(self) -> Client:
@@ -171,7 +199,8 @@ class Connection:
             if self._client is None:
                 if not (self._server.address or self._server.client):
                     own = use_server(_log.warning, start=True)
-                    self._server = await asyncio.to_thread(self._server_locks.enter_context, own)
+                    local = await asyncio.to_thread(self._server_locks.enter_context, own)
+                    self._server = replace(local, environment=self._server.environment)
                 self._client = await self._server.connect()
         return self._client
 
@@ -254,6 +283,10 @@ class Connection:
         functions = unique_functions([*query.functions(), *(options.get("functions") or ())])
         client = await self.client()
         run_id = options.get("id")
+        once = bool(options.get("once"))
+        output_model = output_type or query.output_model
+        if once and run_id and (ended := await ended_run(client, run_id)):
+            return Handle(client, ended, output_model)
         new_id = run_id or new_run_id(query.name)
         manifest = loaded.catalog.get("Query", query.namespace, query.name)
         assert isinstance(manifest, Query)
@@ -265,7 +298,14 @@ class Connection:
         if self._server.state_dir:
             self._server.state_dir.write_sources(catalog.sha, [])
         start_run = partial(
-            start_query, client, manifest, catalog, new_id, session=options.get("session"), joins=run_id is not None
+            start_query,
+            client,
+            manifest,
+            catalog,
+            new_id,
+            session=options.get("session"),
+            joins=run_id is not None,
+            once=once,
         )
         if in_process:
             worker = await self._worker()
@@ -276,7 +316,14 @@ class Connection:
             run = await start_run(task_queue=self._task_queue)
             if remote and (reason := await why_not_served(client, self._task_queue)):
                 _log.warning("%s waits: %s", run.id, reason)
-        return Handle(client, run, output_type or query.output_model)
+        return Handle(client, run, output_model)
+
+    async def register(self, loaded: Loaded) -> None:
+        """Records for the worker of a local server that its owner runs these manifests; nothing for other workers."""
+        await self.client()
+        if self._server.state_dir:
+            files = [Path(file) for file in sorted(loaded.secret_files)]
+            self._server.state_dir.write_sources(loaded.catalog.sha, files)
 
     async def attach(
         self,
@@ -405,8 +452,7 @@ async def _check_functions(
     client: Client, run: RunHandle, about: WorkflowExecutionDescription, functions: Sequence[Function]
 ) -> None:
     """Raises ValueError if the manifests that a run was started with name a function that is not one of these."""
-    _, run_input = await original_input(client, run.id, about.run_id)
-    catalog = Catalog.model_validate({"manifests": run_input.get("resources") or []})
+    catalog = await manifests_of_run(client, run.id, about.run_id)
     if missing := sorted({*function_names(catalog)} - {name_of(function) for function in functions}):
         raise ValueError(f"{run.id} needs the function '{missing[0]}' as well: pass it in functions")
 
@@ -420,9 +466,10 @@ def connect(
     client: Client | None = None,
     task_queue: str | None = None,
     dependencies: object = None,
+    redact: RedactHook | None = None,
 ) -> Connection:
     """A new connection, for ``async with``: as ``Connection``."""
-    return Connection(address, client=client, task_queue=task_queue, dependencies=dependencies)
+    return Connection(address, client=client, task_queue=task_queue, dependencies=dependencies, redact=redact)
 
 
 def _default_connection() -> Connection:

@@ -15,7 +15,16 @@ from ...resources.base import API_VERSION, PREALPHA, JsonObject
 from ...resources.base import Path as JsonPath
 from ...resources.catalog import Catalog, Resource
 from ...resources.documents import Document
-from ...resources.functions import Function, description, input_schema, name_of, parameters_of, tool_options
+from ...resources.functions import (
+    Function,
+    check_callable,
+    check_resource_name,
+    description,
+    input_schema,
+    name_of,
+    parameters_of,
+    tool_options,
+)
 from ...resources.loader import Loaded, load_documents, load_files
 from ...resources.manifest import Metadata
 from ...resources.problems import OTHER_NAMES, dotted_path
@@ -183,7 +192,11 @@ class ResourceDefinition(Generic[Value_co]):
         api_version = PREALPHA if kind in PREALPHA_KINDS else API_VERSION
         self.manifest = as_json({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec})
         self.dependencies = dependencies or Dependencies()
-        load_definitions([self])  # reports mistakes where they were made
+        self._report_mistakes()
+
+    def _report_mistakes(self) -> None:
+        """Raises ManifestError where the mistakes were made."""
+        load_definitions([self])
 
     @classmethod
     def loaded(
@@ -247,10 +260,12 @@ class Dependencies:
         self.names_workers = False
         """Whether the manifest refers to resources that workers know, by names such as ``"team/NAME"``."""
 
-    def function(self, function: Function) -> str:
-        """Adds a function and returns its name. Raises TypeError for a class, whose call would only make an object."""
-        if isinstance(function, type):
-            raise TypeError(f"the class {function.__name__} is no function")
+    def function(self, function: Function, *, takes_value: bool = True) -> str:
+        """Adds a function and returns its name. Raises TypeError for what a run can't call.
+
+        One that ``takes_value`` is called with what was said, or with a briefing; a tool is called with its arguments.
+        """
+        check_callable(function, takes_value=takes_value)
         self.functions.append(function)
         return name_of(function)
 
@@ -282,6 +297,7 @@ class Dependencies:
             self.definitions.append(speaker)
             return {"name": speaker.name, "namespace": speaker.namespace, "type": speaker.kind.lower()}
         if callable(speaker):
+            check_resource_name(speaker)
             return {"name": self.function(speaker), "type": "activity"}
         return camel_case(speaker)
 
@@ -315,7 +331,7 @@ class Dependencies:
         return {"name": tool} if isinstance(tool, str) else camel_case(tool)
 
     def _function_tool(self, function: Function) -> ResourceDefinition:
-        name = self.function(function)
+        name = self.function(function, takes_value=False)
         return self._described_tool(function, {"type": "function", "function": {"name": name}})
 
     def _activity_tool(self, function: Function) -> ResourceDefinition:
@@ -363,13 +379,17 @@ class Dependencies:
             spec["timeout"] = options.timeout
         given = {key: value for key, value in spec.items() if value is not None}
         shaped = {key: value if key == "inputSchema" else camel_case(value) for key, value in given.items()}
+        if name is None:
+            check_resource_name(function)
         return ResourceDefinition("Tool", name or name_of(function), shaped, namespace=self._namespace)
 
 
 def schema_of(schema: object) -> tuple[object, type[BaseModel] | None]:
-    """A JSON Schema, and the pydantic model it was made from, if any."""
+    """A JSON Schema, and the pydantic model it was made from, if any. Raises TypeError for anything else."""
     if isinstance(schema, type) and issubclass(schema, BaseModel):
         return schema.model_json_schema(), schema
+    if schema is not None and not isinstance(schema, Mapping):
+        raise TypeError(f"output_schema is {_described(schema)}, must be a pydantic model or a JSON Schema")
     return schema, None
 
 
@@ -462,6 +482,16 @@ class Manifests(Mapping[str, ResourceDefinition[Any]]):
 
     def __repr__(self) -> str:
         return f"Manifests({', '.join(self._manifests)})"
+
+    @property
+    def catalog(self) -> Catalog:
+        """The manifests, with lookup by kind, namespace and name."""
+        return self._loaded.catalog
+
+    @property
+    def loaded(self) -> Loaded:
+        """The manifests with the files of their Secrets."""
+        return self._loaded
 
     def __getitem__(self, name: str) -> ResourceDefinition[Any]:
         manifest = self._manifests.get(name)

@@ -1,38 +1,41 @@
 """Handles on a run (its result, messages, status and controls) and on a schedule."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Generic, get_args
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
-from temporalio.client import Client, WorkflowFailureError
-from temporalio.exceptions import ApplicationError, CancelledError
+from temporalio.client import Client
 
+from ...contracts.control_messages import SteerRequest
 from ...contracts.decisions import ApproveRequest, PendingDecision, ReplyRequest
 from ...contracts.inputs import QueryInput
 from ...contracts.message import Message, PersonDecision, TokenUsage
 from ...contracts.panel import Contribution, DebateShape, PanelShape, contributions_in
-from ...contracts.status import Status, turn_status
+from ...contracts.status import Status
 from ...contracts.text import truncate
-from ...contracts.turn import TurnResult
 from ...resources.agent import Agent
 from ...resources.base import JsonObject
-from ...resources.catalog import Catalog, Resource
+from ...resources.catalog import Resource
+from ...resources.loader import Loaded
 from ...resources.query import Query
 from ...resources.team import Team
 from ..account import account_name, client_identity
 from ..history.events import Event, MessageEvent
+from ..history.fork import FAILURE, ForkChanges, find_source, start_fork, why_fork_waits
 from ..history.status import current_status
 from ..history.stream import stream_events
 from ..runs import control
 from ..runs.decisions import NotDecided, decide, pending_decisions, reply
-from ..runs.runs import NotServedError, RunHandle, closed_status, live_status
+from ..runs.runs import NotServedError, RunHandle, awaited_status, final_status
 from ..runs.schedules import find_schedule, schedule_handle, trigger_schedule
-from ..runs.start import original_input
-from .definitions import Value_co, as_json, check_mapping, check_text
+from ..runs.start import NotForkedError, manifests_of_run, original_input, to_json
+from .definitions import ResourceDefinition, Value_co, as_json, check_mapping, check_text, load_definitions
+
+_log = logging.getLogger("baton")
 
 RECONNECT_TIMEOUT = 60.0
 """Seconds for which a lost connection is retried."""
@@ -149,7 +152,7 @@ async def target_of(client: Client, run: RunHandle) -> Resource | None:
     if workflow_type != "query" or "carried" in run_input or "retries" in run_input:  # the first execution is deleted
         return None
     query_input = QueryInput.model_validate(run_input)
-    catalog = Catalog.model_validate({"manifests": query_input.resources})
+    catalog = await manifests_of_run(client, run.id, run_id)
     query = catalog.get("Query", query_input.namespace, query_input.name or "")
     targets = catalog.targets(query) if isinstance(query, Query) else ()
     return catalog.find(targets[0]) if len(targets) == 1 else None
@@ -193,6 +196,14 @@ def type_name(type_: object) -> str:
     return type_.__name__ if isinstance(type_, type) and not get_args(type_) else str(type_)
 
 
+def load_for_fork(resources: Iterable[ResourceDefinition[Any]]) -> Loaded:
+    """Definitions that replace manifests in a fork. Raises NotForkedError and ManifestError."""
+    loaded = load_definitions(resources)
+    if loaded.secrets or loaded.has_commands:
+        raise NotForkedError("the workers that execute a fork have its keys and commands: leave them out")
+    return loaded
+
+
 class Handle(Generic[Value_co]):
     """A run. It continues whether or not a program holds a handle on it.
 
@@ -226,8 +237,11 @@ class Handle(Generic[Value_co]):
         return stream_events(self._client, self._run, after, wait=wait, live=wait, reconnect_timeout=RECONNECT_TIMEOUT)
 
     async def result(self) -> Result[Value_co]:
-        """Waits for the end of the run. Raises RunFailed if it failed or was canceled."""
-        status = await self._ended()
+        """Waits for the end of the run. Raises RunFailed if it failed or was canceled.
+
+        While the program that executes the run is not running, a warning in the log says what to do.
+        """
+        status = await awaited_status(self._client, self._run)
         if status.phase != "Completed":
             raise RunFailed(self.id, status)
         return Result(self.id, status, value_of(await target_of(self._client, self._run), status, self._output_type))
@@ -239,7 +253,7 @@ class Handle(Generic[Value_co]):
         ``note`` says what to do. Raises NotServedError if no worker executes the run.
         """
         closed = (await self._run.describe()).close_time
-        return await (self._ended() if closed else current_status(self._client, self._run))
+        return await (final_status(self._client, self._run) if closed else current_status(self._client, self._run))
 
     async def steer(self, text: str, name: str = "user") -> None:
         """Sends a message into the discussion, which all later speakers read. Raises Refused."""
@@ -252,6 +266,41 @@ class Handle(Generic[Value_co]):
         """Changes values that conditions and functions read; None removes one. Returns all values. Raises Refused."""
         with self._refused():
             return await control.change_session(self._client, self._run, as_json(changes))
+
+    async def fork(
+        self,
+        at: str = FAILURE,
+        *,
+        say: str | None = None,
+        name: str = "user",
+        session: dict[str, JsonValue] | None = None,
+        changes: dict[str, JsonValue] | None = None,
+        resources: Sequence[ResourceDefinition[Any]] = (),
+        id: str | None = None,  # noqa: A002  # the attribute of a handle
+    ) -> "Handle[Value_co]":
+        """Goes on from a place in this run in a new run; this one does not change, and no call before is made again.
+
+        ``at`` is the last turn to keep, as in ``"3"``, ``"2/1"``, ``"round-2/NAME"`` or ``"3/call-1"``; ``"0"`` keeps
+        none, and ``"failure"`` is the place before the call that has failed. ``say`` is a message there, of the person
+        ``name``. ``session`` changes values of the session, ``changes`` fields of manifests, as in
+        ``{"NAME.prompt": "…"}``, and ``resources`` replace the manifests of their names. Workers execute the new run;
+        one that calls functions of a program waits until a program attaches to it with them.
+
+        Raises NotForkedError; and Temporal's WorkflowAlreadyStartedError if there was a run with this ``id``.
+        """
+        check_text(at, "at")
+        loaded = load_for_fork(resources)
+        forked = ForkChanges(
+            say=None if say is None else SteerRequest(text=say, name=name),
+            session=as_json(session or {}),
+            fields=as_json(changes or {}),
+            resources=tuple(map(to_json, loaded.catalog.manifests)),
+        )
+        source = await find_source(self._client, self._run, at)
+        run = await start_fork(self._client, source, forked, id)
+        if reason := why_fork_waits(source.run):
+            _log.warning("%s waits: %s", run.id, reason)
+        return Handle(self._client, run, self._output_type)
 
     async def approvals(self) -> list[PendingDecision]:
         """Tool calls and budgets that wait for approval, in this run and in the runs below it, the oldest first."""
@@ -334,31 +383,6 @@ class Handle(Generic[Value_co]):
             yield
         except (control.RunEndedError, control.RejectedError, NotServedError) as error:
             raise Refused(str(error)) from None
-
-    async def _ended(self) -> Status:
-        """Waits for the end of the run; the status is read from its result, which needs no worker.
-
-        A run that was terminated in Temporal has none: a worker tells what was said and used until then.
-        """
-        try:
-            result: object = await self._run.result()
-        except WorkflowFailureError as error:
-            cause = error.cause
-            details = cause.details if isinstance(cause, ApplicationError | CancelledError) else ()
-            result = details[0] if details else None
-            if not isinstance(result, dict):
-                return await self._closed_in_temporal()
-        if isinstance(result, dict) and "phase" in result:
-            return Status.model_validate_json(json.dumps(result))
-        about = await self._run.describe()
-        end: datetime = about.close_time or about.start_time
-        return turn_status(TurnResult.model_validate_json(json.dumps(result)), about.start_time, end)
-
-    async def _closed_in_temporal(self) -> Status:
-        try:
-            return await live_status(self._client, self._run)
-        except NotServedError:
-            return await closed_status(self._run)
 
 
 class ScheduleHandle:

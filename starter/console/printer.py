@@ -65,7 +65,7 @@ def _decision_line(event: WaitEndedEvent, started: WaitStartedEvent) -> Text | N
     if event.outcome == "over":
         return None
     sign = "✓" if event.approved else "✗"
-    by = event.by or "an unknown person"
+    by = ", ".join((*event.earlier, event.by or "an unknown person"))
     match event.kind:
         case "approval":
             who = "timeout" if event.outcome == "timeout" else by
@@ -165,7 +165,7 @@ class EventPrinter:
                 self._print_by(event, by or "", " paused the run")
             case WaitEndedEvent(kind="pause", by=str(by)):
                 self._print_by(event, by, " resumed the run")
-            case WaitStartedEvent(kind="circuit" | "outage"):
+            case WaitStartedEvent(kind="circuit" | "outage" | "quota"):
                 self._print_failure(event.speaker or "a call", event.tool, event.text or "")
             case WaitStartedEvent():
                 self._print_wait(_wait_line(event, self._state.root_of(event.run)))

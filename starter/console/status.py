@@ -32,6 +32,8 @@ def print_status(console: Console, name: str, status: "Status", reset: datetime 
         duration = f"{format_duration(end - reset)} since its reset, {duration} since its start"
     about = f"{name} · {format_usage(status.token_usage)} · {duration}"
     _print_line(console, Text.assemble((status.phase, f"{colour} bold"), f"{reason} ", (about, "dim")))
+    if status.forked_from:
+        _print_line(console, Text(f"forked from {status.forked_from} at {status.forked_at}", style="dim"))
     if status.error:
         kind = f"{status.failure.type}: " if status.failure else ""
         _print_line(console, Text(f"{kind}{status.error}", style="red"))
@@ -42,6 +44,8 @@ def print_status(console: Console, name: str, status: "Status", reset: datetime 
     for outage in status.outages or ():
         since = f"{outage.since.astimezone():%H:%M:%S}"
         text = f"waits since {since} after {outage.attempts} attempts: {outage.call}: {outage.type}: {outage.error}"
+        if outage.is_quota:
+            text = f"waits since {since} with {outage.call}: {outage.error}"
         _print_line(console, Text(text, style="yellow"))
     for workflow_id in status.workflows or ():
         _print_line(console, Text(f"waits for the workflow {workflow_id}", style="yellow"))
@@ -52,13 +56,18 @@ def print_status(console: Console, name: str, status: "Status", reset: datetime 
 def print_decisions(console: Console, decisions: Sequence[tuple[str, "PendingDecision"]]) -> None:
     """Prints pending decisions, with the ids of their root runs.
 
-    What a person decides is below a line with the run, the id, the member, and the deadline. It is printed in full, as
-    people have to read it before they decide; long lines are wrapped.
+    What a person decides, or a client executes, is below a line with the run, the id, the member, and the deadline. It
+    is printed in full, as people have to read it before they decide; long lines are wrapped.
     """
     for root, decision in decisions:
         until = f" until {decision.until.astimezone():%Y-%m-%d %H:%M:%S}" if decision.until else ""
         _print_line(console, Text(f"{root} {decision.id}  {decision.speaker}{until}", style="bold"))
+        if decision.who:
+            given = "".join(f"; approved by {approval.by}" for approval in decision.approvals)
+            _print_line(console, Text(f"  to be decided by {decision.who}{given}", style="dim"))
         called = " ".join(filter(None, (decision.tool, decision.arguments)))
+        if decision.kind == "client_tool":
+            called = f"waits for the client's result of {called}"
         content = Text(escape_control_characters(decision.question or called))
         for line in content.wrap(console, max(20, console.width - 2), overflow="fold"):
             console.print(Text.assemble("  ", line), soft_wrap=True)

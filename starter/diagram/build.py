@@ -50,13 +50,17 @@ Shape = Literal["page", "query", "team", "agent", "human", "model", "tool", "mis
 
 @dataclass(frozen=True)
 class Arrow:
-    """An arrow between two boxes, by their indexes in the enclosing box."""
+    """An arrow between two boxes, by their indexes in the enclosing box.
+
+    ``edges`` are the indexes of the edges of the team's manifest that it stands for.
+    """
 
     start: int
     end: int
     two_way: bool = False
     dashed: bool = False
     label: str = ""
+    edges: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,10 @@ class Box:
     """A resource or another shape, with its lines of text.
 
     The boxes ``inside`` are arranged in columns, from left to right by their ``column``; ``arrows`` connect them.
+
+    What events name it by: ``resource`` is the id of its manifest, as in ``Agent/default/critic``. ``speaker`` is the
+    name of a member in the team around it, and ``part`` the role of a speaker that is not a member, such as
+    ``referee``.
     """
 
     shape: Shape
@@ -71,6 +79,9 @@ class Box:
     column: int = 0
     inside: tuple["Box", ...] = ()
     arrows: tuple[Arrow, ...] = ()
+    resource: str | None = field(default=None, compare=False)
+    speaker: str | None = field(default=None, compare=False)
+    part: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -91,13 +102,13 @@ def arrange_panel(spec: TeamSpec, role_holders: Mapping[str, str]) -> Arrangemen
     """The members in a row or, with a moderator, next to it; then referee, judge and synthesizer, if any."""
     count = len(spec.members)
     members = _moderated(count) if "moderator" in role_holders else _in_row(count)
-    helpers = [Box("agent", _lines("moderator", role_holders))] if "moderator" in role_holders else []
+    helpers = [_role_box("moderator", role_holders)] if "moderator" in role_holders else []
     arrows, last = [*members.arrows], count if helpers else count - 1
     column = max(members.columns)
     for role in ("referee", "judge", "synthesizer"):
         if role in role_holders:
             column += 1
-            helpers.append(Box("agent", _lines(role, role_holders), column))
+            helpers.append(_role_box(role, role_holders, column))
             before, last = last, count + len(helpers) - 1
             arrows.append(Arrow(before, last))
         if role == "referee" and spec.rounds > 1 and "moderator" not in role_holders:
@@ -114,10 +125,10 @@ def _in_row(count: int) -> Arrangement:
     return Arrangement(tuple(range(count)), tuple(Arrow(*pair) for pair in pairwise(range(count))))
 
 
-def _lines(role: str, role_holders: Mapping[str, str]) -> tuple[str, ...]:
-    """The name of the holder of a role, and the role unless it is the name."""
+def _role_box(role: str, role_holders: Mapping[str, str], column: int = 0) -> Box:
+    """The box of the holder of a role: its name, and the role unless it is the name."""
     name = role_holders[role]
-    return (name,) if name == role else (name, role)
+    return Box("agent", (name,) if name == role else (name, role), column, part=role)
 
 
 def strategy_label(spec: TeamSpec) -> str:
@@ -153,7 +164,7 @@ def _at_once(spec: TeamSpec) -> Arrangement:
     count = len(spec.members)
     start, end = Box("dot", column=0), Box("dot", column=2)
     if spec.aggregator:
-        end = Box("agent", (spec.aggregator.name, "aggregator"), 2)
+        end = Box("agent", (spec.aggregator.name, "aggregator"), 2, speaker=spec.aggregator.name, part="aggregator")
     arrows = (Arrow(count, index) for index in range(count)), (Arrow(index, count + 1) for index in range(count))
     return Arrangement((1,) * count, (*arrows[0], *arrows[1]), (start, end))
 
@@ -163,7 +174,7 @@ def _selected(spec: TeamSpec) -> Arrangement:
     count = len(spec.members)
     selected_by = spec.selector and (spec.selector.agent or spec.selector.model)
     name = selected_by.name if selected_by else spec.selector and spec.selector.function
-    selector = Box("selector", ("selector", *([name] if name else [])))
+    selector = Box("selector", ("selector", *([name] if name else [])), part="selector")
     edges = _edges(spec)
     selections = (Arrow(count, index, two_way=not edges, dashed=bool(edges)) for index in range(count))
     return Arrangement((1,) * count, (*selections, *_merge(edges)), (selector,))
@@ -200,22 +211,30 @@ def _edges(spec: TeamSpec) -> list[Arrow]:
     """The edges between members, with their conditions."""
     indexes = {member.name_in_team: index for index, member in enumerate(spec.members)}
     edges = spec.graph.edges if spec.graph else ()
-    return [Arrow(indexes[edge.from_], indexes[edge.to], label=_label(edge)) for edge in edges]
+    return [
+        Arrow(indexes[edge.from_], indexes[edge.to], label=_label(edge), edges=(number,))
+        for number, edge in enumerate(edges)
+    ]
 
 
 def _label(edge: Edge) -> str:
-    return edge.when.function if isinstance(edge.when, FunctionRef) else edge.when or ""
+    """The condition of an edge, on one line."""
+    when = edge.when.function if isinstance(edge.when, FunctionRef) else edge.when or ""
+    return box_lines(when)[0]
 
 
 def _merge(arrows: Iterable[Arrow]) -> list[Arrow]:
     """The arrows without duplicates; a pair of opposite arrows becomes a two-way arrow."""
     merged: dict[tuple[int, int, str], Arrow] = {}
     for arrow in arrows:
+        there = (arrow.start, arrow.end, arrow.label)
         back = (arrow.end, arrow.start, arrow.label)
         if back in merged and arrow.start != arrow.end:
-            merged[back] = Arrow(arrow.end, arrow.start, two_way=True, label=arrow.label)
+            merged[back] = replace(merged[back], two_way=True, edges=(*merged[back].edges, *arrow.edges))
+        elif there in merged:
+            merged[there] = replace(merged[there], edges=(*merged[there].edges, *arrow.edges))
         else:
-            merged.setdefault((arrow.start, arrow.end, arrow.label), arrow)
+            merged[there] = arrow
     return [*merged.values()]
 
 
@@ -238,9 +257,14 @@ MAX_DEPTH = 30
 MISSING = "not in the files"
 
 
-def build_diagram(catalog: Catalog, shown: Sequence[Resource], namespace: str = "default") -> Box:
-    """A page with the queries and their targets, without duplicates, and the other resources in a column."""
-    builder = _BoxBuilder(catalog)
+def build_diagram(
+    catalog: Catalog, shown: Sequence[Resource], namespace: str = "default", missing: str = MISSING
+) -> Box:
+    """A page with the queries and their targets, without duplicates, and the other resources in a column.
+
+    ``missing`` is said of a resource that is not in the catalog.
+    """
+    builder = _BoxBuilder(catalog, missing)
     queries = [manifest for manifest in shown if isinstance(manifest, Query)]
     boxes = [builder.query(query, namespace) for query in queries]
     indexes: dict[str, int] = {}
@@ -267,20 +291,25 @@ class _BoxBuilder:
     """Builds the boxes of one diagram. A team has its members inside only at its first occurrence."""
 
     catalog: Catalog
+    missing: str
     drawn: set[str] = field(default_factory=set)
 
     def query(self, query: Query, namespace: str) -> Box:
         """The box of a query, with its input."""
-        return Box("query", box_lines(title_of(query, namespace), shorten(query.spec.text, MAX_INPUT)))
+        lines = box_lines(title_of(query, namespace), shorten(query.spec.text, MAX_INPUT))
+        return Box("query", lines, resource=query.id)
 
     def referenced(self, reference: Reference, namespace: str, depth: int = 0) -> Box:
         """The box of a referenced resource."""
         title = title_of(reference, namespace)
         manifest = self.catalog.find(reference)
-        return self.resource(manifest, title, depth) if manifest else Box("missing", box_lines(title, MISSING))
+        return self.resource(manifest, title, depth) if manifest else Box("missing", box_lines(title, self.missing))
 
     def resource(self, resource: Resource, title: str, depth: int = 0) -> Box:
         """The box of a resource."""
+        return replace(self._box(resource, title, depth), resource=resource.id)
+
+    def _box(self, resource: Resource, title: str, depth: int) -> Box:
         match resource:
             case Team():
                 return self._team(resource, title, depth)
@@ -313,7 +342,7 @@ class _BoxBuilder:
         """The box of a member, with its name in the team and its stance, if any."""
         box = self._speaker(team, member, reference, depth)
         lines = (f"{member.as_} = {box.lines[0]}", *box.lines[1:]) if member.as_ else box.lines
-        return replace(box, lines=(*lines, *box_lines("", member.stance or "")[1:]))
+        return replace(box, lines=(*lines, *box_lines("", member.stance or "")[1:]), speaker=member.name_in_team)
 
     def _speaker(self, team: Team, member: Member, reference: Reference, depth: int) -> Box:
         """The box of an agent or a team or, in a panel, of a function or a default member."""
@@ -340,4 +369,4 @@ class _BoxBuilder:
     def _name(self, name: str, reference: Reference | None) -> str:
         """A name, with a note if its manifest is missing; no-break spaces keep the note on one line."""
         known = reference is None or reference.optional or self.catalog.find(reference)
-        return name if known else f"{name} ({MISSING})".replace(" ", "\xa0")
+        return name if known else f"{name} ({self.missing})".replace(" ", "\xa0")

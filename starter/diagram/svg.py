@@ -1,378 +1,163 @@
-"""Renders a diagram as a self-contained SVG image."""
+"""Renders a drawing as SVG: a file that stands alone, or an element of an HTML page that has the style sheet."""
 
-import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from .build import Arrow, Box
-
-# Routes of arrows:
-# - To the next column: a curve over the gap between the columns.
-# - Within a column: up or down through the gap on its right.
-# - To any other column: down the gap on the right, below all columns, and up the gap on the left of the target.
-
-Point = tuple[float, float]
-Span = tuple[float, float]
-
-VERTICAL_SPACING, HORIZONTAL_SPACING = 14, 16
-"""The distance between two arrows in the same gap, and between two arrows below the columns."""
-
-FIRST_DISTANCE, CURVE_MARGIN = 16, 10
-"""The distance of the first arrow in a gap from the column, and the length of a curve's straight ends."""
-
-
-@dataclass(frozen=True)
-class Rectangle:
-    """A rectangle, in pixels."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-
-    @property
-    def middle(self) -> float:
-        """The y of its center."""
-        return self.y + self.height / 2
-
-
-@dataclass(frozen=True)
-class ArrowPath:
-    """The points of an arrow's path. A step that is neither horizontal nor vertical is a curve."""
-
-    arrow: Arrow
-    points: tuple[Point, ...]
-    label_at: Point
-
-
-def count_vertical(box: Box) -> Counter[int]:
-    """The number of vertical arrows per gap; gap 0 is on the left of all columns."""
-    return Counter(gap for arrow in box.arrows for gap in _gaps(box, arrow))
-
-
-def count_horizontal(box: Box) -> int:
-    """The number of arrows below the columns."""
-    return sum(len(_gaps(box, arrow)) == 2 for arrow in box.arrows)
-
-
-def _gaps(box: Box, arrow: Arrow) -> tuple[int, ...]:
-    """The gaps through which an arrow runs: none to the next column, one within a column, otherwise two."""
-    start, end = box.inside[arrow.start].column, box.inside[arrow.end].column
-    return () if end == start + 1 else (start + 1,) if end == start else (start + 1, end)
-
-
-def route_arrows(box: Box, rectangles: Sequence[Rectangle], columns: Sequence[Span], bottom: float) -> list[ArrowPath]:
-    """The paths of all arrows in a box: ``rectangles`` are its boxes, whose ``columns`` end at ``bottom``."""
-    heights = _end_heights(box, rectangles)
-    used: Counter[int] = Counter()
-    paths: list[ArrowPath] = []
-    below = bottom
-    for index, arrow in _nearest_first(box, rectangles):
-        start, end, gaps = rectangles[arrow.start], rectangles[arrow.end], _gaps(box, arrow)
-        out = (_right_edge(box.inside[arrow.start], start, heights[index, "out"]), heights[index, "out"])
-        to = (end.x + (end.width if len(gaps) == 1 else 0), heights[index, "in"])
-        verticals = [_next_in_gap(gap, columns, used) for gap in gaps]
-        below += HORIZONTAL_SPACING if len(gaps) == 2 else 0
-        paths.append(_svg_path(arrow, out, to, verticals, below) if verticals else _curve(box, arrow, out, to, columns))
-    return paths
-
-
-def _nearest_first(box: Box, rectangles: Sequence[Rectangle]) -> list[tuple[int, Arrow]]:
-    """The arrows with their indexes, shortest first, so that short ones run inside long ones."""
-
-    def distance(numbered: tuple[int, Arrow]) -> tuple[int, float]:
-        start, end = numbered[1].start, numbered[1].end
-        columns = abs(box.inside[start].column - box.inside[end].column)
-        return columns, abs(rectangles[start].middle - rectangles[end].middle)
-
-    return sorted(enumerate(box.arrows), key=distance)
-
-
-def _right_edge(box: Box, rectangle: Rectangle, y: float) -> float:
-    """The x of a box's right edge at a height; a selector is a diamond."""
-    slope = abs(y - rectangle.middle) / (rectangle.height / 2) if box.shape == "selector" else 0
-    return rectangle.x + rectangle.width * (1 - slope / 2)
-
-
-def _next_in_gap(gap: int, columns: Sequence[Span], used: Counter[int]) -> float:
-    """The x of the next arrow in a gap: on the right of a column, and for gap 0 on the left of the first."""
-    nth = used[gap]
-    used[gap] += 1
-    if gap:
-        return columns[gap - 1][1] + FIRST_DISTANCE + nth * VERTICAL_SPACING
-    return columns[0][0] - FIRST_DISTANCE - nth * VERTICAL_SPACING
-
-
-def _curve(box: Box, arrow: Arrow, out: Point, to: Point, columns: Sequence[Span]) -> ArrowPath:
-    """The path to the next column: a curve with straight ends."""
-    first = columns[box.inside[arrow.start].column][1] + CURVE_MARGIN
-    last = columns[box.inside[arrow.end].column][0] - CURVE_MARGIN
-    points = (out, (first, out[1]), (last, to[1]), to)
-    return ArrowPath(arrow, points, ((first + last) / 2, (out[1] + to[1]) / 2))
-
-
-def _svg_path(arrow: Arrow, out: Point, to: Point, verticals: Sequence[float], below: float) -> ArrowPath:
-    """The path through one gap, or through two gaps and below the columns."""
-    first, last = verticals[0], verticals[-1]
-    around = ((first, below), (last, below)) if len(verticals) == 2 else ()
-    label_height = below if around else (out[1] + to[1]) / 2
-    points = (out, (first, out[1]), *around, (last, to[1]), to)
-    return ArrowPath(arrow, points, ((first + last) / 2, label_height))
-
-
-def _end_heights(box: Box, rectangles: Sequence[Rectangle]) -> dict[tuple[int, str], float]:
-    """The heights at which arrows leave ("out") and enter ("in") boxes, spread over a side so that they don't cross."""
-    heights: dict[tuple[int, str], float] = {}
-    for (index_of_box, _), ends in _ends_by_side(box, rectangles).items():
-        rectangle = rectangles[index_of_box]
-        is_dot = box.inside[index_of_box].shape == "dot"
-        for nth, (_, index, end) in enumerate(sorted(ends), 1):
-            share = 0.5 if is_dot else nth / (len(ends) + 1)
-            heights[index, end] = rectangle.y + rectangle.height * share
-    return heights
-
-
-def _ends_by_side(box: Box, rectangles: Sequence[Rectangle]) -> dict[tuple[int, str], list[tuple[float, int, str]]]:
-    """The ends of arrows by box and side, with the height of the other end, or infinity if the arrow runs below."""
-    sides: dict[tuple[int, str], list[tuple[float, int, str]]] = {}
-    for index, arrow in enumerate(box.arrows):
-        gaps = len(_gaps(box, arrow))
-        for end, here, there in (("out", arrow.start, arrow.end), ("in", arrow.end, arrow.start)):
-            side = "left" if end == "in" and gaps != 1 else "right"
-            height = float("inf") if gaps == 2 else rectangles[there].middle
-            sides.setdefault((here, side), []).append((height, index, end))
-    return sides
-
-
-PADDING, LINE_HEIGHT, BOX_SPACING = 14, 18, 22
-"""The space within a box around its text, the height of a line, and the space between two boxes in a column."""
-
-OUTER_GAP, COLUMN_GAP = 18, 64
-"""The gaps at both sides and between the columns; arrows in a gap make it wider."""
-
-TITLE_CHARACTER, TEXT_CHARACTER = 8.8, 7.1
-"""The width of a character in the first line and in the other lines, rounded up."""
-
-MIN_WIDTH = 110
-DOT_SIZE = 14
-
-
-@dataclass(frozen=True)
-class PlacedBox:
-    """A box with its position in the enclosing box; the paths of its arrows are in its own coordinates."""
-
-    box: Box
-    rectangle: Rectangle
-    inside: tuple["PlacedBox", ...] = ()
-    paths: tuple[ArrowPath, ...] = ()
-
-
-def place(box: Box) -> PlacedBox:
-    """The layout of the box and its contents, at the origin."""
-    if not box.inside:
-        return PlacedBox(box, Rectangle(0, 0, *_leaf_size(box)))
-    children = [place(inner) for inner in box.inside]
-    columns, width = _centered(box, _column_spans(box, children))
-    top = PADDING * 1.5 + LINE_HEIGHT * len(box.lines)
-    heights = _column_heights(children)
-    bottom = top + max(heights)
-    placed = _place_in_columns(children, columns, [top + (max(heights) - height) / 2 for height in heights])
-    paths = route_arrows(box, [child.rectangle for child in placed], columns, bottom)
-    height = bottom + HORIZONTAL_SPACING * count_horizontal(box) + PADDING
-    return PlacedBox(box, Rectangle(0, 0, width, height), tuple(placed), tuple(paths))
-
-
-def _leaf_size(box: Box) -> tuple[float, float]:
-    """The width and the height of a box without boxes inside."""
-    if box.shape == "dot":
-        return DOT_SIZE, DOT_SIZE
-    width, height = _text_width(box.lines) + 2 * PADDING, LINE_HEIGHT * len(box.lines) + PADDING
-    if box.shape == "selector":
-        return width * 1.5, height * 2
-    return max(width, MIN_WIDTH), height
-
-
-def _text_width(lines: Sequence[str]) -> float:
-    sizes = [TITLE_CHARACTER] + [TEXT_CHARACTER] * len(lines)
-    return max((size * sum(map(_character_width, line)) for size, line in zip(sizes, lines, strict=False)), default=0)
-
-
-def _character_width(character: str) -> float:
-    """The relative width of a character; most have 1."""
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1.5 if character in "mwMW@%…—" else 1
-
-
-def _by_column(children: Sequence[PlacedBox]) -> list[list[PlacedBox]]:
-    count = max(child.box.column for child in children) + 1
-    return [[child for child in children if child.box.column == column] for column in range(count)]
-
-
-def _column_spans(box: Box, children: Sequence[PlacedBox]) -> list[Span]:
-    """The left and right ends of all columns, with space before them for arrows and their labels."""
-    spans: list[Span] = []
-    x = 0.0
-    for index, column in enumerate(_by_column(children)):
-        labels = [_text_width(["", arrow.label]) for arrow in box.arrows if box.inside[arrow.end].column == index]
-        gap = COLUMN_GAP if index else OUTER_GAP
-        x += gap + VERTICAL_SPACING * count_vertical(box)[index] + max(labels, default=0)
-        spans.append((x, x + max(child.rectangle.width for child in column)))
-        x = spans[-1][1]
-    return spans
-
-
-def _centered(box: Box, spans: Sequence[Span]) -> tuple[list[Span], float]:
-    """The centered columns, and the width of the box, which has space for its lines of text."""
-    content = spans[-1][1] + OUTER_GAP + VERTICAL_SPACING * count_vertical(box)[len(spans)]
-    width = max(content, _text_width(box.lines) + 2 * PADDING)
-    shift = (width - content) / 2
-    return [(left + shift, right + shift) for left, right in spans], width
-
-
-def _column_heights(children: Sequence[PlacedBox]) -> list[float]:
-    return [
-        sum(child.rectangle.height + BOX_SPACING for child in column) - BOX_SPACING for column in _by_column(children)
-    ]
-
-
-def _place_in_columns(children: Sequence[PlacedBox], columns: Sequence[Span], tops: list[float]) -> list[PlacedBox]:
-    """The children with their positions, stacked and centered in their columns."""
-    placed: list[PlacedBox] = []
-    for child in children:
-        column, size = child.box.column, child.rectangle
-        left, right = columns[column]
-        rectangle = replace(size, x=(left + right - size.width) / 2, y=tops[column])
-        placed.append(replace(child, rectangle=rectangle))
-        tops[column] += size.height + BOX_SPACING
-    return placed
-
+from .build import Box
+from .layout import Drawing, DrawnEdge, DrawnNode, drawing_of
 
 FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
-TEXT, LINE, BACKGROUND = "#24292f", "#57606a", "#ffffff"
-COLOURS = {
-    "query": ("#fff8e1", "#b08800"),
-    "selector": ("#eaf2ff", "#4a78c0"),
-    "model": ("#eefaf0", "#4c9a5b"),
-    "tool": ("#f5efff", "#8a63d2"),
-    "human": ("#fff1e5", "#bc6c25"),
+
+
+@dataclass(frozen=True)
+class Color:
+    """A color on a light and on a dark background. ``name`` is that of the custom property that replaces it."""
+
+    name: str
+    light: str
+    dark: str
+
+    @property
+    def css(self) -> str:
+        """The color in a style sheet."""
+        return f"var(--graph-{self.name}, light-dark({self.light}, {self.dark}))"
+
+
+TEXT = Color("text", "#24292f", "#e8eaed")
+NOTE = Color("note", "#57606a", "#a9b1ba")
+LINE = Color("line", "#57606a", "#98a1ab")
+BACKGROUND = Color("background", "#ffffff", "#15181c")
+LIT = Color("lit", "#0b6bcb", "#6cb6ff")
+SURFACE = Color("surface", "#ffffff", "#22272e")
+
+SHAPES = {
+    "query": (Color("query", "#fff8e1", "#3a3117"), Color("query-line", "#b08800", "#d6ae3c")),
+    "selector": (Color("selector", "#eaf2ff", "#1d2f4a"), Color("selector-line", "#4a78c0", "#7fa8e6")),
+    "model": (Color("model", "#eefaf0", "#1b3323"), Color("model-line", "#4c9a5b", "#74bf84")),
+    "tool": (Color("tool", "#f5efff", "#2e2646"), Color("tool-line", "#8a63d2", "#b294ea")),
+    "human": (Color("human", "#fff1e5", "#3d2a18"), Color("human-line", "#bc6c25", "#e09a57")),
     "missing": (BACKGROUND, LINE),
     "dot": (LINE, LINE),
-    "agent": (BACKGROUND, LINE),
+    "agent": (SURFACE, LINE),
 }
-"""The fill and outline colors by shape, except for teams."""
+"""The fill and the outline by shape, except for teams."""
 
-TEAM_FILLS = ("#f3f5f8", "#e8ecf2")
+TEAM_FILLS = (Color("team", "#f3f5f8", "#1b1f24"), Color("inner-team", "#e8ecf2", "#2a3038"))
 """The fills of teams, alternating with the nesting depth."""
-
-CORNER_RADIUS = 7
 
 
 def svg(page: Box) -> str:
-    """The diagram as an SVG text, which is deterministic."""
-    root = place(page)
-    width, height = (f"{round(size)}" for size in (root.rectangle.width, root.rectangle.height))
-    image = Element("svg", xmlns="http://www.w3.org/2000/svg", width=width, height=height)
-    image.set("viewBox", f"0 0 {width} {height}")
+    """The diagram as the text of an SVG file, which is deterministic. It is dark where the reader prefers that."""
+    drawing = drawing_of(page)
+    image = element_of(drawing)
+    image.set("xmlns", "http://www.w3.org/2000/svg")
     image.set("font-family", FONT)
-    _define_arrow_head(image)
-    SubElement(image, "rect", width="100%", height="100%", fill=BACKGROUND)
-    _draw_inside(image, root, 0)
+    SubElement(image, "style").text = f":root {{ color-scheme: light dark }}\n{style_sheet()}"
+    background = SubElement(image, "rect", {"class": "background"}, width="100%", height="100%")
+    background.set("fill", BACKGROUND.light)
+    title, description, *shapes = image
+    image[:] = [title, description, *shapes[-2:], *shapes[:-2]]
     indent(image)
     return tostring(image, encoding="unicode")
 
 
-def _define_arrow_head(image: Element) -> None:
-    head = SubElement(SubElement(image, "defs"), "marker", id="head", viewBox="0 0 10 10", refX="9.5", refY="5")
-    for name, value in (("markerWidth", "7"), ("markerHeight", "7"), ("orient", "auto-start-reverse")):
-        head.set(name, value)
-    SubElement(head, "path", d="M0 0L10 5L0 10z", fill=LINE)
+def element_of(
+    drawing: Drawing, prefix: str = "graph", *, lit: Collection[str] = (), taken: Collection[str] = ()
+) -> Element:
+    """The drawing as an SVG element; ids in it begin with ``prefix``, which is unique on the page.
+
+    Without the style sheet it has light colors. Nodes and edges have the classes and data that ``style_sheet`` and
+    scripts select them by: ``data-resource``, ``data-speaker``, ``data-part``; ``data-start``, ``data-end``,
+    ``data-edges``. The ids of nodes in ``lit`` are present speakers, and those of edges in ``taken`` were taken: they
+    have these classes.
+    """
+    width, height = str(drawing.width), str(drawing.height)
+    names = f"{prefix}-title {prefix}-description"
+    image = Element("svg", {"class": "drawing", "aria-labelledby": names}, role="img", width=width, height=height)
+    image.set("viewBox", f"0 0 {width} {height}")
+    SubElement(image, "title", id=f"{prefix}-title").text = drawing.title
+    SubElement(image, "desc", id=f"{prefix}-description").text = drawing.description
+    for node in drawing.nodes:
+        _draw_node(image, node, prefix, is_lit=node.id in lit)
+    for edge in drawing.edges:
+        _draw_edge(image, edge, prefix, is_taken=edge.id in taken)
+    return image
 
 
-def _draw_inside(parent: Element, around: PlacedBox, depth: int) -> None:
-    for child in around.inside:
-        _draw_box(parent, child, depth)
-    for path in around.paths:
-        _draw_arrow(parent, path)
+def style_sheet() -> str:
+    """The style sheet of drawings: colors are custom properties with a default for light and dark backgrounds.
+
+    They are those of the element around the drawing, such as ``--graph-line``. Browsers that do not know
+    ``light-dark`` show the light ones.
+    """
+    return "\n".join((*_TYPOGRAPHY, "@supports (color: light-dark(#000, #fff)) {", *_rules(), "}"))
 
 
-def _draw_box(parent: Element, placed: PlacedBox, depth: int) -> None:
-    box, rectangle = placed.box, placed.rectangle
-    group = SubElement(parent, "g", transform=f"translate({rectangle.x:.1f} {rectangle.y:.1f})")
-    fill, stroke = COLOURS.get(box.shape, (TEAM_FILLS[depth % 2], LINE))
-    outline = _outline(group, box.shape, rectangle)
-    for name, value in (("fill", fill), ("stroke", stroke)):
-        outline.set(name, value)
-    if box.shape == "missing":
+_TYPOGRAPHY = (
+    ".drawing text { font-size: 12px; text-anchor: middle }",
+    ".drawing .title { font-size: 14px; font-weight: bold }",
+    ".drawing .label { paint-order: stroke; stroke-width: 4px }",
+    ".drawing .line { stroke-width: 1.4px; fill: none }",
+)
+
+
+def _rules() -> Iterator[str]:
+    yield f".drawing .background {{ fill: {BACKGROUND.css} }}"
+    yield f".drawing .title {{ fill: {TEXT.css} }}"
+    yield f".drawing .note {{ fill: {NOTE.css} }}"
+    for shape, (fill, line) in SHAPES.items():
+        yield f".drawing .{shape} > .outline {{ fill: {fill.css}; stroke: {line.css} }}"
+    for name, fill in zip(("team", "inner"), TEAM_FILLS, strict=True):
+        yield f".drawing .{name} > .outline {{ fill: {fill.css}; stroke: {LINE.css} }}"
+    yield f".drawing .line {{ stroke: {LINE.css} }}"
+    yield f".drawing .head {{ fill: {LINE.css} }}"
+    yield f".drawing .label {{ fill: {TEXT.css}; stroke: {BACKGROUND.css} }}"
+    yield f".drawing .taken > .line {{ stroke: {LIT.css}; stroke-width: 2.2 }}"
+    yield f".drawing .taken > .head {{ fill: {LIT.css} }}"
+    yield f".drawing .lit > .outline {{ stroke: {LIT.css}; stroke-width: 3 }}"
+
+
+def _draw_node(image: Element, node: DrawnNode, prefix: str, *, is_lit: bool) -> None:
+    is_inner = node.shape == "team" and node.depth % 2 == 1
+    group = SubElement(
+        image, "g", {"class": f"node {node.shape}{' inner' if is_inner else ''}{' lit' if is_lit else ''}"}
+    )
+    group.set("id", f"{prefix}-{node.id}")
+    for name, value in (("resource", node.resource), ("speaker", node.speaker), ("part", node.part)):
+        if value is not None:
+            group.set(f"data-{name}", value)
+    if node.parent:
+        group.set("data-parent", f"{prefix}-{node.parent}")
+    fill, line = SHAPES.get(node.shape, (TEAM_FILLS[node.depth % 2], LINE))
+    outline = SubElement(group, "path", {"class": "outline"}, d=node.outline, fill=fill.light, stroke=line.light)
+    if node.shape == "missing":
         outline.set("stroke-dasharray", "5 4")
-    top = PADDING / 2 if box.inside else (rectangle.height - LINE_HEIGHT * len(box.lines)) / 2
-    _write(group, box.lines, rectangle.width / 2, top)
-    _draw_inside(group, placed, depth + 1)
-
-
-def _outline(group: Element, shape: str, rectangle: Rectangle) -> Element:
-    wide, high = f"{rectangle.width:.1f}", f"{rectangle.height:.1f}"
-    if shape == "selector":
-        x, y = rectangle.width / 2, rectangle.height / 2
-        return SubElement(group, "path", d=f"M0 {y:.1f}L{x:.1f} 0L{wide} {y:.1f}L{x:.1f} {high}z")
-    corner = {"dot": rectangle.height / 2, "query": rectangle.height / 2, "tool": 0}.get(shape, CORNER_RADIUS)
-    return SubElement(group, "rect", width=wide, height=high, rx=f"{min(corner, 20):.1f}")
-
-
-def _write(group: Element, lines: Iterable[str], x: float, top: float) -> None:
-    for number, line in enumerate(lines):
-        text = SubElement(group, "text", x=f"{x:.1f}", y=f"{top + LINE_HEIGHT * (number + 0.72):.1f}")
+    for number, written in enumerate(node.lines):
+        text = SubElement(group, "text", {"class": "note" if number else "title"}, x=str(written.x), y=str(written.y))
         text.set("text-anchor", "middle")
         text.set("font-size", "12" if number else "14")
-        text.set("fill", LINE if number else TEXT)
+        text.set("fill", NOTE.light if number else TEXT.light)
         if not number:
             text.set("font-weight", "bold")
-        text.text = line
+        text.text = written.text
 
 
-def _draw_arrow(parent: Element, path: ArrowPath) -> None:
-    line = SubElement(parent, "path", d=_path(path.points), fill="none", stroke=LINE)
+def _draw_edge(image: Element, edge: DrawnEdge, prefix: str, *, is_taken: bool) -> None:
+    group = SubElement(image, "g", {"class": "edge taken" if is_taken else "edge"}, id=f"{prefix}-{edge.id}")
+    group.set("data-start", f"{prefix}-{edge.start}")
+    group.set("data-end", f"{prefix}-{edge.end}")
+    if edge.edges:
+        group.set("data-edges", " ".join(map(str, edge.edges)))
+    line = SubElement(group, "path", {"class": "line"}, d=edge.path, fill="none", stroke=LINE.light)
     line.set("stroke-width", "1.4")
-    line.set("marker-end", "url(#head)")
-    if path.arrow.two_way:
-        line.set("marker-start", "url(#head)")
-    if path.arrow.dashed:
+    if edge.dashed:
         line.set("stroke-dasharray", "3 4")
-    if path.arrow.label:
-        x, y = path.label_at
-        label = SubElement(parent, "text", x=f"{x:.1f}", y=f"{y + 4:.1f}", fill=TEXT, stroke=BACKGROUND)
-        label.text = path.arrow.label
+    SubElement(group, "path", {"class": "head"}, d=edge.heads, fill=LINE.light)
+    if edge.label:
+        x, y = str(edge.label.x), str(round(edge.label.y + 4, 1))
+        label = SubElement(group, "text", {"class": "label"}, x=x, y=y, fill=TEXT.light, stroke=BACKGROUND.light)
         for name, value in (("font-size", "12"), ("text-anchor", "middle"), ("paint-order", "stroke")):
             label.set(name, value)
         label.set("stroke-width", "4")
-
-
-def _path(points: tuple[Point, ...]) -> str:
-    """Lines with rounded corners; a step that is neither horizontal nor vertical is a curve."""
-    steps = [f"M{_at(points[0])}"]
-    for before, here, after in zip(points, points[1:], points[2:], strict=False):
-        if _straight(before, here) and _straight(here, after):
-            steps.append(f"L{_at(_near(here, before))}Q{_at(here)} {_at(_near(here, after))}")
-        else:
-            steps.append(_step(before, here))
-    return "".join((*steps, _step(points[-2], points[-1])))
-
-
-def _step(start: Point, end: Point) -> str:
-    half = (start[0] + end[0]) / 2
-    return f"L{_at(end)}" if _straight(start, end) else f"C{_at((half, start[1]))} {_at((half, end[1]))} {_at(end)}"
-
-
-def _straight(start: Point, end: Point) -> bool:
-    return start[0] == end[0] or start[1] == end[1]
-
-
-def _near(here: Point, there: Point) -> Point:
-    """The point near ``here``, towards ``there``, where a rounded corner begins or ends."""
-    far = max(abs(there[0] - here[0]), abs(there[1] - here[1]), 1)
-    share = min(CORNER_RADIUS, far / 2) / far
-    return here[0] + (there[0] - here[0]) * share, here[1] + (there[1] - here[1]) * share
-
-
-def _at(point: Point) -> str:
-    return f"{point[0]:.1f} {point[1]:.1f}"
+        label.text = edge.label.text

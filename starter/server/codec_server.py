@@ -10,14 +10,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.converter import PayloadCodec
 
 from ...contracts.settings import SettingsError
-from ...temporal.encryption import EncryptionCodec
 
 Change = Callable[[Sequence[Payload]], Awaitable[list[Payload]]]
 
 
-def codec_app(codec: EncryptionCodec, origins: Collection[str]) -> Starlette:
+def codec_app(codec: PayloadCodec, origins: Collection[str]) -> Starlette:
     """Temporal's remote codec protocol: ``POST /encode`` and ``POST /decode`` take and return Payloads as JSON.
 
     Browser pages of other ``origins`` are rejected; other clients send no origin, and are served.

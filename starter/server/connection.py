@@ -40,6 +40,8 @@ START_TIMEOUT = 60.0
 class ServerLocation:
     """The location of a Temporal server; ``state_dir`` is set for the local one. No address: the configured one.
 
+    ``ui`` is the address of Temporal's UI, and ``console`` that of Baton's own page.
+
     ``client`` is that of a program, which is used instead of a connection of one's own. ``environment`` are the
     settings of clients and of workers in this process, by default its environment variables.
     """
@@ -49,6 +51,7 @@ class ServerLocation:
     state_dir: StateDir | None = None
     client: Client | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    console: str | None = None
 
     async def connect(self, *, typed: bool = True) -> Client:
         """A client that also reads values in external storage; raises ConnectionFailed and SettingsError.
@@ -127,7 +130,7 @@ def use_server(report: Callable[[str], None], *, start: bool, own_settings: bool
             dev = state_dir.read_dev_server()
         if dev is None:
             raise UnreachableError(f"no server is running in {state_dir.folder}", START_HINT)
-        yield ServerLocation(dev.address, dev.ui, state_dir)
+        yield ServerLocation(dev.address, dev.ui, state_dir, console=dev.gateway)
 
 
 def _stop_outdated(state_dir: StateDir, report: Callable[[str], None]) -> None:

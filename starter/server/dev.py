@@ -5,7 +5,6 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -16,16 +15,17 @@ from pathlib import Path
 from typing import IO
 
 from temporalio.client import Client
+from temporalio.converter import PayloadCodec
 from temporalio.service import RPCError
 
 from ... import worker
 from ...activities.runtime.settings import Settings
 from ...activities.runtime.worker_process import leave_out_loaded_objects
-from ...contracts.settings import SettingsError, on_signal
+from ...contracts.settings import SettingsError, importable_from_here, on_signal
 from ...observability.log import log_to_stderr
 from ...observability.runtime import MetricsText, exporting_metrics
 from ...resources.loader import Loaded
-from ...temporal.encryption import EncryptionCodec, Keys
+from ...temporal.converter import codec_for_ui
 from ...worker import log_before_start as log_before_start
 from ...worker import logs_json as logs_json
 from ..errors import UnreachableError
@@ -68,13 +68,13 @@ async def run_dev_server(state_dir: StateDir, options: DevOptions, announce: Ann
     Returns False if they are already running in this folder. Raises ServerError if the server doesn't start, UsageError
     if a requested port is in use, and SettingsError.
     """
-    keys = Keys.from_environment(os.environ)
+    codec = codec_for_ui(os.environ)
     served = bool(Settings.of(os.environ).http_addresses)
     async with exporting_metrics(served, os.environ) as metrics, contextlib.AsyncExitStack() as stack:
         lock = stack.enter_context(state_dir.lock("dev", timeout=1))  # the server inherits it
         if lock is None:
             return False
-        make_server = partial(_make_server, state_dir, lock, keys, stack)
+        make_server = partial(_make_server, state_dir, lock, codec, stack)
         preferred = [*state_dir.last_ports(), PORTS]
         taken = [] if options.port or options.ui_port else taken_of(preferred[0])
         server = make_server(choose_ports(options.port, options.ui_port, preferred))
@@ -88,12 +88,16 @@ async def run_dev_server(state_dir: StateDir, options: DevOptions, announce: Ann
 
 
 def _make_server(
-    state_dir: StateDir, lock: IO[str], keys: Keys, stack: contextlib.AsyncExitStack, ports: tuple[int, int]
+    state_dir: StateDir,
+    lock: IO[str],
+    codec: PayloadCodec | None,
+    stack: contextlib.AsyncExitStack,
+    ports: tuple[int, int],
 ) -> EmbeddedServer:
-    """A server on these ports, with a codec server if there are keys."""
+    """A server on these ports, with a codec server if payloads are encoded."""
     server = EmbeddedServer(state_dir.folder, lock, *ports)
-    if keys.ids:
-        server.codec = stack.enter_context(serve_in_thread(codec_app(EncryptionCodec(keys), server.ui_origins)))
+    if codec:
+        server.codec = stack.enter_context(serve_in_thread(codec_app(codec, server.ui_origins)))
     stack.push_async_callback(server.stop)
     return server
 
@@ -114,10 +118,11 @@ async def _serve(
     environment = {**os.environ, "BATON_HOME": str(state_dir.folder)}
     async with worker.run_worker(client, options.own, environment, metrics=metrics) as parts:
         settings = Settings.of(environment)
-        log_to_stderr(parts.secrets.redact, settings.log_format)
+        log_to_stderr(parts.secrets.redact, settings.log_format, settings.log_level, calls=settings.log_calls)
         await worker.warn_of_missing(options.own, parts, settings)
         leave_out_loaded_objects()
-        gateway = options.gateway(client, environment) if options.gateway else contextlib.nullcontext()
+        served = {"BATON_GATEWAY_TEMPORAL_UI_URL": server.ui, **environment}
+        gateway = options.gateway(client, served) if options.gateway else contextlib.nullcontext()
         async with gateway as served_at:
             dev = DevServer(
                 pid=os.getpid(),
@@ -183,8 +188,10 @@ async def _wait_second(stopped: asyncio.Event) -> bool:
     return stopped.is_set()
 
 
-def run_worker_process(paths: Sequence[Path], *, recursive: bool) -> int:
+def run_worker_process(paths: Sequence[Path], announce: Callable[[str], None], *, recursive: bool) -> int:
     """Runs a worker with these manifests until SIGINT or SIGTERM, and returns the exit code of ``worker.main``.
+
+    ``announce`` receives messages about this machine's server.
 
     If no server is configured and none is running here, the worker uses the one at localhost:7233.
     """
@@ -193,11 +200,5 @@ def run_worker_process(paths: Sequence[Path], *, recursive: bool) -> int:
         address = None
         if not uses_remote_server():
             with contextlib.suppress(UnreachableError):
-                address = stack.enter_context(use_server(print, start=False)).address
+                address = stack.enter_context(use_server(announce, start=False)).address
         return asyncio.run(worker.main(paths, recursive=recursive, address=address))
-
-
-def importable_from_here() -> None:
-    """Makes modules in the working directory importable for BATON_FUNCTIONS, as ``python -m`` does."""
-    if not sys.flags.safe_path and "" not in sys.path:
-        sys.path.append("")

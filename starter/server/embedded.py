@@ -90,6 +90,11 @@ class EmbeddedServer:
         """Whether its process is running."""
         return self._process is not None and self._process.returncode is None
 
+    @property
+    def pid(self) -> int | None:
+        """The id of the process above the server; None if it isn't started."""
+        return self._process.pid if self._process else None
+
     async def start(self) -> Client:
         """Starts it and waits until it is ready; raises ServerError if it isn't within 30 seconds.
 

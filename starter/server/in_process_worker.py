@@ -192,9 +192,12 @@ class InProcessWorker:
                     task.cancel()
         for ended in self._open:
             ended.set()
-        async with asyncio.timeout(CANCEL_TIMEOUT):
-            while self._open:
-                await asyncio.sleep(0.01)
+        try:
+            async with asyncio.timeout(CANCEL_TIMEOUT):
+                while self._open:
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            _log.warning("the resources of the program's runs have not been closed after %g s", CANCEL_TIMEOUT)
 
     async def _work(
         self,

@@ -13,14 +13,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
-from ...contracts.settings import SCRIPTED_MODEL_URL, STATE_DIR, private_file, private_folder
+from ...contracts.settings import CONVERTER, SCRIPTED_MODEL_URL, STATE_DIR, private_file, private_folder
 from ...temporal.client import EXTERNAL_STORAGE_URL
 from ...temporal.encryption import KEYS, KEYS_FILE
 from ..errors import WINDOWS_HINT, UnreachableError
 
 ENVIRONMENT = (
     *("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", SCRIPTED_MODEL_URL),
-    *(KEYS, KEYS_FILE, EXTERNAL_STORAGE_URL),
+    *(KEYS, KEYS_FILE, CONVERTER, EXTERNAL_STORAGE_URL),
 )
 """The environment variables that a local worker uses."""
 

@@ -46,9 +46,11 @@ def read_failure(
 FAMILIES = {
     "pin": "MemoryError",
     "read_failed_run": "MemoryError",
+    "read_fork": "MemoryError",
     "append": "MemoryError",
     "ask_person": "MemoryError",
     "check_reply": "MemoryError",
+    "check_identity": "MemoryError",
     "recall": "MemoryError",
     "remember": "MemoryError",
     "brief": "MemoryError",
@@ -65,13 +67,19 @@ FAMILIES = {
     "evaluate": "ValidationError",
     "last_failures": "TimeoutError",
     "grant": "MemoryError",
+    "audit": "MemoryError",
     "expire": "MemoryError",
+    "admit_run": "BudgetError",
+    "release_run": "BudgetError",
     "notify": "ToolError",
 }
 """The family of an activity's failure, if the failure itself has none."""
 
 
-WHILE_STOPPING = ("pin", "read_failed_run", "recall", "append", "conclude", "remember", "cancel_agent", "last_failures")
+WHILE_STOPPING = (
+    *("pin", "read_failed_run", "read_fork", "recall", "append", "conclude", "remember", "cancel_agent"),
+    *("last_failures", "audit"),
+)
 """The activities that a run executes even when it is to stop now: they read and store its conversation."""
 
 STORING = ("append", "conclude", "remember")

@@ -24,7 +24,7 @@ from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHand
 from ...contracts.control_messages import SteerRequest, TerminateRequest
 from ...contracts.decisions import RememberedDecision
 from ...contracts.errors import CallTimeout, Failure, InvalidInput, RunClosed, ToolFailed
-from ...contracts.inputs import TurnInput
+from ...contracts.inputs import Fork, TurnInput
 from ...contracts.message import Head
 from ...contracts.plan import ToolPlan, WorkflowPlan
 from ...contracts.requests import ExpireInput, ExpireRequest, ExpireResult
@@ -138,7 +138,13 @@ class ChildWorkflows:
         self._of_application: list[str] = []
         self.to_retry: dict[str, str] = {}
         """The failed runs that children will resume: their ids, and the run ids of their first executions."""
+        self.to_fork: dict[str, Fork] = {}
+        """The runs that children go on from, by the ids of these children."""
         self._unfinished: dict[str, str] = {}
+
+    def fork(self, forks: Mapping[str, Fork]) -> None:
+        """Lets children with these ids go on from other runs."""
+        self.to_fork = {**forks}
 
     def retry(self, unfinished: Mapping[str, str]) -> None:
         """Lets children with these ids resume the failed runs with these first run ids."""
@@ -224,7 +230,7 @@ class ChildWorkflows:
                 try:
                     return await child
                 except ChildWorkflowError as error:
-                    raise _application_failure(error, plan) from None
+                    raise ActivityFailed.of(application_workflow_failure(error.cause, plan.type)) from None
 
     async def _start_application(
         self, plan: WorkflowPlan, arguments: Sequence[object], tool: ToolPlan, child_id: str, summary: str
@@ -252,8 +258,7 @@ class ChildWorkflows:
                 priority=self._run.priority,
             )
         except WorkflowAlreadyStartedError:
-            text = f"the workflow '{plan.type}' was already started for this call, with the id {child_id}"
-            raise ActivityFailed.of(ToolFailed(text)) from None
+            raise ActivityFailed.of(already_started(plan.type, child_id)) from None
 
     async def _open_child(self, workflow_type: str, turn_input: TurnInput, child_id: str) -> TurnResult:
         self._run.stop.checkpoint()
@@ -278,6 +283,7 @@ class ChildWorkflows:
             run.question,
             gives_up=gives_up,
             retries=self.to_retry.pop(child_id, None),
+            fork=self.to_fork.pop(child_id, None),
         )
         child = await self._start(workflow_type, turn_input, child_id)
         mailbox = ChildMailbox(child, self._signal_slots)
@@ -377,19 +383,23 @@ _ID_REUSE = {
 }
 
 
-def _application_failure(error: ChildWorkflowError, plan: WorkflowPlan) -> ActivityFailed:
+def application_workflow_failure(cause: BaseException | None, workflow_type: str) -> ToolFailed | CallTimeout:
     """The failure of a tool call whose workflow has failed: its innermost cause says most."""
-    cause = error.cause
     if isinstance(cause, ChildTimeout):
-        return ActivityFailed.of(CallTimeout(f"the workflow '{plan.type}' took too long"))
+        return CallTimeout(f"the workflow '{workflow_type}' took too long")
     if isinstance(cause, ChildCancelled | TerminatedError):
         how = "canceled" if isinstance(cause, ChildCancelled) else "terminated"
-        return ActivityFailed.of(ToolFailed(f"the workflow '{plan.type}' was {how}"))
+        return ToolFailed(f"the workflow '{workflow_type}' was {how}")
     while isinstance(cause, FailureError) and isinstance(cause.cause, FailureError):
         cause = cause.cause
     kind = cause.type if isinstance(cause, ApplicationError) else None
     message = cause.message if isinstance(cause, FailureError) else ""
-    return ActivityFailed.of(ToolFailed(message or kind or f"the workflow '{plan.type}' failed"))
+    return ToolFailed(message or kind or f"the workflow '{workflow_type}' failed")
+
+
+def already_started(workflow_type: str, child_id: str) -> ToolFailed:
+    """The failure of a tool call whose workflow has an id that may not be used again."""
+    return ToolFailed(f"the workflow '{workflow_type}' was already started for this call, with the id {child_id}")
 
 
 def _id_too_long(child_id: str) -> Failure:

@@ -17,6 +17,8 @@ from ...contracts.decisions import (
     BUDGET_RULE,
     AskPersonRequest,
     AskPersonResult,
+    CheckIdentityRequest,
+    CheckIdentityResult,
     CheckReplyRequest,
     CheckReplyResult,
     GrantRequest,
@@ -32,17 +34,22 @@ from ...contracts.errors import (
     JournalLost,
     JournalUnavailable,
     ProgramMissing,
+    QuotaReached,
     ToolFailed,
 )
-from ...contracts.inputs import QueryInput, TurnInput
+from ...contracts.inputs import ForkedRun, QueryInput, ReadForkRequest, TurnInput
 from ...contracts.message import MESSAGE_OVERHEAD, Head, Message, PersonDecision
 from ...contracts.panel import BriefRequest, ConcludeRequest, PerformRequest, PerformResult
 from ...contracts.plan import ActivityPlan, AgentPlan, RetryPlan, SelectorPlan, ToolPlan
 from ...contracts.requests import (
     MISSED_HEARTBEATS,
+    AdmitRequest,
+    AdmitResult,
     AppendRequest,
     AskModelRequest,
     AskModelResult,
+    AuditRequest,
+    AuditResult,
     Bookmark,
     CallRequest,
     CancelAgentRequest,
@@ -58,6 +65,8 @@ from ...contracts.requests import (
     ReadFailedRunRequest,
     RecallRequest,
     RecallResult,
+    ReleaseRequest,
+    ReleaseResult,
     RememberRequest,
     RememberResult,
     ReviewResult,
@@ -154,27 +163,34 @@ INEVITABLE_OUTAGES = (JournalLost.__name__, JournalUnavailable.__name__, Program
 async def options_after_wait(
     run: RunState, failure: Failure, options: ActivityOptions, until: datetime, activity: str, summary: str
 ) -> ActivityOptions:
-    """Waits for an open circuit breaker or the end of an outage, and while the run is paused.
+    """Waits for an open circuit breaker, the end of an outage or a Quota, and while the run is paused.
 
-    Returns the options of the next attempts. An attempt that the circuit breaker prevented does not count.
+    Returns the options of the next attempts. An attempt that the circuit breaker or the Quota prevented does not count.
 
     Raises:
-        ActivityFailed: the wait would take longer than ``until``.
+        ActivityFailed: the wait would take longer than ``until``; but a run waits for a Quota as long as that says.
         ActivityInterrupted: the run is to stop; with the id of the activity, which may have started a remote task.
     """
-    is_outage = failure.type != CircuitOpen.__name__
-    wait = run.outages.begin(activity, summary, failure) if is_outage else timedelta(seconds=failure.wait or 0)
-    if workflow.now() + wait > until:
+    is_circuit = failure.type == CircuitOpen.__name__
+    is_quota = failure.type == QuotaReached.__name__
+    is_outage = not (is_circuit or is_quota)
+    wait = timedelta(seconds=failure.wait or 0) if is_circuit else run.outages.begin(activity, summary, failure)
+    if workflow.now() + wait > until and not is_quota:
         raise ActivityFailed(failure.without_wait())
-    kind: WaitKind = "outage" if is_outage else "circuit_breaker"
+    kind: WaitKind = "quota" if is_quota else "circuit_breaker" if is_circuit else "outage"
+
+    def ends_early() -> bool:
+        return is_quota and run.outages.asks_again
+
     try:
-        with recorded_wait(kind, workflow.now()) as recorded:
+        with recorded_wait(kind, workflow.now(), about={"subject": summary, "error": failure.type}) as recorded:
             with run.trace.inside(run.trace.new_wait(kind)), contextlib.suppress(TimeoutError):
                 # The call may have begun work that only its id identifies, so the run can't continue as new.
-                await run.stop.wait(lambda: False, continues=False, limit=wait, summary=truncate(failure.message, 200))
+                await run.stop.wait(ends_early, continues=False, limit=wait, summary=truncate(failure.message, 200))
             if run.stop.is_requested:  # also a graceful stop: the turn could not end before the server is back
                 raise ActivityInterrupted
             recorded.outcome = "over"
+        run.outages.asks_again = False
         await run.ready(continues=False)
     except (asyncio.CancelledError, ActivityInterrupted):
         raise ActivityInterrupted(activity) from None
@@ -222,7 +238,7 @@ async def ask_for_more(run: RunState, failed: ActivityFailed, *, continues: bool
     reached = failed.failure.budget
     if not (reached and reached.on_exceeded == "ask" and reached.account and reached.more):
         raise failed
-    limits = reached.more.model_copy(update={"on_exceeded": "stop"})  # the default, which is not shown
+    limits = reached.more.model_copy(update={"on_exceeded": "stop", "approvers": ()})  # defaults are not shown
     number = reached.grants or 0
     rule = f"{BUDGET_RULE}{reached.owner}/{number}"
     here = workflow.info().workflow_id
@@ -236,11 +252,12 @@ async def ask_for_more(run: RunState, failed: ActivityFailed, *, continues: bool
         arguments=limits.model_dump_json(by_alias=True, exclude_none=True, exclude_defaults=True),
         rule=rule,
         question=failure.message,
+        approvers=reached.more.approvers,
     )
 
     async def check(decision: PersonDecision) -> None:
         if decision.arguments is not None and reached.limit not in _granted(decision.arguments).model_dump(
-            by_alias=True, exclude_none=True
+            mode="json", by_alias=True, exclude_none=True
         ):
             raise ActivityFailed.of(InvalidInput(f"the granted amounts must include {reached.limit}"))
 
@@ -274,6 +291,19 @@ async def pin(run: RunState, request: PinRequest) -> Pinned:
         with contextlib.suppress(LocalActivityTooLong):
             return await execute_local_activity("pin", request, Pinned, LOCAL_TIMEOUT, summary)
     return await execute_activity(run, "pin", request, Pinned, JOURNAL, summary)
+
+
+async def admit_run(run: RunState, tenant: str) -> None:
+    """Waits until the tenant has room for one more open run."""
+    request = AdmitRequest(tenant=tenant, run=workflow.info().first_execution_run_id)
+    await execute_activity(run, "admit_run", request, AdmitResult, JOURNAL, f"a place among the runs of {tenant}")
+
+
+async def release_run() -> None:
+    """Gives the place of this run to the next one. If that fails, waiting runs find out that this one has ended."""
+    request = ReleaseRequest(run=workflow.info().first_execution_run_id)
+    with contextlib.suppress(ActivityFailed, ActivityInterrupted, LocalActivityTooLong):
+        await execute_local_activity("release_run", request, ReleaseResult, LOCAL_TIMEOUT, "wake the next run")
 
 
 async def ask_model(run: RunState, request: AskModelRequest, agent: AgentPlan) -> AskModelResult:
@@ -402,24 +432,26 @@ async def call_application(
                 retry_policy=policy,
             )
     except ActivityError as error:
-        raise _application_failure(error, activity) from None
+        if isinstance(error.cause, CancelledError):
+            raise ActivityInterrupted(error.activity_id) from None
+        queue = activity.task_queue or workflow.info().task_queue
+        failure = application_activity_failure(error.cause, activity.type, queue, activity.schedule_to_start)
+        raise ActivityFailed.of(failure) from None
     return result
 
 
-def _application_failure(error: ActivityError, activity: ActivityPlan) -> ActivityFailed | ActivityInterrupted:
-    cause = error.cause
-    if isinstance(cause, CancelledError):
-        return ActivityInterrupted(error.activity_id)
+def application_activity_failure(
+    cause: BaseException | None, activity: str, queue: str, schedule_to_start: float
+) -> ToolFailed | CallTimeout:
+    """The failure of a tool call whose activity has failed: on a task queue, where it might wait that many seconds."""
     if isinstance(cause, ActivityTimeout) and cause.type is TimeoutType.SCHEDULE_TO_START:
-        queue = activity.task_queue or workflow.info().task_queue
-        seconds = f"{activity.schedule_to_start:g} s"
-        text = f"no worker of the task queue '{queue}' has started the activity '{activity.type}' within {seconds}"
-        return ActivityFailed.of(ToolFailed(text))
+        waited = f"within {schedule_to_start:g} s"
+        return ToolFailed(f"no worker of the task queue '{queue}' has started the activity '{activity}' {waited}")
     if isinstance(cause, ActivityTimeout):
-        return ActivityFailed.of(CallTimeout(f"the activity '{activity.type}' took too long: {cause.message}"))
+        return CallTimeout(f"the activity '{activity}' took too long: {cause.message}")
     kind = cause.type if isinstance(cause, ApplicationError) else None
     message = cause.message if isinstance(cause, FailureError) else ""
-    return ActivityFailed.of(ToolFailed(message or kind or f"the activity '{activity.type}' failed"))
+    return ToolFailed(message or kind or f"the activity '{activity}' failed")
 
 
 def result_text(result: RawValue | None, name: str) -> str:
@@ -452,6 +484,11 @@ async def read_failed_run(run: RunState, failed: str, input_type: type[Input]) -
     """The input with which a run resumes a failed run of its own workflow id."""
     request = ReadFailedRunRequest(run=failed)
     return await execute_activity(run, "read_failed_run", request, input_type, JOURNAL, "read the failed run")
+
+
+async def read_fork(run: RunState, request: ReadForkRequest) -> ForkedRun:
+    """The state from which a fork goes on."""
+    return await execute_activity(run, "read_fork", request, ForkedRun, JOURNAL, "read the forked run")
 
 
 async def last_failures(run: RunState, runs: tuple[str, ...]) -> dict[str, Cause]:
@@ -539,6 +576,10 @@ async def execute_activity(
             latest = latest_wait(run, failed.failure, begun, until)
             # The next attempt has the same id, by which the activity recognizes calls that it has already started.
             attempt = await attempts_after_wait(run, name, failed.failure, attempt, latest, activity_id, summary)
+            if failed.failure.type == QuotaReached.__name__:  # its server has not been called yet
+                begun = workflow.now()
+                until = begun + longest
+                attempt = {**attempt, "schedule_to_close_timeout": longest}
             continue
         run.outages.end(activity_id)
         if isinstance(failed, ActivityInterrupted):
@@ -581,6 +622,17 @@ async def ask_person(run: RunState, request: AskPersonRequest) -> AskPersonResul
 async def check_reply(run: RunState, request: CheckReplyRequest) -> CheckReplyResult:
     """Checks a person's reply against its schema."""
     return await execute_activity(run, "check_reply", request, CheckReplyResult, JOURNAL, "check the reply")
+
+
+async def check_identity(run: RunState, request: CheckIdentityRequest) -> CheckIdentityResult:
+    """Checks whether a gateway has verified who decides."""
+    summary = f"check that {truncate(request.identity.name, 64)} may decide"
+    return await execute_activity(run, "check_identity", request, CheckIdentityResult, JOURNAL, summary)
+
+
+async def audit(run: RunState, request: AuditRequest) -> AuditResult:
+    """Writes into the audit log what clients have done to the run."""
+    return await execute_activity(run, "audit", request, AuditResult, JOURNAL, "write the audit log")
 
 
 async def recall(run: RunState, request: RecallRequest) -> RecallResult:

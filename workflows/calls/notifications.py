@@ -1,7 +1,7 @@
 """Notifications about a query's run: each event is delivered by a child workflow that may outlive the run."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from temporalio import workflow
@@ -44,11 +44,14 @@ class Notifications:
         self._plan = pinned.plan
         self._catalog = pinned.thread.catalog
 
-    def send(self, kind: NotifyEvent, data: JsonObject) -> None:
-        """Begins to deliver an event, for which the run does not wait. A failure does not concern the run."""
+    def send(self, kind: NotifyEvent, data: Callable[[], JsonObject]) -> None:
+        """Begins to deliver an event, for which the run does not wait. A failure does not concern the run.
+
+        ``data`` is called only if a webhook receives the event.
+        """
         hooks = tuple(index for index, events in enumerate(self._plan.notify) if kind in events)
         if hooks:
-            event = self._event(kind, data)
+            event = self._event(kind, data())
             query = f"Query/{self._plan.namespace}/{self._plan.name}"
             given = NotifyInput(catalog=self._catalog, query=query, hooks=hooks, event=event)
             self._starting.append(asyncio.create_task(_start(given, kind)))

@@ -15,7 +15,7 @@ from ...contracts.errors import Failure, InvalidInput, MaxIterationsReached, Out
 from ...contracts.inputs import AgentState, CallOutcome, TurnInput
 from ...contracts.message import Message, PersonDecision, RowRange, TokenUsage, ToolCall, latest_within
 from ...contracts.plan import ActivityPlan, AgentPlan, ApprovalPlan, DelegatePlan, ToolPlan, WorkflowPlan
-from ...contracts.requests import UseToolRequest, UseToolResult
+from ...contracts.requests import ReviewResult, UseToolRequest, UseToolResult
 from ...contracts.text import truncate
 from ...contracts.trace import OpenSpan
 from ...contracts.turn import StopReason, Thread, TurnResult
@@ -69,6 +69,8 @@ class ServerQuestions:
             asked_by=self._plan.server,
             reply_schema=question.reply_schema,
             record=question.record,
+            authorizes=question.authorizes,
+            approvers=self._plan.approvers,
         ).without_defaults
 
     async def answer(self, pending: PendingDecision) -> PersonDecision:
@@ -146,7 +148,7 @@ class ToolUse:
         except NotAllowed as rejected:
             message = call.result_message(str(rejected), decision=rejected.decision)
         except ActivityFailed as failed:
-            if self._tool.on_error == "fail" or failed.failure.family == "MemoryError" or failed.failure.budget:
+            if self._tool.on_error == "fail" or failed.failure.family in ("MemoryError", "BudgetError"):
                 raise
             message = self._error(call, failed.failure)
         return CallOutcome(message=message, after=after)
@@ -230,7 +232,7 @@ class ToolUse:
                 return number, pending
         return 0, None
 
-    def _question(self, rule: ApprovalPlan, name: str, arguments: str) -> PendingDecision:
+    def _question(self, rule: ApprovalPlan, name: str, review: ReviewResult) -> PendingDecision:
         now = workflow.now()
         return PendingDecision(
             id=self._request.decision_id,
@@ -239,8 +241,9 @@ class ToolUse:
             since=now,
             until=now + timedelta(seconds=rule.timeout) if rule.timeout else None,
             tool=name,
-            arguments=arguments,
+            arguments=review.arguments,
             rule=rule.rule,
+            approvers=review.approvers,
         )
 
     async def _approved(self, rule: ApprovalPlan, name: str) -> UseToolRequest:
@@ -251,7 +254,7 @@ class ToolUse:
             review = await effects.review(self._run, request, name)
             if not review.needed:
                 return request
-            pending = self._question(rule, name, review.arguments)
+            pending = self._question(rule, name, review)
 
         async def check(changed: PersonDecision) -> None:
             await effects.review(self._run, request.allowed_by(changed), name)
@@ -295,6 +298,9 @@ class ToolUse:
         """The result of the application's activity or workflow that the tool calls."""
         with self._run.trace.inside(tool_span(self._run, self._tool.name)):
             checked = await effects.check_arguments(self._run, request, name)
+            if checked.recorded is not None:
+                self._is_answered = True
+                return checked.recorded
             try:
                 if isinstance(called, WorkflowPlan):
                     result = await self._children.execute_application(
@@ -389,7 +395,7 @@ class AgentTurn:
             cut=so_far.cut,
             usage=self.usage,
             answer=self.answer,
-            outcomes=self.outcomes,
+            outcomes={index: outcome for index, outcome in self.outcomes.items() if index in self.open_calls},
             handoff=self.handoff,
             span=span,
         ).without_defaults
@@ -564,10 +570,12 @@ class AgentTurn:
 
         with at_end(charge):
             try:
-                return await use.execute(call)
+                outcome = await use.execute(call)
             except (ActivityFailed, ActivityInterrupted, asyncio.CancelledError) as error:
                 self._unanswered[index] = use.unanswered(call, error)
                 raise
+        self.outcomes[index] = outcome  # of a fork, while other calls of the same answer are open
+        return outcome
 
     @property
     def _transfers(self) -> Mapping[str, int]:

@@ -26,6 +26,7 @@ from ..state.constants import STALL_SIMILARITY, STALL_WORDS
 from ..state.decisions import record
 from ..state.run_state import RunState
 from ..state.stopping import ActivityFailed, ActivityInterrupted, ContinueAsNew, should_continue_as_new, uncancelled
+from ..state.telling import tell
 from .agent_turn import AgentTurn
 from .member_turn import MemberTurn, TeamContext
 from .members import MEMBER_KINDS, AgentRun, RunningMember
@@ -306,6 +307,9 @@ class Discussion:
             running = AgentRun(self._pinned.for_member(member, turn.thread), self.context, turn)
         else:
             running = MEMBER_KINDS[member.kind](member, self.context, turn.resumed(self._interrupted))
+        began = None if self._interrupted else workflow.now()
+        if began:
+            tell("turn began", {"kind": member.kind, "member": turn.name, "turn": turn.number})
         self._interrupted = None
         self._turn = running if isinstance(running, AgentTurn) else None
         try:
@@ -318,6 +322,19 @@ class Discussion:
             self.keep_state()
         self._turn = None
         record(TURNS, kind=member.kind, outcome=result.stop_reason)
+        tell(
+            "turn ended",
+            {
+                "kind": member.kind,
+                "member": turn.name,
+                "turn": turn.number,
+                "outcome": result.stop_reason,
+                "error": result.failure.type if result.failure else None,
+                "tokens": result.usage.total_tokens,
+                "cost": result.usage.cost,
+                "seconds": (workflow.now() - began).total_seconds() if began else None,
+            },
+        )
         return result
 
     def continue_as_new_if_long(self) -> None:

@@ -176,6 +176,8 @@ class HumanTurn:
             since=now,
             until=now + timedelta(seconds=member.timeout) if member.timeout else None,
             question=composed.question,
+            output_schema=composed.output_schema,
+            approvers=composed.approvers,
         )
 
     async def _check(self, reply: PersonDecision) -> None:

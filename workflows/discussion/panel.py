@@ -152,7 +152,7 @@ class PanelDiscussion:
         self._done = progress.done
         self._judged = progress.judged
         self._speaking = progress.speaking
-        self._delivered = False
+        self._delivered = progress.delivered
         self._transcript = PanelTranscript(team, self.plan, progress.begun)
         team.context.warned.update(progress.warned)
         team.max_turns = self.plan.max_rounds * len(team.members)
@@ -277,6 +277,8 @@ class PanelDiscussion:
         turn = await self._run_role("synthesizer")
         await self._add(turn, "synthesizer", "deliverable")
         self.team.result.set_answer(turn.message)
+        self._delivered = True
+        self._end_turn()
 
     async def _conclude(self) -> None:
         request = ConcludeRequest(thread=self.team.thread, brief=self._brief("synthesizer"))
@@ -284,6 +286,8 @@ class PanelDiscussion:
         self.team.result.move_to(concluded.head)
         self.team.result.add_message(concluded.message)
         self.team.result.set_answer(concluded.message.content)
+        self._delivered = True
+        self._end_turn()
 
     def _end_turn(self) -> None:
         """Clears the speaking role, so that the next run does not let it speak again."""
@@ -343,6 +347,7 @@ class PanelDiscussion:
             done=self._done,
             warned=tuple(sorted(self.team.context.warned)),
             judged=self._judged,
+            delivered=self._delivered,
             speaking=self._speaking,
         )
         return progress.model_dump(mode="json")

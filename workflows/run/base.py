@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import json
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -13,15 +13,18 @@ from temporalio import workflow
 from temporalio.common import RawValue, VersioningBehavior
 from temporalio.exceptions import ApplicationError, CancelledError
 
-from ...contracts.control_messages import Pause, SteerRequest, SteerResult
+from ...contracts.control_messages import ASK_AGAIN, Pause, SteerRequest, SteerResult
 from ...contracts.decisions import ApproveRequest, DecisionsState, GiveResultRequest, ReplyRequest
 from ...contracts.errors import BatonError, InvalidInput
-from ...contracts.inputs import CLIENT_FIELDS, Continuation, QueryInput, State, TurnInput
+from ...contracts.fork import unfit
+from ...contracts.inputs import CLIENT_FIELDS, Continuation, QueryInput, ReadForkRequest, State, TurnInput
 from ...contracts.message import Head, PersonDecision
 from ...contracts.plan import Plan, QueryPlan, TeamPlan
-from ...contracts.requests import Pinned
+from ...contracts.requests import AuditRequest, Pinned, PinRequest
 from ...contracts.status import Status
+from ...contracts.turn import Thread, TurnResult
 from ...observability.metrics import RUNS_ENDED
+from ...observability.run_log import Fields
 from ...resources.base import JsonObject
 from ...resources.problems import dotted_path, explain_errors
 from ...temporal import search_attributes
@@ -30,11 +33,13 @@ from ..calls.children import ChildWorkflows
 from ..calls.traces import end_trace
 from ..state.decisions import record, run_begins
 from ..state.run_state import RunState
-from ..state.stopping import ActivityFailed, uncancelled
+from ..state.stopping import ActivityFailed, ActivityInterrupted, uncancelled
+from ..state.telling import tell, tell_update
 from .messages import SESSION_TOO_LARGE, DecisionHandlers, MessageHandlers, first_value
 
 Input = TypeVar("Input", QueryInput, TurnInput)
 WorkflowClass = TypeVar("WorkflowClass", bound=type)
+Result = TypeVar("Result")
 
 FAILURES = (ValidationError, PydanticSerializationError, BatonError)
 """Exceptions that fail a run. Any other exception is a bug, which fails the workflow task until a fix is deployed."""
@@ -64,6 +69,30 @@ def read_input(payloads: Sequence[JsonValue], input_type: type[Input]) -> Input 
         return ActivityFailed.of(InvalidInput("the workflow takes one JSON object as its input"))
 
 
+def pin_request(run_input: QueryInput | TurnInput) -> PinRequest:
+    """The request of the activity ``pin`` for the input of a run."""
+    common = {
+        "workflow": workflow.info().workflow_type,
+        "namespace": run_input.namespace,
+        "resources": run_input.resources,
+        "redacted": run_input.redacted or None,
+    }
+    if isinstance(run_input, QueryInput):
+        return PinRequest(kind="query", name=run_input.name, spec=run_input.spec, after=run_input.after, **common)
+    return PinRequest(
+        kind=run_input.kind, name=run_input.name, input=run_input.input, thread=run_input.thread, **common
+    )
+
+
+def pin_fork_request(run_input: QueryInput | TurnInput, forked: Thread) -> PinRequest | None:
+    """The request of ``pin`` for a fork whose manifests differ from those of the ``forked`` run; None if none does."""
+    request = pin_request(run_input)
+    if forks := run_input.forks:
+        differs = forks.changes or run_input.resources or forks.pins_anew
+        return request.for_fork(forked, forks.changes, pins_anew=forks.pins_anew) if differs else None
+    return request if request.thread and request.thread.catalog != forked.catalog else None
+
+
 def not_from_baton(run_input: QueryInput | TurnInput) -> ActivityFailed | None:
     """The error for an input with fields that no client may set; None if there are none.
 
@@ -80,10 +109,35 @@ def not_from_baton(run_input: QueryInput | TurnInput) -> ActivityFailed | None:
     return None
 
 
+def _origin_of(run_input: QueryInput | TurnInput | ActivityFailed) -> Fields:
+    """What a run executes, and the run that it goes on from, for the line that says that it begins."""
+    if isinstance(run_input, ActivityFailed):
+        return {"error": run_input.failure.type}
+    kind = "query" if isinstance(run_input, QueryInput) else run_input.kind
+    return {
+        "target": f"{kind}/{run_input.namespace}/{run_input.name}" if run_input.name else None,
+        "retries": run_input.retries,
+        "forks": run_input.fork.run if run_input.fork else None,
+    }
+
+
 def parent_of(run_input: QueryInput | TurnInput | ActivityFailed) -> str | None:
     """The id of the parent run; None for a run started by a client or by a workflow of another application."""
     parent = workflow.info().parent
     return parent.workflow_id if parent and isinstance(run_input, TurnInput) and run_input.thread else None
+
+
+BETWEEN_RUNS = ("child_waits", "child_canceled", "remember", "remembered")
+"""The signals by which runs tell each other something."""
+
+NOTHING_MORE = AuditRequest()
+
+
+def began(run_input: QueryInput | TurnInput | ActivityFailed) -> AuditRequest | None:
+    """What the audit log has of the beginning of a run; None for a child run."""
+    if isinstance(run_input, ActivityFailed) or (isinstance(run_input, TurnInput) and run_input.thread):
+        return None
+    return AuditRequest(began="retry" if run_input.retries else "fork" if run_input.fork else "start")
 
 
 class ShownPhase:
@@ -117,11 +171,19 @@ class ShownPhase:
         self._run.details.show_pause(self._run.inbox.pause)
         self.show_decisions()
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, pinned: Pinned) -> None:
         """Publishes the first phase of a run, which may begin paused."""
         self._shown = self._phase
         self._run.details.show_pause(self._run.inbox.pause)
-        self._set({**_attributes_of(plan), search_attributes.PHASE: self._phase})
+        fork = pinned.forked_from
+        forked_from = fork.run if fork and fork.searchable else None
+        self._set(
+            {
+                **_attributes_of(pinned.plan),
+                search_attributes.PHASE: self._phase,
+                search_attributes.FORKED_FROM: forked_from,
+            }
+        )
 
     def show_pause(self, pause: Pause | None) -> None:
         """Publishes that the run was paused or resumed."""
@@ -152,6 +214,19 @@ class ShownPhase:
     def end(self, status: Status) -> None:
         """Publishes the end of the run."""
         record(RUNS_ENDED, phase=status.phase, reason=status.stop_reason or "")
+        tell(
+            "run ended",
+            {
+                "workflow_type": workflow.info().workflow_type,
+                "phase": status.phase,
+                "reason": status.stop_reason,
+                "error": status.failure.type if status.failure else None,
+                "turns": status.turns,
+                "tokens": status.token_usage.total_tokens,
+                "cost": status.token_usage.cost,
+                "seconds": (workflow.now() - self._run.started_at).total_seconds(),
+            },
+        )
         self._set({search_attributes.PHASE: status.phase, search_attributes.STOP_REASON: status.stop_reason})
         if self.shows_cost and status.token_usage.cost is not None:
             workflow.upsert_search_attributes([search_attributes.COST.value_set(status.token_usage.cost)])
@@ -159,6 +234,53 @@ class ShownPhase:
     def _set(self, values: search_attributes.AttributeValues) -> None:
         if self._run.searchable:
             workflow.upsert_search_attributes(search_attributes.updates(values))
+
+
+class AuditTrail:
+    """Has the audit log written of what clients do to the run, if its worker keeps one.
+
+    The activity reads the history, which has each request and its sender once. It is executed soon after a request, and
+    at the end of the run.
+    """
+
+    def __init__(self, run: RunState) -> None:
+        self._run = run
+        self._is_kept = False
+        self._due: AuditRequest | None = None
+        self._writing: asyncio.Task[None] | None = None
+
+    def begin(self, pinned: Pinned, request: AuditRequest | None) -> None:
+        """Begins to write, also what came before the run was pinned; ``request`` says how it has begun."""
+        self._is_kept = pinned.audited
+        if due := request or self._due:
+            self.note(due)
+
+    def note(self, request: AuditRequest = NOTHING_MORE) -> None:
+        """Notes that a client has sent a request, or how the run has begun or ended."""
+        due = self._due or NOTHING_MORE
+        self._due = AuditRequest(began=request.began or due.began, ended=request.ended or due.ended).without_defaults
+        if self._is_kept and (self._writing is None or self._writing.done()):
+            self._writing = asyncio.create_task(self._write())
+
+    async def _write(self) -> None:
+        while request := self._due:
+            self._due = None
+            try:
+                await effects.audit(self._run, request)
+            except (ActivityFailed, ActivityInterrupted) as error:
+                workflow.logger.error("the audit log lacks what clients have done to this run: %s", error)
+
+    async def settle(self) -> None:
+        """Waits until all is written."""
+        if self._writing:
+            await uncancelled(self._writing)
+
+    async def end(self, phase: Callable[[], str], *, is_root: bool) -> None:
+        """Writes the end of a root run with its phase, and waits until all is written."""
+        await self.settle()
+        if is_root and self._is_kept:
+            self.note(AuditRequest(ended=phase()))
+        await self.settle()
 
 
 def signal(name: str, description: str) -> Callable[..., Coroutine[Any, Any, None]]:
@@ -171,6 +293,8 @@ def signal(name: str, description: str) -> Callable[..., Coroutine[Any, Any, Non
 
     async def handle(self: "BaseWorkflow[Any]", *payloads: RawValue | JsonValue) -> None:
         await self._handlers.signal(name, first_value(payloads))
+        if name not in BETWEEN_RUNS:
+            self.audit.note()
 
     parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in ("self", "payload")]
     handle.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by the SDK
@@ -194,9 +318,11 @@ class BaseWorkflow(Generic[Input]):
         self._run_input: Input | ActivityFailed = read_input(payloads, self.input_type)
         self._decisions = DecisionHandlers(run, self.children, parent_of(self._run_input))
         self._phase = ShownPhase(run, self._decisions.notify_parent)
+        self.audit = AuditTrail(run)
         self._handlers = MessageHandlers(run, self.children, self._decisions, self.next_turn, self._phase.show_pause)
         self._pinned: Pinned | None = None
         self.ended_at: datetime | None = None
+        self._began = began(self._run_input)
         if not isinstance(self._run_input, ActivityFailed) and (wrong := not_from_baton(self._run_input)):
             self._run_input = wrong
         if isinstance(self._run_input, ActivityFailed) or not self._run_input.carried:
@@ -208,7 +334,7 @@ class BaseWorkflow(Generic[Input]):
 
     def _begin_first(self) -> None:
         """Begins a run that continues no other. A session inherited from a parent has been checked there."""
-        run_begins()
+        run_begins(_origin_of(self._run_input))
         if isinstance(self._run_input, ActivityFailed):
             return
         if not self._handlers.fits_session(self._run_input.session):
@@ -236,7 +362,8 @@ class BaseWorkflow(Generic[Input]):
     def begin(self, pinned: Pinned) -> None:
         """Stores the result of ``pin``, and sets the search attributes if the server has them."""
         self._take_up(pinned)
-        self._phase.begin(pinned.plan)
+        self._phase.begin(pinned)
+        self.audit.begin(pinned, self._began)
 
     async def continue_failed(self) -> None:
         """Reads the failed run that this one resumes, if there is one, and restores its input and state.
@@ -247,14 +374,44 @@ class BaseWorkflow(Generic[Input]):
             self._run_input = await effects.read_failed_run(self.run_state, self.run_input.retries, self.input_type)
         if self.run_input.carried is None:
             return
-        continuation = self.run_input.carried
+        self._restore_before_call(self.run_input.carried)
+
+    async def continue_fork(self) -> TurnResult | None:
+        """Reads the run that this one goes on from, and restores its state, with the manifests that were changed.
+
+        Returns the result of a child run that had ended at the point of the fork. One that had not begun begins anew.
+        """
+        run_input = self.run_input
+        assert run_input.fork
+        thread = run_input.thread if isinstance(run_input, TurnInput) else None
+        at = run_input.forks.at if run_input.forks else ""
+        forked = await effects.read_fork(
+            self.run_state, ReadForkRequest(fork=run_input.fork, at=at, thread=thread).without_defaults
+        )
+        if forked.carried is None:
+            return forked.result
+        continuation = forked.carried
+        if request := pin_fork_request(run_input, continuation.pinned.thread):
+            own = run_input.pinned if isinstance(run_input, TurnInput) else None
+            changed = own or await effects.pin(self.run_state, request)
+            if reason := unfit(continuation.state, continuation.pinned.plan, changed.plan):
+                raise ActivityFailed.of(InvalidInput(reason))
+            continuation = continuation.pinned_to(changed)
+        self._run_input = run_input.going_on_with(continuation)
+        self._restore_before_call(continuation)
+        return None
+
+    def _restore_before_call(self, continuation: Continuation) -> None:
+        """Restores the state of another run before a call: a retry of it, or a fork."""
         run = self.run_state
         self._take_up(continuation.pinned)
         run.session.update({**continuation.session, **run.session.values})
         run.inbox.restore_messages(continuation.inbox)
         self._decisions.restore(continuation.decisions)
         self.children.retry(continuation.unfinished)
-        self._phase.begin(continuation.pinned.plan)
+        self.children.fork(continuation.forks)
+        self._phase.begin(continuation.pinned)
+        self.audit.begin(continuation.pinned, self._began)
 
     @workflow.query(description="Internal: the input with which a retry resumes this failed run.")
     def retry_input(self) -> Input:
@@ -267,6 +424,7 @@ class BaseWorkflow(Generic[Input]):
                 pinned=self._pinned,
                 since=self.run_state.started_at,
                 unfinished=self.children.unfinished,
+                forks=self.children.to_fork,
                 inbox=self.run_state.inbox.undelivered,
                 decisions=DecisionsState(remembered=remembered) if remembered else None,
                 session=self.run_state.session.values,
@@ -277,6 +435,19 @@ class BaseWorkflow(Generic[Input]):
     def retry_state(self) -> State:
         """The state from which a retry of this failed run resumes it."""
         return self.state()
+
+    async def admitted(self) -> bool:
+        """Waits until the tenant of a root run has room for it; returns whether it has to ask for that at all."""
+        tenant = self.pinned.thread.tenant
+        if tenant is None or not self.pinned.admission or workflow.info().continued_run_id:
+            return False
+        await effects.admit_run(self.run_state, tenant)
+        return True
+
+    async def release(self) -> None:
+        """Gives the place of this run among those of its tenant to the next one, even during cancellation."""
+        if self._pinned and self._pinned.admission:
+            await uncancelled(asyncio.create_task(effects.release_run()))
 
     def _take_up(self, pinned: Pinned) -> None:
         run = self.run_state
@@ -317,6 +488,7 @@ class BaseWorkflow(Generic[Input]):
             decisions=run.decisions.state,
             session=run.session.values,
             unfinished=self.children.to_retry,
+            forks=self.children.to_fork,
             state=self.state(),
         )
 
@@ -330,13 +502,16 @@ class BaseWorkflow(Generic[Input]):
         run.inbox.restore(continuation.inbox)
         self._decisions.restore(continuation.decisions)
         self.children.retry(continuation.unfinished)
+        self.children.fork(continuation.forks)
         self._phase.restore()
+        self.audit.begin(continuation.pinned, None)
 
     async def settle(self) -> None:
         """Waits until all handlers of signals and updates have finished, so that no message is lost."""
         if not workflow.all_handlers_finished():
             await uncancelled(asyncio.create_task(workflow.wait_condition(workflow.all_handlers_finished)))
         await self._decisions.settle()
+        await self.audit.settle()
 
     async def close_inbox(self) -> list[SteerRequest]:
         """Closes the inbox to further messages, and returns the unread ones."""
@@ -377,6 +552,7 @@ class BaseWorkflow(Generic[Input]):
     set_session = signal("session", "Change values of the session; null removes one.")
     say = signal("steer", "Send a message to the next speaker: {text, name}.")
     child_waits = signal("child_waits", "Internal: whether a child run waits for a person.")
+    ask_again = signal(ASK_AGAIN, "Internal: the run may be the next one of its tenant.")
     child_canceled = signal("child_canceled", "Internal: the result of a child run that was canceled.")
     remember = signal("remember", "Internal: a child run asks to remember a decision.")
     remembered = signal("remembered", "Internal: the parent run has remembered a decision.")
@@ -389,7 +565,8 @@ class BaseWorkflow(Generic[Input]):
     @workflow.update(name="session", description="Changes values of the session; null removes one. Returns them all.")
     async def change_session(self, changes: JsonObject) -> JsonObject:
         """Changes the session that conditions and functions of this run and its children read from now on."""
-        return await self._handlers.change_session(changes)
+        tell_update({})
+        return await self._noted(self._handlers.change_session(changes))
 
     @change_session.validator
     def _validate_session(self, changes: JsonObject) -> None:
@@ -400,7 +577,7 @@ class BaseWorkflow(Generic[Input]):
     )
     async def approve(self, request: ApproveRequest) -> PersonDecision:
         """Takes a person's decision about a pending tool call of this run."""
-        return await self._decisions.approve(request)
+        return await self._noted(self._decisions.approve(request))
 
     @approve.validator
     def _validate_approve(self, request: ApproveRequest) -> None:
@@ -409,7 +586,7 @@ class BaseWorkflow(Generic[Input]):
     @workflow.update(name="reply", description="Reply to a pending question: {text, to, by}.")
     async def reply(self, request: ReplyRequest) -> PersonDecision:
         """Takes a person's reply to a question of this run."""
-        return await self._decisions.reply(request)
+        return await self._noted(self._decisions.reply(request))
 
     @reply.validator
     def _validate_reply(self, request: ReplyRequest) -> None:
@@ -418,6 +595,7 @@ class BaseWorkflow(Generic[Input]):
     @workflow.update(name="give_result", description="Give the result of a client's tool: {call, output, by}.")
     async def give_result(self, request: GiveResultRequest) -> PersonDecision:
         """Takes what a tool of the client has returned for a call that this run waits for."""
+        self.audit.note()
         return self._decisions.give_result(request)
 
     @give_result.validator
@@ -427,7 +605,18 @@ class BaseWorkflow(Generic[Input]):
     @workflow.update(name="steer", description="Send a message to the next speaker: {text, name}. Returns its turn.")
     async def steer(self, request: SteerRequest) -> SteerResult:
         """Takes a person's message, read before the next model call of this run or, if any runs, of its children."""
-        return await self._handlers.steer(request.identified(workflow.uuid4().hex))
+        tell_update({"by": request.name})
+        return await self._noted(self._handlers.steer(request.identified(workflow.uuid4().hex)))
+
+    async def _noted(self, handled: Awaitable[Result]) -> Result:
+        """The result of an update, which is noted for the audit log, also if the update is refused."""
+        try:
+            result = await handled
+        except Exception:
+            self.audit.note()
+            raise
+        self.audit.note()
+        return result
 
     @steer.validator
     def _validate_steer(self, request: SteerRequest) -> None:

@@ -11,6 +11,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from ...contracts.control_messages import (
+    ASK_AGAIN,
     Pause,
     SteerRequest,
     SteerResult,
@@ -21,6 +22,7 @@ from ...contracts.control_messages import (
 )
 from ...contracts.decisions import (
     ApproveRequest,
+    CheckIdentityRequest,
     DecisionsState,
     GiveResultRequest,
     PendingDecision,
@@ -32,11 +34,14 @@ from ...contracts.errors import BatonError, InvalidInput, JournalLost, UnknownDe
 from ...contracts.message import PersonDecision
 from ...contracts.text import MAX_MESSAGE, byte_size, format_time
 from ...contracts.turn import CanceledChild, TurnResult
+from ...observability.run_log import Fields, current_clients
 from ...resources.base import JsonModel, JsonObject
+from ..calls import effects
 from ..calls.children import ChildWorkflows
-from ..state.decisions import NotWaiting
+from ..state.decisions import NotWaiting, tell_decision, too_late
 from ..state.run_state import RunState
-from ..state.stopping import ActivityFailed, uncancelled
+from ..state.stopping import ActivityFailed, ActivityInterrupted, uncancelled
+from ..state.telling import tell
 
 
 class DecisionHandlers:
@@ -62,6 +67,8 @@ class DecisionHandlers:
                 is_open = self._children.is_open(child.run)
                 self._run.decisions.child_waits(child.run, waits=child.waits and is_open)
                 self._run.outages.child_waits(child.run, waits=child.outage and is_open)
+            elif name == ASK_AGAIN:
+                self._run.outages.asks_again = True
             elif name == "child_canceled":
                 self._children.take_result(CanceledChild.model_validate_json(json.dumps(value)))
             elif name == "remember":
@@ -79,19 +86,22 @@ class DecisionHandlers:
             raise _refusal(error) from None
         if not pending.needs_approval:
             raise ValueError(f"{request.call} is not waiting for approval")
+        if refusal := pending.refusal(request):
+            raise ValueError(refusal)
 
     async def approve(self, request: ApproveRequest) -> PersonDecision:
         """Takes a decision about a call, after checking changed arguments. Raises InvalidInput or UnknownDecision."""
-        decision = request.decision(workflow.now())
         try:
+            decision = await self._identified(request.call, request, request.decision(workflow.now()))
             if decision.arguments is not None:
                 await self._run.decisions.check(request.call, decision)
-            pending = self.decide(request.call, decision)
+            pending, decision = self._run.decisions.approve(request.call, decision)
         except NotWaiting as error:
             raise _refusal(error) from None
         except ActivityFailed as error:
             raise InvalidInput(str(error)) from None
-        if pending.rule and (decision.remember or pending.kind == "budget"):
+        tell_decision(pending, decision)
+        if pending.rule and not decision.missing and (decision.remember or pending.kind == "budget"):
             shared = decision.for_others() if pending.kind != "budget" else decision
             remembered = RememberedDecision(rule=pending.rule, decision=shared)
             self._run.decisions.remember(remembered.rule, remembered.decision)
@@ -111,6 +121,8 @@ class DecisionHandlers:
             raise ValueError(f"{pending.id} is waiting for {awaited}, not for a reply")
         if request.declines and not pending.asked_by:
             raise ValueError(f"{pending.speaker} is a member of the team: only a server's question can be declined")
+        if refusal := pending.refusal(request):
+            raise ValueError(refusal)
 
     async def reply(self, request: ReplyRequest) -> PersonDecision:
         """Takes a person's reply after checking it. Raises InvalidInput or UnknownDecision."""
@@ -119,14 +131,45 @@ class DecisionHandlers:
         )
         try:
             id_ = self._question(request)
+            decision = await self._identified(id_, request, decision)
             if decision.approved:
                 await self._run.decisions.check(id_, decision)
-            self.decide(id_, decision)
+            pending = self.decide(id_, decision)
         except NotWaiting as error:
             raise _refusal(error) from None
         except ActivityFailed as failed:
             raise InvalidInput(failed.failure.message) from None
+        tell_decision(pending, decision)
         return decision.to_remember()
+
+    async def _identified(
+        self, id_: str, request: ApproveRequest | ReplyRequest, decision: PersonDecision
+    ) -> PersonDecision:
+        """The decision of its sender, if a gateway has verified who that is. An activity has the key to check it.
+
+        Raises InvalidInput for a sender that may not decide, and NotWaiting.
+        """
+        pending = self._run.decisions.find(id_)
+        if refusal := pending.refusal(request):  # as the validator of the update: nothing leads around it
+            raise InvalidInput(refusal)
+        identity = request.identity
+        if identity is None:
+            return decision
+        info = workflow.info()
+        check = CheckIdentityRequest(
+            identity=identity,
+            place=pending.place(info.namespace, request),
+            root=info.root.workflow_id if info.root else info.workflow_id,
+            required=bool(pending.approvers),
+            not_requester=any(rule.not_requester for rule in pending.approvers),
+        )
+        try:
+            checked = await effects.check_identity(self._run, check)
+        except ActivityInterrupted:  # from the handler of an update, it would fail the workflow task again and again
+            raise too_late(id_) from None
+        if checked.refusal or (pending.approvers and not checked.verified):
+            raise InvalidInput(checked.refusal or "who decides is not verified")
+        return decision.verified_as(identity.name, identity.groups) if checked.verified else decision
 
     def validate_result(self, request: GiveResultRequest) -> None:
         """Raises ValueError for a result that is invalid, and a BatonError if its call does not wait for it."""
@@ -146,7 +189,7 @@ class DecisionHandlers:
         result = request.decision(workflow.now())
         if not self._run.decisions.is_repeated(request.call, request.digest):
             try:
-                self.decide(request.call, result)
+                tell_decision(self.decide(request.call, result), result)
             except NotWaiting as error:
                 raise _refusal(error) from None
         return result.to_remember()
@@ -210,6 +253,10 @@ class DecisionHandlers:
             await workflow.get_external_workflow_handle(self._parent or "").signal(signal, value)
 
 
+_CONTROLLING = ("terminate_team", "cancel", "pause", "resume", "session", "steer")
+"""The signals of clients. Runs send them to their children as well."""
+
+
 def _refusal(error: NotWaiting) -> BatonError:
     return UnknownDecision(str(error)) if error.is_unknown else InvalidInput(str(error))
 
@@ -244,6 +291,8 @@ class MessageHandlers:
     async def signal(self, name: str, value: JsonValue) -> None:
         """Handles the signal ``name``. Invalid values are ignored: a signal has no reply."""
         request = read_terminate_request(value)
+        if name in _CONTROLLING:
+            self._tell(name, value)
         if name == "terminate_team":
             self._run.stop.request("terminated", request)
             await self._children.terminate_all()
@@ -257,6 +306,16 @@ class MessageHandlers:
             await self.steer(message if message.id else message.identified(workflow.uuid4().hex))
         else:
             await self._decisions.signal(name, value)
+
+    def _tell(self, name: str, value: JsonValue) -> None:
+        """Logs a signal of a client: who has sent it, as far as it says so, and from where."""
+        by = read_person(value) if isinstance(value, dict) or name in ("pause", "resume") else None
+        fields: Fields = {"request": name, "by": by, "via": current_clients().take_signal(name)}
+        ignored_steer = name == "steer" and read_steer_request(value) is None
+        ignored_session = name == "session" and not (isinstance(value, dict) and self.fits_session(value))
+        if ignored_steer or ignored_session:
+            fields["outcome"] = "ignored"
+        tell("control message", fields)
 
     async def pause(self, person: str | None, *, resume: bool) -> None:
         """Pauses the run and its children before their next model call, or resumes them."""

@@ -7,10 +7,10 @@ from temporalio import workflow
 
 from ...contracts.ark_status import ArkTarget, in_dialect
 from ...contracts.control_messages import SteerRequest
-from ...contracts.inputs import QueryInput, State, TurnInput
+from ...contracts.inputs import State, TurnInput
 from ...contracts.message import Head
 from ...contracts.plan import AgentPlan, TeamPlan
-from ...contracts.requests import Pinned, PinRequest
+from ...contracts.requests import Pinned
 from ...contracts.status import Status, turn_status
 from ...contracts.turn import TurnResult
 from ...resources.base import JsonObject
@@ -23,7 +23,7 @@ from ..state.stopping import (
     ContinueAsNew,
     run_in_scope,
 )
-from .base import BaseWorkflow
+from .base import BaseWorkflow, pin_request
 
 
 def for_client(status: Status, pinned: Pinned | None, target: ArkTarget | None = None) -> Status | JsonObject:
@@ -31,23 +31,11 @@ def for_client(status: Status, pinned: Pinned | None, target: ArkTarget | None =
 
     ``target`` is what runs, if it is not a query.
     """
+    if pinned and (fork := pinned.forked_from):
+        status = status.forked(fork.run, fork.at)
     refusal = status.failure.refusal if status.failure else None
     dialect = pinned.thread.dialect if pinned else refusal.dialect if refusal else None
     return in_dialect(status.with_value(), dialect, target)
-
-
-def pin_request(run_input: QueryInput | TurnInput) -> PinRequest:
-    """The request of the activity ``pin`` for the input of a run."""
-    common = {
-        "workflow": workflow.info().workflow_type,
-        "namespace": run_input.namespace,
-        "resources": run_input.resources,
-    }
-    if isinstance(run_input, QueryInput):
-        return PinRequest(kind="query", name=run_input.name, spec=run_input.spec, after=run_input.after, **common)
-    return PinRequest(
-        kind=run_input.kind, name=run_input.name, input=run_input.input, thread=run_input.thread, **common
-    )
 
 
 TurnOutput = TurnResult | Status | JsonObject
@@ -98,6 +86,8 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         except ActivityFailed as failed:
             self.result = self.result.failed(failed.failure)
         self.ended_at = workflow.now()
+        await self.audit.end(lambda: self._status().phase, is_root=is_root)
+        await self.release()
         self._unread = self.take_unread()
         if not is_root:
             self.result = self.result.with_unread((*self.result.unread, *self._unread))
@@ -141,9 +131,14 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
             if turn_input.retries:
                 await self.continue_failed()
                 turn_input = self.run_input
+            elif turn_input.fork:
+                if ended := await self.continue_fork():
+                    return ended
+                turn_input = self.run_input
             if turn_input.carried is None:
                 self.begin(turn_input.pinned or await effects.pin(self.run_state, pin_request(turn_input)))
             state = turn_input.carried.state if turn_input.carried else None
+            await self.admitted()
             self.turn = self.new_turn(state)
             turn = await self.turn.execute()
             return turn.of_member(stop.note) if turn_input.turn else turn.of_run(stop.note)

@@ -1,11 +1,11 @@
-"""Waiting for the end of outages: the calls of a run that do, and the child runs that have such calls."""
+"""Waiting for the end of outages and for Quotas: the calls of a run that do, and the child runs with such calls."""
 
 from collections.abc import Callable
 from datetime import timedelta
 
 from temporalio import workflow
 
-from ...contracts.errors import Failure, Outage
+from ...contracts.errors import Failure, Outage, QuotaReached
 
 FIRST_WAIT = 2.0
 """Seconds between the attempts of a call that fail and the next one; they double with each wait."""
@@ -13,16 +13,26 @@ FIRST_WAIT = 2.0
 LONGEST_WAIT = 300.0
 """Seconds: a call that waits for a day makes some hundred attempts, which its history holds."""
 
+LONGEST_QUOTA_WAIT = 900.0
+"""Seconds: a call that waits for the next day or month asks in between, as its Quota may have been raised."""
+
+QUOTA_SPREAD = 5.0
+"""Seconds by which the waits for a Quota differ, so that not all calls are made when a period begins."""
+
 SPREAD = 0.25
 """The jitter of a wait, as a fraction of it, so that waiting runs do not all resume at once."""
 
 
 class Outages:
-    """The outages of servers that a run waits for. ``on_change`` is called when they change."""
+    """The outages of servers, and the Quotas, that a run waits for. ``on_change`` is called when they change.
+
+    ``asks_again``: the run was told that it may be its turn.
+    """
 
     def __init__(self) -> None:
         self.on_change: Callable[[], None] = lambda: None
         self.below: tuple[str, ...] = ()
+        self.asks_again = False
         self._waits: dict[str, tuple[Outage, int]] = {}
 
     @property
@@ -40,7 +50,11 @@ class Outages:
         known, waits = self._waits.get(activity, (None, 0))
         seconds = min(FIRST_WAIT * 2**waits, LONGEST_WAIT)
         seconds *= 1 + SPREAD * (2 * workflow.random().random() - 1)
-        wait = timedelta(seconds=max(seconds, failure.wait or 0))
+        seconds = max(seconds, failure.wait or 0)
+        if failure.type == QuotaReached.__name__:
+            # Not longer with each wait: the call would come too late for the minute in which it has a place.
+            seconds = min((failure.wait or 0) + QUOTA_SPREAD * workflow.random().random(), LONGEST_QUOTA_WAIT)
+        wait = timedelta(seconds=seconds)
         now = workflow.now()
         outage = Outage(
             call=call,

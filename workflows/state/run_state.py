@@ -161,7 +161,7 @@ class CurrentDetails:
     def show_outages(self, outages: Sequence[Outage], runs: Sequence[str]) -> None:
         """Shows the outages that calls of the run wait for, and the child runs that wait for such ones."""
         of_run = (_outage_line(outage) for outage in outages[:SHOWN_DECISIONS])
-        of_children = (f"- **waits for a server** in the run `{run}`" for run in runs[:SHOWN_DECISIONS])
+        of_children = (f"- **waits for a server or a quota** in the run `{run}`" for run in runs[:SHOWN_DECISIONS])
         self._outages = "".join(f"{line}\n" for line in (*of_run, *of_children)) + ("\n" if outages or runs else "")
         self._set(self._text)
 
@@ -171,6 +171,10 @@ class CurrentDetails:
 
 
 def _outage_line(outage: Outage) -> str:
+    if outage.is_quota:
+        return (
+            f"- **waits for a quota**: {outage.call}: {truncate(outage.error, 500)} (since {format_time(outage.since)})"
+        )
     since = f"since {format_time(outage.since)}, {outage.attempts} attempts"
     return f"- **waits for a server**: {outage.call}: {truncate(outage.error, 500)} ({since})"
 
@@ -263,8 +267,13 @@ class RunState:
     def priority(self) -> Priority:
         """The priority of the run's activities and children; unset fields are inherited from the run.
 
-        A run without a tenant gets the end of its run id as its fairness key, which its children inherit.
+        A root run has them from ``pin``, and its children inherit them. Before that, and in runs that older workers
+        have pinned, the fairness key is the end of the run id.
         """
         info = workflow.info()
         fairness_key = None if info.priority.fairness_key else info.first_execution_run_id[-8:]
-        return Priority(priority_key=self.task_queues.priority, fairness_key=self.task_queues.tenant or fairness_key)
+        return Priority(
+            priority_key=self.task_queues.priority,
+            fairness_key=self.task_queues.tenant or fairness_key,
+            fairness_weight=self.task_queues.weight,
+        )

@@ -14,6 +14,7 @@ from ...contracts.inputs import StopRequest
 from ...contracts.message import PersonDecision
 from ...contracts.turn import StopReason
 from .constants import LONG_TASK_TIMEOUT, MAX_HISTORY_BYTES, MAX_HISTORY_EVENTS, MAX_HISTORY_EVENTS_LONG
+from .telling import tell
 
 T = TypeVar("T")
 
@@ -137,6 +138,8 @@ async def run_in_scope(
         if at_limit:
             await uncancelled(asyncio.create_task(at_limit()))
     except asyncio.CancelledError:
+        if not stop.is_requested:
+            tell("control message", {"request": "cancel"})
         stop.request("canceled", TerminateRequest(reason=workflow.cancellation_reason() or "", now=True))
     if not task.done():
         task.cancel()

@@ -134,6 +134,8 @@ async def parallel(team: Discussion) -> None:
     """Ends when all members have answered, or when an ``aggregator`` has combined their answers."""
     aggregator = team.plan.aggregator
     team.max_turns = len(team.members) + (aggregator is not None)
+    if aggregator and team.turns == team.max_turns:  # it has spoken at the end of the run that this one is a fork of
+        return
     answer = await run_all_members(team)
     if aggregator and (team.can_continue() or team.resumes):
         turn = MemberTurn(aggregator.name, team.turns + 1, team.max_turns, team.thread)

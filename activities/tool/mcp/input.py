@@ -122,7 +122,8 @@ class Elicitation:
             "known": _RESULTS.dump_python(self.known, mode="json", by_alias=True, exclude_none=True),
             "requestState": request_state,
         }
-        return AsksPerson("\n".join(lines), schema, state)
+        opens = all(isinstance(params, ElicitRequestURLParams) for params in requests.values())
+        return AsksPerson("\n".join(lines), schema, state, authorizes=opens)
 
 
 class Elicitations:
