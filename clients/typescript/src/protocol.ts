@@ -490,6 +490,50 @@ export interface Budget {
    * 'stop' ends its owner normally, 'fail' fails it, 'ask' waits for a person's decision
    */
   onExceeded?: "stop" | "fail" | "ask";
+  /**
+   * who may decide; each of these rules has to be met. By default, anyone
+   *
+   * @maxItems 10
+   */
+  approvers?:
+    | []
+    | [Approvers]
+    | [Approvers, Approvers]
+    | [Approvers, Approvers, Approvers]
+    | [Approvers, Approvers, Approvers, Approvers]
+    | [Approvers, Approvers, Approvers, Approvers, Approvers]
+    | [Approvers, Approvers, Approvers, Approvers, Approvers, Approvers]
+    | [Approvers, Approvers, Approvers, Approvers, Approvers, Approvers, Approvers]
+    | [Approvers, Approvers, Approvers, Approvers, Approvers, Approvers, Approvers, Approvers]
+    | [Approvers, Approvers, Approvers, Approvers, Approvers, Approvers, Approvers, Approvers, Approvers]
+    | [Approvers, Approvers, Approvers, Approvers, Approvers, Approvers, Approvers, Approvers, Approvers, Approvers];
+}
+/**
+ * Who may decide: people with one of the `names`, or in one of the `groups`; without both, everyone.
+ *
+ * Only an identity counts that a gateway has verified.
+ */
+export interface Approvers {
+  /**
+   * people, by the names of their keys or their OIDC subjects
+   *
+   * @maxItems 100
+   */
+  names?: string[];
+  /**
+   * groups of people, as in the gateway's keys or in their OIDC tokens
+   *
+   * @maxItems 100
+   */
+  groups?: string[];
+  /**
+   * so many different people have to approve; one can reject
+   */
+  required?: number;
+  /**
+   * not the person who has started the run
+   */
+  notRequester?: boolean;
 }
 /**
  * Headers for the models or servers that a query or an agent uses: all of a type, or those with certain labels.
@@ -672,7 +716,8 @@ export interface RetryInput {
  * `outageRuns` its child runs that do. `conversationId` is the conversation that a query continues,
  * and `notices` are problems that did not fail the query. `budget` is that of the query, the team or the agent
  * itself. `message` is the answer or, of a failed query, the error; the messages are in `responses`. `value` is
- * the answer of a completed run as JSON, if it is a JSON object or array.
+ * the answer of a completed run as JSON, if it is a JSON object or array. A fork has in `forkedFrom` the id of the
+ * run that it has gone on from, and in `forkedAt` the name of the place there.
  */
 export interface Status {
   phase: "Running" | "InputRequired" | "Waiting" | "Completed" | "Failed" | "Canceled";
@@ -711,6 +756,8 @@ export interface Status {
   budget?: BudgetStatus;
   conversationId?: string;
   notices?: string[];
+  forkedFrom?: string;
+  forkedAt?: string;
   startTime: string;
   completionTime?: string;
 }
@@ -893,7 +940,9 @@ export interface RemoteTask {
  * `how`: by a `person`, by a `timeout`, or `remembered` from an earlier decision of `by`. `arguments` is
  * JSON text, set if the person changed the arguments. `remember`: the decision applies to all later calls of that
  * tool in the run. `text` is a reply; a question without a reply in time is not `approved`. `text` is also the
- * result of a client's tool, which then has a `digest`.
+ * result of a client's tool, which then has a `digest`. `verified`: a gateway has verified `by`, and the
+ * `groups`. Where several people have to approve, `earlier` are those who did before, and `missing` is how many
+ * have to after this one.
  */
 export interface PersonDecision {
   approved: boolean;
@@ -905,6 +954,10 @@ export interface PersonDecision {
   remember?: boolean;
   text?: string;
   digest?: string;
+  verified?: boolean;
+  groups?: string[];
+  earlier?: string[];
+  missing?: number;
 }
 /**
  * A member of the `team` (an id) has transferred the conversation to another `member`, by its name there.
@@ -946,8 +999,14 @@ export interface Pause {
  * client's `tool` return for `arguments`, of which all are here? `decision` is set once it is made, until the
  * run continues.
  *
+ * A reply of a person who is a member has to match the member's `outputSchema`, if it has one. Of a schema that is
+ * longer than 32,000 bytes, only the beginning is known, in the `question`.
+ *
  * A server (`askedBy`, such as `MCPServer/default/shop`) may also ask a question, in a call of `speaker`. Such
- * a question can be declined; an answer has to fit `replySchema`, and `record` is that of the `Question`.
+ * a question can be declined; an answer has to fit `replySchema`, and `record` is that of the `Question`. If it
+ * `authorizes`, the person gives the server a permission elsewhere, such as by signing in, and replies afterwards.
+ *
+ * Only `approvers` may decide; each of these rules has to be met. `approvals` are those so far.
  */
 export interface PendingDecision {
   id: string;
@@ -964,11 +1023,17 @@ export interface PendingDecision {
   replySchema?: {
     [k: string]: JsonValue;
   };
+  outputSchema?: {
+    [k: string]: JsonValue;
+  };
   record?: string;
+  authorizes?: boolean;
   decision?: PersonDecision;
+  approvers?: Approvers[];
+  approvals?: PersonDecision[];
 }
 /**
- * An outage of a server for which a call waits.
+ * An outage of a server for which a call waits, or a Quota of the run's tenant (`type: QuotaReached`).
  *
  * `call` says what is called, as Temporal's UI does, `type` and `error` are those of the latest failure, and
  * `since` is the time of the first one. `attempts` counts the requests so far; the next one follows at `until`.
@@ -1056,12 +1121,22 @@ export interface ToolInput {
 /**
  * The signal `terminate_team`: the reason, and whether the activity in progress is canceled (`now`).
  *
- * `name` is that of the person who sends it.
+ * `name` is that of the person who sends it; `identity`, here and below, is verified by a gateway.
  */
 export interface TerminateRequest {
   reason?: string;
   now?: boolean;
   name?: string;
+  identity?: Identity;
+}
+/**
+ * A person's verified `name` and `groups`, with the `signature`; `at` is the time of an act.
+ */
+export interface Identity {
+  name: string;
+  groups?: string[];
+  at?: string;
+  signature?: string;
 }
 /**
  * The signal `cancel`: the reason, and the name of the person who sends it.
@@ -1069,12 +1144,14 @@ export interface TerminateRequest {
 export interface CancelRequest {
   reason?: string;
   name?: string;
+  identity?: Identity;
 }
 /**
  * The signals `pause` and `resume`: the name of the person who sends it.
  */
 export interface PauseRequest {
   name?: string;
+  identity?: Identity;
 }
 /**
  * The update `steer`: a message from a person to the next speaker, and the person's name.
@@ -1085,6 +1162,7 @@ export interface SteerRequest {
   text: string;
   name?: string;
   id?: string;
+  identity?: Identity;
 }
 /**
  * The reply to `steer`: the turn that reads the message at the latest; None if a child workflow reads it.
@@ -1095,7 +1173,8 @@ export interface SteerResult {
 /**
  * The update `approve`: approves or rejects the `call` with that id, optionally with changed `arguments`.
  *
- * `remember` applies the decision to all calls of the tool; `by` is the person's name.
+ * `remember` applies the decision to all calls of the tool; `by` is the person's name, which nobody has verified.
+ * `identity` is who sends it, as verified by a gateway.
  *
  * A rejection has no arguments; the model receives its `reason`.
  */
@@ -1108,18 +1187,20 @@ export interface ApproveRequest {
   reason?: string;
   remember?: boolean;
   by?: string;
+  identity?: Identity;
 }
 /**
  * The update `reply`: a person's `text` in reply to the question with the id `to`; `by` is their name.
  *
  * Without `to` it answers the only pending question of the run. `declines`: the person refuses to answer a
- * server's question; the text may give a reason.
+ * server's question; the text may give a reason. `identity` is that of an ApproveRequest.
  */
 export interface ReplyRequest {
   text: string;
   to?: string;
   by?: string;
   declines?: boolean;
+  identity?: Identity;
 }
 /**
  * The update `give_result`: what a client's tool has returned for the `call` with that id.
