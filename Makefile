@@ -17,12 +17,20 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # Benchmarks that count, which can run at once, and benchmarks that measure time, which cannot.
 COUNTING := bench-history-size bench-selector bench-fuzz
-TIMING := bench-hostile bench-single bench-functions bench-overhead bench-kills bench-interruptions bench-control bench-query-burst bench-idle-teams bench-approvals bench-outage bench-conversation bench-stalls bench-telemetry bench-live-words bench-gateway bench-event-cursors bench-large bench-large-journal
+TIMING := bench-hostile bench-single bench-functions bench-overhead bench-kills bench-interruptions bench-control bench-query-burst bench-idle-teams bench-approvals bench-outage bench-conversation bench-stalls bench-telemetry bench-live-words bench-gateway bench-gateway-kills bench-event-cursors bench-console bench-large bench-large-journal bench-fork bench-tenants
 RECORDING := record-histories add-history replace-history replace-stored-names
-.PHONY: demo test test-all test-versions pytest pytest-all lint types lock clean schema reference bench bench-mcp bench-older-sdks bench-peers $(RECORDING) $(COUNTING) $(TIMING)
+.PHONY: demo image test test-all test-versions pytest pytest-all lint types lock clean schema reference screenshots bench bench-mcp bench-alerts bench-older-sdks bench-peers $(RECORDING) $(COUNTING) $(TIMING)
 
 demo: $(INSTALLED)
 	@$(BIN)/python samples/demo.py
+
+# The image of the Dockerfile, named by its version:  make image IMAGE=registry.example.com/baton ENGINE=podman
+ENGINE ?= docker
+IMAGE ?= baton
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+image:
+	$(ENGINE) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git describe --always --dirty --abbrev=40 --exclude '*') \
+	  --tag $(IMAGE):$(VERSION) .
 
 # The linter; then the quick tests, and at the same time the type checker, since tests mostly wait for servers.
 test: lint
@@ -78,7 +86,7 @@ $(READY): $(INSTALLED) requirements-dev.lock
 # Updates the locks to the newest versions that pyproject.toml allows: for developers; for users, with the extras that need
 # no account of a cloud; and for the image, with all extras. The first one decides on the versions, since it holds all
 # packages of the others.
-LOCAL_EXTRAS := worker cli server mcp a2a gateway otel postgres encryption
+LOCAL_EXTRAS := worker cli server mcp a2a gateway evals otel postgres encryption
 LOCK = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --quiet \
   --custom-compile-command 'make lock'
 lock: $(READY)
@@ -103,6 +111,10 @@ schema: $(INSTALLED)
 reference: $(READY)
 	$(BIN)/python -m tests.harness.field_tables
 	$(BIN)/python -m tests.harness.python_reference
+
+# Takes the pictures of docs/console.md again: make screenshots PICTURES="runs decide"
+screenshots: $(READY)
+	$(BIN)/python -m tests.harness.screenshots $(PICTURES)
 
 # Records new scenarios, and new stored names and shapes, for the replay tests. Never changes what is recorded.
 record-histories: $(READY)
@@ -137,6 +149,10 @@ bench-large: $(READY)
 # Writes to a journal of three million messages, while they are deleted.
 bench-large-journal: $(READY)
 	$(BIN)/python -m benchmarks.large_journal
+
+# The runs of a tenant beside a flood of another, without and with Quotas.
+bench-tenants: $(READY)
+	$(BIN)/python -m benchmarks.tenants
 
 # The time of a turn, compared with the least that a durable turn can take.
 bench-overhead: $(READY)
@@ -199,6 +215,10 @@ bench-hostile: $(READY)
 bench-conversation: $(READY)
 	$(BIN)/python -m benchmarks.conversation
 
+# A fork of a run of 3,000 turns at turn 2,900, beside a new run: the time to the first model call.
+bench-fork: $(READY)
+	$(BIN)/python -m benchmarks.fork
+
 # The time of a turn with traces, compared with that without them.
 bench-telemetry: $(READY)
 	$(BIN)/python -m benchmarks.telemetry
@@ -206,6 +226,14 @@ bench-telemetry: $(READY)
 # The time to the first event for a reader that goes on from a cursor, in a run of 3,000 turns.
 bench-event-cursors: $(READY)
 	$(BIN)/python -m benchmarks.event_cursors
+
+# The time until the console shows a run of 10,000 turns, and of a frame while it is scrolled. It needs Chromium.
+bench-console: $(READY)
+	$(BIN)/python -m benchmarks.console
+
+# Clients of all protocols of the gateway, while gateways, worker, Temporal server and PostgreSQL are killed.
+bench-gateway-kills: $(READY)
+	$(BIN)/python -m benchmarks.gateway_kills
 
 # The gateway beside a plain proxy of the same words, and with idle streams.
 bench-gateway: $(READY)
@@ -226,6 +254,10 @@ bench-idle-teams: $(READY)
 # 10,000 calls that wait for approval on one worker; some of them are approved.
 bench-approvals: $(READY)
 	$(BIN)/python -m benchmarks.waiting_approvals
+
+# Breaks what each alert is about, with Prometheus; cases with a full disk need root.
+bench-alerts: $(READY)
+	$(BIN)/python -m benchmarks.alerts
 
 # A model server that fails for a minute under a hundred teams.
 bench-outage: $(READY)

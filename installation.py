@@ -32,6 +32,7 @@ EXTRAS = {
     "mcp": ("cryptography", "mcp"),
     "a2a": ("a2a",),
     "gateway": ("a2a", "ag_ui", "jwt", "mcp", "starlette", "uvicorn"),
+    "evals": ("pydantic_evals",),
     "otel": (
         "opentelemetry.exporter.otlp",
         "opentelemetry.exporter.prometheus",

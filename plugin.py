@@ -50,6 +50,7 @@ from .temporal.client import (
 from .temporal.converter import data_converter_beside
 from .temporal.encryption import ChainedCodec as ChainedCodec
 from .temporal.encryption import EncryptionCodec as EncryptionCodec
+from .temporal.personal_data import RedactHook, redact_setting
 from .worker import log, open_worker_parts, sdk_worker, warn_of_missing
 from .workflows.registry import VERSIONED_WORKFLOWS, WORKFLOWS
 from .workflows.run.tracing import TracedWorkflows
@@ -76,26 +77,30 @@ class BatonPlugin(SimplePlugin):
         *manifests: Source,
         functions: Sequence[Function] = (),
         settings: Mapping[str, str] | None = None,
+        redact: RedactHook | None = None,
         recursive: bool = False,
     ) -> None:
         """``manifests`` are what runs may name: files, folders, and definitions such as ``baton.Team``.
 
         ``functions`` are what manifests may name as tools, members and conditions, besides those of the definitions.
         ``settings`` are a worker's variables, such as ``{"BATON_JOURNAL_URL": "postgresql://…"}``, in addition to those
-        of the process; those of a fleet, such as BATON_ROLES, are not read from the process. Raises ManifestError
+        of the process; those of a fleet, such as BATON_ROLES, are not read from the process. ``redact`` replaces
+        personal data before it is stored: a function of a module, or patterns by name. Raises ManifestError
         and SettingsError.
         """
         super().__init__("baton.BatonPlugin")
         self._own, of_definitions = load_sources(manifests, recursive=recursive)
         self._functions = unique_functions([*of_definitions, *functions])
         self._environment = {**os.environ, **dict.fromkeys(FLEET_SETTINGS, ""), **(settings or {})}
+        if redact is not None:
+            self._environment |= redact_setting(redact)
         Settings.of(self._environment)
 
     def configure_client(self, config: ClientConfig) -> ClientConfig:
         """Lets a client read results of Baton as Baton's types, and retry early queries."""
         own = config.get("data_converter") or DataConverter.default
         config["data_converter"] = data_converter_beside(own, self._environment)
-        config["interceptors"] = with_baton_interceptors(config.get("interceptors", ()))
+        config["interceptors"] = with_baton_interceptors(config.get("interceptors", ()), self._environment)
         return config
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
@@ -167,7 +172,7 @@ class BatonPlugin(SimplePlugin):
             await warn_of_missing(
                 self._own, own, parts.settings, activities=_activity_types(config), workflows=_workflow_types(config)
             )
-            async with run_all(limited):
+            async with run_all(limited, parts.settings.graceful_shutdown_seconds):
                 yield
 
     async def _end_if_manifests_differ(self, worker: Worker, settings: Settings) -> None:

@@ -3,14 +3,16 @@
 python samples/demo.py
 """
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 from baton.starter.scripted_model import Script, ScriptedModel
 from baton.starter.server.state_dir import DevServer, StateDir
@@ -24,9 +26,9 @@ The words above are scripted. To run it with a language model:
 
     OPENAI_API_KEY=sk-... {baton} run -f {sample}
 
-(with OPENAI_BASE_URL for any other OpenAI-compatible server). To see the run in Temporal's UI:
+(with OPENAI_BASE_URL for any other OpenAI-compatible server). To see the run in the console again:
 
-    BATON_HOME={folder} {baton} dev        and open {ui}
+    BATON_HOME={folder} {baton} dev        and open {console}
 """
 
 
@@ -48,10 +50,29 @@ def main() -> int:
                 return 1
             _report(f"Asking the team in {_short(sample)} ...")
             run = subprocess.run([BATON, "run", "-f", sample, "-o", "yaml"], env=environment, check=False)
+            console = _console(dev)
+            if sys.stdin.isatty() and sys.stdout.isatty():
+                _report(f"The run is in the console: {console}\nPress Enter to end the demo.")
+                with suppress(EOFError, KeyboardInterrupt):
+                    input()
             _report("Stopping the server and the worker ...")
-    ui = f"{dev.ui}/namespaces/default/workflows"
-    print(AFTERWARDS.format(baton=_short(BATON), sample=_short(sample), ui=ui, folder=_short(state_dir.folder)))
+    shown = AFTERWARDS.format(
+        baton=_short(BATON), sample=_short(sample), console=console, folder=_short(state_dir.folder)
+    )
+    print(shown)
     return run.returncode
+
+
+def _console(dev: DevServer) -> str:
+    """The address of the newest run in the console, or of Temporal's UI if no gateway is served."""
+    if dev.gateway is None:
+        return f"{dev.ui}/namespaces/default/workflows"
+    for _ in range(50):  # Temporal lists a run a moment after its start
+        with urlopen(f"{dev.gateway}/runs?limit=1", timeout=10) as response:
+            if runs := json.load(response)["runs"]:
+                return f"{dev.gateway}/#/runs/{runs[0]['id']}"
+        time.sleep(0.1)
+    return dev.gateway
 
 
 @contextmanager

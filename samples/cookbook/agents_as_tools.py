@@ -1,4 +1,4 @@
-"""Agents as tools: an orchestrator calls translators, from the samples of openai-agents.
+"""Agents as tools: an orchestrator calls translators, and an editor has the last word, from openai-agents' samples.
 
 A call of such a tool is a run of its own, with a history of its own. Its agent reads the call's input only.
 """
@@ -13,7 +13,7 @@ translators = [
         prompt=f"You translate the user's message to {language.title()}.",
         description=f"Translates the user's message to {language.title()}.",
     )
-    for language in ("spanish", "french")
+    for language in ("spanish", "french", "italian")
 ]
 orchestrator = baton.Agent(
     "orchestrator",
@@ -21,12 +21,13 @@ orchestrator = baton.Agent(
     tools=translators,
     parallel_tool_calls=True,
 )
+editor = baton.Agent("editor", prompt="You inspect translations, correct them, and write one final response.")
+desk: baton.Team[str] = baton.Team("desk", strategy="sequential", members=[orchestrator, editor])
 
 
 async def main() -> str:
     """The translations."""
-    question = "Say 'Good morning!' in Spanish and French."
-    return (await baton.run(orchestrator, question)).value
+    return (await baton.run(desk, "Say 'Good morning!' in Spanish and French.")).value
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
-"""Parallelization: three translations at once, and another agent picks the best, from the samples of openai-agents."""
+"""Parallelization: an agent translates three times at once, and another picks the best, from openai-agents' samples."""
 
 import asyncio
 
 import baton
 
+translator = baton.Agent("translator", prompt="You translate the user's message to Spanish.")
 picker = baton.Agent("picker", prompt="You pick the best translation from the given options, and say only that one.")
-translators = [
-    baton.Agent(f"translator-{number}", prompt=f"You are translator {number}. You translate to Spanish.")
-    for number in (1, 2, 3)
-]
-best: baton.Team[str] = baton.Team("best", strategy="parallel", members=translators, aggregator=picker)
+best: baton.Team[str] = baton.Team(
+    "best",
+    strategy="parallel",
+    members=[baton.Member(f"translation-{number}", speaker=translator) for number in (1, 2, 3)],
+    aggregator=picker,
+)
 
 
 async def main() -> str:
