@@ -511,17 +511,17 @@ class Api:
     async def events(self, request: Request) -> Response:
         """The events after the cursor in ``Last-Event-ID`` or ``after``; with ``wait=false`` those that exist."""
         run = await self._run(request)
+        wait = request.query_params.get("wait") != "false"
         after = request.headers.get("last-event-id") or request.query_params.get("after")
-        events = run.events(after, wait=request.query_params.get("wait") != "false")
-        try:
-            first = await anext(events, None)
-        except CursorError as error:
-            raise BadRequestError(str(error), param="after") from None
+        if after:
+            # Not by reading the first event, which may come hours later: until then the response would have no headers.
+            try:
+                await run.check_cursor(after)
+            except CursorError as error:
+                raise BadRequestError(str(error), param="after") from None
 
         async def encoded() -> AsyncGenerator[bytes, None]:
-            async with contextlib.aclosing(events):
-                if first is not None:
-                    yield encode(EVENTS.dump_json(first).decode(), event=first.type, id=first.cursor)
+            async with contextlib.aclosing(run.events(after, wait=wait)) as events:
                 async for event in events:
                     yield encode(EVENTS.dump_json(event).decode(), event=event.type, id=event.cursor)
 

@@ -5,12 +5,13 @@ import uuid
 from pathlib import Path
 
 import httpx
+import pytest
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.types import Message, Part, Role, SendMessageRequest, TaskState
 from mcp.client.client import Client as McpClient
 from openai import AsyncOpenAI
 
-from tests.harness.environment import Environment, line
+from tests.harness.environment import Environment, Json, line
 from tests.harness.gateway import GatewayServer, key_file, read_sse
 
 
@@ -82,3 +83,44 @@ async def test_a_caller_without_a_key_is_refused_where_there_are_keys(served_env
         refused = {path: (await gateway.http.get(path)).status_code for path in paths}
         assert {*refused.values()} == {httpx.codes.UNAUTHORIZED}, refused
         await gateway.get("/targets", key=keys["ann"])
+
+
+CHAT = {"model": "agent/one", "messages": [{"role": "user", "content": "Why?"}], "stream": True}
+RESPONSE = {"model": "agent/one", "input": "Why?", "stream": True}
+USER_MESSAGE = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "Why?"}]}
+A2A = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": {"message": USER_MESSAGE}}
+AG_UI = {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "Why?"}]}
+AG_UI_REST = {"tools": [], "context": [], "state": {}, "forwardedProps": {}}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", CHAT),
+        ("/v1/responses", RESPONSE),
+        ("/a2a/agent/one", A2A),
+        ("/ag-ui/agent/one", {**AG_UI, **AG_UI_REST}),
+    ],
+)
+async def test_a_stream_has_begun_before_the_model_has_answered(gateway: GatewayServer, path: str, body: Json) -> None:
+    gateway.env.script(line("one", {"text": "a", "held": True}))
+    async with gateway.http.stream("POST", path, json=body, headers={"a2a-version": "1.0"}) as response:
+        assert response.status_code == 200, (await response.aread()).decode()
+        gateway.env.model.release()
+        text = (await response.aread()).decode()
+    assert '"a"' in text
+
+
+async def test_who_reads_on_while_nothing_happens_is_connected_at_once(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", {"text": "a", "held": True}), line("two", "b"))
+    run = await gateway.post("/runs", {"target": "team/duo", "input": "Why?"}, 201)
+    path = f"/runs/{run['id']}/events"
+    async with gateway.http.stream("GET", path) as response:
+        async for event in read_sse(response):
+            if event["event"] == "model.called":
+                break
+    async with gateway.http.stream("GET", path, headers={"last-event-id": event["id"]}) as response:
+        assert response.status_code == 200
+        gateway.env.model.release()
+        following = [event["event"] async for event in read_sse(response)]
+    assert following[-1] == "run.ended"
