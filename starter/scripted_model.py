@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -132,6 +132,9 @@ class Reply(_ScriptPart):
     )
     raw: str | None = Field(None, description="the whole body of the response, such as invalid JSON")
     hang: bool = Field(False, description="there is no answer, until the client gives up")
+    held: bool = Field(
+        False, description="the answer, or the last piece of its stream, is sent once a test has called model.release()"
+    )
     before: list["Reply"] = Field([], description="replies that are sent first, once each, such as failures")
 
     def with_default_delay(self, delay: float) -> "Reply":
@@ -242,7 +245,26 @@ def completion(request: Json, reply: Reply) -> Json:
     }
 
 
-async def stream(request: Json, reply: Reply) -> AsyncIterator[str]:
+Release = Callable[[], Awaitable[None]]
+"""Returns once what is held may be sent."""
+
+
+async def _not_held() -> None:
+    """Lets everything be sent at once."""
+
+
+async def _pieces(reply: Reply, release: Release) -> AsyncIterator[str]:
+    """The pieces of the text of a stream, each when it is to be sent."""
+    text = reply.text[: reply.cut]
+    size = max(CHUNK_SIZE, len(text) // MAX_CHUNKS)
+    for start in range(0, len(text), size):
+        await asyncio.sleep(reply.pause)
+        if start + size >= len(text):
+            await release()
+        yield text[start : start + size]
+
+
+async def stream(request: Json, reply: Reply, release: Release = _not_held) -> AsyncIterator[str]:
     """The reply as server-sent events; it ends early if the reply is ``cut``."""
     head = _head(request, "chat.completion.chunk")
 
@@ -250,11 +272,8 @@ async def stream(request: Json, reply: Reply) -> AsyncIterator[str]:
         return _event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]})
 
     yield chunk({"role": "assistant", "content": ""})
-    text = reply.text[: reply.cut]
-    size = max(CHUNK_SIZE, len(text) // MAX_CHUNKS)
-    for start in range(0, len(text), size):
-        await asyncio.sleep(reply.pause)
-        yield chunk({"content": text[start : start + size]})
+    async for piece in _pieces(reply, release):
+        yield chunk({"content": piece})
     if reply.cut is not None:
         if reply.code:
             yield _event(error(reply))
@@ -339,7 +358,7 @@ def response(request: Json, reply: Reply) -> Json:
     }
 
 
-async def response_stream(request: Json, reply: Reply) -> AsyncIterator[str]:
+async def response_stream(request: Json, reply: Reply, release: Release = _not_held) -> AsyncIterator[str]:
     """The reply as server-sent events of the Responses API; it ends early if the reply is ``cut``."""
     number = 0
 
@@ -357,15 +376,11 @@ async def response_stream(request: Json, reply: Reply) -> AsyncIterator[str]:
         yield event("response.output_item.added", output_index=index, item={**item, **empty, "status": "in_progress"})
         place = {"output_index": index, "item_id": item["id"]}
         if is_message:
-            text = reply.text[: reply.cut]
-            size = max(CHUNK_SIZE, len(text) // MAX_CHUNKS)
-            for start in range(0, len(text), size):
-                await asyncio.sleep(reply.pause)
-                delta = text[start : start + size]
-                yield event("response.output_text.delta", **place, content_index=0, delta=delta)
+            async for piece in _pieces(reply, release):
+                yield event("response.output_text.delta", **place, content_index=0, delta=piece)
             if reply.cut is not None:
                 return
-            yield event("response.output_text.done", **place, content_index=0, text=text)
+            yield event("response.output_text.done", **place, content_index=0, text=reply.text)
         else:
             yield event("response.function_call_arguments.delta", **place, delta=item["arguments"])
             yield event("response.function_call_arguments.done", **place, arguments=item["arguments"])
@@ -549,6 +564,7 @@ class ScriptedModel:
         self._answer = answer
         self.requests: list[ReceivedRequest] = []
         self.on_headers: Callable[[Mapping[str, str]], object] = lambda _: None
+        self._released = threading.Event()
         self.app = Starlette(
             routes=[
                 Route("/v1/chat/completions", self._complete, methods=["POST"]),
@@ -564,6 +580,15 @@ class ScriptedModel:
         with serve_in_thread(self.app, port) as url:
             yield f"{url}/v1"
 
+    def release(self) -> None:
+        """Lets all replies that are ``held`` be sent, those of later requests too."""
+        self._released.set()
+
+    async def _release(self) -> None:
+        """Waits until replies are released, which another thread may do."""
+        while not self._released.is_set():
+            await asyncio.sleep(0.02)
+
     async def _models(self, _request: HttpRequest) -> Response:
         models = [{"id": "scripted", "object": "model", "owned_by": "a script"}]
         return JSONResponse({"object": "list", "data": models})
@@ -577,13 +602,17 @@ class ScriptedModel:
         request = chat_request(body) if is_response else body
         reply = self._reply(request)
         await _wait(http, received, HANG_SECONDS if reply.hang else reply.delay)
+        has_pieces = body.get("stream") and reply.text and not reply.status and reply.raw is None
+        if reply.held and not has_pieces:
+            await _wait(http, received, HANG_SECONDS, self._released.is_set)
         if reply.status:
             return JSONResponse(error(reply), reply.status, reply.headers)
         if reply.raw is not None:
             kind = "text/event-stream" if body.get("stream") else "application/json"
             return Response(reply.raw, 200, reply.headers, media_type=kind)
         if body.get("stream"):
-            events = response_stream(request, reply) if is_response else stream(request, reply)
+            release = self._release if reply.held else _not_held
+            events = response_stream(request, reply, release) if is_response else stream(request, reply, release)
             return StreamingResponse(_stream(received, events), media_type="text/event-stream")
         received.answered = True
         return JSONResponse(response(request, reply) if is_response else completion(request, reply))
@@ -602,10 +631,12 @@ class ScriptedModel:
         return reply
 
 
-async def _wait(http: HttpRequest, received: ReceivedRequest, seconds: float) -> None:
+async def _wait(
+    http: HttpRequest, received: ReceivedRequest, seconds: float, is_over: Callable[[], bool] = lambda: False
+) -> None:
     """Waits before the answer, and records when the client disconnects."""
     end = time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0:
+    while (left := end - time.monotonic()) > 0 and not is_over():
         await asyncio.sleep(min(left, 0.05))
         if await http.is_disconnected():
             received.disconnected_at = time.time()

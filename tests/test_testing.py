@@ -315,3 +315,15 @@ def test_the_schema_of_scripts_is_current_and_accepts_all_scripts_of_the_samples
     for file in (ROOT / "samples" / "scripts").glob("*.yaml"):
         Draft202012Validator(schema).validate(yaml.safe_load(file.read_text()))
     assert not Draft202012Validator(schema).is_valid({"lines": [{"agent": "writer", "says": ["x"]}]})
+
+
+async def test_a_held_reply_is_sent_once_the_test_releases_it(baton_server: str) -> None:
+    model = {"writer": [Reply(text="The sea is salty.", held=True)]}
+    async with baton.testing.environment(WRITER, model=model, server=baton_server) as env:
+        run = await env.start("agent/writer", "Why?", timeout="1m")
+        while not env.model.requests:
+            await asyncio.sleep(0.02)
+        await run.steer("Be brief.")
+        assert not env.model.requests[0].answered
+        env.model.release()
+        assert await run.result() == "The sea is salty."

@@ -43,7 +43,7 @@ async def test_a_page_goes_on_after_its_gateway_was_killed(
     env: Environment, server: EmbeddedServer, tmp_path: Path
 ) -> None:
     async with env.with_manifests([agent("one")]) as other, running_browser() as browser:
-        other.answer = lambda _: Reply(text=WORDS, pause=0.1)
+        other.answer = lambda _: Reply(text=WORDS, pause=0.1, held=True)
         gateway = GatewayProcess(
             process_env(**other.worker_env, TEMPORAL_ADDRESS=server.address), own_port(), tmp_path / "gateway.log"
         )
@@ -59,6 +59,7 @@ async def test_a_page_goes_on_after_its_gateway_was_killed(
                 gateway.kill()
                 gateway.start()
                 await served(gateway)
+                other.model.release()
                 await expect(page.locator(".said > .words")).to_have_text(WORDS, timeout=60_000)
                 assert await page.evaluate("window.wrong") == []
                 assert len(other.model.requests) == 1

@@ -5,7 +5,6 @@ import contextlib
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -38,16 +37,15 @@ async def texts(page: Page) -> list[str]:
 
 
 WORDS = " ".join(f"word-{number:03}" for number in range(150))
-"""A text of which the model sends a piece every tenth of a second."""
+"""A text that the model sends in some thirty pieces."""
 
 
-def speech(**more: Any) -> Json:
-    """A reply whose words come one after the other."""
-    return {"text": WORDS, "pause": 0.1, **more}
+SPEECH = {"text": WORDS, "pause": 0.1, "held": True}
+"""A reply whose words come one after the other, the last ones once the model is released."""
 
 
 async def test_words_appear_as_they_come(gateway: GatewayServer, browser: Browser) -> None:
-    gateway.env.script(line("one", speech(), "3"), line("two", "2", "4"))
+    gateway.env.script(line("one", SPEECH, "3"), line("two", "2", "4"))
     started = await gateway.post("/runs", {"target": "team/duo", "input": "What is new?"}, 201)
     async with open_page(browser, address(gateway, started["id"])) as page:
         await expect(page.locator(".question p")).to_have_text("What is new?")
@@ -56,6 +54,7 @@ async def test_words_appear_as_they_come(gateway: GatewayServer, browser: Browse
         said = await live.inner_text()
         assert WORDS.startswith(said)
         assert said != WORDS
+        gateway.env.model.release()
         await expect(page.locator(".end-note")).to_contain_text("Completed")
         assert await texts(page) == [WORDS, "2", "3", "4"]
         assert await findings(page) == []
@@ -67,12 +66,13 @@ async def test_the_words_of_a_failed_attempt_are_taken_back(gateway: GatewayServ
     def answer(_: Request) -> Reply:
         nonlocal attempts
         attempts += 1
-        return Reply(text=f"WRONG {WORDS}", pause=0.4, cut=600) if attempts == 1 else Reply(text=f"right {attempts}")
+        return Reply(text=f"WRONG {WORDS}", held=True, cut=600) if attempts == 1 else Reply(text=f"right {attempts}")
 
     gateway.env.answer = answer
     started = await gateway.post("/runs", {"target": "team/duo", "input": "What is new?"}, 201)
     async with open_page(browser, address(gateway, started["id"])) as page:
         await expect(page.locator(".said.is-live")).to_contain_text("WRONG")
+        gateway.env.model.release()
         await expect(page.locator(".end-note")).to_contain_text("Completed")
         assert await texts(page) == ["right 2", "right 3", "right 4", "right 5"]
         await expect(page.locator(".turn").first).to_contain_text(re.compile("attempt"))
@@ -82,7 +82,7 @@ async def test_no_word_is_lost_or_doubled_if_the_gateway_is_killed(
     env: Environment, browser: Browser, tmp_path: Path
 ) -> None:
     async with env.with_manifests(MANIFESTS) as served:
-        served.script(line("one", speech(pause=0.15), "3"), line("two", "2", "4"))
+        served.script(line("one", SPEECH, "3"), line("two", "2", "4"))
         variables = {**served.worker_env, "BATON_JOURNAL_URL": served.journal_address}
         given = process_env(**variables, TEMPORAL_ADDRESS=env.client.service_client.config.target_host)
         gateway = GatewayProcess(given, own_ports()[0], tmp_path / "gateway.log")
@@ -96,7 +96,9 @@ async def test_no_word_is_lost_or_doubled_if_the_gateway_is_killed(
                 gateway.kill()
                 await expect(page.get_by_text("connecting again")).to_be_visible()
                 gateway.start()
-                await expect(page.locator(".end-note")).to_contain_text("Completed", timeout=60_000)
+                await expect(page.get_by_text("connecting again")).to_be_hidden(timeout=60_000)
+                served.model.release()
+                await expect(page.locator(".end-note")).to_contain_text("Completed")
                 assert await texts(page) == [WORDS, "2", "3", "4"]
         finally:
             gateway.kill()
@@ -169,7 +171,7 @@ async def test_a_debate_has_sides_and_a_verdict(env: Environment, browser: Brows
 
 
 async def test_a_pause_a_message_and_the_end_are_in_the_conversation(gateway: GatewayServer, browser: Browser) -> None:
-    gateway.env.script(line("one", speech(), "3"), line("two", speech(pause=0.5), "4"))
+    gateway.env.script(line("one", SPEECH, "3"), line("two", {"text": "late", "delay": 60}))
     started = await gateway.post("/runs", {"target": "team/duo", "input": "Why?"}, 201)
     path = f"/runs/{started['id']}"
     async with open_page(browser, address(gateway, started["id"])) as page:
@@ -178,6 +180,7 @@ async def test_a_pause_a_message_and_the_end_are_in_the_conversation(gateway: Ga
         await gateway.post(f"{path}/pause")
         await expect(page.locator(".wait")).to_contain_text("is paused")
         await expect(page.locator(".bubble")).to_contain_text("Be brief.")
+        gateway.env.model.release()
         await gateway.post(f"{path}/resume")
         await expect(page.locator(".bubble")).to_contain_text("to the run, read")
         await gateway.post(f"{path}/terminate", {"reason": "Enough.", "now": True})

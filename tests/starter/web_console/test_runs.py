@@ -76,13 +76,14 @@ async def test_of_three_hundred_live_runs_the_page_has_only_the_rows_in_view(
     browser: Browser, env: Environment
 ) -> None:
     async with served(env) as gateway:
-        gateway.env.script(line("one", {"text": "a", "delay": 5}), line("two", "b"))
+        gateway.env.script(line("one", {"text": "a", "held": True}), line("two", "b"))
         ids = await start_many(gateway)
         async with open_page(browser, gateway.url) as page:
             await expect(page.locator(f".run-row[aria-setsize='{MANY}']").first).to_be_visible(timeout=60_000)
             await page.evaluate(WATCH)
             for run in ids:
                 await gateway.post(f"/runs/{run}/resume")
+            gateway.env.model.release()
             for _ in range(20):
                 await page.mouse.wheel(0, 1_500)
                 await page.evaluate("() => new Promise(requestAnimationFrame)")
