@@ -326,4 +326,4 @@ async def test_a_held_reply_is_sent_once_the_test_releases_it(baton_server: str)
         await run.steer("Be brief.")
         assert not env.model.requests[0].answered
         env.model.release()
-        assert await run.result() == "The sea is salty."
+        assert (await run.result()).message == "The sea is salty."

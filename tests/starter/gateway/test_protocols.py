@@ -90,7 +90,7 @@ RESPONSE = {"model": "agent/one", "input": "Why?", "stream": True}
 USER_MESSAGE = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "Why?"}]}
 A2A = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": {"message": USER_MESSAGE}}
 AG_UI = {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "Why?"}]}
-AG_UI_REST = {"tools": [], "context": [], "state": {}, "forwardedProps": {}}
+AG_UI_REST: Json = {"tools": [], "context": [], "state": {}, "forwardedProps": {}}
 
 
 @pytest.mark.parametrize(
