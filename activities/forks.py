@@ -4,7 +4,7 @@ No run stores its state for a fork. Its history has everything that has led to i
 to the point, and asked for the same state from which a retry would go on if the calls in progress there had failed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -46,8 +46,9 @@ COMPLETED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED
 CONTINUED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW
 CHILD_STARTED = EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED
 
+COMPLETED_CHILD = "child_workflow_execution_completed_event_attributes"
 CLOSED_CHILD = (
-    "child_workflow_execution_completed_event_attributes",
+    COMPLETED_CHILD,
     "child_workflow_execution_failed_event_attributes",
     "child_workflow_execution_canceled_event_attributes",
     "child_workflow_execution_timed_out_event_attributes",
@@ -103,9 +104,10 @@ class ForkActivities:
             kept = Message(role="system", content="forked")
             await self._journal.append(forked.head, (kept,), idempotency_key())
         carried = _said(_before_next_turn(forked.carried, fork), fork)
-        placed = await self._placed(carried, _children(fork, events, carried), request)
+        children = _children(fork, events, carried)
+        placed = await self._placed(carried, children, request)
         if (old := carried.pinned.thread.account) and (new := placed.pinned.thread.account):
-            spent = await _spent(client, fork.run, events)
+            spent = await _spent(client, fork.run, events, children)
             await Accounts(self._journal.database).fork(old, new, f"{info.workflow_run_id}/{FORKED}", spent.has)
         return ForkedRun(carried=placed)
 
@@ -193,10 +195,11 @@ class _Calls:
         return execution in self.executions or (execution == self.last and activity_id in self.ended)
 
 
-async def _spent(client: Client, run: str, events: Sequence[HistoryEvent]) -> _Calls:
+async def _spent(client: Client, run: str, events: Sequence[HistoryEvent], children: Collection[str]) -> _Calls:
     """The calls of a run, and of its child runs that have ended, before the end of ``events``.
 
-    Child runs that are open there are forked, too, and count their own calls.
+    The ``children`` are forked, too, and count their own calls, unless they have completed: then there is nothing to go
+    on with in them.
     """
     started = events[0].workflow_execution_started_event_attributes
     calls = _Calls(executions=set(), last=started.original_execution_run_id, ended={FORKED})
@@ -222,13 +225,15 @@ async def _spent(client: Client, run: str, events: Sequence[HistoryEvent]) -> _C
         started = histories[-1][0].workflow_execution_started_event_attributes
     for history in histories:
         closed = {
-            getattr(event, attributes).started_event_id
+            getattr(event, attributes).started_event_id: attributes
             for event in history
             if (attributes := event.WhichOneof("attributes")) in CLOSED_CHILD
         }
         for event in history:
-            if event.event_id in closed:
-                child = event.child_workflow_execution_started_event_attributes.workflow_execution
+            if event.event_id not in closed:
+                continue
+            child = event.child_workflow_execution_started_event_attributes.workflow_execution
+            if child.workflow_id not in children or closed[event.event_id] == COMPLETED_CHILD:
                 tree = await run_tree(client, child.workflow_id, child.run_id)
                 calls.executions |= {execution.run_id for execution in tree}
     return calls

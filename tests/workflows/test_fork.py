@@ -344,6 +344,17 @@ async def test_what_was_spent_before_the_place_counts_in_the_budgets_of_the_fork
     assert (raised.stop_reason, len(env.model.requests)) == ("budget", 8)
 
 
+async def test_what_a_failed_member_team_has_spent_counts_once_in_the_fork_that_goes_on_in_it(env: Environment) -> None:
+    budget = {"modelCalls": 2, "onExceeded": "fail"}
+    manifests = [agent("a"), agent("b"), team("inner", "a", "b", maxTurns=3), team("team", "inner", budget=budget)]
+    first = await env.start_query(manifests, "team/team")
+    assert "2 of 2 modelCalls are used" in (await env.status(first)).message
+    more = ForkChanges(fields={"team.budget.modelCalls": 3})
+    status = await env.status(await fork(env, first, "failure", more))
+    assert "3 of 3 modelCalls are used" in status.message
+    assert len(env.model.requests) == 3
+
+
 @pytest.mark.parametrize(("at", "left"), [("1", 1), ("2", 0), ("3", 1), ("4", 0)])
 async def test_a_budget_that_people_have_raised_before_the_place_is_raised_in_the_fork_and_later_raises_are_not(
     env: Environment, at: str, left: int
