@@ -133,15 +133,16 @@ async def _serve(
                 gateway=served_at,
             )
             state_dir.write_dev_server(dev)
-            announce(dev)
-            await _until_stopped(state_dir, server, client, linger, stopped)
+            with state_dir.lock("up"):  # before it is announced: without the lock, clients find no server
+                announce(dev)
+                await _until_stopped(state_dir, server, client, linger, stopped)
 
 
 async def _until_stopped(
     state_dir: StateDir, server: EmbeddedServer, client: Client, linger: float | None, stopped: asyncio.Event
 ) -> None:
     """Looks after the server and the folder until both are stopped, or unused for ``linger`` seconds."""
-    with state_dir.lock("up"), contextlib.ExitStack() as locks:
+    with contextlib.ExitStack() as locks:
         needed_at = time.time()
         cleaned_at = 0.0
         while not await _wait_second(stopped):
