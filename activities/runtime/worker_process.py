@@ -35,28 +35,48 @@ async def run_all(
 ) -> AsyncIterator[None]:
     """Runs workers while the block runs, and shuts them down together, at most ``grace`` + UNANSWERED seconds later.
 
+    If a worker ends by itself, which only a fatal error makes it do, that is logged, the task that has entered the
+    block is canceled, and the error is raised from the block.
+
     ``give_up`` is called after ``grace`` seconds, when the SDK cancels the activities. Its shutdown waits for Temporal
     without a limit. In an outage the workers are left as they are: Temporal notices by itself that they are gone, and
     other workers repeat what it has not heard of.
     """
-    async with contextlib.AsyncExitStack() as stack:
-        for worker in workers:
-            await stack.enter_async_context(worker)
+    entered = asyncio.current_task()
+    failures: list[BaseException] = []
+    is_ending = False
+
+    async def run(worker: Worker) -> None:
         try:
-            yield
+            await worker.run()
+        except BaseException as error:
+            if is_ending:
+                return
+            failures.append(error)
+            _log.exception("the worker of the task queue %s has ended by itself", worker.task_queue)
+            if entered:
+                entered.cancel()
+
+    running = [asyncio.create_task(run(worker)) for worker in workers]
+    try:
+        yield
+    except asyncio.CancelledError:
+        if failures:
+            raise failures[0] from None
+        raise
+    finally:
+        is_ending = True
+        # Concurrently: a shutdown takes up to the whole grace period.
+        shutdown = asyncio.gather(*(worker.shutdown() for worker in workers), *running)
+        giving_up = asyncio.get_running_loop().call_later(grace, give_up)
+        try:
+            async with asyncio.timeout(grace + UNANSWERED):
+                await shutdown
+        except TimeoutError:
+            _log.warning("this worker ends without an answer of Temporal: other workers continue its runs")
         finally:
-            # Concurrently, not one by one as the stack would: a shutdown takes up to the whole grace period.
-            shutdown = asyncio.gather(*(worker.shutdown() for worker in workers))
-            giving_up = asyncio.get_running_loop().call_later(grace, give_up)
-            try:
-                async with asyncio.timeout(grace + UNANSWERED):
-                    await shutdown
-            except TimeoutError:
-                _log.warning("this worker ends without an answer of Temporal: other workers continue its runs")
-                stack.pop_all()  # each would wait for Temporal again
-            finally:
-                giving_up.cancel()
-                give_up()
+            giving_up.cancel()
+            give_up()
 
 
 def stopped_by_signals(grace: float) -> asyncio.Event:

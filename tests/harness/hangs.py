@@ -7,9 +7,11 @@ standard output, which a process of pytest-xdist does not have.
 import asyncio
 import faulthandler
 import gc
+import logging
 import os
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator
 from types import AsyncGeneratorType
 from typing import Any
@@ -21,6 +23,8 @@ class HangReporter:
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._stderr = os.dup(2)
+        self._log = _LastWarnings()
+        logging.getLogger().addHandler(self._log)
 
     def watch(self, test: str, seconds: float) -> Callable[[], None]:
         """Begins to count; what is returned ends it."""
@@ -35,11 +39,24 @@ class HangReporter:
             for task in asyncio.all_tasks(self.loop) if self.loop else ():
                 self._write(f"\nTask {task.get_name()}:\n{''.join(_stack(task))}")
             faulthandler.dump_traceback(self._stderr)
+            self._write("\nThe last warnings:\n" + "\n".join(self._log.lines))
         finally:
             os._exit(1)
 
     def _write(self, text: str) -> None:
         os.write(self._stderr, text.encode())
+
+
+class _LastWarnings(logging.Handler):
+    """Keeps the last warnings and errors: those that pytest has captured are lost with the process."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: deque[str] = deque(maxlen=30)
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
 
 
 def _stack(task: "asyncio.Task[Any]") -> Iterator[str]:
