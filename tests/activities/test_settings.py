@@ -141,7 +141,8 @@ async def test_a_models_rate_limits_all_workers_together_and_no_other_model(env:
         _, queues = await run(env, queue, "parallel", given)
     assert queues["ask_model"].keys() == {f"{queue}-models", f"{queue}-models-slow"}
     times = sorted(queues["ask_model"][f"{queue}-models-slow"])
-    assert times[-1] - times[-1 - rate] > 0.8, "the first calls may all begin at once"
+    # The first second's calls may all begin at once, and a loaded machine may be late with any but the last ones.
+    assert times[-1] - times[0] > (len(times) - 2 * rate) / rate - 0.2
     assert len(env.model.requests) == 2 * len(times)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 import yaml
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 
 from baton.starter.server.embedded import EmbeddedServer
 from baton.testing import Reply, Script, ScriptedModel, ScriptLine
@@ -118,3 +118,6 @@ async def test_the_temporal_commands_of_the_reference_can_be_typed(address: str)
     out, _ = await process.communicate()
     assert process.returncode == 0
     assert "enough for today" in out.decode()
+    client = await Client.connect(address)
+    with pytest.raises(WorkflowFailureError):  # it has been canceled; an open run would hinder workers of later tests
+        await client.get_workflow_handle(f"my-query-{unique}").result()

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -265,6 +266,7 @@ def test_warnings_and_uncaught_exceptions_at_the_start_are_json(server: Embedded
     environment = process_env(
         TEMPORAL_ADDRESS=server.address,
         BATON_HOME=str(tmp_path),
+        BATON_TASK_QUEUE=uuid.uuid4().hex,
         BATON_LOG_FORMAT="json",
         BATON_FUNCTIONS="early",
         PYTHONPATH=str(tmp_path),
