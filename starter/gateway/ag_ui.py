@@ -52,7 +52,7 @@ from .protocol import Protocol, caller_of, read_body
 from .question import TargetQuestion
 from .run import Run, RunWaits, prompt_of
 from .runs import Runs
-from .sse import encode, event_stream
+from .sse import EventStream, encode
 from .targets import ServedTarget, Targets
 
 PATH = "/ag-ui"
@@ -128,7 +128,7 @@ class AgUi:
             run, after = await self._resume(caller, answers)
         else:
             run, after = await self._start(caller, target, asked), None
-        return event_stream(_stream(run, after, asked))
+        return EventStream(_stream(run, after, asked))
 
     async def _start(self, caller: Caller, target: ServedTarget, asked: ag_types.RunAgentInput) -> Run:
         """The run of ``runId``. It is joined whatever else is in the request: the messages have grown since."""

@@ -34,7 +34,7 @@ from .question import QuestionInput, TargetQuestion
 from .run import Run
 from .runs import Runs
 from .settings import GatewaySettings
-from .sse import encode, event_stream
+from .sse import EventStream, encode
 from .targets import ServedTarget, Targets
 
 MAX_LISTED = 1_000
@@ -511,21 +511,18 @@ class Api:
     async def events(self, request: Request) -> Response:
         """The events after the cursor in ``Last-Event-ID`` or ``after``; with ``wait=false`` those that exist."""
         run = await self._run(request)
-        wait = request.query_params.get("wait") != "false"
         after = request.headers.get("last-event-id") or request.query_params.get("after")
-        if after:
-            # Not by reading the first event, which may come hours later: until then the response would have no headers.
-            try:
-                await run.check_cursor(after)
-            except CursorError as error:
-                raise BadRequestError(str(error), param="after") from None
+        wait = request.query_params.get("wait") != "false"
 
         async def encoded() -> AsyncGenerator[bytes, None]:
             async with contextlib.aclosing(run.events(after, wait=wait)) as events:
                 async for event in events:
                     yield encode(EVENTS.dump_json(event).decode(), event=event.type, id=event.cursor)
 
-        return event_stream(encoded())
+        try:
+            return await EventStream(encoded()).begun()
+        except CursorError as error:
+            raise BadRequestError(str(error), param="after") from None
 
     async def outline(self, request: Request) -> BaseModel:
         """What a run was asked, and whom."""

@@ -50,7 +50,7 @@ from .protocol import Protocol, caller_of, number_in, read_body
 from .question import QuestionInput
 from .run import Run
 from .runs import Runs
-from .sse import encode, event_stream
+from .sse import EventStream, encode
 from .targets import DEFAULT_NAMESPACE, ServedTarget, Targets
 
 PROTOCOL = "ark"
@@ -406,7 +406,7 @@ class ArkApi:
                         yield encode(as_json(chunks.end(event, await _manifest(run))).decode())
             yield encode("[DONE]")
 
-        return event_stream(encoded())
+        return EventStream(encoded())
 
     async def resources(self, request: Request, kind: type[Served]) -> Response:
         """The served resources of a kind that the caller may use."""

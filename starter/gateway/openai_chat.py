@@ -34,7 +34,7 @@ from .protocol import IDEMPOTENCY_KEY, caller_of, read_body, unless_disconnected
 from .question import TargetQuestion
 from .runs import Runs
 from .speeches import Begun, Over, Retracted, Said, Speech, Spoken, Update, Waits
-from .sse import comment, encode, event_stream
+from .sse import EventStream, comment, encode
 from .targets import ServedTarget, Targets
 
 TURNS = ("reasoning", "none")
@@ -230,7 +230,7 @@ class Chat:
         )
         if body.stream:
             include_usage = bool(body.stream_options and body.stream_options.include_usage)
-            return event_stream(_encoded(part, writer, include_usage=include_usage), headers=headers)
+            return EventStream(_encoded(part, writer, include_usage=include_usage), headers=headers)
         finish = await unless_disconnected(request, _read(part, writer))
         if finish.error is not None:
             return failed_run(run.id, finish.error)

@@ -36,7 +36,7 @@ from .question import TargetQuestion
 from .run import Run
 from .runs import Runs
 from .speeches import Begun, Over, Retracted, Said, Speech, Spoken, Update, Waits
-from .sse import comment, encode, event_stream
+from .sse import EventStream, comment, encode
 from .targets import ServedTarget, Targets
 
 PREFIX = "resp_"
@@ -515,7 +515,7 @@ class ResponsesApi:
                 fields = error_body(translated)["error"]
                 yield encode(json.dumps({**fields, "type": "error", "sequence_number": after}), event="error")
 
-        return event_stream(encoded(), headers=_headers(part.run))
+        return EventStream(encoded(), headers=_headers(part.run))
 
     def _answer(self, run: Run, writer: ResponseWriter) -> Response:
         return JSONResponse(writer.final or writer.so_far(), headers=_headers(run))

@@ -21,7 +21,7 @@ from ..history.difference import Difference, compare_runs
 from ..history.events import Event, RunEndedEvent, RunStartedEvent, WaitEndedEvent, WaitStartedEvent
 from ..history.pages import Page, first_runs, page_after, page_before, page_from
 from ..history.status import current_status
-from ..history.stream import check_cursor, stream_events
+from ..history.stream import stream_events
 from ..runs import control
 from ..runs.decisions import NotDecided, decide, earlier_decision, give_result, has_taken, pending_decisions, reply
 from ..runs.runs import NotServedError, RunHandle, final_status
@@ -135,10 +135,6 @@ class Run:
             depth_first=depth_first,
             environment=self._environ,
         )
-
-    async def check_cursor(self, after: str) -> None:
-        """Raises CursorError if a cursor is not of the run, before its events are read."""
-        await check_cursor(self._client, self.handle, after)
 
     async def page(
         self,

@@ -1,21 +1,22 @@
 """Server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
-from typing import TypeVar
+from typing import Self
 
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 PING_SECONDS = 15.0
 """Seconds without an event after which a comment is sent, so that proxies keep the connection open."""
+
+FIRST_SECONDS = 1.0
+"""Seconds for which a response waits for the first event, so that an error has its own status."""
 
 HEADERS = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
 """The headers of a stream: no cache or proxy may hold events back."""
 
 PING = b": ping\n\n"
-
-T = TypeVar("T")
 
 
 def encode(data: str, *, event: str | None = None, id: str | None = None) -> bytes:  # noqa: A002  # the field's name
@@ -32,34 +33,58 @@ def comment(text: str) -> bytes:
     return f": {' '.join(text.split())}\n\n".encode()
 
 
-def event_stream(events: AsyncGenerator[bytes, None], *, headers: dict[str, str] | None = None) -> StreamingResponse:
-    """The response with encoded events. ``events`` is closed when the client disconnects."""
-    return StreamingResponse(with_pings(events), media_type="text/event-stream", headers={**HEADERS, **(headers or {})})
+class EventStream(StreamingResponse):
+    """The response with encoded events, which are closed with it, also if its client has left before it has begun."""
 
+    def __init__(self, events: AsyncGenerator[bytes, None], *, headers: dict[str, str] | None = None) -> None:
+        self._events = events
+        self._following: asyncio.Task[bytes] | None = None
+        super().__init__(self._with_pings(), media_type="text/event-stream", headers={**HEADERS, **(headers or {})})
 
-async def with_pings(events: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
-    """The events, with a comment in each pause of PING_SECONDS."""
-    async with contextlib.aclosing(events):
-        following: asyncio.Task[bytes] | None = None
+    async def begun(self) -> Self:
+        """The response, once its first event was read, or after FIRST_SECONDS: the event may come hours later.
+
+        Raises what the reading of that event raises: an error has its own status as long as the response has not begun.
+        """
+        following = self._follow()
         try:
-            while True:
-                following = following or asyncio.ensure_future(_next(events))
-                done, _ = await asyncio.wait([following], timeout=PING_SECONDS)
-                if not done:
-                    yield PING
-                    continue
-                finished, following = following, None
-                try:
-                    event = finished.result()
-                except StopAsyncIteration:
-                    return
-                yield event
+            await asyncio.wait([following], timeout=FIRST_SECONDS)
+        except asyncio.CancelledError:
+            following.cancel()
+            raise
+        if following.done() and (error := following.exception()) and not isinstance(error, StopAsyncIteration):
+            raise error
+        return self
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the response."""
+        try:
+            await super().__call__(scope, receive, send)
         finally:
-            if following:
-                following.cancel()
-                with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration):
-                    await following
+            if self._following:
+                self._following.cancel()
+                await asyncio.wait([self._following])
+            await self._events.aclose()
+
+    def _follow(self) -> "asyncio.Task[bytes]":
+        self._following = self._following or asyncio.ensure_future(_next(self._events))
+        return self._following
+
+    async def _with_pings(self) -> AsyncIterator[bytes]:
+        """The events, with a comment in each pause of PING_SECONDS."""
+        while True:
+            following = self._follow()
+            await asyncio.wait([following], timeout=PING_SECONDS)
+            if not following.done():
+                yield PING
+                continue
+            self._following = None
+            try:
+                event = following.result()
+            except StopAsyncIteration:
+                return
+            yield event
 
 
-async def _next(events: AsyncGenerator[T, None]) -> T:
+async def _next(events: AsyncGenerator[bytes, None]) -> bytes:
     return await anext(events)

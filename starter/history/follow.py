@@ -226,18 +226,10 @@ class RunTree(Generic[T]):
         finally:
             await self._stop()
 
-    async def check_place(self) -> None:
-        """Raises CursorError if the place to begin after is not of the run, and RPCError."""
-        if self._after:
-            await self._find([run_id for run_id, _ in await self._executions()], *self._after)
-
-    async def _executions(self) -> list[tuple[str, Started]]:
-        newest = self._handle.run_id or (await self._handle.describe()).run_id
-        return await execution_chain(self.client, self._handle.id, newest)
-
     async def _begin(self) -> list[Read[T]]:
         """Starts to read the run from the place, and returns the items of a reset after it."""
-        executions = await self._executions()
+        newest = self._handle.run_id or (await self._handle.describe()).run_id
+        executions = await execution_chain(self.client, self._handle.id, newest)
         chain = [run_id for run_id, _ in executions]
         reset = None
         place = None

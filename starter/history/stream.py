@@ -78,11 +78,6 @@ async def stream_events(
             yield event
 
 
-async def check_cursor(client: Client, handle: RunHandle, cursor: str) -> None:
-    """Raises CursorError if a cursor is not of a run, and RPCError. Waits for no event."""
-    await RunTree[_Item](client, handle, _items_of, cursor).check_place()
-
-
 async def _live_pieces(
     environment: Mapping[str, str], namespace: str, run_id: str
 ) -> AsyncGenerator[Sequence["LivePiece"], None]:

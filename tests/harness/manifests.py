@@ -25,7 +25,9 @@ class Writer:
 
     def file(self, *manifests: object, text: str | None = None, name: str = "m.yaml") -> Path:
         file = self.folder / name
-        file.write_text(text if text is not None else yaml.dump_all(manifests, Dumper=yaml.CSafeDumper, sort_keys=False))
+        file.write_text(
+            text if text is not None else yaml.dump_all(manifests, Dumper=yaml.CSafeDumper, sort_keys=False)
+        )
         return file
 
     def refusal(self, *manifests: object, text: str | None = None) -> list[str]:
