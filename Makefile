@@ -47,8 +47,9 @@ test-versions: $(READY)
 pytest: $(READY)
 	$(PYTEST)
 
+# With a process less: these tests start more processes of their own, and wait for them.
 pytest-all: $(READY)
-	$(PYTEST) --full
+	$(PYTEST) --numprocesses 3 --full
 
 lint: $(READY)
 	$(BIN)/ruff check
@@ -263,6 +264,10 @@ bench-alerts: $(READY)
 bench-outage: $(READY)
 	$(BIN)/python -m benchmarks.outage
 
-# Malformed input for the loader, runs, models and tools; guided by coverage if atheris is installed.
+# Malformed input for the loader, runs, models and tools, guided by coverage if atheris is installed; and new examples for
+# the tests with random ones.
 bench-fuzz: $(READY)
 	$(BIN)/python -m tests.chaos.fuzz --examples 40
+	$(PYTEST) --hypothesis-profile default tests/workflows/test_fork.py tests/workflows/test_graph.py \
+	  tests/durability/test_random_teams.py tests/activities/test_conversations.py tests/activities/test_quotas.py \
+	  tests/activities/test_accounts.py tests/manifests/test_redaction.py tests/manifests/test_schema.py

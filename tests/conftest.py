@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import pytest_asyncio
 import pytest_timeout  # type: ignore[import-untyped]
@@ -34,6 +35,11 @@ from tests.replay.scenarios import SHORT_HISTORIES
 # Tests change variables while threads of the SDK start, which read them: in glibc before 2.41 that crashes the process.
 # So variables change for Python code alone. What a test starts as a process gets its variables as an argument.
 os.putenv = os.unsetenv = lambda *_: None  # type: ignore[assignment]
+
+# The same examples in each run: a suite that finds something new by chance fails for whoever has changed nothing. New
+# ones are tried by `make bench-fuzz`, which names another profile.
+hypothesis.settings.register_profile("repeatable", derandomize=True)
+hypothesis.settings.load_profile("repeatable")
 
 os.environ["TEMPORAL_DEBUG"] = "1"  # a machine that stalls for 2 s is not a workflow that blocks
 set_worker_runtime()  # before any client is made

@@ -514,6 +514,12 @@ def told(request: Request) -> Reply:
     return Reply(text=word, calls=[ScriptedToolCall(name=name, arguments=arguments.get(name, {})) for name in called])
 
 
+def told_one_by_one(request: Request) -> Reply:
+    """As ``told``, with at most one tool call: of several, it is chance which one takes the rest of a budget."""
+    reply = told(request)
+    return reply.model_copy(update={"calls": reply.calls[:1]})
+
+
 PREFERRED = ("buy", "calculator", "noop", "terminate")
 """The tools that ``told`` calls now and then."""
 
@@ -659,7 +665,7 @@ def test_a_fork_of_a_random_nested_team_ends_like_a_run_that_was_told_so_from_th
     """An agent that has not spoken before the place has another prompt."""
 
     async def check() -> None:
-        env.answer = told
+        env.answer = told_one_by_one
         manifests = [*node.manifests(), tool(tool_server, {"required": True})]
         original = await observe(env, tool_server, env.start_query(manifests, "team/team"))
         events = await events_of(env, original.run)
