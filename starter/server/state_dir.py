@@ -145,7 +145,9 @@ class StateDir:
             return None
         if not isinstance(dev.environment, dict):  # of an older release, which hashed them all together
             dev = replace(dev, environment={})
-        return dev if self.is_held("up") else None
+        # The server holds it exclusively, and those who ask hold it together: there is nothing to wait for.
+        with self.lock("up", shared=True, timeout=0) as lock:
+            return dev if lock is None else None
 
     def last_ports(self) -> list[tuple[int, int]]:
         """The ports of the last server that was running here; empty if unknown."""
