@@ -53,7 +53,8 @@ async def run_all(
             if is_ending:
                 return
             failures.append(error)
-            _log.exception("the worker of the task queue %s has ended by itself", worker.task_queue)
+            if not isinstance(error, asyncio.CancelledError):  # the program ends all that runs in its event loop
+                _log.exception("the worker of the task queue %s has ended by itself", worker.task_queue)
             if entered:
                 entered.cancel()
 

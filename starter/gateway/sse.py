@@ -63,7 +63,7 @@ class EventStream(StreamingResponse):
         finally:
             if self._following:
                 self._following.cancel()
-                await asyncio.wait([self._following])
+                await asyncio.gather(self._following, return_exceptions=True)
             await self._events.aclose()
 
     def _follow(self) -> "asyncio.Task[bytes]":
