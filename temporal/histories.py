@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 TASK_COMPLETED = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
 ACTIVITY_SCHEDULED = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
+SIGNAL_INITIATED = EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED
 
 APPENDING = "append"
 """The activity type that adds messages to a conversation, which the state of the run has no longer meanwhile."""
@@ -24,13 +25,18 @@ CLOSED_ACTIVITY = (
     "activity_task_timed_out_event_attributes",
     "activity_task_canceled_event_attributes",
 )
+CLOSED_SIGNAL = (
+    "external_workflow_execution_signaled_event_attributes",
+    "signal_external_workflow_execution_failed_event_attributes",
+)
 
 
 @dataclass(frozen=True)
 class WorkflowTask:
     """A completed workflow task: the index after its commands in the history, its event and its time.
 
-    It ``rests`` if the state of the run is complete there: no message is being added to the conversation.
+    It ``rests`` if the state of the run is complete there: no message is being added to the conversation, and none is
+    being forwarded to a child run, whose result the run takes up after that.
     """
 
     end: int
@@ -41,29 +47,33 @@ class WorkflowTask:
 
 def workflow_tasks(events: Sequence[HistoryEvent]) -> Iterator[WorkflowTask]:
     """The completed workflow tasks of a history, in order."""
-    appending = set[int]()
+    unfinished = set[int]()
     index = 0
     while index < len(events):
         event = events[index]
         index += 1
-        _note(event, appending)
+        _note(event, unfinished)
         if event.event_type != TASK_COMPLETED:
             continue
         while index < len(events) and workflow_task_of(events[index]) == event.event_id:
-            _note(events[index], appending)
+            _note(events[index], unfinished)
             index += 1
-        yield WorkflowTask(index, event.event_id, event.event_time.ToDatetime(UTC), rests=not appending)
+        yield WorkflowTask(index, event.event_id, event.event_time.ToDatetime(UTC), rests=not unfinished)
 
 
-def _note(event: HistoryEvent, appending: set[int]) -> None:
-    """Notes the start or the end of an activity that adds messages."""
+def _note(event: HistoryEvent, unfinished: set[int]) -> None:
+    """Notes the start or the end of an activity that adds messages, or of a signal to a child run."""
+    attributes = event.WhichOneof("attributes")
     if event.event_type == ACTIVITY_SCHEDULED:
         if event.activity_task_scheduled_event_attributes.activity_type.name == APPENDING:
-            appending.add(event.event_id)
-        return
-    attributes = event.WhichOneof("attributes")
-    if attributes in CLOSED_ACTIVITY:
-        appending.discard(getattr(event, attributes).scheduled_event_id)
+            unfinished.add(event.event_id)
+    elif event.event_type == SIGNAL_INITIATED:
+        if event.signal_external_workflow_execution_initiated_event_attributes.child_workflow_only:
+            unfinished.add(event.event_id)
+    elif attributes in CLOSED_ACTIVITY:
+        unfinished.discard(getattr(event, attributes).scheduled_event_id)
+    elif attributes in CLOSED_SIGNAL:
+        unfinished.discard(getattr(event, attributes).initiated_event_id)
 
 
 def workflow_task_of(event: HistoryEvent) -> int:

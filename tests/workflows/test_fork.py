@@ -13,6 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.service import RPCError
 
 from baton.contracts.control_messages import SteerRequest
@@ -36,6 +38,7 @@ from baton.starter.runs.decisions import NotDecided, pending_decisions
 from baton.starter.runs.listing import recent_runs
 from baton.starter.runs.start import NotForkedError, retry_run
 from baton.temporal import search_attributes
+from baton.temporal.histories import workflow_tasks
 from baton.testing import Reply, Request, ScriptedToolCall
 from tests.durability.test_random_teams import RunUntilComplete, run_until_complete
 from tests.harness.continued_runs import continued_runs
@@ -485,6 +488,36 @@ async def test_a_call_that_had_ended_beside_the_place_is_not_made_again(
     status = await env.status(await fork(env, first, f"{place}/1"))
     assert (status.phase, status.message, status.token_usage) == ("Completed", original.message, original.token_usage)
     assert (len(model.asked), len(tool_server.seen)) == (2, 1)
+
+
+def task_completed(event_id: int) -> HistoryEvent:
+    """The end of a workflow task, to which the commands that follow belong."""
+    event = HistoryEvent(event_id=event_id, event_type=EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED)
+    event.workflow_task_completed_event_attributes.SetInParent()
+    return event
+
+
+def child_signaled(event_id: int, task: int) -> HistoryEvent:
+    """The command of a workflow task that sends a signal to a child."""
+    event = HistoryEvent(
+        event_id=event_id, event_type=EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED
+    )
+    command = event.signal_external_workflow_execution_initiated_event_attributes
+    command.workflow_task_completed_event_id = task
+    command.child_workflow_only = True
+    return event
+
+
+@pytest.mark.parametrize("is_delivered", [True, False])
+def test_no_fork_begins_while_a_run_forwards_a_message_to_a_child(is_delivered: bool) -> None:
+    """The result of a child that has ended meanwhile is not part of the state of the run before."""
+    answered = HistoryEvent(event_id=3)
+    if is_delivered:
+        answered.external_workflow_execution_signaled_event_attributes.initiated_event_id = 2
+    else:
+        answered.signal_external_workflow_execution_failed_event_attributes.initiated_event_id = 2
+    history = [task_completed(1), child_signaled(2, 1), answered, task_completed(4)]
+    assert [(task.event, task.rests) for task in workflow_tasks(history)] == [(1, False), (4, True)]
 
 
 def told(request: Request) -> Reply:
