@@ -124,6 +124,7 @@ def absolute(file: Path) -> set[str]:
     return names | {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}
 
 
+@pytest.mark.full
 def test_imports_run_one_way_between_the_folders() -> None:
     wrong = []
     for file in FILES:
@@ -137,6 +138,7 @@ def test_imports_run_one_way_between_the_folders() -> None:
     assert wrong == []
 
 
+@pytest.mark.full
 def test_workflows_and_activities_do_not_import_each_other() -> None:
     for file in FILES:
         folder = file.relative_to(ROOT).parts[0]
@@ -145,6 +147,7 @@ def test_workflows_and_activities_do_not_import_each_other() -> None:
         assert folder != "activities" or "workflows" not in layers, file
 
 
+@pytest.mark.full
 def test_no_modules_import_each_other_in_a_circle() -> None:
     modules = {file.relative_to(ROOT).with_suffix("").parts: file for file in FILES}
     imports = {module: {*imported_modules(file)} & {*modules} - {module} for module, file in modules.items()}
@@ -164,6 +167,7 @@ BARE_IMPORT = re.compile(rf"\b(from\s+|import\s+([\w. ]+,\s*)*)({'|'.join(sorted
 """A text that may import a folder by its bare name. Only files with such a text are parsed, which takes seconds."""
 
 
+@pytest.mark.full
 def test_no_folder_of_the_package_is_imported_by_its_bare_name() -> None:
     suspects = [file for file in (*SOURCES, ROOT / "worker.py") if BARE_IMPORT.search(file.read_text())]
     importing = {path_of(file): {name.split(".")[0] for name in absolute(file)} & BARE for file in suspects}
@@ -365,6 +369,7 @@ def checked_private_names(file: Path) -> set[str]:
     return {text for text in texts if is_private(text)} if "check_private_names" in called else set()
 
 
+@pytest.mark.full
 def test_private_names_of_libraries_are_checked_when_a_worker_starts() -> None:
     own = own_private_names()
     unchecked = {str(file.relative_to(ROOT)): foreign_private_names(file, own) for file in FILES}
@@ -405,17 +410,20 @@ def command(*arguments: str | Path) -> str:
     )
 
 
+@pytest.mark.full
 def test_help_loads_nothing_but_the_command_line() -> None:
     assert imported_by("from baton.starter.cli import app", *HEAVY, *SLOW, "baton.resources", "asyncio") == []
     assert imported_by(command("--help"), *HEAVY, "pydantic", "yaml", "baton.resources", "baton.contracts") == []
 
 
+@pytest.mark.full
 def test_completion_loads_nothing_but_the_command_line() -> None:
     given = {"_BATON_COMPLETE": "complete_bash", "COMP_WORDS": "baton st", "COMP_CWORD": "1"}
     completing = f"import os; os.environ.update({given})\n{command()}"
     assert imported_by(completing, *HEAVY, "yaml", "baton.resources", "baton.contracts") == []
 
 
+@pytest.mark.full
 def test_validate_loads_the_resources_alone() -> None:
     file = ROOT / "samples" / "brainstorming.yaml"
     unneeded = "jsonschema", "rich", "uvicorn", "baton.contracts", "baton.activities", "baton.starter.server"
@@ -423,11 +431,13 @@ def test_validate_loads_the_resources_alone() -> None:
     assert imported_by(command("validate", "-f", file), "baton.resources") == ["baton.resources"]
 
 
+@pytest.mark.full
 def test_list_loads_no_types_of_runs_and_manifests() -> None:
     program = "import baton.starter.runs.listing, baton.starter.cli.client, baton.starter.console.status"
     assert imported_by(program, "sqlalchemy", "cryptography", "baton.contracts.text", "baton.resources.base") == []
 
 
+@pytest.mark.full
 def test_a_command_collects_no_garbage_while_it_loads_its_libraries_and_as_usual_afterwards() -> None:
     program = """
 import gc
@@ -445,6 +455,7 @@ print(gc.get_stats() != before and gc.get_threshold() == usual)
     assert subprocess.check_output([sys.executable, "-c", program], cwd="/", text=True).split() == ["True", "True"]
 
 
+@pytest.mark.full
 def test_a_worker_loads_the_exporter_of_spans_only_where_traces_are_asked_for() -> None:
     assert imported_by("import baton.worker", "baton.observability.span_export") == []
 
@@ -452,6 +463,7 @@ def test_a_worker_loads_the_exporter_of_spans_only_where_traces_are_asked_for() 
 INSIDES = ("baton.activities", "baton.journal", "baton.worker", "baton.workflows")
 
 
+@pytest.mark.full
 def test_a_client_loads_no_insides_of_the_worker() -> None:
     assert imported_by("import baton", *HEAVY, *INSIDES, "pydantic") == []
     unneeded = "openai", "anthropic", "aiobotocore", "sqlalchemy", "starlette"
@@ -633,6 +645,7 @@ def _passes(needed: str, call: ast.Call, parents: dict[ast.AST, ast.AST]) -> boo
     return unpacked and any(isinstance(key, ast.Constant) and key.value == needed for key in keys)
 
 
+@pytest.mark.full
 def test_no_module_but_the_gate_connects_to_servers() -> None:
     connecting = {path_of(file): [*outside_the_gate(path_of(file), tree_of(file))] for file in FILES}
     assert {path: places for path, places in connecting.items() if places} == {}

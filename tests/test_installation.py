@@ -95,16 +95,19 @@ def imported(places: Sequence[str], *extras: str) -> Imported:
     return Imported(modules, json.loads(printed))
 
 
+@pytest.mark.full
 def test_a_client_needs_nothing_but_the_core() -> None:
     assert imported(CLIENT).errors.keys() == {ARK_EVALUATIONS}
 
 
+@pytest.mark.full
 def test_commands_need_the_core_and_the_extra_cli() -> None:
     errors = imported((*CLIENT, *COMMANDS), "cli").errors
     of_commands = {"baton.starter.cli.stored_rows", "baton.starter.cli.evaluate"}
     assert errors.keys() == {*of_commands, ARK_EVALUATIONS}, "which only single commands import"
 
 
+@pytest.mark.full
 def test_a_worker_needs_no_other_extra_until_it_uses_its_feature() -> None:
     optional = ("a2a", "anthropic", "bedrock", "connection", "access_tokens", "input", "request", "openai")
     of_extras = ("observability.metrics_export", "observability.span_export", "testing.pytest", ARK_EVALUATIONS)

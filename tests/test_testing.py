@@ -111,6 +111,7 @@ async def test_a_definition_with_functions_runs_with_the_scripted_model(baton_en
     assert "P7 weighs 2 kg" in (await env.run(clerk, "P7")).message
 
 
+@pytest.mark.full
 async def test_an_environment_starts_a_server_if_it_has_none() -> None:
     async with baton.testing.environment(TEAM, model=lambda request: request.agent or "") as env:
         assert (await env.run("team/review", "Why?")).message == "editor"

@@ -156,6 +156,7 @@ def test_an_agent_that_gives_too_much_is_refused_whatever_it_gives(events: list[
             progress.add_event(event)
 
 
+@pytest.mark.full
 def test_an_artifact_that_is_given_anew_counts_once_and_many_small_pieces_of_a_text_as_their_text() -> None:
     progress = Progress(lambda _: None)
     for _ in range(20):
@@ -373,6 +374,7 @@ async def test_a_cancel_is_passed_on_to_the_task(
     assert agents.canceled == [agents.turns[0].context.task_id]
 
 
+@pytest.mark.full
 async def test_a_task_that_takes_too_long_is_canceled_and_not_begun_again(
     env: Environment, agents: AgentServer
 ) -> None:

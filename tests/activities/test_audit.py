@@ -115,6 +115,7 @@ async def test_the_store_writes_who_has_changed_what_with_the_change(journal_url
     assert await problems(journal_url) == []
 
 
+@pytest.mark.full
 async def test_a_run_writes_who_has_started_steered_and_decided_and_how_it_ended(
     env: Environment, tmp_path: Path
 ) -> None:

@@ -107,6 +107,7 @@ async def test_requests_are_signed_or_have_the_api_key(aws: BedrockServer) -> No
     assert bearer["authorization"] == f"Bearer {KEY}"
 
 
+@pytest.mark.full
 async def test_keys_and_region_of_the_environment_are_used_and_redacted(
     aws: BedrockServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +138,7 @@ def test_a_schema_is_enforced_if_the_library_knows_how_and_the_schema_is_closed(
     assert "outputConfig" not in converse_fields(BedrockEndpoint("m"), opened, ModelSettings(), {"outputConfig"})
 
 
+@pytest.mark.full
 async def test_a_check_costs_nothing_and_finds_wrong_keys_and_models(aws: BedrockServer) -> None:
     async def check(**spec: Any) -> str:
         provider, given = BedrockProvider(), Model.model_validate(model(aws, **spec))

@@ -144,6 +144,7 @@ def test_a_filter_that_can_not_be_checked_is_not_valid(elsewhere: Path, tmp_path
     assert "functions[0].value: can't be checked: [Errno 2] No such file or directory" in done.stderr
 
 
+@pytest.mark.full
 async def test_a_process_gets_nothing_of_the_environment() -> None:
     environment = BoundedFunction(f"{functions.__name__}:environment_of_process")
     assert await environment.call(None) == {}
@@ -155,6 +156,7 @@ async def test_a_process_that_cannot_start_fails_with_its_words() -> None:
         await BoundedFunction("no_such_module:function").call(None)
 
 
+@pytest.mark.full
 async def test_a_process_that_ends_in_a_call_fails_with_its_words() -> None:
     ending = BoundedFunction(f"{functions.__name__}:end_process")
     with pytest.raises(EvaluationFailed, match=r"its process exited: exit code 3: it is enough"):
@@ -169,6 +171,7 @@ async def test_a_process_that_crashes_has_exceeded_a_limit() -> None:
         await BoundedFunction("ctypes:string_at").call(0)
 
 
+@pytest.mark.full
 async def test_a_process_that_has_ended_while_it_was_idle_is_replaced() -> None:
     own_id = BoundedFunction(f"{functions.__name__}:process_id")
     first = await own_id.call(None)

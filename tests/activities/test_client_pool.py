@@ -57,6 +57,7 @@ async def test_a_thousand_sets_of_headers_share_the_connections_of_their_server(
     await provider.close()
 
 
+@pytest.mark.full
 async def test_of_many_keys_only_those_that_were_used_last_keep_connections(url: str) -> None:
     provider, before = OpenAIProvider(), open_files()
     for number in range(3 * MAX_IDLE):

@@ -78,6 +78,7 @@ async def test_a_condition_that_takes_for_ever_is_ended_and_holds_nobody_up(expr
     assert waits.held < 0.1, "one that were judged here would hold the event loop for a second"
 
 
+@pytest.mark.full
 async def test_a_condition_that_takes_all_memory_is_ended() -> None:
     with pytest.raises(ValueError, match=r"it needs more than 512 MB|it takes longer"):
         await holds("size([1, 2, 3].map(x, message + message + message + message)) == 0", {"message": "a" * 60_000_000})

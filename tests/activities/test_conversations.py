@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -78,6 +79,7 @@ async def test_exchanges_at_once_from_several_workers_are_all_kept_whole(journal
 STEPS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["begin", "end", "again"])), max_size=24)
 
 
+@pytest.mark.full
 @settings(max_examples=40, deadline=None)
 @given(STEPS)
 def test_whatever_the_order_of_queries_and_attempts_each_is_kept_once(steps: list[tuple[int, str]]) -> None:

@@ -54,6 +54,7 @@ async def used(env: Environment, given: Json, *says: Any, options: Json | None =
     return [row["content"] for row in env.transcript(head.id)][1:]
 
 
+@pytest.mark.full
 async def test_an_agent_uses_a_tool_over_http_and_reads_its_result(env: Environment, tool_server: ToolServer) -> None:
     said = await used(env, tool(tool_server.url + "/v1/{city}"), call("weather", city="New York"))
     assert said == ["", "sunny", "Done."]
@@ -208,6 +209,7 @@ def test_a_tool_that_can_never_work_is_refused_with_the_field(tmp_path: Path, ch
     assert wrong in said[0]
 
 
+@pytest.mark.full
 async def test_a_failed_get_is_retried_and_a_failed_post_is_reported_to_the_model(
     env: Environment, tool_server: ToolServer
 ) -> None:

@@ -82,6 +82,7 @@ def made_up_reference(driver: str, **claim: str) -> RawValue:
     return RawValue(Payload(metadata={"encoding": b"json/external-storage-reference"}, data=json.dumps(data).encode()))
 
 
+@pytest.mark.full
 def test_a_client_loads_no_database_and_no_aws_library_before_it_needs_one() -> None:
     modules = "baton.journal.external_storage"
     heavy = ("sqlalchemy", "alembic", "aioboto3", "botocore", "cryptography")
@@ -89,6 +90,7 @@ def test_a_client_loads_no_database_and_no_aws_library_before_it_needs_one() -> 
     assert subprocess.check_output([sys.executable, "-c", code], cwd="/", text=True) == "[]\n"
 
 
+@pytest.mark.full
 def test_a_bucket_without_the_packages_for_it_is_refused() -> None:
     blocked = "import sys; sys.modules['aioboto3'] = None; from baton.journal import external_storage; "
     code = blocked + "external_storage.storage_drivers({'BATON_EXTERNAL_STORAGE_URL': 's3://long'})"

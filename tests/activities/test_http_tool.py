@@ -133,6 +133,7 @@ async def test_timeouts_broken_responses_and_refused_connections(http: HttpClien
     assert not failed.non_retryable
 
 
+@pytest.mark.full
 async def test_a_request_that_may_be_sent_once_is_retried_until_there_is_a_connection(http: HttpClient) -> None:
     begun = time.monotonic()
     failed = await failure(http, request("http://127.0.0.1:1/", "POST"), repeatable=False)
@@ -210,6 +211,7 @@ async def test_no_chain_of_redirects_leads_into_the_private_network(http: HttpCl
         assert not other.seen
 
 
+@pytest.mark.full
 async def test_a_setting_allows_the_private_network_but_another_server_gets_no_headers(
     http: HttpClient, tool_server: ToolServer
 ) -> None:
@@ -351,6 +353,7 @@ async def silent_port() -> AsyncIterator[str]:
             each.close()
 
 
+@pytest.mark.full
 async def test_a_request_that_was_never_sent_was_not_begun_nor_carried_out(http: HttpClient) -> None:
     begun: list[str] = []
 

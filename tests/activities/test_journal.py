@@ -43,6 +43,7 @@ async def contents(journal: Journal, head: Head) -> list[str]:
     return [row.message.content for row in await journal.read(head)]
 
 
+@pytest.mark.full
 async def test_what_is_appended_is_read_in_its_order(journal: Journal) -> None:
     first = await journal.append(Head(), replies("a", "b"), "call-1")
     second = await journal.append(first, replies("c"), "call-2")
@@ -374,6 +375,7 @@ async def test_half_of_a_character_is_kept_as_a_sign_that_it_was_broken(journal:
     await fresh.close()
 
 
+@pytest.mark.full
 async def test_writers_that_are_given_up_leave_no_lock_behind(journal: Journal, journal_url: str) -> None:
     other, chance = await Journal.open(journal_url, "default"), random.Random(1)
     for turn in range(30):

@@ -78,6 +78,7 @@ async def test_of_attempts_at_once_one_makes_the_call_and_all_return_its_answer(
         assert {*answers} == {*sent}
 
 
+@pytest.mark.full
 async def test_a_lease_lasts_as_long_as_its_worker_renews_it(journals: list[Journal]) -> None:
     call = new_call()
     sent = list[str]()
@@ -194,6 +195,7 @@ async def test_what_was_sent_is_charged_as_used_or_as_estimated_and_what_was_not
     assert await used(journal, call) == (67, 4)
 
 
+@pytest.mark.full
 async def test_a_call_whose_worker_falls_silent_is_charged_again_only_if_it_was_sent(journals: list[Journal]) -> None:
     for sent in (False, True):
         call = new_call()

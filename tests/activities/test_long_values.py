@@ -38,6 +38,7 @@ def client_with_journal(env: Environment) -> Any:
     )
 
 
+@pytest.mark.full
 async def test_arguments_results_and_final_words_of_three_megabytes_are_kept_whole(env: Environment) -> None:
     env.script(line("one", call("noop", message=HUGE), call("terminate", HUGE, response=HUGE)))
     handle = await env.start_team([agent("one", "noop", "terminate"), team("team", "one")])
@@ -64,6 +65,7 @@ async def test_answers_of_three_megabytes_are_joined_and_chosen_among(env: Envir
         assert await history_size(env, handle) < 1_500_000
 
 
+@pytest.mark.full
 async def test_a_long_question_and_long_manifests_are_kept_in_the_journal_by_our_clients(env: Environment) -> None:
     env.answer = lambda request: Reply(text=str(len(str(request["messages"][-1]["content"]))))
     brought = [agent("one"), agent("two", prompt=HUGE)]
@@ -78,6 +80,7 @@ async def test_a_long_question_and_long_manifests_are_kept_in_the_journal_by_our
         await env.start("agent", given)
 
 
+@pytest.mark.full
 async def test_a_program_asks_a_long_question(
     env: Environment, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +107,7 @@ async def test_what_a_tool_or_a_failing_model_says_at_length_is_cut_and_neither_
     assert await history_size(env, handle) < 1_000_000
 
 
+@pytest.mark.full
 async def test_long_signals_are_no_harm(env: Environment) -> None:
     env.script(line("one", {"text": "a", "delay": 3}, "b"))
     handle = await env.start_team([agent("one"), team("team", "one", maxTurns=2, onMaxTurns="complete")])
@@ -127,6 +131,7 @@ def test_of_many_short_messages_as_many_are_kept_as_fit_with_all_that_stands_aro
     assert len(TurnResult(head=Head(), messages=kept).model_dump_json()) < 64_000
 
 
+@pytest.mark.full
 async def test_a_status_that_any_client_reads_is_short_however_long_the_answers(env: Environment) -> None:
     env.answer = lambda _: Reply(text=HUGE)
     names = [f"a{n}" for n in range(8)]

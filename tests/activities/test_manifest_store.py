@@ -111,6 +111,7 @@ async def test_a_change_is_checked_while_the_event_loop_goes_on(store: Store) ->
     await store.delete([ONE], check=goes_on)
 
 
+@pytest.mark.full
 async def test_changes_at_once_from_several_processes_all_land(journal_url: str) -> None:
     async with contextlib.AsyncExitStack() as stack:
         stores = [await stack.enter_async_context(opened(journal_url)) for _ in range(6)]
@@ -195,6 +196,7 @@ async def test_the_last_target_of_a_selector_is_not_deleted_under_it(store: Stor
         await store.delete([ONE])
 
 
+@pytest.mark.full
 async def test_what_is_too_large_is_refused(store: Store) -> None:
     large = agent("one", prompt="x" * manifest_store.MAX_MANIFEST_BYTES)
     assert "Agent/default/one has 2,000" in await refusal(store, large)

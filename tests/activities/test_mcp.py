@@ -204,6 +204,7 @@ async def test_a_query_is_put_to_a_tool_of_a_server(env: Environment, mcp_2026: 
     assert json.loads(status.responses[0].message) == {"sum": 3}
 
 
+@pytest.mark.full
 async def test_content_that_is_no_text_is_named_and_an_error_is_told_as_the_answer(
     env: Environment, mcp_2026: McpServerProcess
 ) -> None:
@@ -239,6 +240,7 @@ async def test_a_call_is_given_up_after_the_timeout_of_tool_calls_and_not_after_
     assert "0.3 s" in result
 
 
+@pytest.mark.full
 async def test_what_a_server_reports_of_its_progress_stands_in_the_heartbeats(
     env: Environment, mcp_2026: McpServerProcess
 ) -> None:

@@ -73,6 +73,7 @@ async def test_a_connection_in_use_is_kept_and_one_without_a_call_is_closed(tmp_
     await connections.close()
 
 
+@pytest.mark.full
 async def test_a_server_that_takes_no_notification_holds_no_other_call(
     connections: McpConnections, server: ScriptedMcpServer
 ) -> None:
@@ -89,6 +90,7 @@ async def test_a_server_that_takes_no_notification_holds_no_other_call(
     assert server.seen.count("initialize") == 2
 
 
+@pytest.mark.full
 async def test_a_server_that_does_not_end_its_session_does_not_keep_the_worker_from_ending(
     connections: McpConnections, server: ScriptedMcpServer
 ) -> None:
@@ -156,6 +158,7 @@ async def test_no_page_is_read_after_the_thousandth_tool(
     assert server.seen.count("tools/list") == 2
 
 
+@pytest.mark.full
 async def test_a_server_that_is_put_back_to_an_older_version_is_met_again(
     connections: McpConnections, tmp_path: Path
 ) -> None:
@@ -166,6 +169,7 @@ async def test_a_server_that_is_put_back_to_an_older_version_is_met_again(
         assert (await ask(connections, McpEndpoint("test", own_server(newer.url)), "process")).isdigit()
 
 
+@pytest.mark.full
 async def test_a_call_that_waits_for_another_with_questions_has_its_own_time_and_has_not_begun(
     connections: McpConnections, server: ScriptedMcpServer
 ) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from baton.observability import metrics
 from baton.temporal.search_attributes import register
 from tests.activities.test_inline_manifests import model, working
@@ -70,6 +72,7 @@ async def test_tokens_and_what_they_cost_are_counted_when_they_are_paid_for(env:
     assert recorded.of(metrics.COST) == {("model", OTHER): used.cost}
 
 
+@pytest.mark.full
 async def test_what_runs_wait_for_is_counted_once_with_its_end(env: Environment, tool_server: ToolServer) -> None:
     recorded = Recorded()
     async with env.without_cache() as here:
@@ -99,6 +102,7 @@ async def test_what_runs_wait_for_is_counted_once_with_its_end(env: Environment,
     assert recorded.of(metrics.WAIT_DURATION) == ended
 
 
+@pytest.mark.full
 async def test_a_wait_is_one_though_its_run_continues_as_new_meanwhile(
     env_with_short_histories: Environment, tool_server: ToolServer
 ) -> None:
@@ -129,6 +133,7 @@ async def test_a_wait_whose_run_is_stopped_has_ended(env: Environment, tool_serv
     assert recorded.of(metrics.WAIT_DURATION) == {("agent", "approval", "stopped"): 1}
 
 
+@pytest.mark.full
 async def test_a_circuit_breaker_is_open_until_a_call_succeeds(env: Environment) -> None:
     recorded = Recorded()
     env.answer = Failing(1)

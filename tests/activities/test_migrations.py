@@ -205,6 +205,7 @@ async def test_many_processes_that_start_on_an_empty_database_make_its_tables_on
     assert await execute(journal_url, "select * from baton_invented") == [("s", 1)]
 
 
+@pytest.mark.full
 async def test_a_migration_that_is_killed_leaves_nothing_and_is_made_by_the_next_worker(
     journal_url: str, tmp_path: Path
 ) -> None:

@@ -167,6 +167,7 @@ def test_an_invalid_address_is_not_retried() -> None:
         endpoint_of(MODEL, resolver(OPENAI_BASE_URL="localhost:11434/v1"))
 
 
+@pytest.mark.full
 async def test_a_server_that_does_not_react_is_unreachable_within_seconds(model_server: Server) -> None:
     with contextlib.ExitStack() as stack:
         silent = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))

@@ -60,6 +60,7 @@ async def used(env: Environment, given: Json, tool: Json, *says: Any) -> list[st
     return [each.content for each in turn.messages] or [turn.failure.message if turn.failure else ""]
 
 
+@pytest.mark.full
 async def test_the_operations_of_a_document_are_tools(env: Environment, tool_server: ToolServer) -> None:
     tool_server.answers(Answer(json.dumps(DOCUMENT)), Answer("a dog"), Answer("ok"))
     given = pets(url=f"{tool_server.url}/openapi.json", headers={"Authorization": OF_SAFE})

@@ -116,6 +116,7 @@ async def test_two_runs_with_other_headers_do_not_get_each_others(env: Environme
     assert [each["x-user"] for each in seen] == ["mia", "tom"]
 
 
+@pytest.mark.full
 async def test_an_mcp_server_gets_them_when_its_tools_are_listed_and_used(
     env: Environment, mcp: McpServerProcess
 ) -> None:

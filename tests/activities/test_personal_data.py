@@ -92,6 +92,7 @@ async def kept(env: Environment, client: Client, run: Handle) -> bytes:
     return files + await stored_data(client, run)
 
 
+@pytest.mark.full
 async def test_personal_data_is_neither_in_the_journal_nor_in_histories_logs_and_traces(
     redacting_env: Environment, client: Client, collector: TraceCollector, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -114,6 +115,7 @@ async def test_personal_data_is_neither_in_the_journal_nor_in_histories_logs_and
     assert MARK not in caplog.text
 
 
+@pytest.mark.full
 async def test_words_of_people_are_redacted(redacting_env: Environment, client: Client) -> None:
     env = redacting_env
     env.answer = answer
@@ -138,6 +140,7 @@ async def test_words_of_people_are_redacted(redacting_env: Environment, client: 
     assert MARK.encode() not in await kept(env, client, open_run)
 
 
+@pytest.mark.full
 async def test_of_a_client_without_the_hook_only_the_history_has_what_it_has_sent_and_the_run_says_so(
     redacting_env: Environment, client: Client
 ) -> None:
@@ -172,6 +175,7 @@ async def test_a_worker_without_the_hook_refuses_the_runs_of_a_client_that_redac
         assert (await env.status(await env.start("query", query("agent/one")))).phase == "Completed"
 
 
+@pytest.mark.full
 async def test_a_run_that_began_with_the_hook_waits_while_no_worker_has_it(client: Client, tmp_path: Path) -> None:
     async with Environment.running(client, tmp_path) as env:
         env.answer = answer
@@ -229,6 +233,7 @@ async def test_the_event_loop_goes_on_while_the_hook_is_slow() -> None:
     await hook.close()
 
 
+@pytest.mark.full
 async def test_a_worker_with_a_hook_that_cannot_be_loaded_does_not_start(client: Client, tmp_path: Path) -> None:
     (tmp_path / "patterns.yaml").write_text("email: '['")
     for setting, said in (
@@ -294,6 +299,7 @@ async def test_images_and_files_are_refused(redacting_env: Environment, client: 
     assert b"aGFsbG8" not in env.journal_bytes
 
 
+@pytest.mark.full
 async def test_a_schedule_has_no_personal_data(redacting_env: Environment) -> None:
     env = redacting_env
     asked = manifest("Query", "q", {"input": f"Ask {MARK}.", "target": {"type": "agent", "name": "one"}})
@@ -313,6 +319,7 @@ async def test_a_schedule_has_no_personal_data(redacting_env: Environment) -> No
         await handle.delete()
 
 
+@pytest.mark.full
 async def test_a_program_redacts_with_a_function_of_a_module_or_with_patterns(client: Client, tmp_path: Path) -> None:
     async with Environment.running(client, tmp_path, variables=BY_PATTERNS) as env:
         env.answer = lambda _: Reply(text=f"Hello {MARK}.")

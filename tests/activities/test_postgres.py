@@ -86,6 +86,7 @@ async def test_a_database_that_cant_hold_every_character_is_refused(postgres: Po
         await Journal.open(postgres.url(name), "default")
 
 
+@pytest.mark.full
 async def test_a_user_who_may_not_create_tables_gets_an_error_and_works_on_existing_ones(
     postgres: PostgresServer, url: str
 ) -> None:
@@ -102,6 +103,7 @@ async def test_a_user_who_may_not_create_tables_gets_an_error_and_works_on_exist
     await journal.close()
 
 
+@pytest.mark.full
 async def test_a_server_that_has_been_restarted_is_not_even_noticed(
     postgres: PostgresServer, journal: Journal, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -113,6 +115,7 @@ async def test_a_server_that_has_been_restarted_is_not_even_noticed(
     assert "waiting for the journal" not in caplog.text
 
 
+@pytest.mark.full
 async def test_a_server_that_is_away_is_waited_for(
     postgres: PostgresServer, journal: Journal, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -128,6 +131,7 @@ async def test_a_server_that_is_away_is_waited_for(
     assert PASSWORD not in caplog.text
 
 
+@pytest.mark.full
 async def test_a_statement_survives_the_death_of_the_server_that_carries_it_out(
     postgres: PostgresServer, journal: Journal, url: str
 ) -> None:
@@ -152,6 +156,7 @@ async def holding(url: str, statement: str) -> AsyncIterator[None]:
         await task
 
 
+@pytest.mark.full
 async def test_a_server_that_is_ending_or_starting_counts_as_one_that_is_away(
     postgres: PostgresServer, url: str
 ) -> None:
@@ -188,6 +193,7 @@ async def test_a_run_survives_the_death_of_its_journals_server(
     assert await execute(url, "select count(*) from baton_messages") == [(13,)]
 
 
+@pytest.mark.full
 async def test_a_conversation_is_kept_if_the_journal_is_away_when_a_query_ends(
     postgres: PostgresServer, client: Client, url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

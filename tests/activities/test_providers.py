@@ -91,6 +91,7 @@ async def test_a_worker_that_calls_no_models_loads_no_library_for_them(
     assert any(line.endswith(" openai\n") for line in said) == loads
 
 
+@pytest.mark.full
 def test_validate_says_which_library_is_missing(file: Path) -> None:
     code = f"sys.argv = ['baton', 'validate', '-f', {str(file)!r}]\n"
     code += "from baton.starter.cli import app, exit_codes; exit_codes.exit_code(app.app)"

@@ -259,6 +259,7 @@ def known(name: str) -> KnownRun:
     return KnownRun(f"{uuid.uuid4()}", name)
 
 
+@pytest.mark.full
 async def test_runs_are_admitted_in_the_order_in_which_they_have_asked(journal_url: str) -> None:
     database = await Database.connect(journal_url, "default", upgrade=True)
     admissions, limit = Admissions(database), RunLimit(quota_id(), "support", 2)
@@ -377,6 +378,7 @@ async def test_open_runs_are_counted_for_each_namespace_of_temporal(journal_url:
         await database.close()
 
 
+@pytest.mark.full
 async def test_of_more_open_runs_than_can_be_checked_at_once_each_is_checked_some_time(journal_url: str) -> None:
     database = await Database.connect(journal_url, "default", upgrade=True)
     admissions, limit = Admissions(database), RunLimit(quota_id(), "support", 9)

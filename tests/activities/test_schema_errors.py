@@ -62,6 +62,7 @@ async def test_a_schema_or_a_value_that_takes_for_ever_is_given_up(schema: Json,
     )
 
 
+@pytest.mark.full
 async def test_a_check_that_needs_too_much_memory_is_given_up() -> None:
     both = {"anyOf": [{"$ref": "#/$defs/c"}] * 1_000}
     schema: Json = {"$defs": {"c": {"anyOf": [{"const": "y" * 100_000}] * 2}}, "allOf": [both], "pattern": "x"}
@@ -123,6 +124,7 @@ async def test_patterns_mean_what_the_standard_says(schema: Json, value: JsonVal
     assert await schema_errors(value, schema) == errors
 
 
+@pytest.mark.full
 async def test_a_model_is_told_of_arguments_that_cant_be_checked(env: Environment) -> None:
     spec = {
         "type": "http",

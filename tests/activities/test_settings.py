@@ -124,6 +124,7 @@ async def test_three_workers_run_workflows_models_and_tools_each_on_its_own_task
     }
 
 
+@pytest.mark.full
 async def test_a_models_rate_limits_all_workers_together_and_no_other_model(env: Environment) -> None:
     queue, rate = uuid.uuid4().hex, 4
     env.answer = lambda _: Reply(text="Yes.")
@@ -152,6 +153,7 @@ async def state(url: str) -> int:
         return (await http.get(url)).status_code
 
 
+@pytest.mark.full
 async def test_a_worker_is_ready_while_it_polls_and_reaches_temporal_and_its_journal(
     client: Client, tmp_path: Path
 ) -> None:

@@ -84,6 +84,7 @@ def test_after_a_death_only_what_was_added_since_the_last_export_may_come_twice(
     assert names(other) == ["chat 2"]
 
 
+@pytest.mark.full
 def test_spans_that_are_not_taken_need_few_files_and_few_bytes(tmp_path: Path) -> None:
     one = queue(tmp_path, most=1_000)
     for number in range(100):

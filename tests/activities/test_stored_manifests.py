@@ -45,6 +45,7 @@ def by_prompt(request: Request) -> Reply:
     return Reply(text=str(request["messages"][0]["content"]))
 
 
+@pytest.mark.full
 async def test_what_is_applied_is_known_to_the_next_run_without_files_or_a_restart(env: Environment) -> None:
     env.answer = by_prompt
     assert "Query default/q is neither in the run's manifests nor in its worker's" in str(await answer(env, ASKED))
@@ -112,6 +113,7 @@ async def test_a_stored_manifest_is_the_workers_own_and_may_use_its_secrets(
         assert len(tool_server.seen) == 1
 
 
+@pytest.mark.full
 async def test_a_stored_secret_is_used_by_the_workers_manifests_alone_and_as_it_is_now(
     env: Environment, tool_server: ToolServer
 ) -> None:
@@ -237,6 +239,7 @@ async def test_the_beginning_of_a_run_reads_the_store_only_when_it_has_changed(e
     await journal.close()
 
 
+@pytest.mark.full
 async def test_a_worker_notices_that_the_store_was_restored_from_a_backup(env: Environment) -> None:
     """Also if later changes have brought the restored store to the revision that the worker knew."""
     env.answer = by_prompt

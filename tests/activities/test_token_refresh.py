@@ -70,6 +70,7 @@ def holds(folder: Path, text: str) -> bool:
     return text.encode() in b"".join(file.read_bytes() for file in folder.glob("journal.db*") if file.is_file())
 
 
+@pytest.mark.full
 async def test_a_refused_token_is_refreshed_and_the_new_one_kept_for_later_runs_and_workers(
     client: Client, tmp_path: Path
 ) -> None:
@@ -100,6 +101,7 @@ async def test_many_runs_of_two_workers_refresh_a_token_once(client: Client, tmp
     assert len(given_out(tmp_path)) == 1
 
 
+@pytest.mark.full
 async def test_no_token_is_lost_where_the_run_that_refreshes_it_is_canceled(client: Client, tmp_path: Path) -> None:
     with serving(tmp_path, seconds=2) as mcp:
         own = load_files([write_own(tmp_path, mcp)])
@@ -114,6 +116,7 @@ async def test_no_token_is_lost_where_the_run_that_refreshes_it_is_canceled(clie
     assert len(given_out(tmp_path)) == 1
 
 
+@pytest.mark.full
 async def test_what_a_secret_holds_anew_is_used_in_place_of_what_was_refreshed(client: Client, tmp_path: Path) -> None:
     with serving(tmp_path) as mcp:
         own = write_own(tmp_path, mcp)

@@ -123,6 +123,7 @@ async def test_a_selectors_question_is_a_call_of_the_team(env: Environment, coll
     assert len(collector.named("chat")) == len(env.model.requests)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("given", "name"),
     [
@@ -327,6 +328,7 @@ async def test_a_wait_for_a_circuit_breaker_is_a_span_and_no_call(env: Environme
     assert (len(collector.named("chat")), len(collector.named("attempt"))) == (1, 1)
 
 
+@pytest.mark.full
 async def test_a_run_that_continues_as_new_is_one_span_and_each_of_its_turns_is_one(
     collector: TraceCollector, server_with_short_histories: Any, tmp_path: Path
 ) -> None:
@@ -339,6 +341,7 @@ async def test_a_run_that_continues_as_new_is_one_span_and_each_of_its_turns_is_
     assert len(collector.named("invoke_agent")) == len(collector.named("chat")) == 30
 
 
+@pytest.mark.full
 async def test_a_run_that_is_replayed_at_every_step_reports_no_span_twice(
     env: Environment, collector: TraceCollector
 ) -> None:
@@ -397,6 +400,7 @@ async def test_a_span_that_a_collector_refuses_is_dropped_and_keeps_no_others_fr
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.full
 async def test_runs_go_on_without_a_collector(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     async with Environment.running(client, tmp_path) as env:

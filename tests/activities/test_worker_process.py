@@ -15,6 +15,7 @@ async def noop() -> None:
     """Does nothing."""
 
 
+@pytest.mark.full
 async def test_a_worker_that_ends_by_itself_ends_the_block_with_its_error_and_is_logged(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,10 @@ from tests.harness.ports import own_ports
 from tests.harness.processes import BATON, PATIENCE, ROOT, baton
 
 SCRIPT = ROOT / "samples" / "scripts" / "brainstorming.yaml"
+
+
+_WRITTEN = re.compile(r"(\x1b\[[0-9;?]*[A-Za-z]|[\r\n])|([^\x1b\r\n]+)")
+"""A control sequence, or text."""
 
 
 class Terminal:
@@ -40,6 +45,25 @@ class Terminal:
     def text(self) -> str:
         """Everything that was written so far."""
         return self._seen.decode(errors="replace")
+
+    @property
+    def screen(self) -> str:
+        """What is left of that: a live view erases its lines, and writes them again."""
+        lines, row, column = [""], 0, 0
+        for control, text in _WRITTEN.findall(self.text):
+            if text:
+                lines[row] = lines[row][:column] + text + lines[row][column + len(text) :]
+                column += len(text)
+            elif control == "\r":
+                column = 0
+            elif control == "\n":
+                row += 1
+                lines += [""] * (row == len(lines))
+            elif control == "\x1b[2K":
+                lines[row] = ""
+            elif control.endswith("A"):
+                row -= int(control[2:-1] or 1)
+        return "\n".join(lines)
 
     def wait_for(self, text: str) -> None:
         """Waits until a text was written."""

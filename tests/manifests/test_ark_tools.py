@@ -68,6 +68,7 @@ async def test_preset_arguments_come_from_the_query_also_those_that_the_tool_doe
     assert (sent["function"]["name"], sent["function"]["parameters"]["properties"]) == ("get-my-coordinates", {})
 
 
+@pytest.mark.full
 async def test_filters_with_jq_cut_what_the_model_reads(env: Environment, tool_server: ToolServer) -> None:
     filters = [{"name": "jq", "value": ".results[0]"}, {"name": "jq", "value": "{latitude, longitude}"}]
     tools = [{"type": "custom", "name": "get-coordinates", "functions": filters}]

@@ -318,6 +318,7 @@ def test_a_secret_that_is_not_in_the_files_is_reported_as_missing(write: Writer)
     assert len(loaded.needed_by(start, elsewhere=True).manifests) == 3
 
 
+@pytest.mark.full
 def test_many_teams_that_contain_each_other_are_checked_quickly(write: Writer) -> None:
     layers = [
         team(f"t{layer}-{side}", *(f"t{layer + 1}-{other}" for other in "ab"), strategy="sequential")
@@ -330,6 +331,7 @@ def test_many_teams_that_contain_each_other_are_checked_quickly(write: Writer) -
     assert "the team contains itself (c0 → c1 → c2" in write.refusal(*chain, circle)[0]
 
 
+@pytest.mark.full
 def test_a_long_list_is_read_quickly(write: Writer) -> None:
     items = [agent(f"a{number}") for number in range(5_000)]
     text = yaml.dump({"apiVersion": "v1", "kind": "List", "items": items}, Dumper=yaml.CSafeDumper)

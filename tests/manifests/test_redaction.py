@@ -166,6 +166,7 @@ def test_a_secret_where_two_pieces_of_a_long_text_meet_is_found_once(before: int
     assert knowing(SECRET).redact("x" * before + SECRET + "y" * 10) == "x" * before + "[secret]" + "y" * 10
 
 
+@pytest.mark.full
 def test_a_hundred_secrets_and_two_hundred_streams_hold_the_event_loop_for_moments() -> None:
     chance = random.Random(1)
     redactor = knowing(*(f"sk-{chance.getrandbits(400):x}" for _ in range(100)))

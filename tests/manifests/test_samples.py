@@ -333,6 +333,7 @@ def test_the_conversation_sample_goes_on_in_its_second_query(machine: UserMachin
     assert asked[2:] == ["And how long does it take?"]
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_the_assistant_sample_uses_a_tool_of_an_mcp_server(machine: UserMachine) -> None:
     machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "assistant.yaml").answer
@@ -346,6 +347,7 @@ def test_the_assistant_sample_uses_a_tool_of_an_mcp_server(machine: UserMachine)
     assert [each["content"] for each in response["messages"][1:]] == ["Hello!", "The server gives my greeting back."]
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_the_hotel_sample_asks_a_person_what_its_server_wants_to_know(machine: UserMachine) -> None:
     machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "hotel.yaml").answer
@@ -367,6 +369,7 @@ def test_the_hotel_sample_asks_a_person_what_its_server_wants_to_know(machine: U
     assert "? question for travel-desk: baton reply book-room-" in err
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_the_budget_of_a_sample_waits_for_a_person_who_grants_more(machine: UserMachine) -> None:
     machine.model._answer = Script.read(ROOT / "samples" / "scripts" / "budget-approval.yaml").answer
@@ -474,6 +477,7 @@ def test_the_demo_shows_a_discussion_and_its_status_and_leaves_nothing_running(t
 PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_the_program_of_the_readme_runs_by_itself(machine: UserMachine) -> None:
     program = machine.folder / "panel.py"

@@ -84,6 +84,7 @@ def refusal(data: object) -> str:
     return ""
 
 
+@pytest.mark.full
 def test_a_schema_is_read_once_however_many_references_it_has() -> None:
     properties = {f"p{each}": {"$ref": "#name"} for each in range(6_000)}
     schema: Json = {"$defs": {"name": {"$anchor": "name", "type": "string"}}, "properties": properties}
@@ -108,6 +109,7 @@ def test_the_committed_schema_is_up_to_date() -> None:
     assert (ROOT / "schema.json").read_text() == printed.stdout, "write it anew with: make schema"
 
 
+@pytest.mark.full
 def test_the_schema_is_valid_and_has_no_references_to_other_documents() -> None:
     Draft202012Validator.check_schema(SCHEMA)
     text = json.dumps(SCHEMA)

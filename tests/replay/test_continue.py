@@ -1,8 +1,12 @@
 """A run with a long history continues as new, without a visible difference for those who start or wait for it."""
 
+import pytest
+
 from baton.testing import Reply
 from tests.harness.continued_runs import check_continued, continued_runs, count_replies, numbers
 from tests.harness.environment import Environment, agent, line, team, texts
+
+pytestmark = pytest.mark.full
 
 
 async def test_a_round_robin_of_many_turns_says_each_message_once_and_in_order(

@@ -61,12 +61,14 @@ def reasons(last: HistoryEvent) -> set[str]:
     return {reason for reason in get_args(StopReason) if f'"stopReason":"{reason}"'.encode() in stored_json}
 
 
+@pytest.mark.full
 def test_a_history_is_recorded_of_every_reason_to_stop() -> None:
     histories = [WorkflowHistory.from_json(name, text) for name, text in RECORDED.items()]
     found = [reasons(history.events[-1]) for history in histories]
     assert {each for recorded in found for each in recorded} == {*get_args(StopReason)}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["max_turns", "terminated_by_a_member", "failed_member", "nested", "query"])
 async def test_a_run_whose_worker_forgets_it_after_every_step_ends_as_it_should(env: Environment, name: str) -> None:
     handle = await run_scenario(env, SCENARIOS[name])
@@ -78,6 +80,7 @@ async def test_a_run_whose_worker_forgets_it_after_every_step_ends_as_it_should(
     assert {key: forgotten.get(key) for key in keep} == {key: remembered.get(key) for key in keep}
 
 
+@pytest.mark.full
 async def test_a_team_that_is_reset_in_its_midst_goes_on_from_there_and_asks_anew(env: Environment) -> None:
     trio(env)
     handle = await env.start_team([*TRIO, TEAM])
@@ -100,6 +103,7 @@ async def test_a_query_that_is_reset_in_its_midst_finds_its_teams_again(env: Env
     assert (again.phase, again.message, again.error) == (first.phase, first.message, first.error)
 
 
+@pytest.mark.full
 async def test_a_query_that_is_reset_to_before_its_team_spoke_starts_that_team_anew(env: Environment) -> None:
     trio(env, slow=1.5)
     handle = await env.start_query([*TRIO, TEAM], "team/team")

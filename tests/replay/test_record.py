@@ -18,6 +18,7 @@ from tests.replay.scenarios import refused, sequential
 from tests.replay.stored import STORED
 
 
+@pytest.mark.full
 async def test_only_scenarios_without_a_history_are_recorded(tmp_path: Path) -> None:
     recorded = RecordedHistories(tmp_path / "histories")
     recorded.add("sequential", [("sequential", "old")])
@@ -62,6 +63,7 @@ def committed(tmp_path: Path) -> RecordedHistories:
     return recorded
 
 
+@pytest.mark.full
 async def test_replacing_a_history_says_what_it_breaks_and_asks_first(
     committed: RecordedHistories, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,6 +88,7 @@ async def test_a_history_that_git_does_not_hold_is_not_replaced(committed: Recor
     assert [file.read_text() for file in committed.files("refused")] == ["old", "changed"]
 
 
+@pytest.mark.full
 async def test_stored_names_that_would_vanish_are_kept_until_they_are_replaced_on_purpose(tmp_path: Path) -> None:
     file, old = tmp_path / "stored.json", json.loads(STORED.read_text())
     old["activities"].append("ask_somebody")

@@ -56,6 +56,7 @@ async def events(env: Environment, handle: Handle) -> list[Json]:
     return found
 
 
+@pytest.mark.full
 async def test_the_events_tell_who_has_decided_what_and_how(temporal: baton.Connection, env: Environment) -> None:
     run = await start_order(env, ORDER, "Well.")
     handle = await temporal.attach(run.id)
@@ -85,6 +86,7 @@ async def test_a_call_whose_arguments_do_not_fit_waits_for_nobody(env: Environme
     assert names.count("ToolCallFailed") == 1
 
 
+@pytest.mark.full
 async def test_a_run_that_waits_for_its_client_says_so_and_asks_no_person(
     env: Environment, server: EmbeddedServer
 ) -> None:
@@ -115,6 +117,7 @@ async def test_a_run_that_waits_for_its_client_says_so_and_asks_no_person(
     assert "✓ weather got its result from ann" in watched
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_a_purchase_is_approved_from_another_terminal(machine: UserMachine) -> None:
     machine.script(*Script.read(ROOT / "samples" / "scripts" / "purchase.yaml").lines)

@@ -105,6 +105,7 @@ def test_evaluations_of_all_types_are_run_and_paid_for_once(machine: UserMachine
     assert (again.returncode, len(machine.model.requests)) == (0, paid)
 
 
+@pytest.mark.full
 def test_a_service_of_arks_protocol_evaluates(machine: UserMachine, tool_server: ToolServer) -> None:
     tool_server.answers(Answer(text=json.dumps({"score": "0.85", "passed": True, "metadata": {"why": "good"}})))
     service = manifest("Evaluator", "judged", {"address": {"value": f"{tool_server.url}/evaluate"}})
@@ -123,6 +124,7 @@ def test_a_service_of_arks_protocol_evaluates(machine: UserMachine, tool_server:
     assert body["parameters"]["min-score"] == "0.6"
 
 
+@pytest.mark.full
 def test_what_cannot_be_run_is_named_before_anything_is_paid_for(machine: UserMachine) -> None:
     for manifests, told in (
         ([evaluation("b", type="baseline", config={})], "'baseline' is not supported"),

@@ -38,6 +38,7 @@ async def read(env: Environment, handle: Handle, *, wait: bool) -> tuple[list[Js
     return found, state
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("nested", [False, True])
 async def test_the_events_tell_that_a_budget_waits_and_who_has_granted_more_or_refused_it(
     env: Environment, nested: bool

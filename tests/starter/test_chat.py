@@ -21,6 +21,7 @@ def said_to(machine: UserMachine) -> list[str]:
     return [str(each.get("content")) for each in messages if each["role"] != "system"]
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_lines_of_a_chat_are_one_conversation_that_goes_on_tomorrow(machine: UserMachine) -> None:
     file = machine.write(agent("one"))
@@ -42,6 +43,7 @@ def test_lines_of_a_chat_are_one_conversation_that_goes_on_tomorrow(machine: Use
     assert said_to(machine) == said
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_a_run_goes_on_with_a_conversation(machine: UserMachine) -> None:
     asks = manifest(
@@ -72,6 +74,7 @@ async def test_conversations_are_listed_shown_and_deleted(env: Environment, mach
     assert await read_conversation("default", PLAN, 1, {"BATON_JOURNAL_URL": env.journal_address}) is None
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_lines_that_are_no_terminals_are_answered_on_stdout(machine: UserMachine) -> None:
     file = machine.write(agent("one"))

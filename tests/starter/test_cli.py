@@ -236,6 +236,7 @@ def test_validate_reports_what_run_refuses(machine: UserMachine) -> None:
     assert machine.run("run", "-f", file, "-p", "town=Rome").returncode == 0
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_manifests_are_read_from_standard_input(machine: UserMachine) -> None:
     machine.script(line("one", "hello"))
@@ -279,6 +280,7 @@ def test_a_folder_is_read_without_the_folders_in_it_unless_they_are_asked_for(ma
     assert "manifests: contains no manifest; -R reads its subfolders" in empty.stderr
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_a_detached_run_can_be_watched_terminated_and_canceled(machine: UserMachine) -> None:
     machine.script(line("one", "1", {"text": "2", "hang": True}), line("two", "a", "b"))
@@ -307,6 +309,7 @@ def test_a_detached_run_can_be_watched_terminated_and_canceled(machine: UserMach
     assert machine.run("status", "nobody").returncode == 1
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_ctrl_c_detaches_and_the_run_continues(machine: UserMachine) -> None:
     machine.script(line("one", "1", {"text": "2", "delay": 2}), line("two", "a", "b"))
@@ -392,6 +395,7 @@ def test_a_worker_is_restarted_when_the_api_key_has_changed(machine: UserMachine
     assert "OPENAI_API_KEY and OPENAI_BASE_URL have changed: restarting the worker" in done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_an_open_run_of_the_given_id_is_joined(machine: UserMachine) -> None:
     machine.script(line("one", {"text": "hello", "hang": True}))
@@ -452,6 +456,7 @@ def test_many_runs_at_once_start_one_server_and_worker(machine: UserMachine) -> 
     assert "already running" not in (machine.state_dir.folder / "dev.log").read_text()
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_a_run_that_was_terminated_in_temporal_has_failed_and_the_others_are_printed(machine: UserMachine) -> None:
     machine.script(line("one", "hello"), line("two", {"text": "late", "delay": 30}))
@@ -524,6 +529,7 @@ def test_a_shell_completes_commands_and_options(machine: UserMachine) -> None:
     assert machine.run(**asked | {"COMP_CWORD": "2"}, COMP_WORDS="baton run --det").stdout.split() == ["--detach"]
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_a_shell_completes_kinds_names_targets_and_runs(machine: UserMachine) -> None:
     def completed(*words: str) -> list[str]:
@@ -549,6 +555,7 @@ def test_a_shell_completes_kinds_names_targets_and_runs(machine: UserMachine) ->
     assert completed("run", "-f", "-", "team/") == ["team/ring"], "standard input is left to the command"
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_a_run_can_be_paused_steered_and_resumed(machine: UserMachine) -> None:
     machine.script(line("one", {"text": "a", "delay": 0.5}))

@@ -118,6 +118,7 @@ def test_mistakes_in_a_file_of_variants_are_named_before_anything_is_paid_for(ma
     assert machine.model.requests == []
 
 
+@pytest.mark.full
 async def test_a_program_compares_definitions_and_costs_are_known_from_prices(env: Environment) -> None:
     env.answer = shout
     priced = baton.Model("priced", model="gpt-4", pricing={"input": 10, "output": 20}, base_url=env.model_url)
@@ -149,6 +150,7 @@ def judge_of(asked: list[str]) -> Callable[[Request], Reply]:
     return answer_or_judge
 
 
+@pytest.mark.full
 async def test_forks_of_a_run_are_compared_and_what_was_before_the_turn_is_not_paid_for_again(env: Environment) -> None:
     asked: list[str] = []
     env.answer = judge_of(asked)
@@ -175,6 +177,7 @@ async def test_forks_of_a_run_are_compared_and_what_was_before_the_turn_is_not_p
         assert env.model.requests[-1].body["messages"][-1]["content"] == "Be brief."
 
 
+@pytest.mark.full
 async def test_forks_that_are_not_possible_are_refused_before_anything_is_paid_for(env: Environment) -> None:
     env.answer = shout
     first = await env.start_query(CREW, "team/crew")
@@ -276,6 +279,7 @@ def test_a_plot_has_a_point_for_each_variant_with_quality_and_stays_within_its_b
     assert plot([]).startswith("<svg")
 
 
+@pytest.mark.full
 def test_manifests_of_a_variant_replace_common_ones(machine: UserMachine) -> None:
     machine.model._answer = answer
     write_team(machine)

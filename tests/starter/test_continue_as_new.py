@@ -22,10 +22,11 @@ from tests.harness.environment import Environment, agent, team, texts
 from tests.harness.resets import reset, reset_points
 from tests.starter.test_ark_events import events
 
+pytestmark = pytest.mark.full
+
 PAIR = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=15)]
 
 
-@pytest.mark.full
 async def test_a_signal_or_a_cancellation_during_continue_as_new_is_not_lost(
     env_with_short_histories: Environment,
 ) -> None:
@@ -150,7 +151,6 @@ async def test_a_stall_is_detected_across_executions(env_with_short_histories: E
     assert len(await continued_runs(env_with_short_histories, handle)) == 2
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("where", ["the current run", "a run before it"])
 async def test_a_team_that_is_reset_goes_on_from_there_in_any_execution(
     env_with_short_histories: Environment, where: str

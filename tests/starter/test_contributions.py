@@ -31,6 +31,7 @@ def reader_prompts(env: Environment) -> list[str]:
     return [each.system.partition("\n")[2] for each in model_requests(env) if each.system.startswith("You are reader.")]
 
 
+@pytest.mark.full
 async def test_a_later_member_reads_the_contributions_to_a_panel(env: Environment) -> None:
     env.script(panelist_line("a", "a1", "a2"), panelist_line("b", "b1", "b2"), line("reader", "Read."), SYNTHESIS)
     row = team("row", "panel", "reader", strategy="sequential")
@@ -71,6 +72,7 @@ def given(key: str) -> Json:
     return {"valueFrom": {"contributionsRef": {"key": key}}}
 
 
+@pytest.mark.full
 async def test_if_two_panels_use_one_key_the_later_one_is_read_and_neither_reads_the_other(env: Environment) -> None:
     env.script(
         prompt_line("You are slow", {"text": "s1", "delay": 2}, "s2"),
@@ -92,6 +94,7 @@ async def test_if_two_panels_use_one_key_the_later_one_is_read_and_neither_reads
     assert reader_prompts(env) == ["[round 1] quick: q1\n[round 2] quick: q2"]
 
 
+@pytest.mark.full
 async def test_runs_whose_ids_begin_alike_up_to_a_slash_share_nothing(env: Environment) -> None:
     env.script(panelist_line("a", "a1"), line("reader", "Read."), SYNTHESIS)
     row = team("row", "panel", "reader", strategy="sequential")

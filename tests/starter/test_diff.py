@@ -4,6 +4,7 @@ import json
 import threading
 from xml.etree import ElementTree
 
+import pytest
 from rich.cells import cell_len
 
 from baton.contracts.message import Head
@@ -14,6 +15,7 @@ from tests.harness.environment import Environment, agent, call, line, team
 from tests.harness.user_machine import UserMachine
 
 
+@pytest.mark.full
 def test_runs_with_equal_messages_have_no_difference(machine: UserMachine) -> None:
     machine.script(line("one", "first", "first"), line("two", "second", "second"))
     duo = [agent("one"), agent("two"), team("duo", "one", "two", strategy="sequential")]
@@ -27,6 +29,7 @@ def test_runs_with_equal_messages_have_no_difference(machine: UserMachine) -> No
     assert (found["equal"], found.get("differsIn"), found.get("pairs", [])) == (2, None, [])
 
 
+@pytest.mark.full
 def test_two_runs_are_side_by_side_within_80_columns_from_where_they_part(machine: UserMachine) -> None:
     long = "漢字 and a word that is " + "very " * 20 + "long"
     machine.script(line("one", "first"), line("two", call("calculator", expression="1 + 1"), "It is 2."))
@@ -48,6 +51,7 @@ def test_two_runs_are_side_by_side_within_80_columns_from_where_they_part(machin
     assert found["pairs"][1]["a"]["usage"]["modelCalls"] == 2, "also the call that has called the tool"
 
 
+@pytest.mark.full
 def test_two_runs_are_written_as_a_page_that_needs_no_network_and_marks_what_differs(machine: UserMachine) -> None:
     solo = agent("one", "calculator")
     file = machine.write(solo)
@@ -134,6 +138,7 @@ async def test_a_failed_and_an_open_run_are_compared_as_far_as_they_have_come(en
     await env.status(b)
 
 
+@pytest.mark.full
 def test_a_run_that_does_not_exist_is_named(machine: UserMachine) -> None:
     machine.script(line("one", "first"))
     machine.run("run", "-f", machine.write(agent("one")), "agent/one", "Why?", "--id", "first-run")
@@ -143,6 +148,7 @@ def test_a_run_that_does_not_exist_is_named(machine: UserMachine) -> None:
         assert "there is no run 'nothing'" in done.stderr
 
 
+@pytest.mark.full
 async def test_a_fork_shares_the_steps_of_the_forked_run_up_to_its_place_also_in_a_nested_team(
     env: Environment,
 ) -> None:

@@ -45,6 +45,7 @@ def model(url: str, key: str) -> dict[str, Any]:
     )
 
 
+@pytest.mark.full
 async def test_a_key_that_the_journal_needs_and_the_command_lacks_is_reported(
     server: EmbeddedServer, tmp_path: Path
 ) -> None:
@@ -65,6 +66,7 @@ async def test_a_key_that_the_journal_needs_and_the_command_lacks_is_reported(
         assert "BATON_ENCRYPTION_KEYS" in found["keys"]["hint"]
 
 
+@pytest.mark.full
 async def test_all_checks_are_ok_if_server_workers_journal_and_models_answer(
     env: Environment, server: EmbeddedServer, postgres: PostgresServer, tmp_path: Path
 ) -> None:
@@ -105,6 +107,7 @@ async def test_models_of_each_provider_are_checked(server: EmbeddedServer, tmp_p
     assert KEY not in done.stdout + done.stderr
 
 
+@pytest.mark.full
 async def test_each_failed_check_has_a_hint(server: EmbeddedServer, tmp_path: Path) -> None:
     (file := tmp_path / "model.json").write_text(json.dumps(model("http://127.0.0.1:9/v1", KEY)))
     given = {"TEMPORAL_ADDRESS": server.address, "BATON_TASK_QUEUE": "nobody-polls"}

@@ -197,6 +197,7 @@ async def started(env: Environment, *members: str) -> Handle:
     return await env.start("query", given, static_summary=f"{MARK}summary", memo={"query": f"{MARK}memo"})
 
 
+@pytest.mark.full
 async def test_no_message_can_be_read_in_temporal_or_in_the_journal_without_the_key(
     encrypted_env: Environment, client: Client
 ) -> None:
@@ -216,6 +217,7 @@ async def test_no_message_can_be_read_in_temporal_or_in_the_journal_without_the_
     assert MARK.encode() not in kept
 
 
+@pytest.mark.full
 async def test_heartbeats_and_the_reason_of_a_termination_are_encrypted(
     encrypted_env: Environment, client: Client
 ) -> None:
@@ -248,6 +250,7 @@ async def test_a_client_without_a_key_starts_runs_and_the_error_names_the_missin
     assert (await env.turn_result(theirs)).message == "hello"
 
 
+@pytest.mark.full
 async def test_a_run_waits_until_a_worker_has_the_key(env: Environment, client: Client, server: EmbeddedServer) -> None:
     env.script(line("one", "hello"))
     queue, keyed = uuid.uuid4().hex, await connect(server.address, setting(NEW))
@@ -518,6 +521,7 @@ def test_a_key_is_written_to_a_new_file_that_only_its_owner_can_read(machine: Us
     assert "keys already exists: a key is never overwritten" in again.stderr
 
 
+@pytest.mark.full
 def test_a_key_is_printed_and_the_codec_server_requires_one(machine: UserMachine) -> None:
     key = machine.run("encryption-key").stdout
     assert Keys.from_environment({KEYS: key}).ids[0].startswith("20")

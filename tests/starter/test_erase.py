@@ -75,6 +75,7 @@ async def everything(env: Environment, but: str = "") -> str:
     return repr([await execute(env.journal_address, f"select * from {table}") for table in tables])
 
 
+@pytest.mark.full
 async def test_a_run_is_erased_with_its_child_runs_its_rows_and_its_long_values(env: Environment) -> None:
     script(env)
     run = await ended(env, "team/team", size=600_000, ttl="720h")
@@ -108,6 +109,7 @@ async def test_an_open_run_is_not_erased(env: Environment) -> None:
     await env.status(run)
 
 
+@pytest.mark.full
 async def test_a_run_that_another_one_continues_is_only_erased_with_it(env: Environment) -> None:
     script(env)
     first, second = [await ended(env, "agent/one", conversationId="c") for _ in range(2)]
@@ -178,6 +180,7 @@ async def ended_in(env: Environment, namespace: str, target: str, **spec: object
     return run
 
 
+@pytest.mark.full
 async def test_runs_are_erased_when_the_retention_of_their_namespace_has_ended(env: Environment) -> None:
     script(env)
     ages = Ages(by_namespace={"support": timedelta(0)}, others=timedelta(days=30))
@@ -200,6 +203,7 @@ async def test_runs_are_erased_when_the_retention_of_their_namespace_has_ended(e
     assert [row[0] for row in conversations] == ["sales"]
 
 
+@pytest.mark.full
 async def test_a_run_whose_conversation_goes_on_is_kept_after_its_retention(env: Environment) -> None:
     env.script(line("one", "Yes.", {"text": "I begin.", "delay": 60}))
     ages = Ages(by_namespace={"support": timedelta(0)}, others=timedelta(days=30))

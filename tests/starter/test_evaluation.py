@@ -64,6 +64,7 @@ async def test_each_case_is_a_run_and_the_report_is_that_of_pydantic_evals(env: 
     assert row[1:3] == [3, round(2 / 3, 4)]
 
 
+@pytest.mark.full
 async def test_an_evaluation_that_is_started_again_pays_for_what_was_changed_alone(env: Environment) -> None:
     env.answer = shout
     async with connection(env) as opened:
@@ -77,6 +78,7 @@ async def test_an_evaluation_that_is_started_again_pays_for_what_was_changed_alo
         assert len(env.model.requests) == 6, "the prompt is another one"
 
 
+@pytest.mark.full
 async def test_repeats_are_runs_of_their_own_and_at_most_so_many_run_at_once(env: Environment) -> None:
     most = 0
 
@@ -206,6 +208,7 @@ def write_cases(folder: Path, **changes: Any) -> Path:
     return file
 
 
+@pytest.mark.full
 def test_the_command_prints_a_table_saves_a_baseline_and_ends_with_2_on_a_regression(machine: UserMachine) -> None:
     machine.model._answer = shout
     cases, manifests = write_cases(machine.folder), machine.write(agent("shouter"))
@@ -242,6 +245,7 @@ def test_mistakes_in_files_are_named_before_anything_is_paid_for(machine: UserMa
     assert machine.model.requests == []
 
 
+@pytest.mark.full
 def test_a_terminal_shows_a_progress_bar(machine: UserMachine) -> None:
     machine.model._answer = shout
     cases, manifests = write_cases(machine.folder), machine.write(agent("shouter"))

@@ -109,6 +109,7 @@ async def test_a_query_of_a_nested_team_with_a_tool_has_its_events_in_order(env:
     ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", [name if name in ("nested", "panel") else pytest.param(name, marks=pytest.mark.full) for name in TEAMS]
 )
@@ -169,6 +170,7 @@ async def test_the_end_of_a_child_run_comes_after_all_of_its_events_even_if_they
     assert kinds(events) == kinds(await read_events(handle, env.client))
 
 
+@pytest.mark.full
 async def test_a_run_that_continued_as_new_is_one_stream(env_with_short_histories: Environment) -> None:
     env = env_with_short_histories
     env.answer = count_replies
@@ -187,6 +189,7 @@ async def test_a_run_that_continued_as_new_is_one_stream(env_with_short_historie
         assert await read_events(handle, env.client, event.cursor) == whole[whole.index(event) + 1 :]
 
 
+@pytest.mark.full
 async def test_a_reset_takes_back_what_came_after_it_and_the_stream_goes_on_from_there(env: Environment) -> None:
     env.script(*SCRIPT)
     handle = await env.start_team([*AGENTS, *TEAMS["nested"]])
@@ -245,6 +248,7 @@ async def test_waits_requests_and_their_ends_are_events(env: Environment) -> Non
     assert "dana" in [event.name for event in events if event.type == "message"]
 
 
+@pytest.mark.full
 async def test_the_pieces_of_an_answer_add_up_to_it_also_for_a_second_reader(env: Environment) -> None:
     env.script(line("one", {"text": WORDS, "pause": 1.2}))
     handle = await env.start_team([agent("one"), team("team", "one", strategy="sequential")])

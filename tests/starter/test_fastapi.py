@@ -42,6 +42,7 @@ async def used(port: int) -> tuple[list[str], list[str]]:
     return kinds, rest
 
 
+@pytest.mark.full
 async def test_events_are_streamed_and_continue_where_a_browser_has_stopped(
     env: Environment, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,7 @@ async def open_claim(env: Environment) -> AsyncIterator[Handle]:
             await claim.result()
 
 
+@pytest.mark.full
 async def test_live_text_of_a_run_below_another_application_arrives_piece_by_piece(env: Environment) -> None:
     env.script(line("buyer", {"text": WORDS, "pause": 0.15}))
     async with claims(env, 1) as (claim, query):
@@ -89,6 +90,7 @@ async def exists(run: Handle) -> bool:
     return True
 
 
+@pytest.mark.full
 async def test_a_run_below_three_workflows_of_another_application_is_listed_counted_and_waits_for_approval(
     env: Environment,
 ) -> None:

@@ -162,6 +162,7 @@ def multiply(number: int, factor: int) -> int:
     return number * factor
 
 
+@pytest.mark.full
 async def test_partials_bound_methods_and_callable_objects_are_tools(
     env: Environment, temporal: baton.Connection
 ) -> None:
@@ -257,6 +258,7 @@ class Answer(BaseModel):
     text: str
 
 
+@pytest.mark.full
 async def test_an_agent_and_a_team_are_tools(env: Environment, temporal: baton.Connection) -> None:
     expert = baton.Agent("expert", prompt="You are expert.", description="Knows it.")
     crew = baton.Team("crew", strategy="sequential", members=[baton.Agent("two", prompt="You are two.")])

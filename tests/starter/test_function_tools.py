@@ -57,6 +57,7 @@ async def messages(
         return env, [each.content for each in turn.messages]
 
 
+@pytest.mark.full
 async def test_a_function_is_a_tool_with_the_schema_of_its_signature_and_docstring(
     client: Client, tmp_path: Any
 ) -> None:
@@ -71,6 +72,7 @@ async def test_a_function_is_a_tool_with_the_schema_of_its_signature_and_docstri
     assert schema["properties"]["rooms"]["minimum"] == 1
 
 
+@pytest.mark.full
 async def test_arguments_that_do_not_fit_are_told_and_the_function_is_not_called(client: Client, tmp_path: Any) -> None:
     wrong = call("book", city="Rome", stay={"nights": 2, "since": "yesterday"})
     _, said = await messages(client, tmp_path, [], [book], call("book", stay=STAY), wrong)

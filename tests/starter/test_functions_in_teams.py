@@ -124,6 +124,7 @@ async def test_an_edge_is_chosen_by_a_function_with_a_typed_argument(
         assert (await temporal.run(team, "Why?")).message == end
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("answer", ['{"approved":true,"notes":["a"]}', '{"approved": true, "notes": ["a"]}'])
 async def test_a_condition_in_cel_reads_the_structured_value_of_an_answer(
     env: Environment, temporal: baton.Connection, answer: str

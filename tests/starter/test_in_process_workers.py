@@ -44,6 +44,7 @@ def size() -> tuple[int, int]:
     return process.num_threads(), process.num_fds()
 
 
+@pytest.mark.full
 async def test_runs_with_the_same_functions_share_a_worker(env: Environment, temporal: baton.Connection) -> None:
     released = threading.Event()
     waiting: list[str] = []
@@ -97,6 +98,7 @@ async def test_runs_with_other_functions_by_the_same_name_use_their_own(
     assert len(await task_queues(env, handles)) == 1
 
 
+@pytest.mark.full
 async def test_runs_with_literal_keys_of_their_own_use_them(env: Environment, temporal: baton.Connection) -> None:
     def agent(number: int) -> baton.Agent:
         model = baton.Model("mine", model="gpt-4o", base_url=env.model_url, api_key=f"{KEY}-{number}")
@@ -171,6 +173,7 @@ async def test_a_connection_ends_though_a_function_ignores_its_cancellation(
     await (await temporal.attach(handle.id)).cancel()
 
 
+@pytest.mark.full
 async def test_who_awaits_a_run_whose_program_has_ended_it_reads_in_the_log_what_to_do(
     env: Environment, temporal: baton.Connection, server: EmbeddedServer
 ) -> None:
@@ -300,6 +303,7 @@ async def test_a_run_whose_program_has_ended_goes_on_when_it_is_started_again_wi
     assert [contribution.text for contribution in result.contributions] == ["checked"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("is_open", [True, False], ids=["the same program", "another program"])
 async def test_a_fork_of_a_run_with_functions_goes_on_in_a_program_that_attaches_to_it_with_them(
     env: Environment,

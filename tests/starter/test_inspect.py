@@ -122,6 +122,7 @@ def test_a_list_has_whole_ids_and_ages_on_a_terminal_of_80_columns(machine: User
     assert header.index("AGE") == re.search(r"\d+s$", row).start()  # type: ignore[union-attr]  # it ends with an age
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_a_status_is_a_few_lines_that_say_what_a_run_waits_for(machine: UserMachine) -> None:
     machine.script(line("one", {"status": 503, "text": "busy"}))
@@ -140,6 +141,7 @@ def test_a_status_is_a_few_lines_that_say_what_a_run_waits_for(machine: UserMach
     assert machine.run("status", "talk").stderr.startswith("Canceled (canceled) talk-")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ends", [False, True], ids=["said", "with-a-tool"])
 @pytest.mark.shared_server
 def test_the_answer_is_printed_once_where_messages_and_results_go_to_one_terminal(
@@ -150,7 +152,7 @@ def test_the_answer_is_printed_once_where_messages_and_results_go_to_one_termina
     file = machine.write(agent("one", "terminate"), query("talk", "agent", "one"))
     terminal = machine.terminal("run", "-f", file)
     assert terminal.end() == 0
-    assert re.sub(r"\x1b\[[0-9;]*m", "", terminal.text).count("The very last words.") == 1
+    assert terminal.screen.count("The very last words.") == 1
     piped = machine.run("run", "-f", file)
     assert piped.stdout == "The very last words.\n"
     assert "  The very last words.\n" in piped.stderr
@@ -168,6 +170,7 @@ def test_what_has_run_is_shown_after_its_server_has_ended(machine: UserMachine) 
         assert "talk" in shown.stdout + shown.stderr
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_events_are_lines_json_lines_and_yaml_documents(machine: UserMachine) -> None:
     machine.script(line("one", call("noop", message="x"), "hello \x1b[2J"))
@@ -199,6 +202,7 @@ def test_events_are_lines_json_lines_and_yaml_documents(machine: UserMachine) ->
     assert "QueryCompleted" in machine.run("events", "talk", "-o", "ark").stdout
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_events_can_be_followed_while_the_run_goes_on(machine: UserMachine) -> None:
     machine.script(line("one", {"text": "hello", "hang": True}))

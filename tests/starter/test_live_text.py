@@ -85,6 +85,7 @@ async def test_a_second_reader_goes_on_within_an_answer(live: Environment) -> No
     check_stream(events, await read_events(handle, live.client))
 
 
+@pytest.mark.full
 async def test_what_a_failed_attempt_has_said_is_taken_back_once(live: Environment) -> None:
     wrong = {"text": "Nothing of this remains. " * 8, "pause": 0.15, "cut": 150}
     live.script(line("one", {"text": WORDS, "pause": 0.15, "before": [wrong]}))
@@ -94,6 +95,7 @@ async def test_what_a_failed_attempt_has_said_is_taken_back_once(live: Environme
     check_stream(events, await read_events(handle, live.client))
 
 
+@pytest.mark.full
 async def test_nothing_is_written_while_nobody_listens_and_nothing_remains_after_a_reader(env: Environment) -> None:
     folder = env.folder / "journal.db-live"
     env.script(line("one", {"text": WORDS, "pause": 0.1}))
@@ -103,6 +105,7 @@ async def test_nothing_is_written_while_nobody_listens_and_nothing_remains_after
     assert [*folder.iterdir()] == []
 
 
+@pytest.mark.full
 async def test_a_reader_without_the_journal_gets_the_text_of_heartbeats(env: Environment) -> None:
     env.script(line("one", {"text": WORDS, "pause": 0.2}))
     handle = await env.start_team(ONE)

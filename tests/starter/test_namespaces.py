@@ -114,6 +114,7 @@ async def values_of(env: Environment) -> int:
     return int(str(count))
 
 
+@pytest.mark.full
 async def test_conversations_of_one_name_are_separate_and_deleted_one_by_one(both: Namespaces) -> None:
     journal = {"BATON_JOURNAL_URL": both.here.journal_url}
     for env in both.each:

@@ -112,6 +112,7 @@ async def test_a_run_that_was_reset_is_listed_once_and_has_the_duration_of_its_n
     assert " since its start" in text.getvalue()
 
 
+@pytest.mark.full
 async def test_a_table_of_runs_is_printed_without_loading_types_of_runs_and_manifests(
     env: Environment, temporal: Connection, server: EmbeddedServer
 ) -> None:

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 from temporalio.client import Client, WorkflowExecutionStatus
 
@@ -43,6 +44,7 @@ async def run(*command: str | Path, **env: str) -> str:
     return out.decode()
 
 
+@pytest.mark.full
 async def test_the_plain_client_starts_queries_terminates_and_cancels_runs(
     at: str, client: Client, tmp_path: Path
 ) -> None:
@@ -69,6 +71,7 @@ def test_the_plain_client_imports_nothing_of_baton() -> None:
     assert len(main.body) - 1 <= 10
 
 
+@pytest.mark.full
 async def test_the_temporal_command_does_the_same(at: str) -> None:
     name = f"cli-{uuid.uuid4().hex[:6]}"
     temporal = (TEMPORAL, "--address", at)

@@ -100,6 +100,7 @@ async def test_a_workflow_of_an_application_gets_the_typed_answer_of_a_team_and_
         assert await app.run(Claim.run, "My bicycle was stolen.") == "paid 120"
 
 
+@pytest.mark.full
 async def test_a_replayer_with_the_plugin_reads_values_in_external_storage(client: Client, tmp_path: Path) -> None:
     async with application(address_of(client), tmp_path, answers(APPROVED)) as app:
         await app.run(Question.run, "x" * 1_200_000, {"id": f"{app.queue}/agent"})
@@ -197,6 +198,7 @@ async def test_a_workflow_steers_and_terminates_its_team(client: Client, tmp_pat
     assert (status["phase"], status["stopReason"], status["note"]) == ("Completed", "terminated", "enough")
 
 
+@pytest.mark.full
 async def test_a_canceled_workflow_cancels_its_team(client: Client, tmp_path: Path) -> None:
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -218,6 +220,7 @@ async def test_a_canceled_workflow_cancels_its_team(client: Client, tmp_path: Pa
         assert (await circle.describe()).status is WorkflowExecutionStatus.CANCELED
 
 
+@pytest.mark.full
 async def test_two_workers_of_one_client_share_a_plugin(client: Client, tmp_path: Path) -> None:
     async with application(address_of(client), tmp_path, answers(APPROVED)) as app:
         queue = f"{app.queue}-2"
@@ -442,6 +445,7 @@ async def finished(http: httpx.AsyncClient, run: str) -> tuple[str, Json]:
     return said, status
 
 
+@pytest.mark.full
 async def test_a_gateway_with_the_converter_of_an_application_reads_its_runs_and_starts_runs_for_it(
     client: Client, tmp_path: Path
 ) -> None:
@@ -458,6 +462,7 @@ async def test_a_gateway_with_the_converter_of_an_application_reads_its_runs_and
         assert "stolen" not in history.to_json()
 
 
+@pytest.mark.full
 async def test_a_gateway_without_the_converter_of_an_application_says_which_setting_its_runs_need(
     client: Client, tmp_path: Path
 ) -> None:

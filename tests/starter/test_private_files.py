@@ -41,6 +41,7 @@ def test_a_folder_with_other_files_keeps_its_mode_and_they_theirs(tmp_path: Path
     assert [mode(tmp_path / each) for each in (".", "notes.txt", "journal.db")] == [0o755, 0o644, 0o600]
 
 
+@pytest.mark.full
 async def test_a_page_of_a_browser_can_start_no_run_by_the_embedded_servers_http_api(tmp_path: Path) -> None:
     state, (port, ui), api = StateDir(tmp_path / "s"), own_ports(), own_port()
     with state.lock("dev") as lock:

@@ -84,6 +84,7 @@ async def prune(env: Environment, age: timedelta | None = None, *, dry: bool = F
     return await prune_journal(env.client, env.journal_url, age, dry=dry)
 
 
+@pytest.mark.full
 async def test_conversations_older_than_the_retention_are_deleted_with_all_their_rows(env: Environment) -> None:
     script(env)
     recent = await env.start_team(TEAM)
@@ -101,6 +102,7 @@ async def test_conversations_older_than_the_retention_are_deleted_with_all_their
     assert await prune(env) == Pruned(conversations=0, messages=0, remaining=2)
 
 
+@pytest.mark.full
 async def test_a_conversation_that_queries_go_on_with_is_kept_until_it_is_deleted(env: Environment) -> None:
     script(env)
     asked = [await env.start_query(TEAM, "agent/one", conversationId="c") for _ in range(2)]
@@ -144,6 +146,7 @@ def plan_of(connection: Connection, statement: Select[Any]) -> str:
     return str(connection.execute(text(f"{explain} {compiled}")).all())
 
 
+@pytest.mark.full
 async def test_an_open_run_keeps_its_conversation_at_any_age(env: Environment) -> None:
     script(env)
     over = await env.start_team(TEAM)

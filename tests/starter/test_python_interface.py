@@ -250,6 +250,7 @@ async def test_a_debate_gives_its_verdict(env: Environment, temporal: Connection
     assert value.verdict == baton.Verdict(verdict="Go.", winner="go", reasoning="Better argued.")
 
 
+@pytest.mark.full
 async def test_functions_need_no_registration(env: Environment, temporal: Connection) -> None:
     env.script(panelist_line("writer", "w1", "w2"))
 
@@ -345,6 +346,7 @@ async def test_a_run_of_one_agent_and_of_several(env: Environment, temporal: Con
     assert [each.message for each in both.status.responses] == ["A.", '{"go": false, "reasons": []}']
 
 
+@pytest.mark.full
 async def test_messages_can_be_read_again_from_the_beginning(env: Environment, temporal: Connection) -> None:
     say_all(env)
     panel = round_robin("panel", [role_member("writer"), role_member("editor")], max_rounds=2, referee=True)
@@ -375,6 +377,7 @@ async def test_a_hidden_synthesizers_message_is_not_in_the_stream(env: Environme
     assert (await handle.result()).message == "The deliverable."
 
 
+@pytest.mark.full
 async def test_a_stream_of_messages_goes_on_after_a_lost_connection(
     env: Environment, server: EmbeddedServer, temporal: Connection
 ) -> None:
@@ -392,6 +395,7 @@ async def test_a_stream_of_messages_goes_on_after_a_lost_connection(
         assert said == ["w1", "w2", "w3"]
 
 
+@pytest.mark.full
 async def test_the_messages_of_a_run_that_continued_as_new_are_one_stream(
     env_with_short_histories: Environment, server_with_short_histories: EmbeddedServer
 ) -> None:
@@ -425,6 +429,7 @@ async def test_a_session_is_changed_while_a_panel_reads_it(env: Environment, tem
     assert value.rounds == 2
 
 
+@pytest.mark.full
 async def test_a_steering_message_is_read_by_the_model_and_streamed(env: Environment, temporal: Connection) -> None:
     env.script(panelist_line("writer", {"text": "w1", "delay": 0.7}, "w2"), SYNTHESIS)
     handle = await temporal.start(round_robin("panel", [role_member("writer")], max_rounds=2), input="Why?")
@@ -449,6 +454,7 @@ async def test_a_steering_message_is_read_by_the_model_and_streamed(env: Environ
     assert [(each.name, each.text) async for each in handle] == [("one", "1"), ("user", "Be brief."), ("one", "2")]
 
 
+@pytest.mark.full
 async def test_a_run_is_terminated_with_its_state_as_result_or_canceled(env: Environment, temporal: Connection) -> None:
     env.script(panelist_line("writer", "w1", {"text": "w2", "delay": 0.3}))
     panel = round_robin("panel", [role_member("writer")])
@@ -549,6 +555,7 @@ async def test_the_default_agents_of_a_panel_can_be_customized(env: Environment,
     assert baton.PanelShape.model_validate_json(author.user).referee_critiques[0].critique == "Be brief."
 
 
+@pytest.mark.full
 async def test_a_run_with_functions_waits_for_a_program_that_attaches_to_it(
     env: Environment, server: EmbeddedServer, temporal: Connection
 ) -> None:

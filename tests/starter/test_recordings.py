@@ -42,6 +42,8 @@ from tests.harness.settlements import settlements, workflow_tool
 from tests.harness.user_machine import UserMachine
 from tests.recordings.record import FOLDER, RUNS, record_sample
 
+pytestmark = pytest.mark.full
+
 __all__ = ["baton_environment", "baton_server"]
 
 SAMPLES = ROOT / "samples"
@@ -277,7 +279,6 @@ print(json.dumps([connection for connection in connections if "127.0.0.1" not in
 """
 
 
-@pytest.mark.full
 def test_a_replay_connects_to_nothing_but_its_own_server() -> None:
     names = ["assistant", "openapi", "travel", "underwriting", "weather"]  # MCP, a document, A2A, an engine, HTTP
     pairs = json.dumps([[str(FOLDER / f"{name}{SUFFIX}"), str(SAMPLES / f"{name}.yaml")] for name in names])
@@ -617,7 +618,6 @@ def project(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
 
 
-@pytest.mark.full
 def test_pytest_collects_recordings(project: Path) -> None:
     command = [*USERS_PYTEST, "-q"]
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "BATON_"))}
@@ -635,7 +635,6 @@ def test_pytest_collects_recordings(project: Path) -> None:
     assert "Traceback" not in failed.stdout
 
 
-@pytest.mark.full
 @pytest.mark.shared_server
 def test_a_run_of_the_command_line_is_recorded_and_replayed(machine: UserMachine) -> None:
     machine.model._answer = Script.read(SAMPLES / "scripts" / "support.yaml").answer

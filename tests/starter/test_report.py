@@ -114,6 +114,7 @@ def answer_nested(request: Request) -> Reply:
     )
 
 
+@pytest.mark.full
 async def test_nested_teams_tool_calls_and_rounds_are_where_they_happened(env: Environment) -> None:
     env.answer = answer_nested
     handle = await env.start_query(NESTED, "team/board", input="Do we buy new desks before the end of the year?")
@@ -264,6 +265,7 @@ def test_the_command_writes_a_file_and_leaves_stdout_to_the_report(machine: User
     assert (refused.returncode, "No such file" in refused.stderr) == (1, True)
 
 
+@pytest.mark.full
 async def test_members_have_the_tokens_and_the_turns_of_the_run(env: Environment) -> None:
     env.answer = answer_nested
     handle = await env.start_query(NESTED, "team/board")

@@ -16,6 +16,7 @@ QUERY: Json = {
 TALK = [agent("one"), agent("two"), team("pair", "one", "two", strategy="sequential"), QUERY]
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_a_failed_run_is_retried_followed_and_listed_under_its_id(machine: UserMachine) -> None:
     machine.script(line("one", "Well."), line("two", {"text": "So it is.", "before": [{"status": 401}]}))
@@ -48,6 +49,7 @@ def test_a_retry_is_started_without_following_it(machine: UserMachine) -> None:
     assert (watched.returncode, "Failed (failed) talk-2 · 1 model call" in watched.stderr) == (2, True)
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_a_run_is_forked_with_a_message_and_another_prompt_and_listed(machine: UserMachine) -> None:
     machine.script(line("one", "Well."), line("two", "So it is."), line("three", "So be it."))

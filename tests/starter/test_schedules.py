@@ -76,6 +76,7 @@ def scheduler(env: Environment, tmp_path: Path) -> Scheduler:
     return Scheduler(env.client, env.task_queue, tmp_path)
 
 
+@pytest.mark.full
 async def test_a_schedule_starts_runs_by_itself_with_ids_that_tell_their_time(
     env: Environment, scheduler: Scheduler
 ) -> None:
@@ -191,6 +192,7 @@ async def test_of_manifests_that_are_applied_at_the_same_time_one_counts_as_a_wh
     assert [each for each in zones if f"One in {each}." in given] == [zone]
 
 
+@pytest.mark.full
 async def test_a_paused_schedule_starts_nothing_by_itself_and_goes_on_where_it_is_unpaused(
     env: Environment, scheduler: Scheduler
 ) -> None:

@@ -62,6 +62,7 @@ def test_the_commands_of_the_readme_run_in_their_order_in_a_clean_copy(machine: 
             subprocess.run(["sh", "-ec", commands], env=machine.env, cwd=machine.folder, check=True)
 
 
+@pytest.mark.full
 def test_the_output_of_make_demo_is_as_shown(machine: UserMachine) -> None:
     shown = README.partition("$ make demo\n")[2].partition("```")[0]
     run_id = re.compile(r"brainstorming-session-\w{6}")
@@ -71,6 +72,7 @@ def test_the_output_of_make_demo_is_as_shown(machine: UserMachine) -> None:
         assert line == "…" or line in lines or line.startswith("started ID  http://127.0.0.1:"), line
 
 
+@pytest.mark.full
 @pytest.mark.shared_server
 def test_the_program_of_the_python_page_runs_by_itself(machine: UserMachine) -> None:
     text = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.DOTALL)[0]

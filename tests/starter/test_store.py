@@ -80,6 +80,7 @@ def test_files_and_schedules_may_refer_to_what_only_the_store_has(machine: UserM
     assert "Query default/nobody is neither in the files nor on the workers" in text
 
 
+@pytest.mark.full
 def test_the_store_is_shown_changed_and_emptied_by_commands(machine: UserMachine) -> None:
     file = machine.write(DUO, agent("one"), agent("two", description="Second thoughts."))
     printed(machine, "apply", "-f", file)
@@ -105,6 +106,7 @@ def test_the_store_is_shown_changed_and_emptied_by_commands(machine: UserMachine
     assert "did you mean 'teams'?" in refused(machine, "get", "taems")
 
 
+@pytest.mark.full
 def test_manifests_are_selected_by_names_and_labels_and_printed_by_a_template(machine: UserMachine) -> None:
     gold = agent("one")
     gold["metadata"]["labels"] = {"tier": "gold", "team": "a"}
@@ -125,6 +127,7 @@ def test_manifests_are_selected_by_names_and_labels_and_printed_by_a_template(ma
     assert "there is no Agent 'three'" in refused(machine, "get", "agent", "one", "three")
 
 
+@pytest.mark.full
 def test_a_manifest_is_described_with_its_users_and_versions_and_a_run_with_its_events(machine: UserMachine) -> None:
     machine.model._answer = by_prompt
     printed(machine, "apply", "-f", machine.write(QUERY, DUO, agent("one"), agent("two", prompt="Old.")))
@@ -158,6 +161,7 @@ def test_what_would_be_applied_is_shown_without_a_change(machine: UserMachine) -
     assert "spec.members[1].name" in refused(machine, "apply", "--dry-run", "-f", machine.write(DUO))
 
 
+@pytest.mark.full
 def test_secrets_are_applied_with_a_key_and_never_shown(machine: UserMachine) -> None:
     safe = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "safe"}, "stringData": {"token": "hidden-123"}}
     file = machine.write(agent("one"), safe, name="all.yaml")
@@ -183,6 +187,7 @@ def test_secrets_are_applied_with_a_key_and_never_shown(machine: UserMachine) ->
     assert printed(machine, "get", "secrets") == "No manifests found."
 
 
+@pytest.mark.full
 def test_a_run_from_files_may_refer_to_a_stored_secret(machine: UserMachine) -> None:
     machine.env["BATON_ENCRYPTION_KEYS"] = printed(machine, "encryption-key", "k1")
     machine.model._answer = by_prompt

@@ -80,6 +80,7 @@ async def test_a_task_in_progress_and_a_failed_task_have_that_status(env: Enviro
     assert short(await tasks(env, handle)) == ["a (round 1) cancelled"]
 
 
+@pytest.mark.full
 async def test_nested_teams_have_tasks_and_a_task_counts_the_attempts_of_all_its_activities(
     env: Environment,
 ) -> None:
@@ -293,6 +294,7 @@ async def test_a_team_gets_only_the_result_of_a_panel_that_is_its_member(env: En
     ]
 
 
+@pytest.mark.full
 async def test_the_command_tasks_prints_them(env: Environment, server: EmbeddedServer) -> None:
     env.script(panelist_line("a", "a1"), panelist_line("b", {"status": 400, "text": "no"}))
     handle = await env.start_team([panel(role_member("a"), role_member("b"), audit="audit-7")], "panel")

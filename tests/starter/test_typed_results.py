@@ -104,6 +104,7 @@ def written(folder: Path, *manifests: Json) -> Path:
 REVIEW = team("review", "writer", "editor", strategy="sequential")
 
 
+@pytest.mark.full
 async def test_targets_and_members_come_from_files(
     env: Environment, temporal: baton.Connection, tmp_path: Path
 ) -> None:
@@ -139,6 +140,7 @@ def test_mistakes_in_a_file_are_reported_with_their_lines(tmp_path: Path) -> Non
         baton.load(tmp_path / "nosuch.yaml")
 
 
+@pytest.mark.full
 async def test_members_that_only_workers_know_are_named_with_their_kinds(
     env: Environment, temporal: baton.Connection, tmp_path: Path
 ) -> None:
@@ -189,6 +191,7 @@ def test_signatures_show_every_option() -> None:
     assert repr(JUDGE) == "Agent('judge')"
 
 
+@pytest.mark.full
 async def test_a_program_starts_its_own_mcp_server(
     env: Environment, temporal: baton.Connection, tmp_path: Path
 ) -> None:

@@ -99,6 +99,7 @@ async def _until(true: Callable[[], bool]) -> None:
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.full
 async def test_two_watchers_see_a_nested_teams_answer_before_it_is_complete(
     env: Environment, server: EmbeddedServer
 ) -> None:
@@ -124,6 +125,7 @@ async def test_two_watchers_see_a_nested_teams_answer_before_it_is_complete(
     assert watch.state.runs[handle.id].usage == status.token_usage
 
 
+@pytest.mark.full
 async def test_watching_adds_nothing_to_a_history(env: Environment, server: EmbeddedServer) -> None:
     env.script(line("one", {"text": WORDS, "pause": 0.5}, call("noop", message="x"), "End."))
     manifests = [agent("one", "noop"), team("team", "one", maxTurns=2, onMaxTurns="complete")]
@@ -136,6 +138,7 @@ async def test_watching_adds_nothing_to_a_history(env: Environment, server: Embe
     assert kinds[0] == kinds[1]
 
 
+@pytest.mark.full
 async def test_heartbeats_are_read_only_while_a_call_is_open(env: Environment, server: EmbeddedServer) -> None:
     env.script(line("one", {"text": WORDS, "pause": 1}))
     handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
@@ -178,6 +181,7 @@ async def test_all_messages_of_an_engine_are_printed_in_their_order(
     assert said_lines == ["  First, look.", "  Then, see.", "  So it is."]
 
 
+@pytest.mark.full
 async def test_a_late_watcher_sees_every_message_once(env: Environment, server: EmbeddedServer) -> None:
     env.script(line("one", "Well, well.", SLOW))
     handle = await env.start_team([agent("one"), team("team", "one", "one", strategy="sequential")])
@@ -193,6 +197,7 @@ async def test_a_late_watcher_sees_every_message_once(env: Environment, server: 
     assert "turn 1 of 2" not in after, "a complete answer is no longer in the live view"
 
 
+@pytest.mark.full
 async def test_a_late_watcher_sees_the_end_of_a_text_of_which_heartbeats_have_only_that(
     env: Environment, server: EmbeddedServer
 ) -> None:
@@ -208,6 +213,7 @@ async def test_a_late_watcher_sees_the_end_of_a_text_of_which_heartbeats_have_on
     assert watcher.text.count("line 98 ") >= 1
 
 
+@pytest.mark.full
 async def test_control_characters_and_markup_in_an_answer_are_shown_and_have_no_effect(
     env: Environment, server: EmbeddedServer
 ) -> None:
@@ -238,6 +244,7 @@ async def test_a_retried_call_is_shown_with_its_attempt_and_the_error(env: Envir
     assert "answered HTTP 503: too busy" in watcher.text
 
 
+@pytest.mark.full
 async def test_without_a_terminal_each_failed_attempt_is_a_line_with_its_reason_and_the_next_time(
     env: Environment, server: EmbeddedServer
 ) -> None:
@@ -255,6 +262,7 @@ async def test_without_a_terminal_each_failed_attempt_is_a_line_with_its_reason_
     assert watcher.text.index(told[-1]) < watcher.text.index("At last.")
 
 
+@pytest.mark.full
 async def test_the_last_lines_of_a_long_text_are_shown_and_fit_the_terminal(
     env: Environment, server: EmbeddedServer
 ) -> None:
@@ -267,6 +275,7 @@ async def test_the_last_lines_of_a_long_text_are_shown_and_fit_the_terminal(
     assert 6 < watcher.height <= 12
 
 
+@pytest.mark.full
 async def test_many_runs_share_a_live_view_that_fits_the_terminal(env: Environment, server: EmbeddedServer) -> None:
     env.script(line("one", {"text": WORDS, "pause": 0.1, "delay": 6}))
     given = {"agent": "one", "input": "Why?", "resources": [agent("one")]}

@@ -92,6 +92,7 @@ async def logged(
 Logged = tuple[KillableWorker, str, str]
 
 
+@pytest.mark.full
 def test_a_run_has_a_line_at_its_begin_and_its_end_also_if_another_worker_replays_it(logged: Logged) -> None:
     worker, run, run_id = logged
     ids = {"run": run, "run_id": run_id, "workflow_type": "round-robin"}
@@ -210,6 +211,7 @@ def test_what_was_counted_is_written_when_the_log_ends() -> None:
     assert stream.getvalue().splitlines() == ["away 1", "away 2"]
 
 
+@pytest.mark.full
 async def test_all_output_of_a_gateway_is_json_and_says_what_is_served(server: EmbeddedServer, tmp_path: Path) -> None:
     environment = process_env(TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path), BATON_LOG_FORMAT="json")
     pipe = asyncio.subprocess.PIPE
@@ -226,6 +228,7 @@ async def test_all_output_of_a_gateway_is_json_and_says_what_is_served(server: E
     assert process.returncode == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("command", "settings", "said"),
     [
@@ -254,6 +257,7 @@ def test_what_prevents_the_start_of_a_server_is_reported_as_json(
     assert [(line["level"], said in line["message"]) for line in lines] == [("ERROR", True)]
 
 
+@pytest.mark.full
 def test_warnings_and_uncaught_exceptions_at_the_start_are_json(server: EmbeddedServer, tmp_path: Path) -> None:
     (tmp_path / "early.py").write_text(
         "import threading, warnings\n"
@@ -279,6 +283,7 @@ def test_warnings_and_uncaught_exceptions_at_the_start_are_json(server: Embedded
     assert all(line["level"] in ("INFO", "WARNING", "ERROR", "CRITICAL") for line in lines)
 
 
+@pytest.mark.full
 def test_a_usage_error_of_the_module_worker_is_json() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "baton.worker", "--nonsense"],

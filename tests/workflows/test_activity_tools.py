@@ -57,6 +57,7 @@ async def scheduled(handle: Handle, kind: str) -> list[Any]:
     return [event for event in found if event.activity_task_scheduled_event_attributes.activity_type.name == kind]
 
 
+@pytest.mark.full
 async def test_an_activity_gets_the_arguments_by_position_with_the_defaults_of_the_schema(env: Environment) -> None:
     env.script(line("adjuster", CHARGE, "Paid."))
     async with application(env.client) as (payments, queue):
@@ -139,6 +140,7 @@ async def test_a_failure_fails_the_turn_of_an_agent_that_says_so_and_a_retry_cal
     assert len(payments.calls) == 2
 
 
+@pytest.mark.full
 async def test_an_activity_that_has_answered_is_not_called_again_by_a_retry_of_the_run(env: Environment) -> None:
     env.script(line("adjuster", call("pay", amount=7), "Paid."))
     fails = {"name": "jq", "value": ".amount.currency"}
@@ -180,6 +182,7 @@ async def test_a_filter_is_applied_to_the_result(env: Environment) -> None:
         assert await results(env, await env.start("agent", given)) == ["7"]
 
 
+@pytest.mark.full
 async def test_arguments_that_do_not_fit_or_are_too_large_are_told_and_nothing_is_called(env: Environment) -> None:
     large = call("charge", amount=1, currency="x" * 70_000)
     env.script(line("adjuster", call("charge"), large, call("charge", amount=1, to="me"), "Well."))

@@ -86,6 +86,7 @@ async def test_a_tools_failure_ends_the_turn_where_the_manifest_says_so_with_eve
     assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", "", *results]
 
 
+@pytest.mark.full
 async def test_a_tool_is_tried_again_where_the_manifest_says_so_and_then_its_failure_is_sent(
     env: Environment,
 ) -> None:
@@ -126,6 +127,7 @@ async def test_an_agent_that_never_stops_calling_for_tools_is_stopped(env: Envir
     assert texts(turn.messages) == ["", "again"] * 3
 
 
+@pytest.mark.full
 async def test_a_history_has_previews_of_calls_and_results_that_are_whole_in_the_journal(env: Environment) -> None:
     words = "word " * 100_000
     env.script(line("one", {"text": words, "calls": call("noop", message=words)["calls"]}, "Done."))

@@ -147,6 +147,7 @@ async def test_other_calls_and_other_members_go_on_while_a_call_waits(env: Envir
     assert len(shop.seen) == 2
 
 
+@pytest.mark.full
 async def test_a_decision_to_remember_holds_for_the_tool_in_the_whole_run(env: Environment, shop: ToolServer) -> None:
     env.script(line("lead", call("ask", input="?"), "Done."), line("buyer", BUY, BUY, "Bought."))
     asks = manifest("Tool", "ask", {"type": "agent", "agent": {"name": "buyer"}})
@@ -188,6 +189,7 @@ async def test_a_child_that_is_asked_by_a_tool_begins_after_the_yes_with_the_cha
     assert env.model.requests[1].body["messages"][-1]["content"] == "The product?"
 
 
+@pytest.mark.full
 async def test_a_long_run_continues_as_new_while_a_call_waits_and_repeats_nothing(
     env_with_short_histories: Environment, shop: ToolServer
 ) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 from temporalio.api.operatorservice.v1 import RemoveSearchAttributesRequest
 from temporalio.client import Client
@@ -81,6 +82,7 @@ async def bare(tmp_path: Path) -> AsyncIterator[Client]:
         await server.stop()
 
 
+@pytest.mark.full
 async def test_a_server_without_the_attributes_runs_teams_as_well(bare: Client, tmp_path: Path) -> None:
     async with Environment.running(bare, tmp_path) as env:
         trio(env)

@@ -22,6 +22,7 @@ def query(*targets: Json, **spec: object) -> Json:
     return manifest("Query", "q", {"input": "Why?", "targets": [*targets], **spec})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "strategy",
     [

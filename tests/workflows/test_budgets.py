@@ -54,6 +54,7 @@ async def test_a_budget_can_fail_what_it_bounds(env: Environment) -> None:
     assert len(status.responses[0].messages) == 3
 
 
+@pytest.mark.full
 async def test_members_that_speak_at_once_share_the_budget_of_the_query(env: Environment) -> None:
     names = [f"m{number}" for number in range(12)]
     inner = [team(f"t{n}", *names[n : n + 4], strategy="parallel") for n in (0, 4, 8)]
@@ -173,6 +174,7 @@ async def decide(env: Environment, handle: Handle, **given: Any) -> PersonDecisi
     return await decisions.decide(env.client, handle, ApproveRequest.model_validate({"call": first.id, **given}))
 
 
+@pytest.mark.full
 async def test_a_person_grants_the_same_amount_again_or_another_one_or_none(env: Environment) -> None:
     handle = await env.start_team([*TALKERS, team("team", "a", "b", budget={"modelCalls": 2, "onExceeded": "ask"})])
     [asked] = await waiting(env, handle)
@@ -198,6 +200,7 @@ async def test_a_person_grants_the_same_amount_again_or_another_one_or_none(env:
     assert (status.budget.limits.model_calls, status.budget.left.model_calls) == (5, 0)
 
 
+@pytest.mark.full
 async def test_one_decision_holds_for_all_runs_that_wait_for_the_same_budget(env: Environment) -> None:
     names = [f"m{number}" for number in range(6)]
     inner = [team(f"t{n}", *names[n : n + 2], strategy="parallel") for n in (0, 2, 4)]
@@ -213,6 +216,7 @@ async def test_one_decision_holds_for_all_runs_that_wait_for_the_same_budget(env
     assert (status.budget.limits.model_calls, status.budget.left.model_calls) == (6, 0)
 
 
+@pytest.mark.full
 async def test_a_no_ends_all_that_waits(env: Environment) -> None:
     names = [f"m{number}" for number in range(4)]
     members = [*map(agent, names), team("team", *names, strategy="parallel")]
@@ -234,6 +238,7 @@ async def test_after_a_yes_the_duration_of_a_budget_counts_anew(env: Environment
     assert (await env.turn_result(handle)).stop_reason == "max_turns"
 
 
+@pytest.mark.full
 async def test_a_budget_holds_when_runs_continue_as_new(env_with_short_histories: Environment) -> None:
     env = env_with_short_histories
     inner = team("inner", "a", "b", maxTurns=9, onMaxTurns="complete")

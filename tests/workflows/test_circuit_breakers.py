@@ -72,6 +72,7 @@ async def test_waiting_costs_no_attempt_and_the_attempts_before_it_count(env: En
     assert len(answer.at) == 6
 
 
+@pytest.mark.full
 async def test_runs_of_a_worker_share_a_breaker_and_one_call_tries(env: Environment) -> None:
     env.answer = answer = Failing(2)
     runs = [await env.start_query(asks(env, failures=2), "agent/a")]
@@ -212,6 +213,7 @@ async def test_an_a2a_server_that_can_not_be_reached_is_left_alone(env: Environm
     assert status.failure.type == "CircuitOpen"
 
 
+@pytest.mark.full
 async def test_events_tell_that_a_call_was_deferred_and_begun_again(env: Environment, tool_server: ToolServer) -> None:
     tool_server.answers(Answer(status=500), Answer("sunny"))
     env.script(line("a", call("look"), "Here."))

@@ -54,6 +54,7 @@ async def test_every_message_that_a_query_to_a_nested_team_accepts_is_in_the_jou
     assert [word for word in accepted if word not in contents] == []
 
 
+@pytest.mark.full
 async def test_no_nested_team_stays_paused_after_pause_and_resume_back_to_back(env: Environment) -> None:
     env.script(line("one", *slow("a", "b", "c", "d")), line("two", *slow("e", "f", "g", "h")))
     bound: Json = {"onMaxTurns": "complete", "maxTurns": 2}
@@ -67,6 +68,7 @@ async def test_no_nested_team_stays_paused_after_pause_and_resume_back_to_back(e
     assert (await asyncio.wait_for(env.turn_result(handle), 60)).stop_reason == "completed"
 
 
+@pytest.mark.full
 async def test_a_selector_waits_while_the_team_is_paused_and_reads_what_people_said(env: Environment) -> None:
     chooser = {"system": "You moderate", "agent": "chooser", "say": [SELECT, SELECT, SELECT]}
     env.script(ScriptLine.model_validate(chooser), line("one", *slow("a", "b")), line("two", *slow("c")))
@@ -120,6 +122,7 @@ async def test_a_session_that_is_too_large_from_the_start_is_refused(env: Enviro
     assert (turn.failure.type, "16,000 bytes" in turn.failure.message) == ("InvalidInput", True)
 
 
+@pytest.mark.full
 async def test_a_message_to_a_run_that_is_closing_is_refused_or_kept_but_never_lost(env: Environment) -> None:
     env.script(line("one", "a"), line("two", "b"))
     outer = team("team", "one", "two", strategy="parallel")

@@ -116,6 +116,7 @@ async def test_a_query_that_ran_out_of_time_is_kept(env: Environment) -> None:
     assert (await kept(env))[0] == "Why?"
 
 
+@pytest.mark.full
 async def test_queries_at_once_are_all_kept_in_one_order(env: Environment) -> None:
     env.answer = lambda _: Reply(text="yes")
     await asyncio.gather(*(ask(env, f"question {number}") for number in range(8)))

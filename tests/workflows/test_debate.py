@@ -49,6 +49,7 @@ async def test_debaters_read_arguments_by_their_stances_and_not_by_names(env: En
     )
 
 
+@pytest.mark.full
 async def test_a_judge_reads_no_names_and_each_round_in_an_order_of_its_own(env: Environment) -> None:
     debaters = [{"name": f"d{n}", "stance": f"S{n}"} for n in range(6)]
     lines = [argues(each, f"says {each['stance']}") for each in debaters]
@@ -87,6 +88,7 @@ async def test_without_a_synthesizer_a_debate_comes_to_its_shape(env: Environmen
     }
 
 
+@pytest.mark.full
 async def test_a_moderator_opens_each_round_and_can_end_the_debate(env: Environment) -> None:
     env.script(
         opens(

@@ -167,6 +167,7 @@ async def refusal(handle: Handle, update: str, given: Json) -> str:
     return error.value.cause.message
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("cached", [True, False], ids=["cached", "replayed at every step"])
 async def test_a_run_waits_for_a_decision_which_is_made_once_also_while_the_run_is_paused(
     env: Environment, kind: Kind, cached: bool
@@ -264,6 +265,7 @@ async def test_the_timeout_of_a_query_ends_the_wait_for_a_decision(env: Environm
     assert (status.phase, status.stop_reason) == ("Failed", "timeout")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", [approval, question, question_of_a_server], indirect=True, ids=name)
 async def test_a_run_that_waits_for_a_decision_continues_as_new_and_waits_on(
     env_with_short_histories: Environment, kind: Kind

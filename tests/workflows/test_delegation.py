@@ -68,6 +68,7 @@ async def test_a_team_is_asked_by_a_tool_and_its_members_do_not_join_the_convers
     assert last_conversation(env, "two") == [("assistant", "first"), ("user", "What is the sum?")]
 
 
+@pytest.mark.full
 async def test_several_calls_of_one_message_ask_at_once(env: Environment) -> None:
     both = {"text": "", "calls": [{"name": "ask-expert", "arguments": {"input": str(n)}} for n in (1, 2)]}
     env.script(line("lead", both, "Done."), line("expert", {"text": "a", "delay": 2}))
@@ -97,6 +98,7 @@ async def test_the_arguments_of_a_tool_with_a_schema_of_its_own_are_asked_as_jso
     assert last_conversation(env, "expert") == [("user", '{"a": 1, "b": 2}')]
 
 
+@pytest.mark.full
 async def test_the_answer_of_an_agent_can_be_filtered(env: Environment) -> None:
     env.script(line("lead", ASKED, "Done."), line("expert", '{"sum": 4}'))
     lead = agent("lead", tools=[{"name": "ask-expert", "functions": [{"name": "jq", "value": ".sum"}]}])
@@ -147,6 +149,7 @@ async def test_a_pause_holds_whom_a_tool_asks(env: Environment, kind: str) -> No
     assert (await env.status(handle)).message == "Done."
 
 
+@pytest.mark.full
 async def test_a_message_of_a_person_reaches_whom_a_tool_asks(env: Environment) -> None:
     env.script(line("lead", ASKED, "Done."), line("expert", {**call("noop", message="x"), "delay": 1.5}, "Heard."))
     brought = [agent("lead", "ask-expert"), agent("expert", "noop"), TOOL]

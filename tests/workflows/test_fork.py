@@ -126,6 +126,7 @@ async def test_a_fork_goes_on_after_a_turn_and_shares_what_was_said_before(env: 
     assert (await env.status(first)).responses == original.responses
 
 
+@pytest.mark.full
 async def test_a_team_that_is_called_upon_twice_in_a_round_is_asked_again_after_its_first_turn(
     env: Environment,
 ) -> None:
@@ -196,6 +197,7 @@ async def team_of(env: Environment, handle: Handle) -> Handle:
 SEQUENCE = [*ABC, team("team", "a", "b", "c", strategy="sequential")]
 
 
+@pytest.mark.full
 async def test_a_message_at_the_place_is_read_by_the_next_speaker_alone(env: Environment) -> None:
     model = RefusingModel()
     env.answer = model.answer
@@ -211,6 +213,7 @@ async def test_a_message_at_the_place_is_read_by_the_next_speaker_alone(env: Env
     assert ["Be brief." in asked for asked in model.asked] == [True, True]
 
 
+@pytest.mark.full
 async def test_a_field_of_a_member_is_changed_for_the_turns_after_the_place(env: Environment) -> None:
     model = RefusingModel()
     env.answer = model.answer
@@ -222,6 +225,7 @@ async def test_a_field_of_a_member_is_changed_for_the_turns_after_the_place(env:
     assert said(again)[1] == ("b", "You are b. 2"), "the run itself is not changed"
 
 
+@pytest.mark.full
 async def test_a_member_is_replaced_by_a_manifest(env: Environment) -> None:
     model = RefusingModel()
     env.answer = model.answer
@@ -283,6 +287,7 @@ async def test_changes_that_do_not_fit_what_was_decided_fail_the_fork_with_a_sen
     assert model.asked == []
 
 
+@pytest.mark.full
 async def test_a_failed_run_goes_on_with_a_mended_manifest_before_the_call_that_has_failed(env: Environment) -> None:
     model = RefusingModel(refused=3)
     env.answer = model.answer
@@ -294,6 +299,7 @@ async def test_a_failed_run_goes_on_with_a_mended_manifest_before_the_call_that_
     assert len(model.asked) == 3
 
 
+@pytest.mark.full
 async def test_a_fork_is_forked_and_retried(env: Environment) -> None:
     model = RefusingModel(refused=5)
     env.answer = model.answer
@@ -308,6 +314,7 @@ async def test_a_fork_is_forked_and_retried(env: Environment) -> None:
     assert rows(env, again)[:3] == rows(env, status)[:3]
 
 
+@pytest.mark.full
 async def test_a_person_decides_again_what_was_decided_after_the_place(
     env: Environment, tool_server: ToolServer
 ) -> None:
@@ -335,6 +342,7 @@ async def test_a_person_decides_again_what_was_decided_after_the_place(
     assert (await env.status(open_fork)).phase == "Completed"
 
 
+@pytest.mark.full
 async def test_what_was_spent_before_the_place_counts_in_the_budgets_of_the_fork(env: Environment) -> None:
     talkers = [agent("a"), agent("b")]
     manifests = [*talkers, team("team", "a", "b", maxTurns=5, budget={"modelCalls": 4})]
@@ -347,6 +355,7 @@ async def test_what_was_spent_before_the_place_counts_in_the_budgets_of_the_fork
     assert (raised.stop_reason, len(env.model.requests)) == ("budget", 8)
 
 
+@pytest.mark.full
 async def test_what_a_failed_member_team_has_spent_counts_once_in_the_fork_that_goes_on_in_it(env: Environment) -> None:
     budget = {"modelCalls": 2, "onExceeded": "fail"}
     manifests = [agent("a"), agent("b"), team("inner", "a", "b", maxTurns=3), team("team", "inner", budget=budget)]
@@ -358,6 +367,7 @@ async def test_what_a_failed_member_team_has_spent_counts_once_in_the_fork_that_
     assert len(env.model.requests) == 3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("at", "left"), [("1", 1), ("2", 0), ("3", 1), ("4", 0)])
 async def test_a_budget_that_people_have_raised_before_the_place_is_raised_in_the_fork_and_later_raises_are_not(
     env: Environment, at: str, left: int
@@ -378,6 +388,7 @@ async def test_a_budget_that_people_have_raised_before_the_place_is_raised_in_th
     assert (status.stop_reason, len(env.model.requests)) == ("budget", 6 + left)
 
 
+@pytest.mark.full
 async def test_a_run_that_has_continued_as_new_is_forked_in_any_of_its_executions(
     env_with_short_histories: Environment,
 ) -> None:
@@ -396,6 +407,7 @@ async def test_a_run_that_has_continued_as_new_is_forked_in_any_of_its_execution
         assert rows(env, status)[: turn + 1] == rows(env, original)[: turn + 1]
 
 
+@pytest.mark.full
 async def test_a_turn_is_found_in_its_execution_alone_at_the_same_place_as_in_the_whole_run(
     env_with_short_histories: Environment,
 ) -> None:
@@ -429,6 +441,7 @@ async def test_a_run_that_was_reset_is_forked(env: Environment) -> None:
     assert len(model.asked) == 1
 
 
+@pytest.mark.full
 async def test_a_fork_adds_its_messages_to_the_conversation_of_its_query(env: Environment) -> None:
     model = RefusingModel()
     env.answer = model.answer
@@ -442,6 +455,7 @@ async def test_a_fork_adds_its_messages_to_the_conversation_of_its_query(env: En
     assert "You are othe 3" in model.asked[0]
 
 
+@pytest.mark.full
 async def test_the_rows_of_a_run_are_kept_after_its_ttl_while_a_fork_rests_on_them(env: Environment) -> None:
     model = RefusingModel()
     env.answer = model.answer
@@ -471,6 +485,7 @@ async def test_a_fork_tells_from_where_it_has_gone_on(env: Environment) -> None:
     assert described.typed_search_attributes.get(search_attributes.FORKED_FROM) == first.id
 
 
+@pytest.mark.full
 async def test_a_call_that_had_ended_beside_the_place_is_not_made_again(
     env: Environment, tool_server: ToolServer
 ) -> None:

@@ -335,6 +335,7 @@ def pages(draw: st.DrawFn) -> Box:
     return drawn(loaded)
 
 
+@pytest.mark.full
 @settings(deadline=None, max_examples=60)
 @given(pages())
 def test_no_box_lies_on_another_and_no_arrow_runs_through_one(page: Box) -> None:

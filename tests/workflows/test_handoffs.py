@@ -65,6 +65,7 @@ async def test_a_tool_names_whom_it_transfers_to_and_what_that_member_does(env: 
     assert [*tools[0]["parameters"]["properties"]] == ["message"]
 
 
+@pytest.mark.full
 async def test_the_next_query_of_a_conversation_begins_with_the_last_member(env: Environment) -> None:
     env.script(
         line("triage", transfer("billing")),
@@ -86,6 +87,7 @@ async def test_a_conversation_goes_on_with_the_first_member_if_the_last_one_has_
     assert spoken(status) == ["triage"]
 
 
+@pytest.mark.full
 async def test_another_conversation_begins_with_the_first_member(env: Environment) -> None:
     env.script(line("triage", transfer("billing")), line("billing", "Yes?"))
     await ask(env, [*DESK, TEAM], conversationId="c")

@@ -13,6 +13,8 @@ from tests.harness.tool_server import Answer, ToolServer
 from tests.workflows.test_approval import pending
 from tests.workflows.test_people import ANN, people
 
+pytestmark = pytest.mark.full
+
 TEXT = "long " * 8_000
 TOOLS = "look", "ask"
 

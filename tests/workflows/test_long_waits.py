@@ -18,6 +18,8 @@ from tests.harness.tool_server import ToolServer
 from tests.workflows.test_approval import BUY, approve, pending, tool, waiting_run
 from tests.workflows.test_people import ANN, people, reply
 
+pytestmark = pytest.mark.full
+
 SIGNALS = 60
 """More than the 50 events after which a run continues as new on the server of these tests."""
 
@@ -127,7 +129,6 @@ async def outcome(env: Environment, handle: Handle) -> tuple[Json, int]:
     return {**ended, "said": said, "turns": response.get("turns")}, len(env.model.requests)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("start", SHAPES)
 async def test_a_run_that_is_paused_and_cut_before_each_of_its_steps_comes_to_the_same_end(
     env_with_short_histories: Environment, start: Start
@@ -195,7 +196,6 @@ async def test_a_tool_that_is_a_querys_target_waits_for_the_yes_in_a_run_that_co
     assert [each.path for each in tool_server.seen] == ["/buy?item=pen"]
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("strategy", ["sequential", "parallel", "round-robin"])
 async def test_a_person_is_waited_for_in_a_run_that_continues_as_new(
     env_with_short_histories: Environment, strategy: str

@@ -152,6 +152,7 @@ async def query_that_is_being_answered(env: Environment, proxy: TcpProxy) -> Han
     return handle
 
 
+@pytest.mark.full
 async def test_a_store_that_is_away_when_a_query_ends_gets_the_conversation_once_it_is_back(
     env: Environment, newest: MemoryServer
 ) -> None:
@@ -263,6 +264,7 @@ async def grown(env: Environment, service: MemoryServer, question: str = "Go on?
     return len(env.rows()) - before
 
 
+@pytest.mark.full
 async def test_a_query_copies_only_the_messages_that_are_new(env: Environment, newest: MemoryServer) -> None:
     env.script(line("one", *[f"answer {number}" for number in range(20)]))
     growth = [await grown(env, newest, f"question {number}") for number in range(20)]
@@ -295,6 +297,7 @@ async def test_what_others_have_changed_or_deleted_is_read_as_it_is_now(
     assert said_to(env) == ["h?", "yes", "i?"]
 
 
+@pytest.mark.full
 async def test_a_fork_reads_no_memory_again_and_adds_its_whole_exchange_to_it_once(
     env: Environment, service: MemoryServer
 ) -> None:

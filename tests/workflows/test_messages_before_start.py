@@ -42,6 +42,7 @@ async def test_a_run_that_was_paused_and_goes_on_heeds_who_lets_it_before_it_beg
     assert (turn.stop_reason, texts(turn.messages)[-1]) == ("max_turns", numbers(30)[-1])
 
 
+@pytest.mark.full
 async def test_a_session_keeps_what_is_changed_before_its_run_begins(env_with_short_histories: Environment) -> None:
     env = env_with_short_histories
     given = await carried(env)
@@ -58,6 +59,7 @@ async def test_a_session_keeps_what_is_changed_before_its_run_begins(env_with_sh
     await check(await env.start("round-robin", new, start_signal="session", start_signal_args=[changes]))
 
 
+@pytest.mark.full
 async def test_a_child_that_takes_time_to_start_is_sent_the_changes_of_its_session_meanwhile(env: Environment) -> None:
     handle = await a_session_changed_meanwhile(env)
     status = await env.status(handle)
@@ -103,6 +105,7 @@ async def test_a_team_below_a_query_that_was_paused_before_it_asks_nobody_until_
     assert (await env.status(handle)).phase == "Completed"
 
 
+@pytest.mark.full
 async def test_a_team_below_a_query_goes_on_if_that_was_resumed_while_the_team_was_started(env: Environment) -> None:
     handle = await resumed_meanwhile(env)
     assert (await asyncio.wait_for(env.status(handle), 60)).phase == "Completed"

@@ -57,6 +57,7 @@ async def test_a_nested_team_that_is_canceled_by_itself_fails_its_parent(env: En
     assert (turn.stop_reason, turn.failure.type, turn.failure.member) == ("failed", "RunClosed", "inner")
 
 
+@pytest.mark.full
 async def test_the_signal_and_a_cancel_reach_a_team_at_any_depth(env: Environment) -> None:
     teams = [
         team("inner", "one", maxTurns=9),
@@ -114,6 +115,7 @@ LONG_TURNS: list[list[str | Json]] = [[f"{number} {'x' * 9_000}" for number in r
 LONG_TURNS += [[*[call("calculator", "x" * 1_900, expression="6*7")] * 24, "y" * 30_000]]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("said", LONG_TURNS, ids=["by a nested team", "in one turn of its agent"])
 async def test_the_messages_shown_have_no_gap_where_earlier_ones_of_a_member_are_left_out(
     env: Environment, said: list[str | Json]

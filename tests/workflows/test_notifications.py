@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 
@@ -92,6 +93,7 @@ async def test_the_beginning_and_the_end_of_a_run_are_told_once_and_signed(env: 
         assert len(hook.seen) == 2
 
 
+@pytest.mark.full
 async def test_an_event_is_sent_again_with_its_id_until_it_is_accepted(env: Environment, hook: ToolServer) -> None:
     hook.answers(Answer(status=500), Answer(status=503, headers={"retry-after": "0"}), Answer(status=204))
     notify = [{"url": hook.url, "events": ["ended"]}]
@@ -105,6 +107,7 @@ async def test_an_event_is_sent_again_with_its_id_until_it_is_accepted(env: Envi
         assert (await handle.describe()).status == WorkflowExecutionStatus.COMPLETED
 
 
+@pytest.mark.full
 async def test_a_webhook_that_is_gone_is_not_called_again_and_the_run_completes(
     env: Environment, hook: ToolServer
 ) -> None:

@@ -52,6 +52,7 @@ TEAMS: list[Json] = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", ["agent/one", "team/outer"])
 async def test_a_run_waits_for_the_end_of_an_outage_and_says_so(env: Environment, target: str) -> None:
     env.answer = outage = Outage()
@@ -90,6 +91,7 @@ async def test_a_call_that_may_wait_for_the_end_of_an_outage_has_the_time_that_i
     assert call.start_to_close_timeout.ToTimedelta() > timedelta(minutes=20)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("request_", ["terminate_team", "cancel"])
 async def test_a_run_that_waits_during_an_outage_ends_when_it_is_told_to(env: Environment, request_: str) -> None:
     env.answer = Outage()
@@ -142,6 +144,7 @@ async def test_a_tool_whose_failure_would_end_the_run_is_waited_for(env: Environ
     assert texts(ended.responses[0].messages)[-2:] == ["It is 4.", "Thanks."]
 
 
+@pytest.mark.full
 async def test_a_team_that_goes_on_without_failed_members_waits_for_none(
     env: Environment, tool_server: ToolServer
 ) -> None:
@@ -162,6 +165,7 @@ async def impatient(client: Client, tmp_path: Path) -> AsyncIterator[Environment
         yield env
 
 
+@pytest.mark.full
 async def test_a_refused_key_is_waited_for_where_the_worker_is_told_to(impatient: Environment) -> None:
     impatient.answer = outage = Outage(Reply(status=401, text="no"))
     handle = await impatient.start_query(TEAMS, "agent/one")
@@ -171,6 +175,7 @@ async def test_a_refused_key_is_waited_for_where_the_worker_is_told_to(impatient
     assert (await impatient.status(handle)).message == "Here."
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", ["agent/one", "team/at-once"])
 async def test_an_outage_that_is_longer_than_the_limit_fails_the_run(impatient: Environment, target: str) -> None:
     """An agent of a parallel team has a run of its own."""
@@ -187,6 +192,7 @@ def with_policy(kind: Json, **policy: object) -> Json:
     return {**kind, "spec": {**kind["spec"], "retryPolicy": policy}}
 
 
+@pytest.mark.full
 async def test_a_model_is_attempted_as_often_and_as_soon_as_its_retry_policy_says(env: Environment) -> None:
     env.answer = outage = Outage(Reply(status=503, text="down"))
     first = with_policy(model(env.model_url, "first"), maximumAttempts=2, initialInterval="10ms")
@@ -200,6 +206,7 @@ async def test_a_model_is_attempted_as_often_and_as_soon_as_its_retry_policy_say
     assert (await env.status(handle)).message == "Here."
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("on_error", "attempts"), [("feed", 3), ("fail", 3)])
 async def test_a_tool_is_attempted_as_often_as_its_retry_policy_says(
     env: Environment, tool_server: ToolServer, on_error: str, attempts: int

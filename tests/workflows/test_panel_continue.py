@@ -17,6 +17,8 @@ from tests.harness.environment import Environment
 from tests.harness.functions import ballot
 from tests.harness.panels import panel, panel_result, role_member
 
+pytestmark = pytest.mark.full
+
 NAMES = "a", "b", "ballot"
 
 
@@ -39,7 +41,6 @@ def count_replies(request: Request) -> Reply:
     return Reply(text=f"I am {system[8]}.", delay=0.05)
 
 
-@pytest.mark.full
 async def test_rounds_critiques_warnings_and_tasks_are_those_of_one_panel(
     env_with_short_histories: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -165,6 +165,7 @@ async def test_a_reply_that_does_not_fit_its_schema_is_refused_and_the_next_one_
     assert (await env.turn_result(handle)).message == '{"ok": true}'
 
 
+@pytest.mark.full
 async def test_a_question_has_the_schema_of_its_reply_up_to_a_length(env: Environment) -> None:
     def schema(length: int) -> Json:
         return {"type": "object", "description": "x" * length}

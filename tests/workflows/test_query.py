@@ -242,6 +242,7 @@ async def test_a_run_that_was_refused_says_so_when_asked_how_it_stands(env: Envi
     assert (await team.query("status"))["phase"] == "Failed"
 
 
+@pytest.mark.full
 async def test_a_status_stays_within_temporals_limits_however_much_was_said(env: Environment) -> None:
     env.script(*(line(name, "汉" * 60_000) for name in ("one", "two", "three")))
     status = await env.status(await env.start_query(THREE, *(f"agent/{n}" for n in ("one", "two", "three"))))
@@ -261,6 +262,7 @@ async def test_the_reason_for_an_end_is_cut_where_it_is_too_long(env: Environmen
     assert "… [truncated" in (await handle.query("status"))["note"]
 
 
+@pytest.mark.full
 async def test_a_message_with_many_long_tool_calls_is_no_trouble(env: Environment) -> None:
     env.script(line("one", {"calls": call("noop", message="y" * 60_000)["calls"] * 40}, "Done."))
     manifest = agent("one", "noop", parallelToolCalls=True)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+import pytest
 from temporalio.client import WorkflowFailureError
 from temporalio.service import RPCError
 
@@ -129,6 +130,7 @@ class Gate:
         self._is_open.set()
 
 
+@pytest.mark.full
 async def test_runs_over_the_limit_wait_in_their_order_and_begin_when_others_end(env: Environment) -> None:
     gate = Gate()
     async with with_quota(env, maxConcurrentRuns=1) as tenant:
@@ -148,6 +150,7 @@ async def test_runs_over_the_limit_wait_in_their_order_and_begin_when_others_end
     assert gate.questions == ["1", "2", "3", "4"]
 
 
+@pytest.mark.full
 async def test_a_run_that_is_terminated_or_canceled_keeps_no_place(env: Environment) -> None:
     gate = Gate()
     async with with_quota(env, maxConcurrentRuns=1) as tenant:
@@ -172,6 +175,7 @@ async def test_a_run_that_is_terminated_or_canceled_keeps_no_place(env: Environm
         assert ended.result().phase == "Completed"
 
 
+@pytest.mark.full
 async def test_the_waits_of_a_run_for_its_turn_do_not_become_longer(env: Environment) -> None:
     """A call that waited longer than until the minute in which it has a place would lose that again and again."""
     gate = Gate()
@@ -190,6 +194,7 @@ async def test_the_waits_of_a_run_for_its_turn_do_not_become_longer(env: Environ
         assert (await tenant.status(second)).phase == "Completed"
 
 
+@pytest.mark.full
 async def test_the_time_in_which_a_query_waits_for_others_does_not_count_for_its_timeout(env: Environment) -> None:
     gate = Gate()
     async with with_quota(env, maxConcurrentRuns=1) as tenant:
@@ -204,6 +209,7 @@ async def test_the_time_in_which_a_query_waits_for_others_does_not_count_for_its
         assert (await tenant.status(second)).phase == "Completed"
 
 
+@pytest.mark.full
 async def test_a_team_of_another_namespace_has_a_quota_of_its_own(env: Environment) -> None:
     for_each = manifest("Quota", "each", {"eachNamespace": True, "perDay": {"modelCalls": 1}, "onExceeded": "fail"})
     own = manifest("Quota", "own", {"perDay": {"modelCalls": 2}, "onExceeded": "fail"})

@@ -114,6 +114,7 @@ async def test_a_selector_needs_an_agent_with_a_model(
     assert "Agent/default/three is executed elsewhere: a selector needs a model" in str(failure.value.__cause__)
 
 
+@pytest.mark.full
 async def test_the_members_and_the_judge_of_a_panel_and_a_debate_are_briefed(
     env: Environment, tool_server: ToolServer, agents: AgentServer
 ) -> None:
@@ -191,6 +192,7 @@ async def test_a_member_that_fails_elsewhere_is_passed_over_where_the_team_says_
     assert turn.message == "three:\nfar 1"
 
 
+@pytest.mark.full
 async def test_an_agent_asks_agents_that_are_executed_elsewhere_by_a_tool(
     env: Environment, tool_server: ToolServer, agents: AgentServer
 ) -> None:

@@ -176,6 +176,7 @@ async def test_a_model_that_ignored_its_output_schema_gets_all_its_attempts_agai
     assert (await env.status(await retry_run(env.client, handle))).message == "{}"
 
 
+@pytest.mark.full
 async def test_a_retry_that_fails_is_retried_and_the_conversation_goes_on(env: Environment) -> None:
     env.answer = lambda request: REFUSED if "You are b" in str(request) else Reply(text="Fine.")
     handle = await env.start_query([*ABC, team("team", "a", "b", strategy="sequential")], "team/team")
@@ -250,6 +251,7 @@ async def test_a_client_can_not_pass_the_state_of_a_run(env: Environment, field:
     assert f"{field}: only Baton's own workflows set this field" in str(raised.value.cause)
 
 
+@pytest.mark.full
 async def test_a_parallel_team_all_of_whose_members_have_failed_is_retried(env: Environment) -> None:
     env.answer = lambda _: REFUSED
     handle = await env.start_query(TEAMS["parallel"], "team/team")
@@ -297,6 +299,7 @@ async def test_a_retry_that_fails_before_a_child_that_had_failed_still_goes_on_w
     assert len(model.asked) == len({*model.asked}) == 3
 
 
+@pytest.mark.full
 async def test_a_call_of_which_it_is_unknown_whether_it_was_made_is_told_to_the_model_and_not_made_again(
     env: Environment, tool_server: ToolServer
 ) -> None:

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from baton.contracts.turn import TurnResult
 from baton.testing import ScriptLine
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, team, texts
@@ -80,6 +82,7 @@ async def test_reaching_max_turns_is_a_normal_end_where_the_manifest_says_so(env
     assert (turn.stop_reason, turn.failure, turn.message) == ("max_turns", None, "one 2")
 
 
+@pytest.mark.full
 async def test_a_team_without_max_turns_goes_on_until_a_member_terminates_it(env: Environment) -> None:
     env.script(line("one", "a", "b", "c", "d", call("terminate", response="Enough.")))
     turn = await env.turn_result(await env.start_team([agent("one", "terminate"), team("team", "one")]))

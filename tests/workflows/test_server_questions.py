@@ -89,6 +89,7 @@ async def told(env: Environment, handle: Handle) -> list[Json]:
     return env.transcript(head.id)[1:]
 
 
+@pytest.mark.full
 async def test_what_a_tool_asks_is_answered_by_a_person_and_the_call_is_carried_out_once(
     env: Environment, hotel: McpServerProcess
 ) -> None:
@@ -110,6 +111,7 @@ async def test_what_a_tool_asks_is_answered_by_a_person_and_the_call_is_carried_
     assert (await env.status(handle)).token_usage.tool_calls == 1
 
 
+@pytest.mark.full
 async def test_a_person_may_decline_to_answer_a_server_and_the_server_is_told(
     env: Environment, hotel: McpServerProcess
 ) -> None:
@@ -135,6 +137,7 @@ async def test_without_an_answer_in_time_the_call_fails_or_the_server_is_told(
     assert (await told(env, handle))[1]["content"] == result
 
 
+@pytest.mark.full
 async def test_an_address_that_a_server_wants_to_be_opened_is_shown_to_a_person(
     env: Environment, hotel: McpServerProcess
 ) -> None:
@@ -229,6 +232,7 @@ async def test_only_what_a_server_asks_can_be_declined(env: Environment) -> None
     await env.turn_result(handle)
 
 
+@pytest.mark.full
 async def test_a_long_run_continues_as_new_while_a_server_waits_for_an_answer(
     env_with_short_histories: Environment, modern_hotel: McpServerProcess
 ) -> None:
@@ -254,6 +258,7 @@ async def test_a_long_run_continues_as_new_while_a_server_waits_for_an_answer(
     assert modern_hotel.calls == ["booked blue for 2 on Friday"]
 
 
+@pytest.mark.full
 async def test_the_events_of_a_call_in_which_a_server_asks_are_those_of_one_call(
     env: Environment, modern_hotel: McpServerProcess
 ) -> None:

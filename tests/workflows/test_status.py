@@ -23,6 +23,7 @@ async def plain_status(handle: Handle) -> Status:
     return Status.model_validate_json(json.dumps(await handle.query("status")))
 
 
+@pytest.mark.full
 async def test_a_member_without_whom_a_parallel_team_has_gone_on_stands_in_the_status(env: Environment) -> None:
     env.script(line("one", "fine"), line("two", {"status": 400, "text": "broken"}))
     both = team("both", "one", "two", strategy="parallel", onMemberError="continue")
@@ -47,6 +48,7 @@ async def test_a_failure_tells_how_often_the_call_was_tried(env: Environment) ->
     assert (status.failure.type, status.failure.attempts) == ("ModelRejected", 3)
 
 
+@pytest.mark.full
 async def test_a_timeout_tells_what_has_failed_before(env: Environment) -> None:
     nowhere = {"openai": {"baseUrl": "http://127.0.0.1:9/v1", "apiKey": "sk-none"}}
     env.script(line("one", "fine"), line("two", {"text": "late", "delay": 20}))
@@ -75,6 +77,7 @@ async def test_a_timeout_tells_what_has_failed_before(env: Environment) -> None:
     assert status.responses[1].message == "fine"
 
 
+@pytest.mark.full
 async def test_a_running_query_shows_what_its_targets_have_said_and_used(env: Environment) -> None:
     env.script(line("one", "first", "second"), line("two", "third", {"text": "late", "delay": 4}))
     inner = team("inner", "one", "two", "two", strategy="sequential")
@@ -99,6 +102,7 @@ async def test_a_running_query_shows_what_its_targets_have_said_and_used(env: En
     assert (response.turns, status.token_usage.model_calls) == (2, 4)
 
 
+@pytest.mark.full
 async def test_a_running_query_shows_what_its_only_agent_and_whom_that_asks_have_said_and_used(
     env: Environment,
 ) -> None:

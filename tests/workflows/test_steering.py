@@ -82,6 +82,7 @@ async def test_whoever_delivers_reads_what_is_said_in_the_last_turn(env: Environ
     assert said == ["Why?", "a1", "Mind the costs.", "The deliverable."]
 
 
+@pytest.mark.full
 async def test_signals_that_updates_would_refuse_are_passed_over(env: Environment) -> None:
     env.script(panelist_line("a", *slow("a1", "a2")))
     spec = {"maxRounds": 2, "synthesizer": False, "terminateWhen": "has(session.big)"}

@@ -90,6 +90,7 @@ async def test_a_cancel_closes_a_team_as_canceled_with_all_that_was_said(env: En
     assert [message["content"] for message in status["messages"]] == ["one 1", "two 1"]
 
 
+@pytest.mark.full
 async def test_a_cancel_closes_the_runs_below_as_canceled_too_and_nothing_of_them_is_lost(env: Environment) -> None:
     env.script(line("one", "one 1", "one 2", {"text": "late", "delay": 100}), line("two", "two 1"))
     inner = team("inner", "one", "two", maxTurns=50)
@@ -234,6 +235,7 @@ async def test_a_failed_run_is_red_in_temporal_and_says_why(env: Environment) ->
     assert failure.value.cause.details[0]["phase"] == "Failed"
 
 
+@pytest.mark.full
 async def test_a_worker_logs_a_failed_attempt_in_a_line_and_nothing_of_a_cancelled_call(
     env: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:

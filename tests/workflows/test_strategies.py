@@ -322,6 +322,7 @@ async def test_what_the_others_said_is_kept_when_a_member_of_a_parallel_team_fai
         assert (turn.stop_reason, turn.failure.member) == ("failed", "b")
 
 
+@pytest.mark.full
 async def test_at_most_so_many_members_of_a_parallel_team_speak_at_once(env: Environment) -> None:
     env.answer = lambda request: Reply(text=speaker(request), delay=0.3)
     members = [agent(f"m{number}") for number in range(4)]
@@ -434,6 +435,7 @@ async def test_a_selector_may_let_the_first_member_speak_instead_of_asking_again
     assert (names(turn), choosing) == (["a", "a"], ["OF a, b, c; a, b, c"] * 2)
 
 
+@pytest.mark.full
 async def test_a_parallel_team_that_is_ended_keeps_what_all_members_said_in_their_order(env: Environment) -> None:
     late = {"text": "late", "delay": 30}
     env.script(line("a", call("calculator", "a 1", expression="1+1"), late), line("b", "b 1"))

@@ -17,6 +17,8 @@ from tests.harness.memory_server import MemoryServer
 from tests.harness.remote_agents import engine, engine_agent, said
 from tests.harness.tool_server import ToolServer
 
+pytestmark = pytest.mark.full
+
 WINDOW: Json = {"maxTokens": 50, "summarize": {"after": 100}}
 LONG = "x" * 100
 
@@ -91,7 +93,6 @@ async def test_a_summary_is_charged_to_the_budget_before_it_is_made(env: Environ
         assert database.execute("select model_calls from baton_accounts").fetchall() == [(1,)]
 
 
-@pytest.mark.full
 async def test_a_summary_that_was_made_before_a_budget_asks_is_not_made_again_after_a_yes(env: Environment) -> None:
     talk = Talk(env)
     for number in range(1, 5):
@@ -129,7 +130,6 @@ async def test_a_fallback_reads_the_summary_that_was_made_before_the_first_model
     assert talk.read[-1][0]["content"].endswith("summary 1")
 
 
-@pytest.mark.full
 async def test_a_later_summary_sums_up_the_one_before(env: Environment) -> None:
     talk = Talk(env)
     for number in range(1, 9):
@@ -139,7 +139,6 @@ async def test_a_later_summary_sums_up_the_one_before(env: Environment) -> None:
     assert talk.read[-1][0]["content"].endswith(f"summary {len(talk.summed)}")
 
 
-@pytest.mark.full
 async def test_tool_calls_and_their_results_stay_together(env: Environment) -> None:
     talk = Talk(env)
     plain = talk.answer
@@ -209,7 +208,6 @@ async def test_an_agent_that_is_executed_elsewhere_reads_the_latest_messages_whe
     assert read[5] == ["question 5", "far 5"]
 
 
-@pytest.mark.full
 async def test_an_agent_that_is_executed_elsewhere_and_a_selector_read_the_summary_of_others(
     env: Environment, tool_server: ToolServer
 ) -> None:

@@ -43,6 +43,7 @@ async def test_a_model_that_fails_is_replaced_by_its_fallback(env: Environment) 
     assert (status.phase, status.message) == ("Completed", "Here.")
 
 
+@pytest.mark.full
 async def test_a_tool_gets_a_json_object_as_its_arguments_and_a_text_as_its_input(
     env: Environment, tool_server: ToolServer
 ) -> None:

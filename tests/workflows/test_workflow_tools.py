@@ -66,6 +66,7 @@ async def test_a_workflow_gets_the_arguments_by_position_and_its_result_is_read_
     await replay([await handle.fetch_history()])
 
 
+@pytest.mark.full
 async def test_the_status_shows_the_workflow_that_a_call_waits_for_and_it_is_no_run(env: Environment) -> None:
     env.script(line("adjuster", INSPECT, "Inspected."))
     async with settlements(env.client) as queue:
@@ -141,6 +142,7 @@ async def test_the_end_of_the_run_cancels_the_workflow_and_does_not_wait_for_it(
     assert result == INTERRUPTED
 
 
+@pytest.mark.full
 async def test_an_approved_call_in_a_team_below_a_team_gets_the_changed_arguments(
     env: Environment,
 ) -> None:
@@ -241,6 +243,7 @@ class HandleClaim:
         return await workflow.execute_child_workflow("query", query, id=f"{own}/query", task_queue=queue)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("end", ["result", "cancel"])
 async def test_a_workflow_tool_works_below_a_workflow_of_another_application(env: Environment, end: str) -> None:
     env.script(line("adjuster", INSPECT, "Inspected."))
@@ -273,6 +276,7 @@ async def test_a_workflow_tool_works_below_a_workflow_of_another_application(env
                 assert (await inspect.describe()).status is WorkflowExecutionStatus.CANCELED
 
 
+@pytest.mark.full
 async def test_a_run_that_gets_long_while_its_workflow_runs_reads_the_result_before_it_continues_as_new(
     env_with_short_histories: Environment,
 ) -> None:

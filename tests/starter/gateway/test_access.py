@@ -48,6 +48,7 @@ async def test_a_request_without_a_valid_key_is_refused(served_env: Environment,
         assert (await gateway.http.get("/healthz")).text == "alive\n"
 
 
+@pytest.mark.full
 async def test_a_caller_sees_and_controls_its_own_runs_alone(served_env: Environment, tmp_path: Path) -> None:
     path, keys = key_file(tmp_path, {"alice": {}, "bob": {}, "root": {"allRuns": True}})
     served_env.script(line("one", "a", "b"))
@@ -72,6 +73,7 @@ async def test_a_caller_sees_and_controls_its_own_runs_alone(served_env: Environ
         assert seen == {"alice": {run}, "bob": {other}, "root": {run, other}}
 
 
+@pytest.mark.full
 async def test_an_account_that_workers_refuse_is_named_when_its_key_is_made_and_when_a_gateway_starts(
     served_env: Environment, tmp_path: Path
 ) -> None:
@@ -99,6 +101,7 @@ async def test_an_account_that_workers_refuse_is_named_when_its_key_is_made_and_
         assert ["default/clerk" in note for note in refused] == ([False] if annotated else [True, False])
 
 
+@pytest.mark.full
 async def test_temporal_finds_the_runs_of_a_caller_without_those_of_others(
     served_env: Environment, tmp_path: Path
 ) -> None:
@@ -167,6 +170,7 @@ async def test_a_caller_sees_and_asks_only_what_its_service_account_may_use(env:
             assert state["status"]["phase"] == "Completed"
 
 
+@pytest.mark.full
 async def test_only_what_a_label_or_a_namespace_names_is_served(env: Environment) -> None:
     labeled = {**agent("one"), "metadata": {"name": "one", "labels": {"baton/serve": "true"}}}
     excluded = {**agent("two"), "metadata": {"name": "two", "namespace": "team-a", "labels": {"baton/serve": "false"}}}
@@ -285,6 +289,7 @@ async def test_a_token_of_the_issuer_counts_and_no_other(served_env: Environment
                 await gateway.get("/targets", 401, key=token)
 
 
+@pytest.mark.full
 async def test_a_new_key_of_the_issuer_is_fetched(served_env: Environment) -> None:
     with Issuer().serving() as issuer:
         settings = {
@@ -326,6 +331,7 @@ async def test_a_claim_of_a_token_names_the_service_account(served_env: Environm
                 assert (await described.memo())["account"] == "team-a/clerk"
 
 
+@pytest.mark.full
 async def test_claims_of_a_token_are_a_verified_name_and_groups(env: Environment) -> None:
     """Groups are a text or a list; what is no text is no group. A token without the claim of the name is refused."""
     approval = {"approvers": [{"names": ["ann@example.com"], "groups": ["finance"]}]}
@@ -378,6 +384,7 @@ def test_an_issuer_needs_https_and_an_audience(served_env: Environment) -> None:
             create_app(Gateway.of(served_env.client, settings))
 
 
+@pytest.mark.full
 async def test_a_caller_can_not_read_the_conversation_of_another(served_env: Environment, tmp_path: Path) -> None:
     path, keys = key_file(tmp_path, {"alice": {}, "bob": {}})
     served_env.answer = lambda request: Reply(text=f"{len(request['messages'])} messages")

@@ -30,6 +30,7 @@ from tests.harness.gateway import GatewayServer, Json
 from tests.harness.postgres import execute
 
 
+@pytest.mark.full
 async def test_a_run_is_started_watched_and_read_over_http(gateway: GatewayServer) -> None:
     gateway.env.script(line("one", "a"), line("two", "b"))
     targets = await gateway.get("/targets")
@@ -43,6 +44,7 @@ async def test_a_run_is_started_watched_and_read_over_http(gateway: GatewayServe
     assert state["status"]["phase"] == "Completed"
 
 
+@pytest.mark.full
 async def test_a_stream_goes_on_after_the_last_event_that_was_received(gateway: GatewayServer) -> None:
     gateway.env.script(line("one", "a"), line("two", "b"))
     started = await gateway.post("/runs", {"target": "duo", "input": "Why?"}, 201)
@@ -118,6 +120,7 @@ async def test_the_same_idempotency_key_starts_one_run(gateway: GatewayServer) -
     assert refused["error"]["code"] == "conflict"
 
 
+@pytest.mark.full
 async def test_two_runs_are_compared_by_a_caller_who_may_see_both(gateway: GatewayServer) -> None:
     runs = []
     for answer in ("b", "c"):
@@ -135,6 +138,7 @@ async def test_two_runs_are_compared_by_a_caller_who_may_see_both(gateway: Gatew
     assert refused["error"]["code"] == "not_found"
 
 
+@pytest.mark.full
 async def test_a_run_is_forked_once_for_the_same_idempotency_key(gateway: GatewayServer) -> None:
     gateway.env.script(line("one", "a", "A"), line("two", "b", "B"))
     started = await gateway.post("/runs", {"target": "team/duo", "input": "Why?"}, 201)
@@ -180,6 +184,7 @@ async def waiting(gateway: GatewayServer) -> Json:
     return first
 
 
+@pytest.mark.full
 async def test_a_call_is_approved_over_http_with_other_arguments_once(shop: GatewayServer) -> None:
     run = await shop.post("/runs", {"target": "buyer", "input": "Buy desks."}, 201)
     found = await waiting(shop)
@@ -201,6 +206,7 @@ async def test_a_call_is_approved_over_http_with_other_arguments_once(shop: Gate
     assert asked.count("1 desk") == 1
 
 
+@pytest.mark.full
 async def test_what_the_last_workers_had_is_served_while_none_is_live(
     env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +244,7 @@ async def test_what_is_served_stays_while_the_manifests_of_a_live_worker_can_not
         assert await gateway.get("/targets") == before
 
 
+@pytest.mark.full
 async def test_what_a_live_worker_may_have_is_not_missing_for_a_gateway_that_can_not_read_its_manifests_yet(
     env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,6 +329,7 @@ async def test_what_controls_a_run_tells_who_has_sent_it(shop: GatewayServer, ca
     ]
 
 
+@pytest.mark.full
 async def test_a_question_follows_the_exact_place_in_a_run_twice(gateway: GatewayServer) -> None:
     gateway.env.answer = lambda request: Reply(text=f"{len(request['messages'])} messages")
     caller = LOCAL
@@ -340,6 +348,7 @@ async def test_a_question_follows_the_exact_place_in_a_run_twice(gateway: Gatewa
     assert (failed.phase, "has no row" in (failed.error or "")) == ("Failed", True)
 
 
+@pytest.mark.full
 async def test_the_description_of_the_protocol_is_valid_and_complete(gateway: GatewayServer) -> None:
     described = await gateway.get("/openapi.json")
     assert described["openapi"].startswith("3.1")
@@ -361,6 +370,7 @@ async def listed(gateway: GatewayServer, count: int, **filters: str) -> list[str
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.full
 async def test_runs_are_filtered_by_everything_that_a_list_shows(gateway: GatewayServer) -> None:
     gateway.env.script(line("one", "a", "c"), line("two", "b"))
     team = (await gateway.post("/runs", {"target": "team/duo", "input": "Why is the sea salty?"}, 201))["id"]
@@ -384,6 +394,7 @@ async def test_runs_are_filtered_by_everything_that_a_list_shows(gateway: Gatewa
     assert (shown["question"], shown["caller"], shown["strategy"]) == ("Why is the sea salty?", "local", "round-robin")
 
 
+@pytest.mark.full
 async def test_the_progress_of_open_and_of_ended_runs_is_listed_together(shop: GatewayServer) -> None:
     run = (await shop.post("/runs", {"target": "buyer", "input": "Buy desks."}, 201))["id"]
     call_id = (await waiting(shop))["decision"]["id"]

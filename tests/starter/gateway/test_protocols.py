@@ -24,6 +24,7 @@ async def test_a_run_is_started_and_its_events_are_streamed(gateway: GatewayServ
     assert (await gateway.get(f"/runs/{run['id']}"))["status"]["phase"] == "Completed"
 
 
+@pytest.mark.full
 async def test_a_team_is_a_model_of_openais_client(gateway: GatewayServer) -> None:
     gateway.env.script(line("one", "a", "a"), line("two", "b", "b"))
     async with AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="none") as api:
@@ -44,6 +45,7 @@ async def test_a_team_is_an_agent_of_a2a(gateway: GatewayServer) -> None:
     assert answer.task.artifacts[-1].parts[0].text == "b"
 
 
+@pytest.mark.full
 async def test_a_team_is_a_tool_of_mcp(gateway: GatewayServer) -> None:
     gateway.env.script(line("one", "a"), line("two", "b"))
     async with McpClient(f"{gateway.url}/mcp") as client:
@@ -51,6 +53,7 @@ async def test_a_team_is_a_tool_of_mcp(gateway: GatewayServer) -> None:
     assert "b" in str(result.content)
 
 
+@pytest.mark.full
 async def test_a_team_is_an_agent_of_ag_ui(gateway: GatewayServer) -> None:
     gateway.env.script(line("one", "a"), line("two", "b"))
     message = {"id": "m", "role": "user", "content": "Why?"}
@@ -60,6 +63,7 @@ async def test_a_team_is_an_agent_of_ag_ui(gateway: GatewayServer) -> None:
     assert (events[0]["type"], events[-1]["type"], events[-1]["result"]) == ("RUN_STARTED", "RUN_FINISHED", "b")
 
 
+@pytest.mark.full
 async def test_a_team_is_asked_by_arks_api(gateway: GatewayServer) -> None:
     gateway.env.script(line("one", "a"), line("two", "b"))
     name = f"query-{uuid.uuid4().hex[:8]}"
