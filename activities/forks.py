@@ -150,6 +150,8 @@ async def events_up_to_point(client: Client, fork: Fork) -> list[HistoryEvent]:
             handle = client.get_workflow_handle(fork.run, run_id=run_id)
             events = [event async for event in handle.fetch_history_events()]
         except RPCError as error:
+            if error.status == RPCStatusCode.INVALID_ARGUMENT:
+                raise InvalidInput(f"{fork.run} can't be forked: {error.message}") from None
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
             raise InvalidInput(f"Temporal has deleted the history of {fork.run}, so it can't be forked") from None
@@ -158,7 +160,10 @@ async def events_up_to_point(client: Client, fork: Fork) -> list[HistoryEvent]:
             if last.event_type != CONTINUED:
                 return events
         elif fork.has_point:
-            return events[: next(task.end for task in workflow_tasks(events) if task.event == point.event)]
+            end = next((task.end for task in workflow_tasks(events) if task.event == point.event), None)
+            if end is None:
+                raise InvalidInput(f"{fork.run} can't be forked at its event {point.event}: that ends no workflow task")
+            return events[:end]
         elif last.event_type != CONTINUED or last.event_time.ToDatetime(UTC) > point.at:
             return _events_up_to_time(events, fork, point.at)
         run_id = last.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
@@ -173,6 +178,8 @@ def _events_up_to_time(events: list[HistoryEvent], fork: Fork, at: datetime) -> 
     resting = [task for task in workflow_tasks(events) if task.rests]
     if fork.is_above:
         ends = [task.end for task in resting if task.at <= at] or [task.end for task in resting[:1]]
+        if not ends:
+            raise InvalidInput(f"{fork.run} can't be forked at {at}: it has done nothing yet")
         return events[: ends[-1]]
     return events[: next((task.end for task in resting if task.at >= at), len(events))]
 

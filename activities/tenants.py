@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
@@ -18,6 +19,9 @@ from .context.metering import Meters, quota_reached, run_limits, waiting_text
 ASK_AGAIN_SECONDS = (20.0, 300.0)
 """Seconds after which a waiting run asks again, if nobody tells it to: among the next ones, and behind them."""
 
+LONGEST_ASK_AGAIN = 900.0
+"""Seconds: each time it asks, a run adds to its history, in which there is space for some weeks."""
+
 NEXT = 5
 """The number of runs that count as the next ones."""
 
@@ -26,6 +30,12 @@ CHECK_SECONDS = 5.0
 
 MAX_CHECKED = 200
 """The number of runs that one check describes."""
+
+
+def ask_again_after(waited: timedelta, before: int) -> float:
+    """The seconds after which a run asks again that has ``waited`` so long, and has so many ``before`` it."""
+    soon, late = ASK_AGAIN_SECONDS
+    return max(soon if before < NEXT else late, min(waited.total_seconds() / 60, LONGEST_ASK_AGAIN))
 
 
 class TenantActivities:
@@ -51,8 +61,8 @@ class TenantActivities:
             waiting = await self._admissions.admit(limits, run)
         if waiting is None:
             return AdmitResult()
-        soon, late = ASK_AGAIN_SECONDS
-        raise quota_reached(waiting_text(waiting), soon if waiting.before < NEXT else late)
+        waited = datetime.now(UTC) - request.since if request.since else timedelta()
+        raise quota_reached(waiting_text(waiting), ask_again_after(waited, waiting.before))
 
     @activity.defn(name="release_run")
     async def release_run(self, request: ReleaseRequest) -> ReleaseResult:

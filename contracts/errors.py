@@ -116,6 +116,10 @@ class Failure(Cause):
         """The failure of a query at its timeout, with its probable cause."""
         return self.model_copy(update={"cause": cause})
 
+    def waiting(self, seconds: float) -> "Failure":
+        """The failure of a call that is made again after that time."""
+        return self.model_copy(update={"wait": seconds})
+
     def without_wait(self) -> "Failure":
         """The failure of a call that is not retried."""
         return self.model_copy(update={"wait": None})

@@ -106,9 +106,10 @@ class IdentityKeys(NamedTuple):
             identity = Identity.model_validate_json(text)
         except (TypeError, ValidationError):
             return None
-        if identity.at is None:
+        acted = _utc(identity.at)
+        if acted is None:
             return None
-        is_near = abs((identity.at - at).total_seconds()) <= ACT_SECONDS
+        is_near = abs((acted - at).total_seconds()) <= ACT_SECONDS
         return identity.name if is_near and self._is_signed(identity, [act, namespace, run]) else None
 
     def _sign(self, identity: Identity, what: list[JsonValue]) -> Identity | None:
@@ -129,9 +130,18 @@ def _decision(place: DecisionPlace) -> list[JsonValue]:
     return ["decision", place.namespace, place.run, place.id, since, place.update, place.digest]
 
 
+def _utc(at: datetime | None) -> datetime | None:
+    """A time in UTC; None if it has no time zone, or is out of range there: anybody may send it."""
+    try:
+        return at.astimezone(UTC) if at and at.tzinfo else None
+    except OverflowError:
+        return None
+
+
 def _signature(key: str, identity: Identity, what: list[JsonValue]) -> str:
     """The HMAC of what is signed. JSON keeps its parts apart, whatever characters they have."""
-    at = identity.at.astimezone(UTC).isoformat() if identity.at else None
+    acted = _utc(identity.at)
+    at = acted.isoformat() if acted else None
     signed = json.dumps(["baton", *what, identity.name, [*identity.groups], at])
     return hmac.new(key.encode(), signed.encode(), hashlib.sha256).hexdigest()
 

@@ -1,5 +1,6 @@
 """Requests and results of the activities."""
 
+from datetime import datetime
 from typing import Literal, Self
 
 from pydantic import Field, JsonValue
@@ -491,10 +492,14 @@ class ExpireResult(JsonModel):
 
 
 class AdmitRequest(JsonModel):
-    """``admit_run``: whether a root run of a tenant may begin. ``run`` is the id of its first execution."""
+    """``admit_run``: whether a root run of a tenant may begin.
+
+    ``run`` is the id of its first execution, and ``since`` the time at which it has asked first.
+    """
 
     tenant: str
     run: str
+    since: datetime | None = None
 
 
 class AdmitResult(JsonModel):

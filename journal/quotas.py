@@ -173,7 +173,7 @@ def _book(connection: Connection, accounts: Sequence[QuotaAccount], booking: str
     booked = {*connection.execute(select(_charges.c.account).where(of_call)).scalars()}
     begins = _free_minute(connection, accounts, booked, minute)
     if begins is None:
-        return _full(accounts[0], accounts[0].limits[0][1], ends, wait=3_600)
+        return _full(connection, accounts, booked, minute, ends, wait=3_600)
     rows = {account.row(begins): account for account in accounts}
     if not booked >= rows.keys():
         connection.execute(delete(_charges).where(of_call))
@@ -188,11 +188,33 @@ def _book(connection: Connection, accounts: Sequence[QuotaAccount], booking: str
         amounts = {**dict.fromkeys(AMOUNTS, 0), "model_calls": 1}
         charges = [{"call": booking, "account": row, "settled": True, **amounts} for row in rows]
         connection.execute(_charges.insert(), charges)
-    return _full(accounts[0], accounts[0].limits[0][1], ends, wait=begins - now)
+    return _full(connection, accounts, booked, minute, ends, wait=begins - now)
 
 
-def _full(account: QuotaAccount, most: int, ends: int, wait: float) -> ReachedQuota:
-    return ReachedQuota(account, "model_calls", most, most, 1, ends, wait)
+def _full(
+    connection: Connection,
+    accounts: Sequence[QuotaAccount],
+    booked: Collection[str],
+    minute: int,
+    ends: int,
+    wait: float,
+) -> ReachedQuota:
+    """The account under which a call has no place in this minute."""
+    used = _used(connection, [account.row(minute) for account in accounts])
+    full = next(account for account in accounts if not _has_place(account, minute, booked, used))
+    most = full.limits[0][1]
+    return ReachedQuota(full, "model_calls", most, most, 1, ends, wait)
+
+
+def _used(connection: Connection, rows: Collection[str]) -> dict[str, int]:
+    """The calls that are counted in each of these rows."""
+    wanted = select(_accounts.c.id, _accounts.c.model_calls).where(_accounts.c.id.in_(rows))
+    return {row.id: row.model_calls for row in connection.execute(wanted)}
+
+
+def _has_place(account: QuotaAccount, minute: int, booked: Collection[str], used: Mapping[str, int]) -> bool:
+    row = account.row(minute)
+    return row in booked or used.get(row, 0) < account.limits[0][1]
 
 
 def _lock_gates(connection: Connection, accounts: Sequence[QuotaAccount]) -> None:
@@ -211,12 +233,9 @@ def _free_minute(
     """
     for start in range(first, first + MAX_MINUTES * MINUTE, LOOK_AHEAD * MINUTE):
         minutes = range(start, start + LOOK_AHEAD * MINUTE, MINUTE)
-        ids = [account.row(minute) for minute in minutes for account in accounts]
-        rows = connection.execute(select(_accounts.c.id, _accounts.c.model_calls).where(_accounts.c.id.in_(ids)))
-        used = {row.id: row.model_calls for row in rows}
+        used = _used(connection, [account.row(minute) for minute in minutes for account in accounts])
         for minute in minutes:
-            places = [(account.row(minute), account.limits[0][1]) for account in accounts]
-            if all(row in booked or used.get(row, 0) < most for row, most in places):
+            if all(_has_place(account, minute, booked, used) for account in accounts):
                 return minute
     return None
 

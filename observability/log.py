@@ -131,7 +131,11 @@ class CountingHandler(logging.StreamHandler[TextIO]):
             super().emit(record)
             return
         error = record.exc_info[1] if record.exc_info else None
-        key = record.name, _NUMBERS.sub("0", f"{record.getMessage()} {error!r}")
+        try:
+            key = record.name, _NUMBERS.sub("0", f"{record.getMessage()} {error!r}")
+        except Exception:  # the arguments don't fit the text, or an error has no representation
+            self.handleError(record)
+            return
         if known := self._counted.get(key):
             known.count += 1
             known.last = record

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, RPCError, WorkflowExecution, WorkflowQueryFailedError, WorkflowUpdateFailedError
@@ -17,6 +17,7 @@ from ...contracts.status import Status
 from ...resources.base import JsonModel
 from ...temporal.executions import memo_of, run_tree
 from ...temporal.histories import decode_payload
+from ...temporal.personal_data import MESSAGES, personal_data_in
 from ...temporal.search_attributes import PHASE
 from .listing import shown_roots
 from .runs import QUERY_TIMEOUT, RunHandle, served
@@ -160,7 +161,8 @@ async def decide(
     Raises NotDecided if the call is unknown, already decided or timed out, or if the arguments are invalid.
     """
     pending = await pending_decisions(client, run.id, run.run_id)
-    return await _send(client, run, "approve", request.call, request, pending, request_id, sign)
+    clean = await _redacted(client, "approve", request)
+    return await _send(client, run, "approve", request.call, clean, pending, request_id, sign)
 
 
 async def reply(
@@ -184,7 +186,21 @@ async def reply(
     if not to:
         raise NotDecided(f"{run.id} has no open question")
     addressed = ReplyRequest(text=request.text, to=to, by=request.by, declines=request.declines)
-    return await _send(client, run, "reply", to, addressed, pending, request_id, sign)
+    clean = await _redacted(client, "reply", addressed)
+    return await _send(client, run, "reply", to, clean, pending, request_id, sign)
+
+
+Decision = TypeVar("Decision", bound=ApproveRequest | ReplyRequest)
+
+
+async def _redacted(client: Client, update: str, request: Decision) -> Decision:
+    """A request as the client sends it: what is signed, and compared with earlier requests, has no personal data."""
+    personal_data = personal_data_in(client)
+    if personal_data is None:
+        return request
+    clean = await personal_data.fields(request, MESSAGES[update])
+    assert isinstance(clean, type(request))
+    return clean
 
 
 async def has_taken(client: Client, run: RunHandle, request_id: str) -> bool:
@@ -213,6 +229,7 @@ async def earlier_decision(
     """
     newest = run.run_id or (await run.describe()).run_id
     converter = client.data_converter
+    request = await _redacted(client, update, request)
     for execution in await run_tree(client, run.id, newest):
         handle: RunHandle = client.get_workflow_handle(execution.workflow_id, run_id=execution.run_id)
         accepted: set[int] = set()

@@ -15,6 +15,7 @@ from baton.journal.audit import AuditEntry, AuditLog
 from baton.journal.database import Database
 from baton.starter.operations.audit import AuditFilter, audit_rows, row_json, row_ocsf, verify_audit
 from baton.starter.operations.manifests import open_store
+from baton.testing import Reply
 from tests.activities.test_manifest_store import apply, loaded
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest
 from tests.harness.gateway import GatewayServer, key_file
@@ -151,6 +152,26 @@ async def test_a_run_writes_who_has_started_steered_and_decided_and_how_it_ended
     async for row in audit_rows(AuditFilter(name=run), {"BATON_JOURNAL_URL": served.journal_address}):
         event = row_ocsf(row)
         assert (event["class_uid"], event["type_uid"]) == (6003, 600_300 + int(str(event["activity_id"])))
+
+
+@pytest.mark.parametrize("at", ["2026-01-01T00:00:00", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", None])
+async def test_who_sends_an_identity_that_means_nothing_is_named_as_any_client(
+    env: Environment, at: str | None
+) -> None:
+    audited = replace(env, variables={"BATON_IDENTITY_KEY": KEY, "BATON_AUDIT": "1"})
+    async with audited.with_manifests([agent("one")]) as served:
+        served.answer = lambda _: Reply(text="Done.", pause=0.5)
+        run = await served.start("agent", {"agent": "one", "input": "Why?"})
+        await served.wait_for_calls(1)
+        await run.signal("pause", {"name": "eve", "identity": {"name": "ann", "at": at, "signature": "0"}})
+        await run.signal("resume", {"name": "bob"})
+        await run.result()
+    found = await rows(served.journal_address, AuditFilter(name=run.id))
+    assert [(row["action"], row["who"], row["verified"]) for row in found[1:]] == [
+        ("pause", "eve", False),
+        ("resume", "bob", False),
+        ("end", "baton", False),
+    ]
 
 
 async def test_a_run_writes_nothing_unless_the_log_is_kept(env: Environment) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import uuid
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, select
 
+from baton.activities.tenants import ask_again_after
 from baton.journal import schema
 from baton.journal.accounts import Account, Amount, Reached, reserve, settle
 from baton.journal.database import Database
@@ -109,6 +110,28 @@ async def test_a_call_over_the_limit_of_a_day_waits_for_the_next_one_which_begin
         (MIDNIGHT - 86_400, 2),
         (MIDNIGHT, 1),
     ]
+    await ledger.database.close()
+
+
+def test_a_run_that_has_waited_for_long_asks_for_its_place_less_often() -> None:
+    """Each time adds some ten events to its history, of 50,000."""
+    waited, asked = timedelta(), 0
+    while waited < timedelta(days=30):
+        waited += timedelta(seconds=ask_again_after(waited, 0))
+        asked += 1
+    assert asked < 4_000
+    assert ask_again_after(timedelta(minutes=10), 0) == 20
+    assert ask_again_after(timedelta(minutes=10), 5) == 300
+
+
+async def test_a_call_that_waits_names_the_quota_in_which_it_has_no_place(journal_url: str) -> None:
+    ledger = Ledger(await Database.connect(journal_url, "default", upgrade=True))
+    accounts = [per_minute(quota_id(), 100), per_minute(quota_id(), 1)]
+    assert await ledger.reserve(f"{uuid.uuid4()}/0", accounts, ONE, NOON) is None
+    for number in range(2):
+        reached = await ledger.reserve(f"{uuid.uuid4()}/{number}", accounts, ONE, NOON)
+        assert isinstance(reached, ReachedQuota)
+        assert (reached.account, reached.most) == (accounts[1], 1)
     await ledger.database.close()
 
 

@@ -20,6 +20,8 @@ from baton.starter.operations.manifests import open_store
 from baton.starter.runs.decisions import decide, pending_decisions
 from baton.starter.runs.start import retry_run
 from baton.testing import Reply, Request, Script
+from baton.worker import run_worker
+from tests.harness import frozen_models
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
 from tests.harness.mcp_process import McpServerProcess
 from tests.harness.memory_server import MemoryServer
@@ -691,6 +693,18 @@ async def admission(env: Environment) -> Handle:
     return second
 
 
+async def without_a_worker_for_models(env: Environment) -> Handle:
+    """No worker finishes a call of a nested agent; another one makes it again."""
+    env.answer = lambda _: Reply(text="Here.")
+    async with frozen_models.frozen_worker(env):
+        handle = await env.start_query(frozen_models.teams(env), "team/outer")
+        while (await handle.query("status"))["phase"] != "Waiting":
+            await asyncio.sleep(0.1)
+    async with run_worker(env.client, env.catalog, {**env.worker_env, "BATON_ROLES": "models"}):
+        await handle.result()
+    return handle
+
+
 SCENARIOS: dict[str, Scenario] = {
     each.__name__: each
     for each in (
@@ -742,6 +756,7 @@ SCENARIOS: dict[str, Scenario] = {
         audited,
         decided_by_approvers,
         admission,
+        without_a_worker_for_models,
         conversation_with_a_ttl,
         expiry,
         memory,
@@ -779,6 +794,7 @@ SETTINGS: dict[Scenario, dict[str, str]] = {
     traced: {"OTEL_TRACES_EXPORTER": "otlp"},  # no collector has to be there
     audited: {"BATON_AUDIT": "1"},
     decided_by_approvers: {"BATON_IDENTITY_KEY": IDENTITY_KEY},
+    without_a_worker_for_models: frozen_models.SETTINGS,
 }
 """The settings of the workers of some scenarios."""
 

@@ -211,6 +211,17 @@ def test_what_was_counted_is_written_when_the_log_ends() -> None:
     assert stream.getvalue().splitlines() == ["away 1", "away 2"]
 
 
+def test_a_warning_that_can_not_be_written_does_not_fail_who_warns(capsys: pytest.CaptureFixture[str]) -> None:
+    class Unprintable(Exception):
+        def __repr__(self) -> str:
+            raise RuntimeError("no text")
+
+    logger = log_of(CountingHandler(io.StringIO()))
+    logger.warning("%d calls", "many")
+    logger.error("failed", exc_info=Unprintable())
+    assert capsys.readouterr().err.count("--- Logging error ---") == 2
+
+
 @pytest.mark.full
 async def test_all_output_of_a_gateway_is_json_and_says_what_is_served(server: EmbeddedServer, tmp_path: Path) -> None:
     environment = process_env(TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path), BATON_LOG_FORMAT="json")

@@ -103,6 +103,17 @@ async def test_an_agent_that_a_tool_asks_spends_the_budget_of_who_calls_the_tool
     assert (result.stop_reason, len(env.model.requests)) == ("budget", 2)
 
 
+async def test_who_asks_an_agent_that_has_used_its_own_budget_up_goes_on(env: Environment) -> None:
+    asks = manifest("Tool", "ask", {"type": "agent", "agent": {"name": "b"}, "description": "asks b"})
+    asked = agent("b", "calculator", budget={"modelCalls": 1, "onExceeded": "fail"})
+    one = agent("a", tools=[{"name": "ask"}])
+    env.script(line("a", call("ask", input="?"), "I go on."), line("b", call("calculator", expression="1+1")))
+    handle = await env.start("agent", {"agent": "a", "input": "Go.", "resources": [one, asked, asks]})
+    result = await env.turn_result(handle)
+    assert (result.stop_reason, result.message) == ("completed", "I go on.")
+    assert "the budget of Agent/default/b is too low" in str(result.messages[1].content)
+
+
 async def test_a_cost_is_counted_by_the_prices_of_the_models(env: Environment) -> None:
     env.script(line("a", "x" * 400), line("b", "x" * 400))
     given = [*TALKERS, priced(env), team("team", "a", "b", budget={"cost": 0.7})]

@@ -469,6 +469,20 @@ async def test_the_rows_of_a_run_are_kept_after_its_ttl_while_a_fork_rests_on_th
     assert len(rows(env, status)) == 4
 
 
+@pytest.mark.parametrize("point", [{"event": 2}, {"runId": "none"}])
+async def test_a_fork_at_a_place_that_no_client_of_baton_names_fails_at_once(env: Environment, point: Json) -> None:
+    env.answer = RefusingModel().answer
+    first = await env.start_query(SEQUENCE, "team/team")
+    await env.status(first)
+    execution = (await first.describe()).run_id
+    place = {"run": first.id, "runId": execution, "event": 4, "at": "2026-01-01T00:00:00Z", **point}
+    forks = {"fork": {"run": first.id, "runId": execution, "point": place}, "at": "1"}
+    forked = await env.start("query", {"name": "q", "forks": forks})
+    status = await env.status(forked)
+    assert status.phase == "Failed"
+    assert "can't be forked" in (status.error or "")
+
+
 async def test_a_fork_tells_from_where_it_has_gone_on(env: Environment) -> None:
     env.answer = RefusingModel().answer
     first = await env.start_query(SEQUENCE, "team/team")

@@ -1,6 +1,7 @@
 """Outages of servers: a run waits for their end, says so, and can be told to end meanwhile."""
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +16,10 @@ from baton.starter.history.stream import stream_events
 from baton.starter.runs.listing import recent_runs
 from baton.starter.runs.runs import live_status
 from baton.testing import Reply, Request
+from baton.worker import run_worker
+from baton.workflows.state.outages import seconds_after
 from tests.activities.test_inline_manifests import model
+from tests.harness import frozen_models
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team, texts
 from tests.harness.tool_server import Answer, ToolServer
 
@@ -222,3 +226,26 @@ async def test_a_tool_is_attempted_as_often_as_its_retry_policy_says(
         assert shown.attempts == attempts
     status = await env.status(handle)
     assert (status.phase, len(tool_server.seen)) == ("Completed", attempts + (on_error == "fail"))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("target", ["agent/one", "team/outer"])
+async def test_a_call_that_no_worker_finishes_is_an_outage_that_its_run_waits_for(
+    client: Client, tmp_path: Path, target: str
+) -> None:
+    settings = {**frozen_models.SETTINGS, "BATON_MODEL_TASK_QUEUE": uuid.uuid4().hex}
+    async with Environment.running(client, tmp_path, variables=settings) as env:
+        env.answer = lambda _: Reply(text="Here.")
+        async with frozen_models.frozen_worker(env):
+            handle = await env.start_query(frozen_models.teams(env), target)
+            status = await waiting(env, handle)
+        (outage,) = status.outages or ()
+        assert outage.type == "CallTimeout"
+        assert outage.error == "no worker finished ask_model: activity Heartbeat timeout"
+        async with run_worker(client, env.catalog, {**env.worker_env, "BATON_ROLES": "models"}):
+            status = await env.status(handle)
+        assert (status.phase, status.message) == ("Completed", "Here.")
+
+
+def test_a_wait_is_bounded_however_many_there_were_before() -> None:
+    assert [seconds_after(waits) for waits in (0, 1, 7, 8, 5_000)] == [2, 4, 256, 300, 300]

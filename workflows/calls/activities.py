@@ -21,7 +21,7 @@ def read_failure(
     if isinstance(cause, CancelledError):
         return ActivityInterrupted(activity)
     if isinstance(cause, ActivityTimeout):
-        return ActivityFailed.of(CallTimeout(f"{name} took too long: {cause.message}"))
+        return ActivityFailed.of(CallTimeout(f"no worker finished {name}: {cause.message}"))
     if isinstance(cause, ApplicationError) and cause.type:
         more = cause.details[1:]
         mappings = [detail for detail in more if isinstance(detail, dict)]

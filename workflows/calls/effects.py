@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -79,7 +79,7 @@ from ...contracts.text import truncate
 from ...contracts.turn import Thread
 from ...resources.base import JsonModel
 from ...resources.budget import Budget
-from ..state.constants import APPEND_BYTES, FALLBACK_FAMILIES
+from ..state.constants import APPEND_BYTES, FALLBACK_FAMILIES, UNNOTICED_ABSENCE, WAIT_FOR_WORKERS
 from ..state.decisions import WaitKind, recorded_wait
 from ..state.run_state import RunState
 from ..state.stopping import ActivityFailed, ActivityInterrupted, uncancelled
@@ -295,7 +295,7 @@ async def pin(run: RunState, request: PinRequest) -> Pinned:
 
 async def admit_run(run: RunState, tenant: str) -> None:
     """Waits until the tenant has room for one more open run."""
-    request = AdmitRequest(tenant=tenant, run=workflow.info().first_execution_run_id)
+    request = AdmitRequest(tenant=tenant, run=workflow.info().first_execution_run_id, since=workflow.now())
     await execute_activity(run, "admit_run", request, AdmitResult, JOURNAL, f"a place among the runs of {tenant}")
 
 
@@ -525,10 +525,11 @@ async def execute_activity(
 ) -> Result:
     """The result of an activity on a task queue, by default the run's own.
 
-    A call prevented by an open circuit breaker waits and is tried again, and so does one whose server is away, unless
-    the request or the run ``gives_up``. A call refused by a budget with ``onExceeded: ask`` is repeated after an
-    approval by a person, any number of times. With ``continues``, a long run continues as new while it waits for that
-    approval, and the next run makes the call from the beginning. ``retries`` are the attempts that a manifest sets.
+    A call prevented by an open circuit breaker waits and is tried again, and so does one whose server is away, or that
+    no worker has finished in time, unless the request or the run ``gives_up``. A call refused by a budget with
+    ``onExceeded: ask`` is repeated after an approval by a person, any number of times. With ``continues``, a long run
+    continues as new while it waits for that approval, and the next run makes the call from the beginning. ``retries``
+    are the attempts that a manifest sets.
 
     Raises:
         ActivityFailed: it fails and is not retried.
@@ -538,14 +539,14 @@ async def execute_activity(
     waits_out = isinstance(request, CallRequest) and not request.gives_up and not run.gives_up
     if isinstance(request, CallRequest):
         request = request.giving_up(not waits_out)
+    waits_for_workers = waits_out or "schedule_to_close_timeout" not in options
     longest = options.get("schedule_to_close_timeout", run.max_outage)
     options = {**options, "schedule_to_close_timeout": longest}
     if waits_out:
         longest = run.max_outage
         options = {**options, "retry_policy": attempts(FIRST_ATTEMPTS)["retry_policy"]}
     options = retried(options, retries)
-    begun = workflow.now()
-    until = begun + longest
+    patience = _Patience(longest)
     attempt = options
     activity_id: str | None = None
     while True:
@@ -569,16 +570,16 @@ async def execute_activity(
             run.outages.end(activity_id)
             raise
         except ActivityError as error:
-            add_lost_call(run, name, error, begun)
-            failed = read_failure(error.cause, name, error.activity_id)
+            add_lost_call(run, name, error, patience.begun)
+            failed = _read_failure(error, name, waits_for_workers=waits_for_workers)
             activity_id = error.activity_id
         if isinstance(failed, ActivityFailed) and failed.failure.wait is not None:
-            latest = latest_wait(run, failed.failure, begun, until)
+            patience.note_failure()
+            latest = latest_wait(run, failed.failure, patience.begun, patience.until)
             # The next attempt has the same id, by which the activity recognizes calls that it has already started.
             attempt = await attempts_after_wait(run, name, failed.failure, attempt, latest, activity_id, summary)
             if failed.failure.type == QuotaReached.__name__:  # its server has not been called yet
-                begun = workflow.now()
-                until = begun + longest
+                patience = _Patience(longest)
                 attempt = {**attempt, "schedule_to_close_timeout": longest}
             continue
         run.outages.end(activity_id)
@@ -587,10 +588,42 @@ async def execute_activity(
         grant = await ask_for_more(run, failed, continues=continues)
         await execute_activity(run, "grant", grant, GrantResult, JOURNAL, "raise a budget")
         # The call is a new activity; late writes of the rejected one become orphan rows that readers ignore.
-        begun = workflow.now()
-        until = begun + longest
+        patience = _Patience(longest)
         attempt = options
         activity_id = None
+
+
+@dataclass
+class _Patience:
+    """For how long a call waits for the end of an outage: ``longest`` after its start, or after its first failure.
+
+    A call may be without a worker for days before its first attempt: that was no outage of its server.
+    """
+
+    longest: timedelta
+    begun: datetime = field(default_factory=workflow.now)
+    _has_failed: bool = False
+
+    @property
+    def until(self) -> datetime:
+        """When the call fails."""
+        return self.begun + self.longest
+
+    def note_failure(self) -> None:
+        """Notes that the call has failed, and will be made again."""
+        is_first = not self._has_failed
+        self._has_failed = True
+        if is_first and workflow.now() - self.begun > UNNOTICED_ABSENCE and workflow.patched(WAIT_FOR_WORKERS):
+            self.begun = workflow.now()
+
+
+def _read_failure(error: ActivityError, name: str, *, waits_for_workers: bool) -> ActivityFailed | ActivityInterrupted:
+    """The failure of a call. One that no worker has finished in time is made again, after a wait."""
+    failed = read_failure(error.cause, name, error.activity_id)
+    is_timeout = isinstance(error.cause, ActivityTimeout) and not isinstance(error.cause.cause, ApplicationError)
+    if waits_for_workers and is_timeout and isinstance(failed, ActivityFailed) and workflow.patched(WAIT_FOR_WORKERS):
+        return ActivityFailed(failed.failure.waiting(0))
+    return failed
 
 
 async def brief(run: RunState, request: BriefRequest, member: str) -> Thread:

@@ -11,7 +11,15 @@ from temporalio import workflow
 
 from ...contracts import requests
 from ...contracts.decisions import Answer, CheckReplyRequest, PendingDecision, Question, QuestionsPlan
-from ...contracts.errors import Failure, InvalidInput, MaxIterationsReached, OutputRejected, ReplyOverdue, ToolFailed
+from ...contracts.errors import (
+    Failure,
+    InvalidInput,
+    MaxIterationsReached,
+    OutputRejected,
+    QuotaReached,
+    ReplyOverdue,
+    ToolFailed,
+)
 from ...contracts.inputs import AgentState, CallOutcome, TurnInput
 from ...contracts.message import Message, PersonDecision, RowRange, TokenUsage, ToolCall, latest_within
 from ...contracts.plan import ActivityPlan, AgentPlan, ApprovalPlan, DelegatePlan, ToolPlan, WorkflowPlan
@@ -148,9 +156,11 @@ class ToolUse:
         except NotAllowed as rejected:
             message = call.result_message(str(rejected), decision=rejected.decision)
         except ActivityFailed as failed:
-            if self._tool.on_error == "fail" or failed.failure.family in ("MemoryError", "BudgetError"):
+            failure = failed.failure
+            is_of_run = failure.family == "MemoryError" or failure.budget or failure.type == QuotaReached.__name__
+            if self._tool.on_error == "fail" or is_of_run:
                 raise
-            message = self._error(call, failed.failure)
+            message = self._error(call, failure)
         return CallOutcome(message=message, after=after)
 
     def unanswered(self, call: ToolCall, error: BaseException) -> Message:

@@ -63,3 +63,9 @@ MAX_ENDED_SPANS = 50
 
 FALLBACK_FAMILIES = ("ModelError", "AuthenticationError", "TimeoutError")
 """The families of errors after which a fallback model is called."""
+
+WAIT_FOR_WORKERS = "wait-for-workers"
+"""Patch: a call that no worker has finished in time is an outage, which begins with the first failure of the call."""
+
+UNNOTICED_ABSENCE = timedelta(minutes=1)
+"""The time until the first failure of a call from which that, and not the start of the call, begins an outage."""

@@ -13,6 +13,9 @@ FIRST_WAIT = 2.0
 LONGEST_WAIT = 300.0
 """Seconds: a call that waits for a day makes some hundred attempts, which its history holds."""
 
+MAX_DOUBLINGS = 10
+"""Waits after which none becomes longer: a run may wait for a Quota thousands of times."""
+
 LONGEST_QUOTA_WAIT = 900.0
 """Seconds: a call that waits for the next day or month asks in between, as its Quota may have been raised."""
 
@@ -21,6 +24,12 @@ QUOTA_SPREAD = 5.0
 
 SPREAD = 0.25
 """The jitter of a wait, as a fraction of it, so that waiting runs do not all resume at once."""
+
+
+def seconds_after(waits: int) -> float:
+    """How long the next wait is after so many of the same call, before the jitter."""
+    doublings: int = 2 ** min(waits, MAX_DOUBLINGS)
+    return min(FIRST_WAIT * doublings, LONGEST_WAIT)
 
 
 class Outages:
@@ -48,7 +57,7 @@ class Outages:
     def begin(self, activity: str, call: str, failure: Failure) -> timedelta:
         """Notes that the attempts of an activity have failed, and returns the time until the next ones."""
         known, waits = self._waits.get(activity, (None, 0))
-        seconds = min(FIRST_WAIT * 2**waits, LONGEST_WAIT)
+        seconds = seconds_after(waits)
         seconds *= 1 + SPREAD * (2 * workflow.random().random() - 1)
         seconds = max(seconds, failure.wait or 0)
         if failure.type == QuotaReached.__name__:

@@ -13,6 +13,8 @@ from temporalio.exceptions import ApplicationError
 from baton.contracts.decisions import ApproveRequest, PendingDecision
 from baton.contracts.identity import REQUESTER, Identity, IdentityKeys, digest_of
 from baton.contracts.status import Status
+from baton.temporal.client import connect
+from baton.temporal.personal_data import redact_setting
 from baton.testing import Reply
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest
 from tests.harness.gateway import GatewayServer, key_file
@@ -96,6 +98,26 @@ async def test_only_a_verified_approver_decides_and_refusals_do_not_end_the_wait
         events = {event["event"]: event["data"] for event in await gateway.finished(run, key=keys["eve"])}
         assert events["wait.started"]["approvers"] == "the group finance"
         assert (events["wait.ended"]["by"], events["wait.ended"]["verified"]) == ("ann", True)
+
+
+async def test_a_decision_is_verified_also_if_its_personal_data_is_redacted(env: Environment, tmp_path: Path) -> None:
+    redacting = redact_setting({"email": r"[\w.-]+@[\w-]+\.[a-z]+"})
+    path, keys = key_file(tmp_path, HOLDERS)
+    known = replace(
+        env,
+        client=await connect(env.client.service_client.config.target_host, redacting),
+        variables={"BATON_IDENTITY_KEY": KEY, **redacting},
+    )
+    async with known.with_manifests([agent("buyer", "order"), agent("shop"), order(FINANCE)]) as served:
+        served.script(line("buyer", ORDER, "Ordered."), line("shop", "Confirmed."))
+        settings = {"BATON_IDENTITY_KEY": KEY, "BATON_GATEWAY_KEYS": str(path), **redacting}
+        async with GatewayServer.running(served, **settings) as gateway:
+            run = await started(gateway, keys["eve"])
+            asked = (await waiting(gateway, keys["ann"], run))["decision"]
+            body = {"call": asked["id"], "reason": "Ask bob@example.com."}
+            for _ in range(2):  # the second one is known to be the first again
+                made = (await gateway.post(f"/runs/{run}/reject", body, key=keys["ann"]))["decision"]
+                assert (made["by"], made["verified"], made["reason"]) == ("ann", True, "Ask [email].")
 
 
 async def test_four_eyes_are_two_verified_people_neither_of_whom_has_started_the_run(

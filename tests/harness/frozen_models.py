@@ -1,0 +1,37 @@
+"""A worker for the models' task queue that is frozen: it takes calls, and sends no heartbeat."""
+
+import asyncio
+
+from pydantic import JsonValue
+from temporalio import activity
+from temporalio.worker import Worker
+
+from tests.harness.environment import Environment, Json, agent, manifest, team
+
+QUEUE = "frozen-models"
+SETTINGS = {"BATON_MODEL_TASK_QUEUE": QUEUE, "BATON_ROLES": "workflows,tools"}
+"""The settings of an environment whose own worker calls no models."""
+
+
+@activity.defn(name="ask_model")
+async def ask_model(_: JsonValue) -> None:
+    """A call that does not end."""
+    await asyncio.Event().wait()
+
+
+def frozen_worker(env: Environment) -> Worker:
+    """The frozen worker."""
+    return Worker(env.client, task_queue=env.variables["BATON_MODEL_TASK_QUEUE"], activities=[ask_model])
+
+
+def teams(env: Environment) -> list[Json]:
+    """The agent ``one`` and nested teams of it. Its calls miss their heartbeats for a minute: twenty-one attempts."""
+    retries = {"maximumAttempts": 1, "initialInterval": "10ms", "maximumInterval": "10ms"}
+    config = {"openai": {"baseUrl": env.model_url}}
+    spec = {"type": "completions", "provider": "openai", "model": "m", "config": config, "retryPolicy": retries}
+    return [
+        agent("one", modelRef={"name": "slow"}),
+        team("inner", "one", strategy="sequential"),
+        team("outer", "inner", strategy="sequential"),
+        manifest("Model", "slow", spec),
+    ]
