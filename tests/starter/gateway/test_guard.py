@@ -136,6 +136,7 @@ async def test_a_body_above_the_limit_is_refused_before_it_is_read(served_env: E
         b"GET /targets HTTP/9.9\r\n\r\n",
         b"GET /targets HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
         b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + b"1" * 5_000 + b"\r\n\r\n",
         b"POST /runs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"GET /targets HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
         b"GET /targets HTTP/1.1\r\nHost: localhost\r\nA : b\r\n\r\n",
