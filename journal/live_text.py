@@ -15,6 +15,7 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -186,7 +187,10 @@ ANNOUNCEMENTS = "baton_live"
 
 
 class PostgresChannel(Channel):
-    """Notifications, over one connection. A connection pool that shares connections by transaction supports none."""
+    """Notifications, over one connection of a worker, and one of all readers in an event loop.
+
+    A connection pool that shares connections by transaction supports none.
+    """
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -199,7 +203,7 @@ class PostgresChannel(Channel):
         now = time.monotonic()
         if (self._connection is None or self._connection.is_closed()) and now - self._tried >= RETRY:
             self._tried = now
-            self._connection = await self._connect()
+            self._connection = await _connect(self._url)
             await self._connection.add_listener(ANNOUNCEMENTS, self._announced)
         self._leases = {reader: until for reader, until in self._leases.items() if until > now}
         self._update()
@@ -226,51 +230,110 @@ class PostgresChannel(Channel):
         await self._connection.execute(sent, names, texts)
 
     async def receive(self, topic: str) -> AsyncGenerator[Sequence[str], None]:
-        while True:
-            try:
-                connection = await self._connect()
-            except Exception as error:
-                _log.debug("no live text: %s", error)
-                await asyncio.sleep(RETRY)
-                continue
-            try:
-                async for lines in self._listen(connection, f"{topic}-{secrets.token_hex(16)}"):
-                    yield lines
-            except Exception as error:  # of the connection, which may be lost at any time
-                _log.debug("no live text: %s", error)
-            finally:
-                connection.terminate()
-            await asyncio.sleep(RETRY)
-
-    async def _listen(self, connection: "Connection[Any]", reader: str) -> AsyncGenerator[Sequence[str], None]:
-        """The lines for a reader, until the connection is lost."""
-        lines = asyncio.Queue[str]()
-        await connection.add_listener(_text_channel(reader), lambda *given: lines.put_nowait(given[3]))
-        announced = -RENEWAL
-        while not connection.is_closed():
-            if time.monotonic() - announced >= RENEWAL:
-                announced = time.monotonic()
-                await connection.execute("SELECT pg_notify($1, $2)", ANNOUNCEMENTS, reader)
-            try:
-                line = await asyncio.wait_for(lines.get(), RENEWAL)
-            except TimeoutError:
-                continue
-            yield [line, *(lines.get_nowait() for _ in range(lines.qsize()))]
-
-    async def _connect(self) -> "Connection[Any]":
-        import asyncpg  # noqa: PLC0415  # of the extra `postgres`
-
-        connection: Connection[Any] = await asyncpg.connect(self._url, timeout=RETRY, command_timeout=RETRY)
-        try:
-            await connection.execute("SET synchronous_commit TO off")  # a notification commits, but needs no sync
-        except BaseException:  # also if the reader has left
-            connection.terminate()
-            raise
-        return connection
+        with _Listener.joined(self._url, topic) as lines:
+            while True:
+                line = await lines.get()
+                yield [line, *(lines.get_nowait() for _ in range(lines.qsize()))]
 
     async def close(self) -> None:
         if self._connection:
             self._connection.terminate()
+
+
+@dataclass(eq=False)
+class _Reader:
+    """A reader on a shared connection: the lines that have arrived for it."""
+
+    topic: str
+    lines: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+
+    def add(self, _connection: object, _process: int, _channel: str, line: str) -> None:
+        """Adds a notification."""
+        self.lines.put_nowait(line)
+
+
+class _Listener:
+    """The connection to a database on which all readers of an event loop listen, as a database has few of them.
+
+    It is opened for the first reader, again whenever it is lost, and closed after the last reader. Nothing but its own
+    task uses it, so a reader may leave at any time.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._readers: dict[_Reader, None] = {}
+        self._changed = asyncio.Event()
+        self._task = asyncio.create_task(self._run(url))
+
+    @staticmethod
+    @contextlib.contextmanager
+    def joined(url: str, topic: str) -> Iterator[asyncio.Queue[str]]:
+        """The lines for a new reader, which is announced for that topic meanwhile."""
+        place = asyncio.get_running_loop(), url
+        listener = _LISTENERS.get(place) or _LISTENERS.setdefault(place, _Listener(url))
+        reader = _Reader(topic)
+        listener._readers[reader] = None
+        listener._changed.set()
+        try:
+            yield reader.lines
+        finally:
+            del listener._readers[reader]
+            listener._changed.set()
+            if not listener._readers:
+                del _LISTENERS[place]
+                listener._task.cancel()
+
+    async def _run(self, url: str) -> None:
+        while self._readers:  # a library may swallow a cancellation
+            try:
+                connection = await _connect(url)
+                try:
+                    await self._serve(connection)
+                finally:
+                    connection.terminate()
+            except Exception as error:  # of the database, which may be lost at any time
+                _log.debug("no live text: %s", error)
+            await asyncio.sleep(RETRY)
+
+    async def _serve(self, connection: "Connection[Any]") -> None:
+        """Listens for the readers and renews their leases, until the connection is lost.
+
+        On each connection a reader has another id, so that workers send it all text again. The lease of one that does
+        not take its lines is not renewed.
+        """
+        ids: dict[_Reader, str] = {}
+        renewed = -RENEWAL
+        while self._readers and not connection.is_closed():
+            for reader in ids.keys() - self._readers.keys():
+                await connection.remove_listener(_text_channel(ids.pop(reader)), reader.add)
+            added = [reader for reader in self._readers if reader not in ids]
+            for reader in added:
+                ids[reader] = f"{reader.topic}-{secrets.token_hex(16)}"
+                await connection.add_listener(_text_channel(ids[reader]), reader.add)
+            if time.monotonic() - renewed >= RENEWAL:
+                renewed = time.monotonic()
+                added = [*ids]
+            if announced := [ids[reader] for reader in added if reader.lines.empty()]:
+                notify = "SELECT pg_notify($1, reader) FROM unnest($2::text[]) AS announced (reader)"
+                await connection.execute(notify, ANNOUNCEMENTS, announced)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RENEWAL):
+                    await self._changed.wait()
+            self._changed.clear()
+
+
+_LISTENERS: dict[tuple[asyncio.AbstractEventLoop, str], _Listener] = {}
+
+
+async def _connect(url: str) -> "Connection[Any]":
+    import asyncpg  # noqa: PLC0415  # of the extra `postgres`
+
+    connection: Connection[Any] = await asyncpg.connect(url, timeout=RETRY, command_timeout=RETRY)
+    try:
+        await connection.execute("SET synchronous_commit TO off")  # a notification commits, but needs no sync
+    except BaseException:  # also if the reader has left
+        connection.terminate()
+        raise
+    return connection
 
 
 def _text_channel(reader: str) -> str:

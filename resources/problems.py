@@ -106,7 +106,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if field in words:
         return instead
     by_lower_case = {word.lower(): word for word in words}
-    if near := difflib.get_close_matches(word.lower(), by_lower_case, n=1):
+    if near := difflib.get_close_matches(word[:MAX_PROBLEM_TEXT].lower(), by_lower_case, n=1):
         return f"did you mean '{by_lower_case[near[0]]}'?"
     return f"known: {', '.join(words)}" if words else "no values are known here"
 

@@ -283,7 +283,11 @@ def delete(
         str | None, typer.Option("--conversation", help="Erase a conversation, with all of its runs.")
     ] = None,
     user: Annotated[
-        str | None, typer.Option("--user", help="Erase all runs that this caller of the gateway has started.")
+        str | None,
+        typer.Option(
+            "--user",
+            help="Erase all runs that this caller of the gateway has started: NAME, or NAMESPACE/ACCOUNT/NAME.",
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be deleted or erased, without doing it.")

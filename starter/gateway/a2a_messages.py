@@ -66,7 +66,7 @@ COMMANDS: Mapping[str, type[ApproveCommand | RejectCommand | ReplyCommand | Decl
 
 Command = ApproveCommand | RejectCommand | ReplyCommand | DeclineCommand
 
-_WRITTEN = re.compile(r"\s*(approve|reject) (\S+)(?:\s+(.*\S))?\s*", re.DOTALL)
+_WRITTEN = re.compile(r"(approve|reject) (\S+)(?:\s+(.+))?", re.DOTALL)
 """A decision as text. It names the call: a mere yes could be meant for another one."""
 
 
@@ -131,7 +131,7 @@ def command_of(parts: Sequence[Part], view: TaskView) -> Command | None:
     if not view.pending:
         return None
     text = text_of(parts)
-    if written := _WRITTEN.fullmatch(text):
+    if written := _WRITTEN.fullmatch(text.strip()):
         verb, call, reason = written.groups()
         if call in view.pending:
             return COMMANDS[verb].model_validate({verb: call, "reason": reason or ""})

@@ -1,5 +1,6 @@
 """Baton's own protocol: ``/targets``, ``/runs`` and ``/inbox``. ``/openapi.json`` describes it."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,12 +25,12 @@ from ...resources.problems import did_you_mean
 from ..history.difference import Difference
 from ..history.events import EVENTS
 from ..history.follow import CursorError
-from ..history.fork import FAILURE
+from ..history.fork import FAILURE, MAX_PLACE
 from ..runs.listing import CALLER, ListedRun, RunFilter
 from ..runs.start import to_json
 from .errors import BadRequestError, GatewayError
 from .owners import PROTOCOL
-from .protocol import IDEMPOTENCY_KEY, Protocol, caller_of, number_in, read_body
+from .protocol import IDEMPOTENCY_KEY, Protocol, caller_of, number_in, read_body, unless_disconnected
 from .question import QuestionInput, TargetQuestion
 from .run import Run
 from .runs import Runs
@@ -42,6 +43,9 @@ MAX_LISTED = 1_000
 
 MAX_PROGRESS = 100
 """The most runs of which the progress is listed at once."""
+
+CONCURRENT_COMPARISONS = 2
+"""The number of pairs of runs that are read and compared at once."""
 
 MAX_FILTER = 500
 """Characters of a value by which runs are filtered."""
@@ -202,7 +206,7 @@ class ForkMessage(_RequestBody):
     ``session`` are values of its session.
     """
 
-    at: Text = FAILURE
+    at: Text = Field(FAILURE, max_length=MAX_PLACE)
     say: str | None = Field(None, min_length=1, max_length=MAX_MESSAGE)
     session: JsonObject = {}
 
@@ -397,6 +401,7 @@ class Api:
         self._targets = targets
         self._runs = runs
         self._settings = settings
+        self._comparing = asyncio.Semaphore(CONCURRENT_COMPARISONS)
 
     @property
     def operations(self) -> Sequence[ApiOperation]:
@@ -592,7 +597,12 @@ class Api:
         """Where a run and another one part, and their steps from there on, as ``baton diff -o json`` prints them."""
         run = await self._run(request)
         other = await self._runs.find(caller_of(request), request.path_params["other"])
-        return await run.difference(other)
+
+        async def compare() -> Difference:
+            async with self._comparing:
+                return await run.difference(other)
+
+        return await unless_disconnected(request, compare())
 
     async def steer(self, request: Request) -> BaseModel:
         """Sends a message into the discussion."""

@@ -38,6 +38,9 @@ POLL_SECONDS = 0.1
 OWN_WAITS = frozenset({"circuit", "outage", "pause", "quota"})
 """The kinds of waits that end without a decision."""
 
+MAX_PAIRS = 1_000
+"""The most pairs of steps in the difference between two runs."""
+
 LISTED_ATTEMPTS = 20
 LISTED_INTERVAL = 0.1
 """How often, and after how many seconds each, a run is asked for a wait that its events have already."""
@@ -161,7 +164,7 @@ class Run:
 
     async def difference(self, other: "Run") -> Difference:
         """Where this run (``a``) and another one (``b``) part, as far as they have come."""
-        return await compare_runs(self._client, self.handle, other.handle)
+        return await compare_runs(self._client, self.handle, other.handle, MAX_PAIRS)
 
     async def question(self) -> str | list[JsonObject]:
         """The input with which the run was started."""

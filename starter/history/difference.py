@@ -1,9 +1,11 @@
 """The difference between two runs: where they part, and what each of them does from there."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
+from itertools import islice
 from typing import Literal, NamedTuple
 
 from temporalio.client import Client
@@ -42,6 +44,9 @@ REASONS: dict[DifferingField, str] = {
     "end": "only one of them goes on",
 }
 """What the field in which two steps differ says of the runs."""
+
+ALIGNED = 500
+"""Steps of each run that are aligned at once: the time that takes grows with their square."""
 
 
 class RunStep(JsonModel):
@@ -109,7 +114,7 @@ class Difference(JsonModel):
 
     The first ``shared`` steps are the same rows of the journal in both, as after a fork. The ``equal`` steps after them
     have the same speakers, words, calls and results. ``differs_in`` says in what the next step differs; None if there
-    is no difference. ``pairs`` are all steps from there on, side by side.
+    is no difference. ``pairs`` are the steps from there on, side by side; ``truncated``: only the first ones of them.
     """
 
     a: ComparedRun
@@ -118,6 +123,7 @@ class Difference(JsonModel):
     equal: int = 0
     differs_in: DifferingField | None = None
     pairs: tuple[StepPair, ...] = ()
+    truncated: bool = False
 
     @property
     def summary(self) -> str:
@@ -139,11 +145,14 @@ def _steps(count: int) -> str:
     return "step is" if count == 1 else f"{count} steps are"
 
 
-async def compare_runs(client: Client, first: RunHandle, second: RunHandle) -> Difference:
-    """The difference between two runs, as far as they have come. Raises Temporal's RPCError."""
+async def compare_runs(client: Client, first: RunHandle, second: RunHandle, most: int | None = None) -> Difference:
+    """The difference between two runs, as far as they have come, with at most so many pairs.
+
+    Raises Temporal's RPCError.
+    """
     a = await _read(client, first)
     b = await _read(client, second)
-    return difference(a, b)
+    return await asyncio.to_thread(difference, a, b, most)
 
 
 @dataclass
@@ -160,8 +169,8 @@ class RecordedRun:
     origin: str = ""
 
 
-def difference(a: RecordedRun, b: RecordedRun) -> Difference:
-    """The difference between two runs that were read."""
+def difference(a: RecordedRun, b: RecordedRun, most: int | None = None) -> Difference:
+    """The difference between two runs that were read, with at most so many pairs."""
     # A run that continues from a row of the other one has that row's steps in common with it, without repeating them.
     shared = a.rows.get(b.origin, 0) or b.rows.get(a.origin, 0)
     a_steps = a.steps[shared:] if b.origin in a.rows else a.steps
@@ -171,13 +180,27 @@ def difference(a: RecordedRun, b: RecordedRun) -> Difference:
         if one.differs_in(other):
             break
         equal += 1
-    pairs = tuple(_side_by_side(a_steps[equal:], b_steps[equal:]))
-    differs_in = pairs[0].differs_in if pairs else None
-    return Difference(a=a.run, b=b.run, shared=shared, equal=equal, differs_in=differs_in, pairs=pairs)
+    following = _side_by_side(a_steps[equal:], b_steps[equal:])
+    pairs = tuple(islice(following, most))
+    return Difference(
+        a=a.run,
+        b=b.run,
+        shared=shared,
+        equal=equal,
+        differs_in=pairs[0].differs_in if pairs else None,
+        pairs=pairs,
+        truncated=next(following, None) is not None,
+    )
 
 
 def _side_by_side(a: Sequence[RunStep], b: Sequence[RunStep]) -> Iterator[StepPair]:
     """Steps in their order, those of the same speaker, or of the same tool of it, beside each other."""
+    for start in range(0, max(len(a), len(b)), ALIGNED):
+        yield from _aligned(a[start : start + ALIGNED], b[start : start + ALIGNED])
+
+
+def _aligned(a: Sequence[RunStep], b: Sequence[RunStep]) -> Iterator[StepPair]:
+    """The same of a few steps."""
     matcher = SequenceMatcher(None, [*map(_role, a)], [*map(_role, b)], autojunk=False)
     for operation, a_from, a_to, b_from, b_to in matcher.get_opcodes():
         if operation == "equal":

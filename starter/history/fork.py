@@ -38,6 +38,9 @@ from .stream import stream_events
 FAILURE = "failure"
 """The name of the place before the call that has failed."""
 
+MAX_PLACE = 1_000
+"""Characters of the name of a place. It may begin with the id of a child run, of which Temporal allows no more."""
+
 
 @dataclass(frozen=True)
 class ForkChanges:
@@ -196,6 +199,8 @@ async def find_point(client: Client, handle: RunHandle, at: str) -> ForkPoint:
 
     Raises NotForkedError.
     """
+    if len(at) > MAX_PLACE:
+        raise NotForkedError(f"the name of a place has at most {MAX_PLACE:,} characters")
     place, history = await _find_in_turn(client, handle, at) or (None, ())
     if place is None:
         events: list[Event] = []
@@ -219,7 +224,7 @@ async def _find_in_turn(client: Client, handle: RunHandle, at: str) -> "tuple[_P
 
     None if it can't be found so: as it is below a child run, or in no turn.
     """
-    match = re.fullmatch(r"(?:turn-)?([1-9]\d*)(?:/call-\d+(?:/tools)?)?", at)
+    match = re.fullmatch(r"(?:turn-)?([1-9]\d{0,8})(?:/call-\d+(?:/tools)?)?", at)
     turn = await turn_events(client, handle, int(match[1])) if match else None
     if turn is None:
         return None
@@ -265,7 +270,7 @@ class _Places:
             if turn is None:
                 run, steps = self._run_below(run, steps)
             step, *steps = steps
-            if match := re.fullmatch(r"call-(\d+)", step):
+            if match := re.fullmatch(r"call-(\d{1,9})", step):
                 return self._call(run, turn, int(match[1]), steps)
             if turn is not None:
                 run, steps = self._below(run, turn, [step, *steps]), [step, *steps]
@@ -275,12 +280,12 @@ class _Places:
                 continue
             if re.fullmatch(r"call-\d+-\d+", step):
                 run, steps = self._delegate(run, step, steps)
-            elif match := re.fullmatch(r"(?:turn-)?(\d+)", step):
+            elif match := re.fullmatch(r"(?:turn-)?(\d{1,9})", step):
                 number = int(match[1])
                 if number == 0 and not steps:
                     return _Place(self._first_call(run), before=True)
                 turn = self._turn(run, lambda turn: turn.turn == number, step)  # noqa: B023  # called at once
-            elif match := re.fullmatch(r"round-(\d+)", step):
+            elif match := re.fullmatch(r"round-(\d{1,9})", step):
                 number = int(match[1])
                 if not steps:
                     raise NotForkedError(f"'{step}' is a round: name a speaker in it, as in {step}/NAME")
@@ -315,12 +320,10 @@ class _Places:
 
     def _run_below(self, run: str, steps: list[str]) -> tuple[str, list[str]]:
         """The child run whose id the first steps are, as in ``turn-2/NAME`` and ``round-1/2/NAME``, and the others."""
-        known = {event.run for event in self._started}
-        for count in range(len(steps) - 1, 0, -1):
-            below = "/".join((run, *steps[:count]))
-            if below in known:
-                return below, steps[count:]
-        return run, steps
+        path = "/".join((run, *steps[:-1], ""))
+        above = [event.run for event in self._started if path.startswith(f"{event.run}/")]
+        below = max((each for each in above if each.startswith(f"{run}/")), key=len, default=run)
+        return below, steps[below.count("/") - run.count("/") :]
 
     def _in(self, run: str) -> list[Event]:
         return [event for event in self._events if event.run == run]

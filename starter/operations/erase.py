@@ -34,7 +34,7 @@ from ...temporal.executions import RunExecution, delete_execution, memo_of, run_
 from ...temporal.search_attributes import describe_namespace, root_runs
 from ..account import client_identity
 from ..errors import UsageError
-from ..runs.listing import CALLER
+from ..runs.listing import ACCOUNT, CALLER
 from .prune import Ages, check_server
 
 INTERNAL = frozenset({"expire", "notify"})
@@ -93,17 +93,28 @@ async def erase_conversation(
 
 
 async def erase_user(client: Client, user: str, *, dry: bool, environ: Mapping[str, str] = os.environ) -> Erased:
-    """Erases all runs that a caller of the gateway has started, by its name. Raises UsageError if there is none.
+    """Erases all runs that a caller of the gateway has started. Raises UsageError if there is none.
+
+    ``user`` is NAMESPACE/ACCOUNT/NAME; or its name alone, unless callers with several accounts have that name.
 
     Raises SettingsError if a memo can't be read without a missing key: then it can't be known who has started a run.
     """
-    roots: dict[str, list[WorkflowExecution]] = {}
+    found: dict[str, dict[str, list[WorkflowExecution]]] = {}
     async for run in client.list_workflows(await root_runs(client)):
-        if (await memo_of(run)).get(CALLER) == user:
-            roots.setdefault(run.id, []).append(run)
-    if not roots:
+        memo = await memo_of(run)
+        name = memo.get(CALLER)
+        caller = f"{memo.get(ACCOUNT)}/{name}"
+        if user in (name, caller):
+            found.setdefault(caller, {}).setdefault(run.id, []).append(run)
+    if not found:
         raise UsageError(f"Temporal has no run that '{user}' has started through the gateway")
-    return await _erase(client, roots, environ, dry=dry)
+    # A name may have slashes: one that looks like another caller with its account is not enough to erase its runs.
+    is_clear = len(found) == 1 and user.count("/") < 2
+    chosen = [*found] if is_clear else [caller for caller in found if caller == user]
+    if not chosen:
+        choices = " or ".join(sorted(found))
+        raise UsageError(f"the name '{user}' does not tell whose runs to erase: name the account as well, as {choices}")
+    return await _erase(client, found[chosen[0]], environ, dry=dry)
 
 
 async def erase_expired(

@@ -2,13 +2,14 @@
 
 import json
 import threading
+import time
 from xml.etree import ElementTree
 
 import pytest
 from rich.cells import cell_len
 
 from baton.contracts.message import Head
-from baton.starter.history.difference import compare_runs
+from baton.starter.history.difference import ComparedRun, RecordedRun, RunStep, compare_runs, difference
 from baton.starter.history.fork import ForkChanges, fork_run
 from baton.testing import Reply, Request
 from tests.harness.environment import Environment, agent, call, line, team
@@ -136,6 +137,36 @@ async def test_a_failed_and_an_open_run_are_compared_as_far_as_they_have_come(en
     assert (found.equal, found.differs_in) == (1, None)
     released.set()
     await env.status(b)
+
+
+def recorded(name: str, count: int, before: int = 0) -> RecordedRun:
+    """A run of two speakers in turn, after so many messages of a third one."""
+    speakers = [*["three"] * before, *["one", "two"] * (count // 2)]
+    steps = [RunStep(kind="message", place="", speaker=each, words=f"{name} {n}") for n, each in enumerate(speakers)]
+    return RecordedRun(ComparedRun(id=name), steps)
+
+
+@pytest.mark.full
+def test_the_time_to_compare_grows_with_the_length_of_the_runs_and_all_steps_are_there_once() -> None:
+    a, b = recorded("a", 6_000), recorded("b", 6_000, before=3)
+    began = time.process_time()
+    found = difference(a, b)
+    whole = time.process_time() - began
+    began = time.process_time()
+    difference(recorded("a", 1_000), recorded("b", 1_000, before=3))
+    assert whole < 20 * (time.process_time() - began), "with the square of the length it were 36 times as much"
+    assert [pair.a for pair in found.pairs if pair.a] == a.steps
+    assert [pair.b for pair in found.pairs if pair.b] == b.steps
+    assert not found.truncated
+
+
+def test_the_first_pairs_of_a_difference_are_those_of_the_whole_one() -> None:
+    a, b = recorded("a", 12), recorded("b", 12, before=1)
+    whole = difference(a, b)
+    assert (len(whole.pairs), whole.truncated, whole.pairs[0].a) == (13, False, None)
+    assert difference(a, b, 13) == whole
+    first = difference(a, b, 3)
+    assert (first.pairs, first.truncated, first.differs_in) == (whole.pairs[:3], True, whole.differs_in)
 
 
 @pytest.mark.full

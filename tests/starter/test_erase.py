@@ -17,8 +17,9 @@ from baton.starter.errors import UsageError
 from baton.starter.gateway.access import LOCAL
 from baton.starter.operations.erase import Erased, erase_conversation, erase_expired, erase_runs, erase_user
 from baton.starter.operations.prune import Ages
-from baton.starter.runs.listing import CALLER
+from baton.starter.runs.listing import ACCOUNT, CALLER
 from baton.starter.server.embedded import EmbeddedServer
+from baton.testing import Reply
 from tests.harness.environment import Environment, Handle, agent, line, team
 from tests.harness.postgres import execute
 from tests.harness.processes import baton, process_env
@@ -138,17 +139,41 @@ async def test_a_conversation_is_erased_with_all_its_runs(env: Environment) -> N
         await erase_conversation(env.client, "c", dry=False, environ=env.worker_env)
 
 
+async def started_by(env: Environment, name: str, account: str = "default/default") -> Handle:
+    """A completed run of a caller of the gateway."""
+    query = {"name": "q", "spec": {"input": MARK, "targets": [{"type": "agent", "name": "one"}]}, "resources": TEAM}
+    run = await env.start("query", query, memo={CALLER: name, ACCOUNT: account})
+    await env.status(run)
+    await env.find_runs(f"WorkflowId = '{run.id}' AND ExecutionStatus != 'Running'", 1)
+    return run
+
+
 async def test_all_runs_of_a_user_are_erased(env: Environment) -> None:
     script(env)
     user = f"ann-{uuid.uuid4().hex[:8]}"
-    query = {"name": "q", "spec": {"input": MARK, "targets": [{"type": "agent", "name": "one"}]}, "resources": TEAM}
-    own = await env.start("query", query, memo={CALLER: user})
-    await env.status(own)
-    other = await env.start("query", query, memo={CALLER: LOCAL.name})
-    await env.status(other)
-    await env.find_runs("ExecutionStatus != 'Running' AND WorkflowType = 'query'", 2)
+    own = await started_by(env, user)
+    other = await started_by(env, LOCAL.name)
     erased = await erase_user(env.client, user, dry=False, environ=env.worker_env)
     assert (erased.runs, await exists(env, own.id), await exists(env, other.id)) == ([own.id], False, True)
+
+
+async def test_a_user_is_a_name_with_its_account(env: Environment) -> None:
+    env.answer = lambda request: Reply(text="Yes.")
+    user = f"ann-{uuid.uuid4().hex[:8]}"
+    first, second = [await started_by(env, user, f"{team}/default") for team in ("team-a", "team-b")]
+    odd = await started_by(env, f"team-c/default/{user}")
+
+    async def erased(name: str) -> Sequence[str]:
+        return (await erase_user(env.client, name, dry=False, environ=env.worker_env)).runs
+
+    with pytest.raises(UsageError, match=f"as team-a/default/{user} or team-b/default/{user}$"):
+        await erased(user)
+    with pytest.raises(UsageError, match=f"as default/default/team-c/default/{user}$"):
+        await erased(f"team-c/default/{user}")
+    assert await erased(f"team-a/default/{user}") == [first.id]
+    assert await exists(env, second.id)
+    assert await erased(user) == [second.id]
+    assert await erased(f"default/default/team-c/default/{user}") == [odd.id]
 
 
 @pytest.mark.full

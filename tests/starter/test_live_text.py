@@ -16,7 +16,7 @@ from temporalio.client import Client
 
 from baton.activities.runtime.redaction import Redactor
 from baton.contracts.settings import STATE_DIR
-from baton.journal.live_text import LEASE, FileChannel, LiveTextPublisher, read_live_text
+from baton.journal.live_text import LEASE, FileChannel, LiveTextPublisher, channel_of, read_live_text
 from baton.starter.console.watch import Watch
 from baton.starter.history.events import Event
 from baton.starter.history.stream import stream_events
@@ -24,6 +24,7 @@ from baton.temporal.activity import Heartbeat, StreamingCall
 from baton.temporal.encryption import Key, Keys
 from tests.harness.environment import Environment, Handle, agent, line, team
 from tests.harness.event_streams import check_stream, check_text, read_events
+from tests.harness.postgres import PostgresServer, execute
 
 WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen " * 4
 ONE = [agent("one"), team("team", "one", strategy="sequential")]
@@ -214,6 +215,48 @@ async def test_a_reader_replaces_its_file_before_it_is_large(tmp_path: Path) -> 
     assert sum(sizes(tmp_path)) <= 2_000
     await receiving.aclose()
     assert sizes(tmp_path) == []
+
+
+async def connections_to(url: str) -> int:
+    """The number of connections to a database, but for that which asks."""
+    others = "from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+    ((count,),) = await execute(url, f"select count(*) {others}")
+    return int(str(count))
+
+
+@pytest.mark.full
+async def test_all_readers_share_one_connection_to_postgresql_which_is_opened_again(postgres: PostgresServer) -> None:
+    url = await postgres.database()
+    channel, worker = channel_of(url), channel_of(url)
+    assert channel and worker
+    topics = [f"{number:032x}" for number in range(20)]
+    readers = {topic: channel.receive(topic) for topic in topics}
+    waiting = {topic: asyncio.ensure_future(anext(reader)) for topic, reader in readers.items()}
+
+    async def send_until_all_have_received() -> None:
+        while not all(each.done() for each in waiting.values()):
+            with contextlib.suppress(OSError):  # the connection is lost
+                await worker.look()
+                await worker.send([(reader, topic) for topic in topics for reader in worker.readers.get(topic, ())])
+            await asyncio.sleep(0.05)
+
+    await send_until_all_have_received()
+    assert await connections_to(url) == 2, "that of the worker, and that of all readers"
+    assert all({*each.result()} == {topic} for topic, each in waiting.items()), "each gets only its own lines"
+    await readers.pop(topics[0]).aclose()
+    waiting = {topic: asyncio.ensure_future(anext(reader)) for topic, reader in readers.items()}
+    ended = "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database()"
+    await execute(url, f"{ended} and pid <> pg_backend_pid()")
+    await asyncio.sleep(0.5)
+    waiting = {
+        topic: asyncio.ensure_future(anext(readers[topic])) if each.done() else each for topic, each in waiting.items()
+    }
+    await send_until_all_have_received()
+    for reader in readers.values():
+        await reader.aclose()
+    await worker.close()
+    while await connections_to(url):
+        await asyncio.sleep(0.05)
 
 
 async def test_a_worker_removes_the_files_of_a_reader_that_has_died(tmp_path: Path) -> None:

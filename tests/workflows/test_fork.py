@@ -427,6 +427,18 @@ async def test_a_turn_is_found_in_its_execution_alone_at_the_same_place_as_in_th
     assert await turn_events(env.client, first, 17) is None
 
 
+async def test_a_place_that_nobody_can_mean_is_refused_at_once(env: Environment) -> None:
+    env.answer = RefusingModel().answer
+    first = await env.start_query([*ABC, team("team", "a", "b", "c", strategy="sequential")], "team/team")
+    await env.status(first)
+    for long in ("1/" * 20_000, "1" * 5_000, "turn-" + "1" * 5_000, "round-" + "1" * 5_000, "1/call-" + "1" * 5_000):
+        with pytest.raises(NotForkedError, match="at most 1,000 characters"):
+            await find_point(env.client, first, long)
+    for number in ("1" * 900, "turn-" + "1" * 900, "1/call-" + "1" * 900):
+        with pytest.raises(NotForkedError):
+            await find_point(env.client, first, number)
+
+
 async def test_a_run_that_was_reset_is_forked(env: Environment) -> None:
     model = RefusingModel()
     env.answer = model.answer

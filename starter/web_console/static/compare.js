@@ -52,7 +52,8 @@ function Comparison({ a, b }) {
               <${Step} step=${pair.a} of="first" /><${Step} step=${pair.b} of="second" />
             </li>`)}
         </ol>
-        ${shown.length < pairs.length && html`<p class="edge-note"><button type="button" onClick=${() => setWhole(true)}>Show ${count(pairs.length - shown.length, "more step")}</button></p>`}`}
+        ${shown.length < pairs.length && html`<p class="edge-note"><button type="button" onClick=${() => setWhole(true)}>Show ${count(pairs.length - shown.length, "more step")}</button></p>`}
+        ${value.truncated && html`<p class="edge-note">Only the first ${count(pairs.length, "step")} from there on are compared. <code>baton diff</code> prints all.</p>`}`}
     </div>`;
 }
 

@@ -52,6 +52,7 @@ from baton.starter.gateway.server import listen, serving
 from baton.starter.gateway.settings import GatewaySettings
 from baton.testing import Reply
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
+from tests.harness.event_loop import watched_loop
 from tests.harness.gateway import GatewayServer, key_file
 from tests.harness.manifests import prealpha
 from tests.harness.mcp_process import McpServerProcess
@@ -360,6 +361,16 @@ async def test_a_call_is_rejected_by_a_text_that_names_it(gateway: GatewayServer
         done = task_of(await send(client, message(f"reject {pending(task)['id']} too many", task)))
         assert answer(done) == "Not ordered."
     assert "too many" in str(gateway.env.model.requests[-1])
+
+
+async def test_a_text_of_spaces_does_not_hold_up_the_gateway(gateway: GatewayServer) -> None:
+    async with a2a_client(gateway, "team/desk", streaming=False) as client:
+        task = await waiting_order(client, gateway.env)
+        async with watched_loop() as waits:
+            with pytest.raises(InvalidParamsError):
+                await send(client, message(f"approve other{' ' * 20_000}", task))
+        assert waits.held < 1.5
+        await send(client, message(f" approve {pending(task)['id']} \n", task))
 
 
 async def test_a_repeated_decision_does_not_decide_the_next_call(gateway: GatewayServer) -> None:

@@ -134,6 +134,7 @@ async def test_two_runs_are_compared_by_a_caller_who_may_see_both(gateway: Gatew
     assert (difference["shared"], difference["equal"], difference["differsIn"]) == (0, 1, "words")
     (pair,) = difference["pairs"]
     assert (pair["a"]["words"], pair["b"]["words"]) == ("b", "c")
+    assert difference["truncated"] is False
     refused = await gateway.get(f"/runs/{a}/diff/nobody", status=404)
     assert refused["error"]["code"] == "not_found"
 
@@ -158,6 +159,9 @@ async def test_a_run_is_forked_once_for_the_same_idempotency_key(gateway: Gatewa
     assert other["error"]["code"] == "conflict"
     wrong = await gateway.post(f"/runs/{started['id']}/fork", {"at": "9"}, 400)
     assert "there is no turn '9'" in wrong["error"]["message"]
+    for long in ("1/" * 20_000, "1" * 5_000):
+        wrong = await gateway.post(f"/runs/{started['id']}/fork", {"at": long}, 400)
+        assert (wrong["error"]["param"], "1000 characters" in wrong["error"]["message"]) == ("at", True)
 
 
 ORDER = call("order", input="12 desks")

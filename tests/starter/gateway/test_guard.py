@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from baton.resources.problems import did_you_mean
 from baton.starter.gateway.access import LOCAL, Caller
 from baton.starter.gateway.errors import TooManyError
 from baton.starter.gateway.limits import RATE_SECONDS, CallerLimits
@@ -107,6 +109,12 @@ async def test_a_wrong_body_is_refused_with_a_reason(gateway: GatewayServer, bod
     assert response.json()["error"]["message"]
 
 
+def test_a_hint_for_a_word_of_millions_of_characters_takes_no_time() -> None:
+    began = time.process_time()
+    assert did_you_mean("x" * 8_000_000, ["target", "input"]) == "known: input, target"
+    assert time.process_time() - began < 0.3
+
+
 async def test_a_body_above_the_limit_is_refused_before_it_is_read(served_env: Environment) -> None:
     async with GatewayServer.running(served_env, BATON_GATEWAY_MAX_BODY="10000") as gateway:
         await gateway.post("/runs", {**BODY, "input": "x" * 20_000}, 413)
@@ -128,6 +136,7 @@ async def test_a_body_above_the_limit_is_refused_before_it_is_read(served_env: E
         b"GET /targets HTTP/9.9\r\n\r\n",
         b"GET /targets HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
         b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + b"1" * 5_000 + b"\r\n\r\n",
         b"POST /runs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"GET /targets HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
         b"GET /targets HTTP/1.1\r\nHost: localhost\r\nA : b\r\n\r\n",
