@@ -57,6 +57,9 @@ class OfWorkers:
     is_store_readable: bool = False
     """Whether all manifests of the store are here."""
 
+    knows_rights: bool = False
+    """Whether all Roles, their bindings and their accounts are here."""
+
     def has_secret(self, reference: Reference) -> bool:
         """Whether a reference leads to a Secret in the store."""
         return "Secret" in reference.kinds and (reference.namespace, reference.name) in self.secrets

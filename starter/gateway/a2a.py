@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from a2a.auth.user import User
@@ -262,7 +262,7 @@ class TaskHandler(RequestHandler):
             status = TaskState.TASK_STATE_INPUT_REQUIRED if params.status in INTERRUPTED else params.status
             runs = [run for run in runs if STATES.get(run.state, TaskState.TASK_STATE_WORKING) == status]
         if params.HasField("status_timestamp_after"):
-            after = params.status_timestamp_after.ToDatetime().astimezone()
+            after = params.status_timestamp_after.ToDatetime(UTC)
             runs = [run for run in runs if run.end is None or run.end >= after]
         return sorted(runs, key=lambda run: _place(run).sort_key(), reverse=True)
 

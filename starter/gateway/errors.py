@@ -5,6 +5,7 @@ from typing import Self
 
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
+from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from ...contracts.errors import InvalidInput, JournalUnavailable, NotRedacted
@@ -154,4 +155,7 @@ def _unavailable(error: Exception) -> UnavailableError | None:
         return UnavailableError(error.message, retry_after=60)
     if isinstance(error, NotServedError):
         return UnavailableError(str(error), retry_after=5)
+    if isinstance(error, WorkflowQueryFailedError):  # its workflow tasks fail, or it is none of Baton's
+        _log.warning("a run can't answer: %s", error)
+        return UnavailableError(f"the run can't answer now: {error}", retry_after=5)
     return None

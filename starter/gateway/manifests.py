@@ -31,8 +31,9 @@ from ...resources.catalog import KINDS, Catalog, Resource, catalog_of
 from ...resources.documents import Document, parse_documents
 from ...resources.loader import Loaded, load_documents
 from ...resources.problems import ManifestError, Problem
+from ...resources.query import Query
 from ...resources.quota import Quota
-from ...resources.rights import Use, has_rights, may_write, missing_rights, uses
+from ...resources.rights import AccountName, Use, has_rights, may_write, missing_rights, uses
 from ...resources.role import RIGHTS
 from ...resources.secret import Secret
 from ...resources.stored import STORABLE, Key, StoredManifest, check_storable, check_with, key_of, refers_to
@@ -252,13 +253,16 @@ class _Known:
     """The manifests of the store and of the files of workers.
 
     ``catalog`` is what runs use, and ``storable_with`` what a new manifest is checked with, as by ``baton apply``: what
-    is in the store, because not all workers need have the same files.
+    is in the store, because not all workers need have the same files. ``files`` are those of workers that are live now,
+    ``in_files`` has also what was there a moment ago. ``rights`` is the catalog whose Roles count.
     """
 
     stored: Mapping[Key, StoredManifest]
     files: WorkerFiles
+    in_files: Catalog
     catalog: Catalog
     storable_with: Catalog
+    rights: Catalog
     has_store: bool
 
     def newest(self, key: Key) -> int:
@@ -342,7 +346,7 @@ class ManifestOperations:
     async def list_manifests(self, request: Request) -> BaseModel:
         """The manifests that the caller may use, of a kind or in a namespace."""
         caller = caller_of(request)
-        known = await self._known()
+        known = await self._known(caller)
         kind, namespace = request.query_params.get("kind"), request.query_params.get("namespace")
         infos = [
             info
@@ -353,19 +357,19 @@ class ManifestOperations:
             manifests=infos[:MAX_LISTED],
             more=max(0, len(infos) - MAX_LISTED),
             can_store=known.has_store,
-            creatable=[kind for kind in WRITABLE if self._may_create(caller, known.catalog, kind)],
+            creatable=[kind for kind in WRITABLE if self._may_create(caller, known.rights, kind)],
         )
 
     async def get(self, request: Request) -> BaseModel:
         """A manifest as runs use it, or a version in the store."""
         caller = caller_of(request)
         key = _key_of_path(request)
-        known = await self._known()
+        known = await self._known(caller)
         text, info = await self._read(request, caller, known, key)
 
         def described() -> ManifestText:
             resource = _resource(key, text)
-            usable = self._usable(known.catalog, caller)
+            usable = self._usable(known.catalog, caller, known.rights)
             return ManifestText(
                 info=info,
                 text=as_yaml(text),
@@ -380,8 +384,9 @@ class ManifestOperations:
     async def versions(self, request: Request) -> BaseModel:
         """The versions of a manifest in the store."""
         key = _key_of_path(request)
-        known = await self._known()
-        self._check_visible(caller_of(request), known, key)
+        caller = caller_of(request)
+        known = await self._known(caller)
+        self._check_visible(caller, known, key)
         async with self._store() as store:
             versions = await store.versions(key)
         return VersionList(
@@ -401,7 +406,7 @@ class ManifestOperations:
         """The difference between two versions; without ``to`` it is what runs use."""
         caller = caller_of(request)
         key = _key_of_path(request)
-        known = await self._known()
+        known = await self._known(caller)
         before, _ = await self._read(request, caller, known, key, "from")
         after, _ = await self._read(request, caller, known, key, "to")
         return await self._judge(lambda: _difference(before, after))
@@ -418,26 +423,28 @@ class ManifestOperations:
         """The drawing of a manifest, or of a version of it, with the present versions of what it refers to."""
         caller = caller_of(request)
         key = _key_of_path(request)
-        known = await self._known()
+        known = await self._known(caller)
         text, _ = await self._read(request, caller, known, key)
         resource = _resource(key, text)
         if resource is None:
             raise BadRequestError("this version can't be read by this release: it can't be drawn")
         return await self._judge(
-            lambda: _draw(catalog_of([resource]).overlaid_on(self._usable(known.catalog, caller)), resource)
+            lambda: _draw(
+                catalog_of([resource]).overlaid_on(self._usable(known.catalog, caller, known.rights)), resource
+            )
         )
 
     async def validate(self, request: Request) -> BaseModel:
         """Checks manifests as ``baton apply`` does, together with those of the store that the caller may use."""
         caller = caller_of(request)
         body = await read_body(request, TextMessage)
-        known = await self._known()
+        known = await self._known(caller)
         return await self._judge(
             lambda: _validate(
                 body.text,
                 body.namespace,
-                self._usable(known.storable_with, caller, known.catalog),
-                self._usable(known.catalog, caller),
+                self._usable(known.storable_with, caller, known.rights),
+                self._usable(known.catalog, caller, known.rights),
             )
         )
 
@@ -446,11 +453,11 @@ class ManifestOperations:
         caller = caller_of(request)
         key = _key_of_path(request)
         body = await read_body(request, WriteMessage)
-        known = await self._known()
+        known = await self._known(caller)
         self._check_writable(caller, known, key)
         try:
             loaded = await self._judge(
-                lambda: _load(body.text, key[1], self._usable(known.storable_with, caller, known.catalog))
+                lambda: _load(body.text, key[1], self._usable(known.storable_with, caller, known.rights))
             )
         except ManifestError as error:
             raise BadRequestError("\n".join(map(str, error.problems[:20])), param="text") from None
@@ -458,7 +465,7 @@ class ManifestOperations:
         if keys != [key]:
             found = ", ".join("/".join(each) for each in keys) or "no manifest"
             raise BadRequestError(f"the text has to be the manifest of {'/'.join(key)}, and has {found}", param="text")
-        _check_uses(caller, known.catalog, loaded)
+        self._check_uses(caller, known, loaded)
 
         def check(contents: StoreContents) -> None:
             stored = contents.newest.get(key)
@@ -472,7 +479,7 @@ class ManifestOperations:
                 ((_, applied),) = await store.apply(loaded, check=check)
             newest = (await store.contents()).newest[key].version
         self._cached = None
-        _log.info("%s (%s) has written %s version %d: %s", caller.name, caller.account, "/".join(key), newest, applied)
+        _log_change(caller, f"{'/'.join(key)} version {newest}", applied)
         return Written(applied=applied, version=newest)
 
     async def apply(self, request: Request) -> BaseModel:
@@ -482,23 +489,23 @@ class ManifestOperations:
         pruned = body.prune
         if pruned is not None and not (pruned.namespace or pruned.labels):
             raise BadRequestError("name a namespace or labels: nothing else is pruned", param="prune")
-        known = await self._known()
+        known = await self._known(caller)
         try:
             loaded = await self._judge(
-                lambda: _load(body.text, body.namespace, self._usable(known.storable_with, caller, known.catalog))
+                lambda: _load(body.text, body.namespace, self._usable(known.storable_with, caller, known.rights))
             )
         except ManifestError as error:
             raise BadRequestError("\n".join(map(str, error.problems[:20])), param="text") from None
         for manifest in loaded.manifests:
             self._check_writable(caller, known, key_of(manifest))
-        _check_uses(caller, known.catalog, loaded)
+        self._check_uses(caller, known, loaded)
 
         def prune(stored: StoredManifest) -> bool:
             if pruned is None or stored.kind not in WRITABLE or pruned.namespace not in (None, stored.namespace):
                 return False
             if not stored.has_labels(pruned.labels):
                 return False
-            if not self._is_visible(caller, known.catalog, _use_of(stored.key)):
+            if not self._is_visible(caller, known.rights, _use_of(stored.key)):
                 return False  # it belongs to others, who may use the same labels
             self._check_writable(caller, known, stored.key)
             return True
@@ -507,13 +514,17 @@ class ManifestOperations:
             with self._refusals(caller, known, loaded):
                 applied = await store.apply(loaded, dry=body.dry_run, prune=prune)
         self._cached = None
-        return ManifestChanges(changes=[ManifestChange(id="/".join(key), applied=how) for key, how in applied])
+        changes = [ManifestChange(id="/".join(key), applied=how) for key, how in applied]
+        if not body.dry_run:
+            for change in changes:
+                _log_change(caller, change.id, change.applied)
+        return ManifestChanges(changes=changes)
 
     async def delete(self, request: Request) -> BaseModel:
         """Deletes several manifests from the store, all or none."""
         caller = caller_of(request)
         body = await read_body(request, DeleteMessage)
-        known = await self._known()
+        known = await self._known(caller)
         keys = [_key_of_id(each) for each in body.ids]
         for key in keys:
             self._check_writable(caller, known, key)
@@ -530,6 +541,9 @@ class ManifestOperations:
             with self._refusals(caller, known):
                 await store.delete(keys, dry=body.dry_run, check=check)
         self._cached = None
+        if not body.dry_run:
+            for key in keys:
+                _log_change(caller, "/".join(key), "deleted")
         return ManifestChanges(changes=[ManifestChange(id=each, applied="deleted") for each in body.ids])
 
     def _store(self, caller: Caller | None = None) -> AbstractAsyncContextManager[Store]:
@@ -549,7 +563,7 @@ class ManifestOperations:
 
         def may_see(id_: str) -> bool:
             manifest = known.catalog.by_id(id_)
-            return id_ in own or (manifest is not None and self._is_visible(caller, known.catalog, Use.of(manifest)))
+            return id_ in own or (manifest is not None and self._is_visible(caller, known.rights, Use.of(manifest)))
 
         try:
             yield
@@ -566,24 +580,37 @@ class ManifestOperations:
         except StoreError as error:
             raise ConflictError(str(error)) from None
 
-    async def _known(self) -> _Known:
-        """All manifests. Raises JournalUnavailable and RPCError."""
+    async def _known(self, caller: Caller) -> _Known:
+        """All manifests, for a caller. Raises JournalUnavailable, RPCError, and UnavailableError."""
+        rights = await self._targets.catalog()
         if not has_journal(self._environ):
-            catalog = await self._targets.catalog()
-            return _Known({}, WorkerFiles(), catalog=catalog, storable_with=catalog, has_store=False)
+            return _Known({}, WorkerFiles(), rights, rights, rights, rights, has_store=False)
         async with self._reading:
             if self._cached is None or time.monotonic() - self._cached_at > FRESH_SECONDS:
                 async with open_store(self._environ) as store:
                     contents = await store.contents()
                     files = await read_worker_files(store.journal, self._client, self._environ.get("BATON_TASK_QUEUE"))
-                of_files = catalog_of({manifest.id: manifest for manifest, _ in files.manifests}.values())
                 stored = await asyncio.to_thread(lambda: catalog_of(contents.readable))
-                catalog = of_files.overlaid_on(stored)
+                in_files = catalog_of({manifest.id: manifest for manifest, _ in files.manifests}.values())
+                in_files = in_files.overlaid_on(self._targets.in_files)
                 self._cached = _Known(
-                    stored=contents.newest, files=files, catalog=catalog, storable_with=stored, has_store=True
+                    stored=contents.newest,
+                    files=files,
+                    in_files=in_files,
+                    catalog=in_files.overlaid_on(stored),
+                    storable_with=stored,
+                    rights=rights,
+                    has_store=True,
                 )
                 self._cached_at = time.monotonic()
-            return self._cached
+            known = replace(self._cached, rights=rights)
+        namespaces = {caller.account.namespace, *(manifest.namespace for manifest in known.catalog.manifests)}
+        if not self._targets.knows_rights(caller, namespaces):
+            raise UnavailableError(
+                "who may see the manifests is not known now: no worker was live yet whose Roles could be read",
+                retry_after=FRESH_SECONDS,
+            )
+        return known
 
     async def _judge(self, work: Callable[[], T]) -> T:
         """The result of work that needs much CPU time, in a thread."""
@@ -592,7 +619,7 @@ class ManifestOperations:
 
     def _is_visible(self, caller: Caller, catalog: Catalog, manifest: Use) -> bool:
         """Whether a caller may see a manifest: it may use it, and its namespace is served or has rights."""
-        if not caller.may_use(catalog, manifest):
+        if not self._targets.may_use(caller, catalog, manifest):
             return False
         is_served = not {"*", manifest.namespace}.isdisjoint(self._settings.namespaces)
         return caller.sees_all or is_served or has_rights(catalog, manifest.namespace)
@@ -610,7 +637,7 @@ class ManifestOperations:
         )
 
     def _infos(self, caller: Caller, known: _Known) -> Iterator[ManifestInfo]:
-        for manifest in sorted(self._usable(known.catalog, caller).manifests, key=lambda one: one.id):
+        for manifest in sorted(self._usable(known.catalog, caller, known.rights).manifests, key=lambda one: one.id):
             yield self._info(caller, known, key_of(manifest), manifest)
         unreadable = [
             key
@@ -618,7 +645,7 @@ class ManifestOperations:
             if stored.problem and not stored.is_secret and not known.catalog.by_id("/".join(key))
         ]
         for key in unreadable:
-            if key[0] in STORABLE and self._is_visible(caller, known.catalog, _use_of(key)):
+            if key[0] in STORABLE and self._is_visible(caller, known.rights, _use_of(key)):
                 yield self._info(caller, known, key, None)
 
     def _info(self, caller: Caller, known: _Known, key: Key, manifest: Resource | None) -> ManifestInfo:
@@ -637,7 +664,7 @@ class ManifestOperations:
             description=getattr(spec, "description", None),
             strategy=getattr(spec, "strategy", None),
             members=len(members) if members is not None else None,
-            writable=known.has_store and _may_write(caller, known.catalog, key),
+            writable=known.has_store and _may_write(caller, known.rights, key),
             problem=stored.problem or None if stored and manifest is None else None,
         )
 
@@ -648,9 +675,12 @@ class ManifestOperations:
         """Raises NotFoundError, also for what the caller may not see; and UnavailableError while some are unknown."""
         exists = known.catalog.by_id("/".join(key)) or key in known.stored
         is_hidden = key[0] == Secret.__name__ or (KINDS.get(key[0]) in RIGHTS and not caller.sees_all)
-        if not exists or is_hidden or not self._is_visible(caller, known.catalog, _use_of(key)):
-            if known.files.unknown and not is_hidden:
-                raise UnavailableError("the manifests of some workers can't be read now", retry_after=FRESH_SECONDS)
+        if not exists or is_hidden or not self._is_visible(caller, known.rights, _use_of(key)):
+            if known.has_store and not known.files.is_complete and not is_hidden:
+                raise UnavailableError(
+                    "not all manifests are known now: no worker is live, or those of some can't be read",
+                    retry_after=FRESH_SECONDS,
+                )
             raise NotFoundError(f"there is no {'/'.join(key)[:300]} here, or you may not use it")
 
     def _check_writable(self, caller: Caller, known: _Known, key: Key) -> None:
@@ -659,11 +689,38 @@ class ManifestOperations:
             raise ForbiddenError(f"a {key[0]} is not written over HTTP: use baton apply")
         if not known.has_store:
             raise NotFoundError("this gateway has no store: set BATON_JOURNAL_URL to that of the workers")
-        if not _may_write(caller, known.catalog, key):
+        if not _may_write(caller, known.rights, key):
             raise ForbiddenError(
                 f"the ServiceAccount {caller.account} may not update {_use_of(key).resource} "
                 f"'{key[1]}/{key[2]}': a Role has to give it the verb 'update' for them"
             )
+
+    def _check_uses(self, caller: Caller, known: _Known, loaded: Loaded) -> None:
+        """Raises ForbiddenError for a manifest that refers to what its writer may not use.
+
+        Neither may a Query select that, and it runs with the rights of its writer: whoever starts it sends its
+        webhooks the answer. A run checks its own rights, but a stored Query may name any account.
+        """
+        if caller is LOCAL:
+            return
+        together = loaded.catalog.overlaid_on(known.catalog)
+        referred = [together.find(one) for manifest in loaded.catalog.manifests for one in manifest.references]
+        needed = uses(loaded.catalog.manifests, [one for one in referred if one])
+        if lacking := [use for use in dict.fromkeys(needed) if not self._targets.may_use(caller, known.rights, use)]:
+            raise ForbiddenError(missing_rights(caller.account, lacking))
+        for query in loaded.catalog.manifests:
+            if not isinstance(query, Query):
+                continue
+            if (account := AccountName.of(query)) != caller.account:
+                raise ForbiddenError(
+                    f"{query.id}: spec.serviceAccount: its runs would have the rights of {account}: "
+                    f"write your own, {caller.account}, or use baton apply"
+                )
+            targets = [together.find(reference) for reference in together.targets(query)]
+            if not all(self._targets.may_use(caller, known.rights, Use.of(target)) for target in targets if target):
+                raise ForbiddenError(
+                    f"{query.id}: spec.selector: it selects what the ServiceAccount {caller.account} may not use"
+                )
 
     async def _read(
         self, request: Request, caller: Caller, known: _Known, key: Key, parameter: str = "version"
@@ -730,19 +787,16 @@ def _use_of(key: Key) -> Use:
     return Use.of_kind(STORABLE[key[0]], key[1], key[2])
 
 
+def _log_change(caller: Caller, what: str, change: str) -> None:
+    """Logs what a caller has done with a manifest."""
+    if change in ("pruned", "deleted"):
+        _log.info("%s (%s) has deleted %s", caller.name, caller.account, what)
+    else:
+        _log.info("%s (%s) has written %s: %s", caller.name, caller.account, what, change)
+
+
 def _may_write(caller: Caller, catalog: Catalog, key: Key) -> bool:
     return key[0] in WRITABLE and (caller is LOCAL or may_write(catalog, caller.account, _use_of(key)))
-
-
-def _check_uses(caller: Caller, catalog: Catalog, loaded: Loaded) -> None:
-    """Raises ForbiddenError for a manifest that refers to what its writer may not use."""
-    if caller is LOCAL:
-        return
-    together = loaded.catalog.overlaid_on(catalog)
-    referred = [together.find(one) for manifest in loaded.catalog.manifests for one in manifest.references]
-    needed = uses(loaded.catalog.manifests, [one for one in referred if one])
-    if lacking := [use for use in dict.fromkeys(needed) if not caller.may_use(catalog, use)]:
-        raise ForbiddenError(missing_rights(caller.account, lacking))
 
 
 def _shown(data: JsonObject) -> JsonObject:
@@ -783,6 +837,8 @@ def _resource(key: Key, data: JsonObject) -> Resource | None:
 
 def _source(known: _Known, key: Key) -> str:
     count = sum(number for manifest, number in known.files.manifests if key_of(manifest) == key)
+    if not count and known.in_files.by_id("/".join(key)):
+        return "files"
     if not count:
         return "store" if known.has_store else "workers"
     return "files" if count >= known.files.workers else f"files of {count} of {known.files.workers} workers"
@@ -792,7 +848,7 @@ def _warnings(known: _Known, key: Key) -> list[str]:
     """What a writer should know before a change."""
     variants = [manifest for manifest, _ in known.files.manifests if key_of(manifest) == key]
     texts = []
-    if variants:
+    if known.in_files.by_id("/".join(key)):
         texts.append("Workers have this manifest in their own files, and their runs use that one, not the store's.")
     if len(variants) > 1:
         texts.append("Workers have different versions of it in their files.")

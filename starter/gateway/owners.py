@@ -33,9 +33,10 @@ def named_id(caller: Caller, namespace: str, name: str) -> str:
 def conversation_of(caller: Caller, name: str) -> str:
     """The id of a caller's conversation: whoever knows the name of another's conversation must not read it.
 
-    That of this machine's own caller is the name itself, as for the command line.
+    That of this machine's own caller is the name itself, as for the command line. A slash in the caller's name is
+    escaped: it must not look like the end of a shorter name.
     """
-    own = f"{caller.account}/{caller.name}/"
+    own = f"{caller.account}/{caller.name.replace('%', '%25').replace('/', '%2F')}/"
     if caller is LOCAL or name.startswith(own):
         return name
     scoped = f"{own}{name}"

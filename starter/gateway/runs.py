@@ -40,7 +40,7 @@ from ..runs.listing import (
 from ..runs.runs import NotServedError, RunHandle
 from ..runs.start import NotForkedError, QueryStart, inline_start, start_run
 from .access import Caller
-from .errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError
+from .errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, as_gateway_error
 from .owners import ACCOUNT, ID_BYTES, PROTOCOL, conversation_of, is_owner, named_id, signed_act
 from .question import TargetQuestion
 from .run import Run
@@ -305,6 +305,10 @@ class Runs:
                 run = await self.find(caller, run_id)
                 return run_id, await self._progress.get(run)
             except (NotFoundError, NotServedError, RPCError):
+                return None
+            except Exception as error:  # such as a status that an application's codec has encoded
+                if as_gateway_error(error) is None:
+                    raise
                 return None
 
         return [found for found in await asyncio.gather(*map(of, ids)) if found]

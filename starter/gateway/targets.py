@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from temporalio.client import Client
@@ -14,7 +14,7 @@ from ...resources.agent import Agent
 from ...resources.base import JsonObject
 from ...resources.catalog import Catalog, Resource
 from ...resources.loader import OfWorkers
-from ...resources.rights import Use
+from ...resources.rights import Use, has_rights
 from ...resources.team import Team
 from ...resources.values import sources
 from ..operations.manifests import manifests_of_workers
@@ -81,12 +81,23 @@ class ServedTarget:
         return f"{self.manifest.kind} {self.name}"
 
 
+@dataclass(frozen=True)
+class _InFiles:
+    """A manifest in the files of workers, and when it was read last."""
+
+    manifest: Resource
+    seen: float
+
+
 class Targets:
     """The served teams and agents. They are read from the store and the live workers, and cached for a moment.
 
     While no worker is live, what the last ones had is served: runs wait for the next one. The same holds for what can't
     be read for a moment, and for what was in the files of a worker that is not listed any more: it may be late with its
     heartbeat while others are listed.
+
+    Without Roles, everything may be used. So nothing may, except where there are Roles, until it was known once that
+    no worker has others.
     """
 
     def __init__(
@@ -102,10 +113,11 @@ class Targets:
         self._clock = clock
         self._reading = asyncio.Lock()
         self._catalog: Catalog | None = None
-        self._in_files: dict[str, float] = {}
-        """When manifests were last read from the files of a worker, by their ids."""
+        self._in_files: dict[str, _InFiles] = {}
+        """What is in the files of workers, or was a moment ago, by its id."""
 
         self._is_complete = False
+        self._knows_rights = False
         self._read_at = 0.0
 
     async def catalog(self) -> Catalog:
@@ -128,19 +140,37 @@ class Targets:
     def _merged(self, found: OfWorkers) -> Catalog:
         """What was found, and what was served before and may still be there."""
         now = self._clock()
-        self._in_files.update(dict.fromkeys(found.in_files, now))
+        kept = {
+            id_: each
+            for id_, each in self._in_files.items()
+            if not found.is_complete or now - each.seen < LISTED_SECONDS
+        }
+        here = [manifest for manifest in found.catalog.manifests if manifest.id in found.in_files]
+        was_in_files = self._in_files
+        self._in_files = {**kept, **{manifest.id: _InFiles(manifest, now) for manifest in here}}
+        self._knows_rights = self._knows_rights or found.knows_rights
+        earlier = self._catalog.manifests if self._catalog and not found.is_store_readable else ()
+        stored = Catalog(manifests=tuple(manifest for manifest in earlier if manifest.id not in was_in_files))
+        return self.in_files.overlaid_on(found.catalog).overlaid_on(stored)
 
-        def may_be_there(manifest: Resource) -> bool:
-            seen = self._in_files.get(manifest.id)
-            if seen is None:
-                return not found.is_store_readable
-            return not found.is_complete or now - seen < LISTED_SECONDS
+    @property
+    def in_files(self) -> Catalog:
+        """What is in the files of workers, or was a moment ago, as of the last call of ``catalog``."""
+        return Catalog(manifests=tuple(each.manifest for each in self._in_files.values()))
 
-        earlier = self._catalog.manifests if self._catalog else ()
-        catalog = found.catalog.overlaid_on(Catalog(manifests=tuple(filter(may_be_there, earlier))))
-        known = {manifest.id for manifest in catalog.manifests}
-        self._in_files = {each: seen for each, seen in self._in_files.items() if each in known}
-        return catalog
+    def knows_rights(self, caller: Caller, namespaces: Collection[str]) -> bool:
+        """Whether a caller can't get rights in these namespaces from what is not known: more Roles only permit more.
+
+        Who sees the runs of all may see what nobody has restricted yet.
+        """
+        if self._knows_rights or caller.sees_all:
+            return True
+        catalog = self._catalog or Catalog()
+        return all(has_rights(catalog, namespace) for namespace in namespaces)
+
+    def may_use(self, caller: Caller, catalog: Catalog, use: Use) -> bool:
+        """Whether a caller may use a resource by the rights in a catalog, as far as these are known."""
+        return self.knows_rights(caller, [use.namespace]) and caller.may_use(catalog, use)
 
     def check_known(self) -> None:
         """Raises UnavailableError unless all that is served is known: what is missing may be what can't be read now."""
@@ -166,7 +196,7 @@ class Targets:
         """The served manifests of these kinds that a caller may use, by id."""
         catalog = await self.catalog()
         served = [one for one in catalog.manifests if isinstance(one, kinds) and self._is_served(one)]
-        return sorted((one for one in served if caller.may_use(catalog, Use.of(one))), key=lambda one: one.id)
+        return sorted((one for one in served if self.may_use(caller, catalog, Use.of(one))), key=lambda one: one.id)
 
     async def find(self, caller: Caller, name: str, param: str = "model") -> ServedTarget:
         """What is named ``team/NAME``, ``team/NAMESPACE/NAME``, or by its name alone if only one fits.

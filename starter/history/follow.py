@@ -110,8 +110,15 @@ def read_cursor(cursor: str) -> tuple[str, Place]:
     raise CursorError("not a cursor of an event")
 
 
+MAX_NUMBER_BYTES = 8
+"""Bytes of a number in a cursor: those after a place in it are written as well."""
+
+
 def _read_numbers(data: Iterator[int]) -> Iterator[int]:
+    """The numbers of a cursor. Raises ValueError for one that is larger than any of a history."""
     for byte in data:
+        if byte > LARGE + MAX_NUMBER_BYTES:
+            raise ValueError("a number of a cursor is too large")
         yield byte if byte <= LARGE else int.from_bytes([next(data) for _ in range(byte - LARGE)])
 
 

@@ -25,7 +25,7 @@ from ...temporal.histories import decode_payload
 from ..runs.runs import RunHandle
 from .decoder import CHILD_ENDS, HistoryDecoder, carried_state, event_attributes
 from .events import Event, RoundStartedEvent, RunStartedEvent, TurnStartedEvent
-from .follow import Place, read_cursor, write_cursor
+from .follow import CursorError, Place, read_cursor, write_cursor
 from .run_events import REQUEST_TYPES, RunInfo
 from .stream import stream_events
 from .translator import EventTranslator
@@ -349,6 +349,14 @@ def _started_child(event: HistoryEvent) -> WorkflowExecution | None:
     return started.workflow_execution if is_run else None
 
 
+def _last_execution(workflow_id: str, chain: Chain, end: Place | None) -> int:
+    """The number of the execution that has the ``end`` of a run, or of the last one. Raises CursorError."""
+    number = end.execution if end else len(chain) - 1
+    if number < len(chain):
+        return number
+    raise CursorError(f"the cursor is not of the run {workflow_id}, or its history was deleted")
+
+
 class _Search:
     """Looks for a place that is about ``count`` events before another one."""
 
@@ -361,9 +369,9 @@ class _Search:
         """The place in a run before its ``end``, or before its last event; None for the beginning of the run.
 
         Child runs that are open there are at a place in turn. It is never in the middle of the life of child runs that
-        are read as a whole: they begin after it.
+        are read as a whole: they begin after it. Raises CursorError if the run has no such execution.
         """
-        number = end.execution if end else len(chain) - 1
+        number = _last_execution(workflow_id, chain, end)
         last = end.event if end else None
         crossed: dict[int, Place | None] = dict(end.children) if end else {}
         cut: Place | None = None

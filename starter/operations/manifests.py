@@ -27,10 +27,11 @@ from ...journal.manifest_store import (
 )
 from ...journal.migrate import VERSION, version
 from ...resources.base import Reference
-from ...resources.catalog import Catalog, Resource, catalog_of
+from ...resources.catalog import KINDS, Catalog, Resource, catalog_of
 from ...resources.loader import Loaded, OfWorkers
 from ...resources.manifest import Manifest
 from ...resources.problems import MAX_LINES, dotted_path
+from ...resources.role import RIGHTS
 from ...resources.stored import (
     UNUSED,
     Key,
@@ -230,6 +231,11 @@ class WorkerFiles(NamedTuple):
     unknown: int = 0
     manifests: Sequence[tuple[Resource, int]] = ()
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether it is known what workers have: while none is live, the next one may have anything."""
+        return self.workers > 0 and not self.unknown
+
 
 async def read_worker_files(journal: Journal, client: Client, queue: str | None = None) -> WorkerFiles:
     """The manifests of the live workers of a task queue, as they have published them in the journal.
@@ -275,14 +281,15 @@ async def manifests_of_workers(client: Client | None, environ: Mapping[str, str]
             return OfWorkers(stored, is_complete=all_readable, secrets=names, is_store_readable=all_readable)
         files = await read_worker_files(store.journal, client, environ.get("BATON_TASK_QUEUE"))
         of_files = catalog_of({manifest.id: manifest for manifest, _ in files.manifests}.values())
-        is_complete = all_readable and files.workers > 0 and not files.unknown
+        rights = [each for each in contents.existing if KINDS.get(each.kind) in RIGHTS]
         return OfWorkers(
             of_files.overlaid_on(stored),
-            is_complete,
+            is_complete=all_readable and files.is_complete,
             secrets=names,
             workers=files.workers,
             in_files=frozenset(manifest.id for manifest in of_files.manifests),
             is_store_readable=all_readable,
+            knows_rights=files.is_complete and len(stored.rights) == len(rights),
         )
 
 

@@ -28,6 +28,7 @@ from baton.temporal.encryption import Key
 from baton.testing import Reply, Request, Script, ScriptedModel, ScriptLine, fake_runs
 from tests.harness.claims import Claim, Control, Decision, Question, Untyped, pay
 from tests.harness.environment import KEY, Environment, Json, agent, call, line, manifest, team
+from tests.harness.gateway import GatewayServer
 from tests.harness.killable_gateways import GatewayProcess
 from tests.harness.manifests import Writer
 from tests.harness.ports import own_port
@@ -478,6 +479,30 @@ async def test_a_gateway_without_the_converter_of_an_application_says_which_sett
         status = ("status", own["id"])
         printed = await asyncio.to_thread(baton_command, *status, env=process_env(TEMPORAL_ADDRESS=address_of(client)))
         assert (printed.returncode, "set BATON_DATA_CONVERTER" in printed.stderr) == (1, True), printed
+
+
+@pytest.mark.full
+async def test_a_run_whose_status_can_not_be_read_is_left_out_of_the_progress_of_others(
+    env: Environment, tmp_path: Path
+) -> None:
+    env.answer = lambda _: Reply(text="Fine.")
+    address = address_of(env.client)
+    async with (
+        application(address, tmp_path, answers(APPROVED), SCRAMBLED) as encoded,
+        application(address, tmp_path, answers(APPROVED)) as plain,
+        GatewayServer.running(env) as gateway,
+    ):
+        own = await env.start_query([agent("a")], "agent/a")
+        await own.result()
+        given = {"name": "q", "spec": {"input": "Why?", "targets": [{"type": "agent", "name": "talker"}]}}
+        other = f"q-{encoded.queue}"
+        await encoded.client.execute_workflow("query", given, id=other, task_queue=encoded.queue)
+        foreign = await plain.client.start_workflow(Control.run, id=f"c-{plain.queue}", task_queue=plain.queue)
+        listed = await gateway.get(f"/progress?runs={other},{foreign.id},{own.id}")
+        assert [(each["id"], each["phase"]) for each in listed["runs"]] == [(own.id, "Completed")]
+        refused = await gateway.get(f"/runs/{foreign.id}", 503)
+        assert "can't answer" in refused["error"]["message"]
+        await foreign.terminate()
 
 
 @pytest.mark.parametrize(

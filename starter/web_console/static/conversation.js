@@ -376,6 +376,7 @@ function pretty(text) {
 const WAITS = {
   approval: "waits for approval", question: "waits for an answer", budget: "waits for a larger budget", client_tool: "waits for its client",
   circuit: "waits until a server works again", outage: "waits for the end of an outage", pause: "is paused",
+  quota: "waits for its quota",
 };
 const OUTCOMES = { approved: "approved", rejected: "rejected", replied: "answered", declined: "declined", timeout: "not decided in time", over: "over" };
 

@@ -6,6 +6,7 @@ import shutil
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from a2a.utils.errors import (
 )
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.struct_pb2 import Value
+from google.protobuf.timestamp_pb2 import Timestamp
 from starlette.applications import Starlette
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
@@ -54,8 +56,11 @@ from baton.testing import Reply
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.event_loop import watched_loop
 from tests.harness.gateway import GatewayServer, key_file
+from tests.harness.killable_gateways import GatewayProcess
 from tests.harness.manifests import prealpha
 from tests.harness.mcp_process import McpServerProcess
+from tests.harness.ports import own_port
+from tests.harness.processes import process_env
 from tests.starter.test_typescript import npm
 
 SHOP = manifest("Tool", "order", {"type": "agent", "agent": {"name": "shop"}, "approval": {}})
@@ -466,6 +471,30 @@ async def test_tasks_are_listed_in_pages_and_by_state(gateway: GatewayServer) ->
         assert not any(task.history or task.artifacts for task in short.tasks)
         with pytest.raises(InvalidParamsError):
             await client.list_tasks(ListTasksRequest(page_token="nonsense"))
+
+
+@pytest.mark.full
+async def test_tasks_since_a_time_are_listed_in_any_time_zone(served_env: Environment, tmp_path: Path) -> None:
+    served_env.script(line("one", "Because."))
+    settings = {"BATON_GATEWAY_NAMESPACES": "*", "TZ": "EAST-14"}
+    env = process_env(
+        **served_env.worker_env, **settings, TEMPORAL_ADDRESS=served_env.client.service_client.config.target_host
+    )
+    process = GatewayProcess(env, own_port(), tmp_path / "gateway.log")
+    process.start()
+    try:
+        await process.ready()
+        async with httpx.AsyncClient(base_url=process.url) as http:
+            gateway = GatewayServer(served_env, process.url, http)
+            async with a2a_client(gateway, "agent/one", streaming=False) as client:
+                await send(client, message("Why?"))
+                while not (await client.list_tasks(ListTasksRequest(status=TaskState.TASK_STATE_COMPLETED))).tasks:
+                    await asyncio.sleep(0.05)
+                later = Timestamp()
+                later.FromDatetime(datetime.now(UTC) + timedelta(hours=1))
+                assert not (await client.list_tasks(ListTasksRequest(status_timestamp_after=later))).tasks
+    finally:
+        process.kill()
 
 
 async def test_images_and_files_of_a_message_reach_the_model(gateway: GatewayServer) -> None:

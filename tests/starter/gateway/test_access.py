@@ -202,6 +202,16 @@ def test_a_key_that_is_named_as_this_machine_is_a_key(tmp_path: Path) -> None:
     assert conversation_of(caller, "notes") != conversation_of(LOCAL, "notes") == "notes"
 
 
+def test_a_slash_in_the_name_of_a_caller_leads_into_no_conversation_of_another() -> None:
+    account = AccountName("default", "ci")
+    build, deploy = (Caller(f"spiffe://corp/build{end}", account) for end in ("", "/deploy"))
+    named = [conversation_of(build, "deploy/secret"), conversation_of(deploy, "secret")]
+    escaped = [conversation_of(Caller(name, account), "c") for name in ("a/b", "a%2Fb", "a%252Fb")]
+    assert len({*named, *escaped}) == 5
+    assert conversation_of(deploy, named[1]) == named[1], "what it has been told names its conversation"
+    assert conversation_of(Caller("ann@example.com", account), "c/d") == "default/ci/ann@example.com/c/d"
+
+
 def test_a_key_is_added_to_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
     path, key = tmp_path / "keys.yaml", new_key()
     add_key(path, KeyEntry(name="alice", sha256=hash_of(key), service_account="clerk"))

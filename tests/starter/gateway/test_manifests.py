@@ -1,9 +1,12 @@
 """Manifests over HTTP: their drawings, versions, differences and validation, and changes of the store."""
 
 import base64
+import contextlib
+import logging
 from pathlib import Path
 
 import httpx
+import pytest
 import yaml
 
 from baton.resources.documents import Document
@@ -228,6 +231,108 @@ async def test_only_what_a_role_lets_a_caller_update_is_written(env: Environment
         unseen = agent("mine", "get-salary")
         validated = await gateway.post("/manifests/validate", {"text": text_of(unseen)}, key=keys["writer"])
         assert "http://127.0.0.1:9" not in str(validated)
+
+
+async def test_a_query_is_written_with_the_rights_of_its_writer_only(env: Environment, tmp_path: Path) -> None:
+    path, keys = key_file(tmp_path, {"writer": {"serviceAccount": "writer"}})
+    writer = rights(
+        "writer",
+        {"resources": ["queries"], "verbs": ["update"]},
+        {"resources": ["agents"], "resourceNames": ["one"]},
+    )
+    shown, hidden = ({**agent(name), "metadata": {"name": name, "labels": {"team": "s"}}} for name in ("one", "hidden"))
+    manifests = [shown, hidden, *writer, *rights("admin", {"resources": ["*"], "verbs": ["*"]})]
+    one: Json = {"input": "Why?", "targets": [{"type": "agent", "name": "one"}]}
+    async with (
+        env.with_manifests(manifests) as served,
+        GatewayServer.running(served, BATON_GATEWAY_KEYS=str(path)) as gateway,
+    ):
+        async with open_store(served.worker_env) as store:
+            written = [shown, manifest("Query", "report", {**one, "serviceAccount": "admin"})]
+            await store.apply(load_documents([Document("q.yaml", each, {}) for each in written]))
+
+        async def put(name: str, spec: Json, version: int = 0) -> httpx.Response:
+            body = {"text": text_of(manifest("Query", name, spec)), "version": version}
+            headers = {"authorization": f"Bearer {keys['writer']}"}
+            return await gateway.http.put(f"/manifests/query/default/{name}", json=body, headers=headers)
+
+        hook = {"notify": [{"url": "https://example.com/hook"}]}
+        for name, version in (("mine", 0), ("report", 1)):
+            for account in ({"serviceAccount": "admin"}, {}):
+                refused = await put(name, {**one, **account, **hook}, version)
+                assert refused.status_code == 403, refused.text
+                assert "write your own, default/writer" in refused.json()["error"]["message"]
+            selecting = {"input": "Why?", "selector": {"matchLabels": {"team": "s"}}}
+            refused = await put(name, {**selecting, "serviceAccount": "writer"}, version)
+            assert (refused.status_code, "hidden" in refused.text) == (403, False), refused.text
+            assert "spec.selector" in refused.json()["error"]["message"]
+            assert (await put(name, {**one, "serviceAccount": "writer"}, version)).status_code == 200
+        text = text_of(manifest("Query", "other", {**one, "serviceAccount": "admin"}))
+        await gateway.post("/manifests/apply", {"text": text}, 403, key=keys["writer"])
+
+
+READER = [*rights("clerk", {"resources": ["agents"], "resourceNames": ["public"]}), agent("public")]
+
+
+async def test_the_roles_of_workers_count_while_none_is_live(
+    env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("targets", "manifests"):
+        monkeypatch.setattr(f"baton.starter.gateway.{module}.FRESH_SECONDS", 0)
+    path, keys = key_file(tmp_path, {"clerk": {"serviceAccount": "clerk"}, "root": {"allRuns": True}})
+    clerk, hidden = keys["clerk"], "/manifests/agent/default/hidden"
+
+    async def seen(gateway: GatewayServer) -> list[tuple[str, str]]:
+        listed = (await gateway.get("/manifests", key=clerk))["manifests"]
+        return [(each["id"], each["source"]) for each in listed]
+
+    async with contextlib.AsyncExitStack() as stack:
+        async with env.with_manifests(READER) as served:
+            async with open_store(served.worker_env) as store:
+                await store.apply(load_documents([Document("s.yaml", agent("hidden"), {})]))
+            gateway = await stack.enter_async_context(GatewayServer.running(served, BATON_GATEWAY_KEYS=str(path)))
+            while not await seen(gateway):
+                pass
+            await gateway.get(hidden, 404, key=clerk)
+        assert await seen(gateway) == [("Agent/default/public", "files")]
+        assert (await gateway.get("/manifests/agent/default/public", key=clerk))["warnings"]
+        for address in (hidden, f"{hidden}/versions", f"{hidden}/difference?from=1", f"{hidden}/drawing"):
+            await gateway.get(address, 503, key=clerk)
+        # One that has started since then does not know whose Roles count.
+        other = await stack.enter_async_context(GatewayServer.running(served, BATON_GATEWAY_KEYS=str(path)))
+        for address in ("/manifests", hidden, f"{hidden}/versions", "/targets/agent/default/hidden/drawing"):
+            await other.get(address, 503, key=clerk)
+        assert (await other.get("/targets", key=clerk))["targets"] == []
+        await other.post("/manifests/validate", {"text": text_of(agent("x"))}, 503, key=clerk)
+        await other.get(hidden, key=keys["root"])
+        # With Roles in the store, it knows that nobody else may.
+        async with open_store(served.worker_env) as store:
+            stored = [*rights("clerk", {"resources": ["agents"], "resourceNames": ["public"]}), agent("public")]
+            await store.apply(load_documents([Document("r.yaml", each, {}) for each in stored]))
+        assert await seen(other) == [("Agent/default/public", "store")]
+        await other.get(hidden, 503, key=clerk)
+
+
+async def test_each_change_is_logged_with_its_caller(gateway: GatewayServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "baton.starter.gateway.manifests")
+    three, four = "Agent/default/three", "Agent/default/four"
+    labeled = {**agent("three"), "metadata": {"name": "three", "labels": {"of": "test"}}}
+    for dry in (True, False):
+        await gateway.post("/manifests/apply", {"text": text_of(labeled), "dryRun": dry})
+    pruning: Json = {"text": text_of(agent("four")), "prune": {"labels": {"of": "test"}}}
+    for _ in range(2):
+        await gateway.post("/manifests/apply", pruning)
+    for dry in (True, False):
+        await gateway.post("/manifests/delete", {"ids": ["agent/default/four"], "dryRun": dry})
+    logged = [each.getMessage() for each in caplog.records if each.name == "baton.starter.gateway.manifests"]
+    local = "local (default/default) has"
+    assert logged == [
+        f"{local} written {three}: created",
+        f"{local} written {four}: created",
+        f"{local} deleted {three}",
+        f"{local} written {four}: unchanged",
+        f"{local} deleted {four}",
+    ]
 
 
 async def test_a_namespace_that_is_not_served_is_seen_only_with_rights(env: Environment, tmp_path: Path) -> None:

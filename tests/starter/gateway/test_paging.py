@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from baton.starter.history.follow import read_cursor, write_cursor
 from baton.testing import Reply
 from tests.harness.continued_runs import count_replies
-from tests.harness.environment import Environment, Handle, Json, agent, call, team
+from tests.harness.environment import Environment, Handle, Json, agent, call, line, team
 from tests.harness.gateway import GatewayServer
 from tests.harness.panels import SYNTHESIS, panel, panelist_line, role_member
 
@@ -170,6 +171,23 @@ async def test_a_run_is_followed_from_its_newest_page(env_with_short_histories: 
             event for event in [*earlier["events"], *page["events"], *rest] if not event["type"].startswith("text.")
         ]
         assert without_cursors(said) == without_cursors(whole)
+
+
+async def test_a_cursor_with_an_execution_that_a_child_run_does_not_have_is_refused(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", "a"), line("two", "b"))
+    run = (await gateway.post("/runs", {"target": "duo", "input": "Why?"}, 201))["id"]
+    await gateway.finished(run)
+    cursors = [event["cursor"] for event in await stream(gateway, run) if event["type"] == "turn.started"]
+    run_id, place = read_cursor(cursors[0])
+    (child,) = place.children.values()
+    child.execution = 99
+    crafted = write_cursor(run_id, place)
+    refused = await gateway.get(f"/runs/{run}/history?before={crafted}", 400)
+    assert refused["error"]["param"] == "before"
+    for child.execution in (99, 2**120 - 1):
+        for where in ("history", "events"):
+            answered = await gateway.http.get(f"/runs/{run}/{where}?after={write_cursor(run_id, place)}")
+            assert answered.status_code < 500, answered.text
 
 
 @pytest.mark.parametrize(

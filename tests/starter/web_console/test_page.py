@@ -4,12 +4,14 @@ import gzip
 import hashlib
 import re
 from pathlib import Path
+from typing import get_args
 
 import httpx
 import pytest
 
 from baton.contracts.settings import SettingsError
 from baton.starter.gateway.settings import GatewaySettings
+from baton.starter.history.events import WaitKind
 from baton.starter.web_console.page import POLICY, STATIC, assets
 from tests.harness.environment import Environment
 from tests.harness.gateway import GatewayServer, key_file
@@ -133,3 +135,10 @@ async def test_the_console_links_to_temporals_ui_and_to_traces_as_the_settings_s
 def test_a_link_that_would_run_a_script_is_refused(name: str) -> None:
     with pytest.raises(SettingsError, match=name):
         GatewaySettings.of({name: "javascript:alert(1)"})
+
+
+def test_every_kind_of_wait_has_words() -> None:
+    text = (STATIC / "conversation.js").read_text()
+    words = re.search(r"const WAITS = {(.*?)};", text, re.DOTALL)
+    assert words
+    assert {*re.findall(r"(\w+): \"", words[1])} == {*get_args(WaitKind)}
