@@ -28,6 +28,7 @@ from ..history.fork import ForkChanges, fork_run
 from ..history.members import MemberSum
 from ..runs.decisions import all_pending_decisions
 from ..runs.listing import (
+    ACCOUNT,
     CALLER,
     FORKED_AT,
     FORKED_FROM,
@@ -41,7 +42,7 @@ from ..runs.runs import NotServedError, RunHandle
 from ..runs.start import NotForkedError, QueryStart, inline_start, start_run
 from .access import Caller
 from .errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, as_gateway_error
-from .owners import ACCOUNT, ID_BYTES, PROTOCOL, conversation_of, is_owner, named_id, signed_act
+from .owners import ID_BYTES, PROTOCOL, conversation_of, is_owner, named_id, signed_act
 from .question import TargetQuestion
 from .run import Run
 from .run_caches import ProgressCache, SumsCache
