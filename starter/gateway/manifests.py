@@ -13,8 +13,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -70,6 +69,9 @@ MAX_LISTED = 2_000
 
 MAX_DIFFERENCES = 5_000
 """The most lines of a difference."""
+
+CONCURRENT_STORES = 4
+"""The number of requests that use the store at once; further ones wait."""
 
 CONCURRENT_CHECKS = 2
 """How many manifests are judged at once, each in a thread: requests of others must not wait for them."""
@@ -282,6 +284,7 @@ class ManifestOperations:
         self._client = client
         self._environ = environ
         self._judging = asyncio.Semaphore(CONCURRENT_CHECKS)
+        self._opening = asyncio.Semaphore(CONCURRENT_STORES)
         self._reading = asyncio.Lock()
         self._cached: _Known | None = None
         self._cached_at = 0.0
@@ -546,12 +549,14 @@ class ManifestOperations:
                 _log_change(caller, "/".join(key), "deleted")
         return ManifestChanges(changes=[ManifestChange(id=each, applied="deleted") for each in body.ids])
 
-    def _store(self, caller: Caller | None = None) -> AbstractAsyncContextManager[Store]:
-        """The store, which the ``caller`` may change."""
+    @contextlib.asynccontextmanager
+    async def _store(self, caller: Caller | None = None) -> AsyncIterator[Store]:
+        """The store, which the ``caller`` may change. Each has connections of its own, so there are few at once."""
         if not has_journal(self._environ):
             raise NotFoundError("this gateway has no store: set BATON_JOURNAL_URL to that of the workers")
         actor = Actor(caller.name, "gateway", verified=caller.is_verified) if caller else None
-        return open_store(self._environ, actor)
+        async with self._opening, open_store(self._environ, actor) as store:
+            yield store
 
     @contextlib.contextmanager
     def _refusals(self, caller: Caller, known: _Known, loaded: Loaded | None = None) -> Iterator[None]:
