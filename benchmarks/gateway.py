@@ -1,7 +1,8 @@
 """Measures the gateway beside a plain proxy of the same words, and with idle streams: ``python -m benchmarks.gateway``.
 
 Both serve OpenAI's chat completions to so many clients at once. The proxy passes on what the model sends; behind the
-gateway each request is a durable run, which a worker in a process of its own executes.
+gateway each request is a durable run, which a worker in a process of its own executes. ``--pause`` is the time between
+two words of the model, in milliseconds.
 """
 
 import asyncio
@@ -123,9 +124,9 @@ async def measure_idle(server: Server, clients: int, seconds: int) -> dict[str, 
 
 async def main() -> None:
     """Measures and writes the results."""
-    given = arguments(__doc__, clients=200, words=100, idle=1_000, seconds=60)
+    given = arguments(__doc__, clients=200, words=100, pause=30, idle=1_000, seconds=60)
     report = Report("gateway", given)
-    async with serving_times(given["words"]) as model, BenchmarkEnvironment.running() as env:
+    async with serving_times(given["words"], given["pause"] / 1_000) as model, BenchmarkEnvironment.running() as env:
         manifests = env.folder / "one.yaml"
         manifests.write_text(json.dumps(agent("one")))
         settings = process_env(

@@ -28,15 +28,15 @@ PAUSE = 0.03
 
 
 @contextlib.asynccontextmanager
-async def serving_times(words: int) -> AsyncIterator[str]:
-    """A server that speaks OpenAI's API, whose answers are times."""
+async def serving_times(words: int, pause: float = PAUSE) -> AsyncIterator[str]:
+    """A server that speaks OpenAI's API, whose answers are times, with a pause in seconds before each."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         await reader.readexactly(int(head.partition("content-length:")[2].split()[0]))
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
         for _ in range(words):
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(pause)
             writer.write(_chunk({"content": f"{time.time():.4f} "}))
             await writer.drain()
         writer.write(_chunk({}, "stop") + b"data: [DONE]\n\n")

@@ -1,7 +1,7 @@
 """Baton's search attributes, and queries about a namespace and its workers."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -12,11 +12,12 @@ from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
     DescribeNamespaceResponse,
     DescribeTaskQueueRequest,
+    DescribeWorkerRequest,
     ListWorkersRequest,
 )
 from temporalio.client import Client
 from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate, TypedSearchAttributes
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from ..resources.strategies import RUN_TYPES
 
@@ -128,10 +129,16 @@ class KnownAttributes:
 
 
 HEARTBEAT_INTERVAL = timedelta(seconds=2)
-"""The interval of worker heartbeats."""
+"""The interval of worker heartbeats where Baton sets the SDK's runtime; a program with its own may choose another."""
 
 OVERDUE_AFTER = timedelta(seconds=10)
-"""A worker whose last heartbeat is older has ended, or can't reach Temporal."""
+"""A worker with that interval whose last heartbeat is older has ended, or can't reach Temporal."""
+
+SDK_HEARTBEAT_INTERVAL = timedelta(seconds=60)
+"""The SDK's default interval of worker heartbeats."""
+
+POLL_TIMEOUT = timedelta(seconds=60)
+"""A worker without tasks polls anew after this time."""
 
 
 @dataclass(frozen=True)
@@ -147,19 +154,28 @@ class LiveWorker:
 async def live_workers(client: Client, task_queue: str) -> list[LiveWorker]:
     """The live workers of a task queue; raises RPCError.
 
-    A worker that has just started has polled, but sent no heartbeat yet. A server without worker heartbeats returns all
-    that have polled within the last five minutes, although they may have ended since.
+    A worker that has just started has polled, but sent no heartbeat yet. A worker in a program that sets no interval
+    sends a heartbeat each minute, or none. A server without worker heartbeats returns all that have polled within the
+    last five minutes, although they may have ended since.
     """
     namespace = await describe_namespace(client)
-    pollers = await _pollers(client, task_queue)
+    pollers = await pollers_of(client, task_queue)
     if not namespace.namespace_info.capabilities.worker_heartbeats:
         return [LiveWorker(key=identity, identity=identity) for identity in sorted(pollers)]
-    overdue = datetime.now(UTC) - OVERDUE_AFTER
+    now = datetime.now(UTC)
+    overdue = now - OVERDUE_AFTER
+    polling = {identity for identity, last in pollers.items() if last > overdue - POLL_TIMEOUT}
     of_queue = f"TaskQueue = '{task_queue}'"
     # In this order: a worker that sends its first heartbeat between the requests is live, and would be left out if it
     # was known only after the live ones were listed.
     known = {worker.identity for worker in await _list(client, of_queue)}
-    live = await _list(client, f"{of_queue} AND WorkerStatus = 'Running' AND HeartbeatTime > '{overdue.isoformat()}'")
+    running = f"{of_queue} AND WorkerStatus = 'Running'"
+    live = await _list(client, f"{running} AND HeartbeatTime > '{overdue.isoformat()}'")
+    polls = _processes(polling)
+    if polls - _processes(worker.identity for worker in live):
+        for worker in await _list(client, running):
+            if worker not in live and _process_of(worker.identity) in polls and await _is_due(client, worker, now):
+                live.append(worker)
     known.update(worker.identity for worker in live)
     unnamed = sorted(identity for identity in pollers if identity not in known)
     workers: list[LiveWorker] = []
@@ -172,11 +188,34 @@ async def live_workers(client: Client, task_queue: str) -> list[LiveWorker]:
             workers.append(replace(worker, identity=own))
         else:
             workers.append(worker)
-    processes = {_process_of(worker.identity) for worker in live}
+    alive = _processes(worker.identity for worker in live)
+    ended = _processes(known) - alive
     for identity in unnamed:
-        if pollers[identity] > overdue or _process_of(identity) in processes:
+        process = _process_of(identity)
+        without_heartbeats = identity in polling and process not in ended
+        if pollers[identity] > overdue or process in alive or without_heartbeats:
             workers.append(LiveWorker(key=identity, identity=identity))
     return workers
+
+
+async def _is_due(client: Client, worker: LiveWorker, now: datetime) -> bool:
+    """Whether the next heartbeat of a worker may still come, by the interval between its last two."""
+    request = DescribeWorkerRequest(namespace=client.namespace, worker_instance_key=worker.key)
+    try:
+        answer = await client.workflow_service.describe_worker(request, retry=True)
+    except RPCError as error:
+        if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.UNIMPLEMENTED):
+            return False
+        raise
+    heartbeat = answer.worker_info.worker_heartbeat
+    interval = SDK_HEARTBEAT_INTERVAL
+    if heartbeat.HasField("elapsed_since_last_heartbeat"):
+        interval = heartbeat.elapsed_since_last_heartbeat.ToTimedelta()
+    return now - heartbeat.heartbeat_time.ToDatetime(UTC) < interval - HEARTBEAT_INTERVAL + OVERDUE_AFTER
+
+
+def _processes(identities: Iterable[str]) -> set[str]:
+    return set(map(_process_of, identities))
 
 
 def _process_of(identity: str) -> str:
@@ -210,7 +249,7 @@ async def _list(client: Client, query: str) -> list[LiveWorker]:
         request.next_page_token = page.next_page_token
 
 
-async def _pollers(client: Client, task_queue: str) -> dict[str, datetime]:
+async def pollers_of(client: Client, task_queue: str) -> dict[str, datetime]:
     """The identities that poll for activities, as every worker of Baton does, with the time of the last poll."""
     request = DescribeTaskQueueRequest(
         namespace=client.namespace,

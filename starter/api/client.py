@@ -18,6 +18,7 @@ from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExec
 from typing_extensions import TypeVar
 
 from ...contracts.panel import Contribution
+from ...observability.runtime import set_program_runtime
 from ...resources.base import JsonObject
 from ...resources.catalog import Catalog
 from ...resources.functions import Function, name_of
@@ -201,6 +202,7 @@ class Connection:
                     own = use_server(_log.warning, start=True)
                     local = await asyncio.to_thread(self._server_locks.enter_context, own)
                     self._server = replace(local, environment=self._server.environment)
+                set_program_runtime()
                 self._client = await self._server.connect()
         return self._client
 

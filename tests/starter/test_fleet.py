@@ -4,18 +4,23 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from temporalio.client import Client, WorkflowFailureError
+from temporalio.runtime import Runtime, TelemetryConfig
+from temporalio.worker import Worker
 
 from baton import worker
 from baton.activities.runtime.settings import Settings
 from baton.activities.runtime.start_checks import check_manifests, manifests_digest
 from baton.contracts.settings import SettingsError
+from baton.plugin import BatonPlugin
 from baton.resources.loader import Loaded, load_files
-from baton.temporal.search_attributes import LiveWorker, live_workers
+from baton.starter.runs.runs import why_not_served
+from baton.temporal.search_attributes import OVERDUE_AFTER, LiveWorker, live_workers, pollers_of
 from baton.testing import Reply
 from tests.harness.environment import KEY, Environment, agent
 from tests.harness.manifests import Writer
@@ -88,6 +93,26 @@ async def test_a_worker_is_listed_once_all_the_time_before_and_after_its_first_h
     queue = f"heartbeat-{env.task_queue}"
     async with worker.run_worker(env.client, Loaded(), {**env.worker_env, "BATON_TASK_QUEUE": queue}):
         assert await asyncio.gather(*(watch(queue) for _ in range(30))) == [{1}] * 30
+
+
+@pytest.mark.parametrize("interval", [timedelta(seconds=60), None])
+async def test_a_worker_of_a_program_with_rare_or_no_heartbeats_is_live_between_them(
+    env: Environment, tmp_path: Path, interval: timedelta | None
+) -> None:
+    address = env.client.service_client.config.target_host
+    runtime = Runtime(telemetry=TelemetryConfig(), worker_heartbeat_interval=interval)
+    client = await Client.connect(address, runtime=runtime)
+    plugin = BatonPlugin(Writer(tmp_path).file(agent("one")).parent, settings=env.worker_env)
+    queue = f"rare-{env.task_queue}"
+    async with Worker(client, task_queue=queue, plugins=[plugin]):
+        polls = [datetime.max.replace(tzinfo=UTC)]
+        while datetime.now(UTC) - max(polls) < OVERDUE_AFTER:
+            await asyncio.sleep(0.5)
+            polls = [*(await pollers_of(client, queue)).values()] or polls
+        assert len(await live_workers(client, queue)) == 1
+        assert await why_not_served(client, queue) is None
+    if interval:
+        assert await live_workers(client, queue) == []
 
 
 async def test_workers_of_one_client_are_listed_with_their_own_manifests(env: Environment) -> None:
