@@ -63,7 +63,7 @@ def protocols_of(gateway: Gateway) -> Sequence[Protocol]:
             gateway.targets,
             gateway.runs,
             gateway.settings,
-            manifests.operations(gateway.targets, gateway.settings, gateway.client, gateway.environ),
+            manifests.operations(gateway.targets, gateway.runs, gateway.settings, gateway.client, gateway.environ),
         ),
     ]
 

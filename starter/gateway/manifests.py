@@ -56,6 +56,7 @@ from .access import LOCAL, Caller
 from .api import ApiOperation
 from .errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, TooLargeError, UnavailableError
 from .protocol import caller_of, read_body
+from .runs import Runs
 from .settings import GatewaySettings
 from .targets import FRESH_SECONDS, Targets
 
@@ -222,6 +223,16 @@ class QuotaList(JsonModel):
     quotas: list[QuotaReport]
 
 
+class RunDrawing(JsonModel):
+    """The drawing of the team that a run asks; none for an agent, or if the team's manifest is not known any more.
+
+    ``is_inline``: the run has its manifest from its client, so it may have no page.
+    """
+
+    drawing: Drawing | None = None
+    is_inline: bool = False
+
+
 class ProblemInfo(JsonModel):
     """What is wrong with a manifest, in a sentence; ``line`` counts from 1, and is None if it is not known."""
 
@@ -277,9 +288,15 @@ class ManifestOperations:
     """The operations."""
 
     def __init__(
-        self, targets: Targets, settings: GatewaySettings, client: Client, environ: Mapping[str, str] = os.environ
+        self,
+        targets: Targets,
+        runs: Runs,
+        settings: GatewaySettings,
+        client: Client,
+        environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._targets = targets
+        self._runs = runs
         self._settings = settings
         self._client = client
         self._environ = environ
@@ -296,6 +313,7 @@ class ManifestOperations:
         of_target = "/targets/{kind}/{namespace}/{name}/drawing"
         return [
             ApiOperation("GET", of_target, "Draw a target", self.draw_target, answer=Drawing),
+            ApiOperation("GET", "/runs/{run}/drawing", "Draw the team of a run", self.draw_run, answer=RunDrawing),
             ApiOperation(
                 "GET",
                 "/manifests",
@@ -345,6 +363,23 @@ class ManifestOperations:
         target = await self._targets.find(caller, f"{path['kind']}/{path['namespace']}/{path['name']}")
         catalog = await self._targets.catalog()
         return await self._judge(lambda: _draw(self._usable(catalog, caller), target.manifest))
+
+    async def draw_run(self, request: Request) -> BaseModel:
+        """The drawing of the team that a run asks, with inline manifests of the run."""
+        caller = caller_of(request)
+        run = await self._runs.find(caller, request.path_params["run"])
+        asked = (await run.starts())[-1]
+        inline = await run.inline_manifests()
+        known = await self._targets.catalog()
+
+        def drawing() -> RunDrawing:
+            catalog = inline.overlaid_on(self._usable(known, caller))
+            team = catalog.get("Team", asked.namespace, asked.name) if asked.kind == "team" else None
+            if team is None:
+                return RunDrawing()
+            return RunDrawing(drawing=_draw(catalog, team), is_inline=inline.by_id(team.id) is not None)
+
+        return await self._judge(drawing)
 
     async def list_manifests(self, request: Request) -> BaseModel:
         """The manifests that the caller may use, of a kind or in a namespace."""
@@ -759,10 +794,10 @@ WRITABLE = tuple(name for name, kind in STORABLE.items() if kind not in (Secret,
 
 
 def operations(
-    targets: Targets, settings: GatewaySettings, client: Client, environ: Mapping[str, str]
+    targets: Targets, runs: Runs, settings: GatewaySettings, client: Client, environ: Mapping[str, str]
 ) -> Sequence[ApiOperation]:
     """The operations of manifests, which belong to Baton's own protocol."""
-    return ManifestOperations(targets, settings, client, environ).operations
+    return ManifestOperations(targets, runs, settings, client, environ).operations
 
 
 def _key_of_path(request: Request) -> Key:

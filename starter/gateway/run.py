@@ -15,6 +15,7 @@ from ...contracts.status import Status
 from ...contracts.text import full_length
 from ...observability.run_log import Fields, log_event
 from ...resources.base import JsonObject
+from ...resources.catalog import Catalog
 from ...resources.query import QuerySpec
 from ...temporal.executions import delete_execution, run_tree
 from ..history.difference import Difference, compare_runs
@@ -25,7 +26,7 @@ from ..history.stream import stream_events
 from ..runs import control
 from ..runs.decisions import NotDecided, decide, earlier_decision, give_result, has_taken, pending_decisions, reply
 from ..runs.runs import NotServedError, RunHandle, final_status
-from ..runs.start import manifest_of_run, original_input
+from ..runs.start import manifest_of_run, original_input, readable_manifests_of_run
 from .access import Caller
 from .errors import ConflictError, NotFoundError
 from .owners import signed_act
@@ -81,6 +82,11 @@ class Run:
         """The manifest of its query, without a status."""
         run_id = (await self.describe()).run_id
         return await manifest_of_run(self._client, self.handle.id, run_id)
+
+    async def inline_manifests(self) -> Catalog:
+        """The manifests with which it was started; of a fork, also those of the forked runs."""
+        run_id = self.handle.run_id or (await self.describe()).run_id
+        return await readable_manifests_of_run(self._client, self.id, run_id)
 
     async def delete(self) -> None:
         """Cancels the run if it is open, waits for its end, and deletes it in Temporal, with its child runs.

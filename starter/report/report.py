@@ -12,10 +12,7 @@ from temporalio.client import Client
 from ...contracts.message import PanelMessageKind, TokenUsage
 from ...contracts.text import parse_json
 from ...resources.base import JsonObject
-from ...resources.catalog import Catalog, Resource, catalog_of
-from ...resources.documents import Document
-from ...resources.loader import load_documents
-from ...resources.problems import ManifestError
+from ...resources.catalog import Catalog
 from ...temporal.executions import memo_of
 from ..history.events import (
     Event,
@@ -46,7 +43,7 @@ from ..history.members import MemberSum, MemberSums
 from ..history.stream import stream_events
 from ..runs.listing import CALLER
 from ..runs.runs import RunHandle
-from ..runs.start import original_input
+from ..runs.start import original_input, readable_manifests_of_run
 
 
 @dataclass
@@ -228,7 +225,7 @@ async def read_report(client: Client, handle: RunHandle, of_workers: Catalog | N
     described = await handle.describe()
     run_id = handle.run_id or described.run_id
     workflow_type, run_input = await original_input(client, handle.id, run_id)
-    inline = _manifests_of(run_input)
+    inline = await readable_manifests_of_run(client, handle.id, run_id)
     builder = ReportBuilder()
     async for event in stream_events(client, handle, wait=False, live=False):
         builder.apply(event)
@@ -243,18 +240,6 @@ async def read_report(client: Client, handle: RunHandle, of_workers: Catalog | N
         catalog=known,
         is_current=not inline.manifests and bool(known.manifests),
     )
-
-
-def _manifests_of(run_input: JsonObject) -> Catalog:
-    """The inline manifests of a run that can be read."""
-    resources = run_input.get("resources")
-    readable: list[Resource] = []
-    for number, data in enumerate(resources if isinstance(resources, list) else []):
-        try:
-            readable.extend(load_documents([Document(f"manifest {number}", data, {})]).catalog.manifests)
-        except ManifestError:  # a rule of today that the run's own release did not have
-            continue
-    return catalog_of({one.id: one for one in readable}.values())
 
 
 def _spec(run_input: JsonObject, known: Catalog) -> JsonObject:

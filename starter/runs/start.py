@@ -1,5 +1,6 @@
 """Starts a run of a query."""
 
+import contextlib
 import secrets
 import string
 from collections.abc import AsyncIterator, Mapping
@@ -17,7 +18,10 @@ from ...contracts.message import Head
 from ...contracts.status import Status
 from ...contracts.text import truncate
 from ...resources.base import API_VERSION, JsonModel, JsonObject
-from ...resources.catalog import Catalog
+from ...resources.catalog import Catalog, Resource, catalog_of
+from ...resources.documents import Document
+from ...resources.loader import load_documents
+from ...resources.problems import ManifestError
 from ...resources.query import Query, QueryName
 from ...resources.tenants import MAX_FAIRNESS_KEY
 from ...temporal.client import WORKFLOW_TASK_TIMEOUT
@@ -62,13 +66,26 @@ async def asked_query(client: Client, run: str, run_id: str) -> Query | None:
 
 async def manifests_of_run(client: Client, run: str, run_id: str) -> Catalog:
     """The manifests with which a run was started; of a fork, also those of the forked runs that it does not replace."""
-    known: dict[object, JsonValue] = {}
+    return Catalog.model_validate({"manifests": await _resources_of_run(client, run, run_id)})
+
+
+async def readable_manifests_of_run(client: Client, run: str, run_id: str) -> Catalog:
+    """The same without those that a rule of today refuses, which the run's own release did not have."""
+    readable: list[Resource] = []
+    for number, data in enumerate(await _resources_of_run(client, run, run_id)):
+        with contextlib.suppress(ManifestError):
+            readable.extend(load_documents([Document(f"manifest {number}", data, {})]).catalog.manifests)
+    return catalog_of({one.id: one for one in readable}.values())
+
+
+async def _resources_of_run(client: Client, run: str, run_id: str) -> list[JsonObject]:
+    known: dict[object, JsonObject] = {}
     async for started in _with_forked(client, run, run_id):
         resources = started[1].get("resources") if started else None
         for manifest in resources if isinstance(resources, list) else []:
             if isinstance(manifest, dict):
                 known.setdefault((manifest.get("kind"), *_name(manifest)), manifest)
-    return Catalog.model_validate({"manifests": [*known.values()]})
+    return [*known.values()]
 
 
 async def _with_forked(client: Client, run: str, run_id: str) -> AsyncIterator[tuple[str, JsonObject] | None]:

@@ -277,13 +277,10 @@ function Question({ question }) {
 function Side({ id, info, model, version, isOpen, ended }) {
   const drawing = useLoaded(async (signal) => {
     if (!info || info.kind !== "team") return null;
-    const { targets } = await get("/targets", {}, { signal });
-    const isServed = targets.some((each) => each.kind === "team" && each.name === info.name && each.namespace === info.namespace);
-    if (!isServed) return null; // the run has brought it
-    return get(`/targets/team/${encodeURIComponent(info.namespace)}/${encodeURIComponent(info.name)}/drawing`, {}, { signal });
-  }, [info?.kind, info?.namespace, info?.name]);
+    return get(`/runs/${encodeURIComponent(id)}/drawing`, {}, { signal });
+  }, [id, info?.kind]);
   return html`
-    ${drawing.value && html`<${Folded} open=${innerWidth > 1000} summary="Team"><${TeamGraph} drawing=${drawing.value} info=${info} model=${model} version=${version} /><//>`}
+    ${drawing.value?.drawing && html`<${Folded} open=${innerWidth > 1000} summary="Team"><${TeamGraph} drawing=${drawing.value.drawing} isInline=${drawing.value.isInline} info=${info} model=${model} version=${version} /><//>`}
     <${Members} id=${id} model=${model} isOpen=${isOpen} isReady=${Boolean(info)} />
     <${Forks} id=${id} ended=${ended} isReady=${Boolean(info)} />`;
 }
@@ -363,14 +360,14 @@ function Forks({ id, ended, isReady }) {
 }
 
 /** The team's graph: who speaks is lit, and the ways that were taken are strong. */
-function TeamGraph({ drawing, info, model }) {
+function TeamGraph({ drawing, isInline, info, model }) {
   const speaking = new Set([...model.members.values()].filter((each) => each.speaking).map((each) => each.name));
   const lit = drawing.nodes.filter((node) => speaking.has(node.speaker) || speaking.has(node.part)).map((node) => node.id);
   const speakers = new Map(drawing.nodes.map((node) => [node.id, node.speaker]));
   const times = (start, end) => model.ways.get(`${speakers.get(start)}\n${speakers.get(end)}`) ?? 0;
   const taken = drawing.edges.map((edge) => [edge.id, times(edge.start, edge.end) + (edge.twoWay ? times(edge.end, edge.start) : 0)]);
   const page = `#/teams/${[info.namespace, "team", info.name].map(encodeURIComponent).join("/")}`;
-  return html`<a href=${page} class="small">Open the team</a><${Graph} drawing=${drawing} lit=${new Set(lit)} taken=${new Map(taken.filter(([, count_]) => count_))} />`;
+  return html`${!isInline && html`<a href=${page} class="small">Open the team</a>`}<${Graph} drawing=${drawing} lit=${new Set(lit)} taken=${new Map(taken.filter(([, count_]) => count_))} />`;
 }
 
 /** Says from time to time who speaks, and what waits. */

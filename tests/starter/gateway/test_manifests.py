@@ -31,6 +31,30 @@ async def test_a_target_is_drawn_with_the_names_of_the_speakers_in_events(gatewa
     await gateway.get("/targets/team/default/nobody/drawing", 404)
 
 
+async def test_the_team_of_a_run_is_drawn_also_if_the_run_has_brought_it(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", "a"), line("two", "b"))
+    served = await gateway.post("/runs", {"target": "team/duo", "input": "Why?"}, 201)
+    await gateway.finished(served["id"])
+    drawn = await gateway.get(f"/runs/{served['id']}/drawing")
+    assert drawn == {"drawing": await gateway.get("/targets/team/default/duo/drawing"), "isInline": False}
+
+    own = [agent("three"), team("pair", "one", "three", strategy="sequential")]
+    gateway.env.script(line("one", "a"), line("three", "b"))
+    inline = {"team": "pair", "input": "Why?", "resources": own}
+    handle = await gateway.env.client.start_workflow(
+        "sequential", inline, id=f"{gateway.env.task_queue}-pair", task_queue=gateway.env.task_queue
+    )
+    await handle.result()
+    drawn = await gateway.get(f"/runs/{handle.id}/drawing")
+    assert drawn["isInline"] is True
+    assert {node["speaker"] for node in drawn["drawing"]["nodes"] if "speaker" in node} == {"one", "three"}
+
+    gateway.env.script(line("one", "a"))
+    alone = await gateway.post("/runs", {"target": "agent/one", "input": "Why?"}, 201)
+    await gateway.finished(alone["id"])
+    assert await gateway.get(f"/runs/{alone['id']}/drawing") == {"isInline": False}
+
+
 async def test_of_what_a_caller_may_not_use_a_drawing_has_only_the_name(env: Environment, tmp_path: Path) -> None:
     path, keys = key_file(tmp_path, {"clerk": {"serviceAccount": "clerk"}, "other": {"serviceAccount": "nobody"}})
     allowed = rights(
