@@ -531,7 +531,7 @@ export interface Approvers {
    */
   required?: number;
   /**
-   * not the person who has started the run
+   * not the person who started the run
    */
   notRequester?: boolean;
 }

@@ -177,7 +177,7 @@ function approversOf({ approvers }) {
   return approvers.map(({ names = [], groups = [], required = 1, notRequester }) => {
     const who = [...names, ...groups.map((group) => `the group ${group}`)].join(", ");
     const people = required > 1 ? `${required} people${who && ` of ${who}`}` : who || "anyone";
-    return notRequester ? `${people}, but not who has started the run` : people;
+    return notRequester ? `${people}, but not the person who started the run` : people;
   }).join("; and by ");
 }
 

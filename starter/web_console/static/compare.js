@@ -67,7 +67,7 @@ const PARTS = {
   result: "a call has another result", place: "another team goes on", end: "one of them has a step that the other one lacks",
 };
 
-/** Where two runs part, in a sentence. */
+/** Where two runs diverge, in a sentence. */
 function summary({ shared = 0, equal = 0, differsIn, pairs = [] }) {
   const first = shared && `share their first ${shared === 1 ? "step" : count(shared, "step")}`;
   const common = [first, equal && `${shared ? "then have" : "have"} ${count(equal, "equal step")}`].filter(Boolean).join(", ");
