@@ -110,7 +110,9 @@ async def check_targets(connection: Connection, run: str, variants: VariantsFile
         target = variant.target or variants.target
         if target and target.lower() not in asked:
             shown = f", {', '.join(sorted(asked))}" if asked else ""
-            raise UsageError(f"variant {variant.name}: a fork keeps the targets of its run{shown}: {target} is not one of them")
+            raise UsageError(
+                f"variant {variant.name}: a fork keeps the targets of its run{shown}: {target} is not one of them"
+            )
 
 
 async def run_evaluation(settings: EvaluationSettings) -> bool:

@@ -58,7 +58,9 @@ def evaluate(
     file: Annotated[
         list[Path],
         typer.Option(
-            "-f", "--file", help="A file of cases, or a file or folder of manifests; repeatable. One file has the cases."
+            "-f",
+            "--file",
+            help="A file of cases, or a file or folder of manifests; repeatable. One file has the cases.",
         ),
     ],
     recursive: Recursive = False,

@@ -62,7 +62,8 @@ def migrate() -> None:
 @app.command()
 def prune(
     older_than: Annotated[
-        str | None, typer.Option(help="Only runs that ended longer ago than this, such as 30d; by default the retention.")
+        str | None,
+        typer.Option(help="Only runs that ended longer ago than this, such as 30d; by default the retention."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted, without deleting.")] = False,
 ) -> None:

@@ -191,7 +191,9 @@ def gateway_key(
     service_account: Annotated[
         str, typer.Option(help="The ServiceAccount with whose rights runs start: NAME or NAMESPACE/NAME.")
     ] = "default",
-    all_runs: Annotated[bool, typer.Option("--all-runs", help="The key also sees and controls the runs of others.")] = False,
+    all_runs: Annotated[
+        bool, typer.Option("--all-runs", help="The key also sees and controls the runs of others.")
+    ] = False,
     group: Annotated[
         list[str] | None, typer.Option("--group", help="A group of the key's holder, for approvers; repeatable.")
     ] = None,

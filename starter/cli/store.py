@@ -56,7 +56,9 @@ def apply(
     ] = False,
     prune: Annotated[
         bool,
-        typer.Option("--prune", help="Delete what is not in the files but has the labels of -l or is in the namespace of -n."),
+        typer.Option(
+            "--prune", help="Delete what is not in the files but has the labels of -l or is in the namespace of -n."
+        ),
     ] = False,
     labels: Annotated[
         str | None, typer.Option("-l", "--selector", help="With --prune: only these labels: KEY=VALUE,KEY.")

@@ -41,7 +41,7 @@ REASONS: dict[DifferingField, str] = {
     "arguments": "the tool gets other arguments",
     "words": "the words differ",
     "result": "the tool returns something else",
-    "end": "only one of them goes on",
+    "end": "only one of them continues",
 }
 """What the field in which two steps differ says of the runs."""
 

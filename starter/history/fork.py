@@ -376,7 +376,8 @@ class _Places:
         calls = {event.call for event in mine}
         answers = [event for event in scope if isinstance(event, ModelAnsweredEvent) and event.call in calls]
         if not 0 < number <= len(answers):
-            raise NotForkedError(f"there is no 'call-{number}': the model has answered {len(answers)} times there")
+            given = f"{len(answers)} answer{'' if len(answers) == 1 else 's'}"
+            raise NotForkedError(f"there is no 'call-{number}': the model gave {given} there")
         if [*rest] == ["tools"]:
             place = scope.index(answers[number - 1])
             following = [event for event in scope[place:] if event in mine]
@@ -403,7 +404,8 @@ class _Places:
         """The run of a nested team that takes a turn."""
         child = self._run_of(run, turn)
         if child is None:
-            raise NotForkedError(f"'{steps[0]}': {turn.speaker} is not a team, so its turn has only calls, as in call-1")
+            text = f"{turn.speaker} is not a team, so its turn has only calls, as in call-1"
+            raise NotForkedError(f"'{steps[0]}': {text}")
         return child
 
     def _delegate(self, run: str, step: str, rest: list[str]) -> tuple[str, list[str]]:

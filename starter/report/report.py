@@ -340,9 +340,7 @@ class ReportBuilder:
             case MessageEvent():
                 self._say(run, event)
             case SpeakerSelectedEvent():
-                whom = (
-                    f"The selector chose {event.speaker}" if event.speaker else "The selector ended the team"
-                )
+                whom = f"The selector chose {event.speaker}" if event.speaker else "The selector ended the team"
                 run.entries.append(Note(event.at, whom))
             case HandoffEvent():
                 self._place(run, event.speaker).append(Note(event.at, f"Transferred to {event.receiver}"))

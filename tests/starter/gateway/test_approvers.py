@@ -189,7 +189,7 @@ async def test_nobody_decides_in_a_fork_of_a_run_of_which_nobody_knows_who_has_s
         forked = await gateway.post(f"/runs/{run.id}/fork", {"at": "0"}, 201, key=keys["eve"])
         asked = (await waiting(gateway, keys["ann"], forked["id"]))["decision"]
         refusal = await gateway.post(f"/runs/{forked['id']}/approve", {"call": asked["id"]}, 409, key=keys["ann"])
-        assert "who has started the run is not verified" in refusal["error"]["message"]
+        assert "it is not verified who started the run" in refusal["error"]["message"]
 
 
 async def test_a_retry_was_started_by_whoever_has_started_the_run_that_has_failed(
@@ -292,5 +292,5 @@ async def test_a_signature_counts_for_one_decision_and_one_start_alone(env: Envi
         )
         asked = (await waiting(gateway, keys["ann"], other.id))["decision"]
         error = await gateway.post(f"/runs/{other.id}/approve", {"call": asked["id"]}, 409, key=keys["ann"])
-        assert "who has started the run is not verified" in error["error"]["message"]
+        assert "it is not verified who started the run" in error["error"]["message"]
         await other.terminate()
