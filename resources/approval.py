@@ -53,7 +53,7 @@ class Approvers(JsonModel):
     groups: tuple[PersonName, ...] = Field(
         (), max_length=MAX_APPROVERS, description="groups of people, as in the gateway's keys or in their OIDC tokens"
     )
-    required: int = Field(1, ge=1, le=10, description="so many different people have to approve; one can reject")
+    required: int = Field(1, ge=1, le=10, description="how many different people must approve; one can reject")
     not_requester: bool = Field(False, description="not the person who started the run")
 
     def admit(self, name: str, groups: Collection[str]) -> bool:

@@ -527,7 +527,7 @@ export interface Approvers {
    */
   groups?: string[];
   /**
-   * so many different people have to approve; one can reject
+   * how many different people must approve; one can reject
    */
   required?: number;
   /**
