@@ -64,7 +64,7 @@ const DIFFERS = {
 
 const PARTS = {
   speaker: "another speaker follows", words: "the words differ", tool: "another tool is called", arguments: "a tool is called with other arguments",
-  result: "a call has another result", place: "another team goes on", end: "one of them has a step that the other one lacks",
+  result: "a call has another result", place: "another team continues", end: "one of them has a step that the other one lacks",
 };
 
 /** Where two runs diverge, in a sentence. */

@@ -175,8 +175,8 @@ export function Item({ item, root, decisions, onDecided }) {
 const REASONS = {
   completed: "It has come to its end.",
   terminated: "A member, or a person, has ended it.",
-  condition: "Its condition has become true.",
-  no_progress: "It made no progress any more.",
+  condition: "Its condition became true.",
+  no_progress: "It no longer made progress.",
   max_turns: "It has reached its limit of turns.",
   budget: "Its budget is used up.",
   canceled: "It was canceled.",
@@ -245,7 +245,7 @@ function Turn({ turn, context }) {
           ${turn.usage?.cost ? html`<${Money} value=${turn.usage.cost} />` : ""}
           ${turn.seconds >= 0.05 && html`<span class="number">${duration(turn.seconds)}</span>`}
           ${turn.at && html`<${Time} at=${turn.at} form="clock" />`}
-          ${at && html`<button type="button" class="link small fork" title="Go on from here in a new run" aria-label=${`Fork after ${at}`} onClick=${() => setForking(true)}>Fork</button>`}
+          ${at && html`<button type="button" class="link small fork" title="Continue from here in a new run" aria-label=${`Fork after ${at}`} onClick=${() => setForking(true)}>Fork</button>`}
         </span>
       </p>
       ${isForking && html`<${ForkDialog} run=${context.root} at=${at} onClose=${() => setForking(false)} />`}
