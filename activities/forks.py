@@ -368,7 +368,7 @@ def _field(catalog: Catalog, place: str) -> tuple[Resource, list[str]]:
         )
     if not found:
         names = sorted(manifest.name for manifest in catalog.manifests if manifest.kind in CHANGEABLE)
-        raise InvalidInput(f"'{place}' is no field of a manifest of the forked run; it has {', '.join(names)}")
+        raise InvalidInput(f"'{place}' is not a field of a manifest of the forked run; it has {', '.join(names)}")
     return next(iter(found.values()))
 
 

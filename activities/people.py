@@ -84,12 +84,12 @@ class PeopleActivities:
             requesters = [each async for each in _requesters(activity.client(), keys, request.root)]
             if None in requesters:
                 refusal = (
-                    "who has started the run is not verified, so nobody is known to be another person: start it over a "
-                    f"gateway that has {IDENTITY_KEY}"
+                    "it is not verified who started the run, so nobody is known to be another person: start it "
+                    f"through a gateway that has {IDENTITY_KEY}"
                 )
                 return CheckIdentityResult(refusal=refusal)
             if name in requesters:
-                return CheckIdentityResult(refusal=f"{name} has started the run: another person has to decide")
+                return CheckIdentityResult(refusal=f"{name} started the run: another person has to decide")
         return CheckIdentityResult(verified=True)
 
     async def _schema(self, request: CheckReplyRequest) -> JsonObject | None:

@@ -211,7 +211,7 @@ MAX_SHOWN_QUESTION = 400
 
 
 UNREDACTED = (
-    "the client that has started this run does not redact personal data: the history has its input as it was sent; "
+    "the client that started this run does not redact personal data: the history has its input as it was sent; "
     f"set {REDACT} for it, too"
 )
 """The notice of a run on a worker that redacts. The history had the input before any worker could refuse it."""

@@ -116,8 +116,7 @@ WAITS_BEGUN = Metric(
     "baton.waits.begun",
     "counter",
     "Waits that runs have begun: for an approval, a budget, the answer to a question, the result of a client's tool, "
-    "the end of a pause, a "
-    "circuit breaker, or the end of an outage.",
+    "the end of a pause, a circuit breaker, the end of an outage, or a Quota.",
     ("workflow_type", "kind"),
 )
 WAIT_DURATION = Metric(

@@ -53,8 +53,8 @@ class Approvers(JsonModel):
     groups: tuple[PersonName, ...] = Field(
         (), max_length=MAX_APPROVERS, description="groups of people, as in the gateway's keys or in their OIDC tokens"
     )
-    required: int = Field(1, ge=1, le=10, description="so many different people have to approve; one can reject")
-    not_requester: bool = Field(False, description="not the person who has started the run")
+    required: int = Field(1, ge=1, le=10, description="how many different people must approve; one can reject")
+    not_requester: bool = Field(False, description="not the person who started the run")
 
     def admit(self, name: str, groups: Collection[str]) -> bool:
         """Whether a person with that verified name, who is in these groups, may decide."""
@@ -65,7 +65,7 @@ class Approvers(JsonModel):
         who = ", ".join([*self.names, *(f"the group {group}" for group in self.groups)])
         several = f"{self.required} people" if self.required > 1 else ""
         parts = " of ".join(filter(None, (several, who))) or "anyone"
-        return f"{parts}, but not who has started the run" if self.not_requester else parts
+        return f"{parts}, but not the person who started the run" if self.not_requester else parts
 
 
 def who_decides(rules: Collection[Approvers]) -> str:

@@ -170,7 +170,7 @@ def parameters_of(function: Function) -> dict[str, inspect.Parameter]:
 def check_callable(function: Function, *, takes_value: bool) -> None:
     """Raises TypeError for a method without its object, and without parameters for a function that ``takes_value``."""
     if isinstance(function, type):
-        raise TypeError(f"the class {function.__name__} is no function")
+        raise TypeError(f"the class {function.__name__} is not a function")
     try:
         parameters = inspect.signature(function).parameters
     except ValueError:  # of a builtin function

@@ -627,7 +627,7 @@ class ScriptedModel:
         if isinstance(reply, str):
             return Reply(text=reply)
         if not isinstance(reply, Reply):
-            return unexpected(request, f"the function that answers it returned {reply!r}, which is no reply")
+            return unexpected(request, f"the function that answers it returned {reply!r}, which is not a reply")
         return reply
 
 

@@ -102,7 +102,7 @@ def _named_converter(name: str) -> DataConverter:
         raise SettingsError(f"{CONVERTER}: {name} can't be loaded: {type(error).__name__}: {error}") from error
     if not isinstance(converter, DataConverter):
         kind = type(converter).__name__
-        raise SettingsError(f"{CONVERTER}: {name} is no DataConverter of temporalio.converter, but of type {kind}")
+        raise SettingsError(f"{CONVERTER}: {name} is not a DataConverter of temporalio.converter, but of type {kind}")
     return converter
 
 

@@ -401,7 +401,7 @@ def _answer_of(model: ModelSource | None) -> Answer:
         case _ if callable(model):
             return model
         case _:
-            raise TypeError(f"model: {model!r} is no script, path, function, or mapping of agents to replies")
+            raise TypeError(f"model: {model!r} is not a script, path, function, or mapping of agents to replies")
 
 
 def _by_agent(model: Mapping[str, Sequence[str | Reply] | Answer]) -> Answer:

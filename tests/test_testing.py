@@ -181,7 +181,7 @@ async def test_a_mistake_in_a_function_that_answers_fails_the_run(baton_environm
 
 async def test_a_wrong_reply_of_a_function_fails_the_run(baton_environment: EnvironmentFactory) -> None:
     told = await failure_of(baton_environment(WRITER, model=lambda _: 7))  # type: ignore[arg-type]
-    assert "returned 7, which is no reply" in told
+    assert "returned 7, which is not a reply" in told
 
 
 async def test_a_target_that_the_environment_does_not_have_is_refused(baton_environment: EnvironmentFactory) -> None:

@@ -269,7 +269,7 @@ def _quota_text(reached: ReachedQuota) -> str:
     if reached.wait is None:
         return f"{name} allows {what}, and the next call alone needs up to {needed}"
     anew = f"{datetime.fromtimestamp(reached.ends, UTC):%Y-%m-%d %H:%M} UTC"
-    return f"{name} is used up: {used} of {what}, and the next call needs up to {needed}; it begins anew at {anew}"
+    return f"{name} is used up: {used} of {what}, and the next call needs up to {needed}; it resets at {anew}"
 
 
 def _text(reached: BudgetReached, reached_limit: ReachedLimit) -> str:

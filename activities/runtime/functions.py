@@ -114,7 +114,7 @@ class FunctionRegistry:
         except ValidationError as error:
             parts = [(".".join(map(str, problem["loc"])), problem["msg"]) for problem in error.errors()[:3]]
             problems = "; ".join(": ".join(filter(None, part)) for part in parts)
-            text = f"the last message is no {wanted.__name__} for the function '{name}': {problems}"
+            text = f"the last message is not a {wanted.__name__} for the function '{name}': {problems}"
             raise FunctionFailed(text) from None
 
     async def invoke(self, name: str, /, *arguments: object, **parameters: object) -> object:

@@ -54,7 +54,7 @@ async def run_all(
                 return
             failures.append(error)
             if not isinstance(error, asyncio.CancelledError):  # the program ends all that runs in its event loop
-                _log.exception("the worker of the task queue %s has ended by itself", worker.task_queue)
+                _log.exception("the worker of the task queue %s stopped unexpectedly", worker.task_queue)
             if entered:
                 entered.cancel()
 
@@ -74,7 +74,7 @@ async def run_all(
             async with asyncio.timeout(grace + UNANSWERED):
                 await shutdown
         except TimeoutError:
-            _log.warning("this worker ends without an answer of Temporal: other workers continue its runs")
+            _log.warning("this worker stops without an answer from Temporal: other workers continue its runs")
         finally:
             giving_up.cancel()
             give_up()

@@ -444,8 +444,8 @@ def _program_queue(run: RunHandle, about: WorkflowExecutionDescription) -> str:
     """The task queue of a run that programs execute. Raises ValueError for a run that workers execute."""
     if PROGRAM not in about.task_queue:
         raise ValueError(
-            f"the workers of the task queue {about.task_queue} execute {run.id}, and no program can: give them the "
-            "functions with BATON_FUNCTIONS, and pass none here"
+            f"the workers of the task queue {about.task_queue} execute {run.id}, so no program can: give the "
+            "workers the functions with BATON_FUNCTIONS, and pass none here"
         )
     return about.task_queue
 

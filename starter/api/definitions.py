@@ -344,7 +344,7 @@ class Dependencies:
     def _workflow_tool(self, workflow: type) -> ResourceDefinition:
         definition = workflow.__dict__.get(WORKFLOW)
         if definition is None or definition.name is None:
-            raise TypeError(f"the class {workflow.__name__} is no tool: it needs @workflow.defn, with a name")
+            raise TypeError(f"the class {workflow.__name__} is not a tool: it needs @workflow.defn, with a name")
         run = definition.run_fn
         name = name_of(workflow)
         spec = {"type": definition.name, "arguments": [*parameters_of(run)]}

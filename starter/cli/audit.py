@@ -44,10 +44,10 @@ def audit(
         bool, typer.Option("--verify", help="Verify the chain of all rows instead of showing them.")
     ] = False,
     head: Annotated[
-        str | None, typer.Option("--head", help="With --verify: a hash that an earlier --verify has printed.")
+        str | None, typer.Option("--head", help="With --verify: a hash that an earlier --verify printed.")
     ] = None,
     output: Annotated[
-        AuditFormat, typer.Option("-o", "--output", help="json and ocsf print a JSON object in each line.")
+        AuditFormat, typer.Option("-o", "--output", help="json and ocsf print one JSON object per line.")
     ] = AuditFormat.text,
 ) -> None:
     """Show who did what: the audit log in the journal. Needs the workers' BATON_JOURNAL_URL."""
@@ -116,6 +116,6 @@ def _time(text: str | None, option: str) -> int | None:
             at = datetime.now(UTC) - parse_duration(text)
         except ValueError:
             raise UsageError(
-                f"{option}: '{text}' is neither a time, such as 2026-11-25T09:00, nor such as 24h"
+                f"{option}: '{text}' is neither a time, such as 2026-11-25T09:00, nor an age, such as 24h"
             ) from None
     return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

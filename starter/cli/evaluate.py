@@ -110,7 +110,9 @@ async def check_targets(connection: Connection, run: str, variants: VariantsFile
         target = variant.target or variants.target
         if target and target.lower() not in asked:
             shown = f", {', '.join(sorted(asked))}" if asked else ""
-            raise UsageError(f"variant {variant.name}: a fork keeps the targets of its run{shown}: {target} is none")
+            raise UsageError(
+                f"variant {variant.name}: a fork keeps the targets of its run{shown}: {target} is not one of them"
+            )
 
 
 async def run_evaluation(settings: EvaluationSettings) -> bool:
@@ -148,7 +150,7 @@ async def run_evaluation(settings: EvaluationSettings) -> bool:
 async def run_ark_evaluations(files: Manifests, settings: EvaluationSettings) -> bool:
     """Runs ARK's Evaluations in the files, as ``run_evaluation`` does."""
     if settings.target or settings.repeat > 1 or settings.timeout:
-        raise UsageError("ARK's Evaluations say themselves what they evaluate: pass no target, --repeat and --timeout")
+        raise UsageError("ARK's Evaluations define what they evaluate: pass no target, --repeat or --timeout")
     earlier = read_report(settings.baseline) if settings.baseline else None
     evaluation = settings.id or new_run_id("evaluations")
     print_message(f"evaluation {evaluation}", style="dim")
@@ -241,7 +243,7 @@ def read_report(path: Path) -> EvaluationReport[Any, Any, Any]:
     try:
         return EvaluationReportAdapter.validate_json(path.read_bytes())
     except ValidationError as error:
-        raise UsageError(f"{path} is no report of pydantic-evals: {error.errors()[0]['msg']}") from None
+        raise UsageError(f"{path} is not a pydantic-evals report: {error.errors()[0]['msg']}") from None
 
 
 @contextmanager
@@ -250,5 +252,5 @@ def explain_return(evaluation: str) -> Iterator[None]:
     try:
         yield
     except asyncio.CancelledError:
-        print_message(f"Interrupted; runs that have begun continue. Go on with: --id {evaluation}")
+        print_message(f"Interrupted; runs that have begun continue. Continue with: --id {evaluation}")
         raise

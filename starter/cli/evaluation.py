@@ -19,7 +19,7 @@ app = typer.Typer()
 
 
 def show_difference(first: str, second: str, namespace: str, output: str) -> None:
-    """Prints where two runs part, and their steps from there on, or writes them into a file that ends with .html."""
+    """Prints where two runs diverge, and their steps from there on, or writes them into a file that ends with .html."""
     import sys
 
     from rich.console import Console
@@ -58,18 +58,20 @@ def evaluate(
     file: Annotated[
         list[Path],
         typer.Option(
-            "-f", "--file", help="A file of cases, or a file or folder of manifests; repeatable. One has the cases."
+            "-f",
+            "--file",
+            help="A file of cases, or a file or folder of manifests; repeatable. One file has the cases.",
         ),
     ],
     recursive: Recursive = False,
     own_id: Annotated[
-        str | None, typer.Option("--id", help="The evaluation's id; one that was interrupted goes on with its id.")
+        str | None, typer.Option("--id", help="The evaluation's id; an interrupted evaluation continues under its id.")
     ] = None,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="How often each case is run.")] = 1,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="How many cases run at once.")] = 10,
     timeout: Annotated[str | None, typer.Option("--timeout", help="How long each run may take, such as 5m.")] = None,
     baseline: Annotated[
-        Path | None, typer.Option("--baseline", help="An earlier report; a fall is a regression: exit code 2.")
+        Path | None, typer.Option("--baseline", help="An earlier report; a lower score is a regression: exit code 2.")
     ] = None,
     tolerance: Annotated[
         float, typer.Option("--tolerance", min=0, help="By how much a mean may fall below that of the baseline.")
@@ -127,19 +129,19 @@ def compare(
         typer.Option(
             "--at",
             metavar="TURN",
-            help="The turn of the file's run after which each variant goes on, as for baton fork.",
+            help="The turn of the file's run after which each variant continues, as for baton fork.",
         ),
     ] = None,
     own_id: Annotated[
-        str | None, typer.Option("--id", help="The comparison's id; one that was interrupted goes on with its id.")
+        str | None, typer.Option("--id", help="The comparison's id; an interrupted comparison continues under its id.")
     ] = None,
     times: Annotated[int | None, typer.Option("--times", min=1, help="How often each case is asked.")] = None,
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="How many runs there are at once.")] = 10,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="How many runs are open at once.")] = 10,
     timeout: Annotated[str | None, typer.Option("--timeout", help="How long each run may take, such as 5m.")] = None,
-    plot: Annotated[Path | None, typer.Option("--plot", help="Draw quality against cost into this SVG file.")] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Plot quality against cost in this SVG file.")] = None,
     output: Output = OutputFormat.text,
 ) -> None:
-    """Ask several models, prompts or teams the same, as durable runs, and compare quality, cost and time."""
+    """Ask several models, prompts or teams the same questions in durable runs; compare quality, cost and time."""
     import asyncio
 
     from ...installation import require

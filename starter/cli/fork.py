@@ -28,14 +28,14 @@ def fork(
         typer.Option(
             "--at",
             metavar="TURN",
-            help="The last turn to keep, as in 3, 2/1, round-2/NAME or 3/call-1; 0 keeps none. failure is the place "
-            "before the call that has failed, as by default.",
+            help="The last turn to keep, as in 3, 2/1, round-2/NAME or 3/call-1; 0 keeps none. failure, the default, "
+            "is the place before the call that failed.",
         ),
     ] = None,
     say: Annotated[str | None, typer.Option("--say", metavar="TEXT", help="A message to the next speakers.")] = None,
     change: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME.FIELD=VALUE", help="Another value of a manifest's field; repeatable."),
+        typer.Option("--set", metavar="NAME.FIELD=VALUE", help="A new value for a manifest's field; repeatable."),
     ] = None,
     file: Annotated[
         list[Path] | None,
@@ -49,7 +49,7 @@ def fork(
     detach: Annotated[bool, typer.Option("--detach", help="Start the run without following it.")] = False,
     output: QueryOutput = QueryFormat.text,
 ) -> None:
-    """Go on from a turn of a run, in a new run. The old run does not change, and no call before is made again."""
+    """Continue from a turn of a run, in a new run. The old run does not change, and no earlier call is repeated."""
     import asyncio
 
     from ...contracts.control_messages import SteerRequest

@@ -30,7 +30,7 @@ def list_runs(
     ] = None,
     *,
     all_namespaces: Annotated[
-        bool, typer.Option("-A", "--all-namespaces", help="Runs of all namespaces, as by default.")
+        bool, typer.Option("-A", "--all-namespaces", help="Runs of all namespaces (the default).")
     ] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, help="The maximum number of runs.")] = 20,
     forks: Annotated[
@@ -154,7 +154,7 @@ def report(
         Path | None, typer.Option("-o", "--output", help="The file, or - for stdout. Default: ID.html in this folder.")
     ] = None,
 ) -> None:
-    """Write a run so far as an HTML file to send to somebody, which needs no network to be read."""
+    """Write a run so far as one HTML file to send to somebody; it can be read offline."""
     from ..report.html import html_of
     from ..report.report import read_report
     from .client import with_run
@@ -197,7 +197,7 @@ def events(
     name: RunName,
     namespace: Namespace = "default",
     output: Annotated[
-        EventFormat, typer.Option("-o", "--output", help="The output format; ark has the names of ARK's events.")
+        EventFormat, typer.Option("-o", "--output", help="The output format; ark uses the names of ARK's events.")
     ] = EventFormat.text,
     wait: Annotated[bool, typer.Option("-f", "-F", "--follow", help="Print new events until the run ends.")] = False,
     after: Annotated[str | None, typer.Option("--after", help="Only events after the one with this cursor.")] = None,

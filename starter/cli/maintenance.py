@@ -62,11 +62,12 @@ def migrate() -> None:
 @app.command()
 def prune(
     older_than: Annotated[
-        str | None, typer.Option(help="Only runs that ended longer ago, such as 30d; by default the retention.")
+        str | None,
+        typer.Option(help="Only runs that ended longer ago than this, such as 30d; by default the retention."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted, without deleting.")] = False,
 ) -> None:
-    """Delete conversations that no run needs from the journal at BATON_JOURNAL_URL, and what BATON_RETENTION ends."""
+    """Delete conversations that no run needs from the journal at BATON_JOURNAL_URL, and data past BATON_RETENTION."""
     from ..operations.erase import erase_expired
     from ..operations.journals import journal_address, retention
     from ..operations.prune import Ages, prune_journal, read_age
@@ -157,7 +158,7 @@ MAX_SHOWN = 20
 
 @app.command()
 def capacity(
-    runs_per_day: Annotated[int, typer.Option(min=1, help="The load: so many runs a day.")] = 10_000,
+    runs_per_day: Annotated[int, typer.Option(min=1, help="The load: runs per day.")] = 10_000,
     turns: Annotated[int, typer.Option(min=1, help="The turns of a run.")] = 12,
     reply: Annotated[int, typer.Option(min=1, help="The bytes of a model's answer.")] = 1_000,
     call_seconds: Annotated[float, typer.Option(min=0, help="How long a model takes to answer.")] = 10.0,
@@ -168,7 +169,7 @@ def capacity(
     ] = None,
     output: Output = OutputFormat.text,
 ) -> None:
-    """Measure what a run takes on this machine, with a scripted model, and print what a load needs."""
+    """Measure what a run uses on this machine, with a scripted model, and print what a load needs."""
     require("worker", "baton capacity")
     import asyncio
 

@@ -49,9 +49,11 @@ def schema(
     *,
     protocol: Annotated[
         bool,
-        typer.Option("--protocol", help="Print that of what clients send to runs and get from them instead."),
+        typer.Option("--protocol", help="Print the schema of what clients send to runs and receive from them."),
     ] = False,
-    scripts: Annotated[bool, typer.Option("--scripts", help="Print that of scripts for the scripted model.")] = False,
+    scripts: Annotated[
+        bool, typer.Option("--scripts", help="Print the schema of scripts for the scripted model.")
+    ] = False,
 ) -> None:
     """Print a JSON Schema of all manifests, for completion and validation in an editor."""
     if protocol:

@@ -166,7 +166,7 @@ def _decide_remotely(
         ]
         if len(waiting) != 1:
             listed = ", ".join(map(str, waiting)) or "nothing"
-            raise UsageError(f"specify which call of {run} is decided; waiting for you to see: {listed}")
+            raise UsageError(f"specify which call of {run} to decide; those that you may see: {listed}")
         call = str(waiting[0])
     answer = gateway.post(f"/runs/{quote(run, safe='')}/{verb}", {"call": call, **more})
     decision = answer.get("decision")

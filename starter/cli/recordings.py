@@ -73,7 +73,7 @@ def test(
         bool, typer.Option("--update", help="Rewrite the files with the calls of these runs, unless one has failed.")
     ] = False,
     junit: Annotated[Path | None, typer.Option("--junit", help="Also write a report in JUnit's format.")] = None,
-    timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds that each run has.")] = 60,
+    timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds within which each run must end.")] = 60,
     recursive: Recursive = False,
 ) -> None:
     """Replay recordings with the manifests of -f. Exit code 2: a call or an answer differs."""

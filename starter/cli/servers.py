@@ -129,12 +129,12 @@ def scripted_model(
 @app.command()
 def serve(
     host: Annotated[
-        str, typer.Option(help="The address to listen on; others than loopback ones need keys.")
+        str, typer.Option(help="The address to listen on; any but a loopback address needs keys.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on; 0 selects a free port.")] = 8080,
     namespace: Annotated[
         list[str] | None,
-        typer.Option("-n", "--namespace", help="A namespace of which all teams and agents are served; '*' for all."),
+        typer.Option("-n", "--namespace", help="A namespace whose teams and agents are all served; '*' for all."),
     ] = None,
 ) -> None:
     """Serve teams and agents over HTTP to other programs, until Ctrl-C."""
@@ -161,7 +161,7 @@ def serve(
 def mcp(
     namespace: Annotated[
         list[str] | None,
-        typer.Option("-n", "--namespace", help="A namespace of which all teams and agents are tools; by default all."),
+        typer.Option("-n", "--namespace", help="A namespace whose teams and agents are all tools; by default all."),
     ] = None,
 ) -> None:
     """Serve teams and agents as tools of MCP over stdin and stdout, to the program that starts this command."""
@@ -191,9 +191,11 @@ def gateway_key(
     service_account: Annotated[
         str, typer.Option(help="The ServiceAccount with whose rights runs start: NAME or NAMESPACE/NAME.")
     ] = "default",
-    all_runs: Annotated[bool, typer.Option("--all-runs", help="It sees and controls the runs of others, too.")] = False,
+    all_runs: Annotated[
+        bool, typer.Option("--all-runs", help="The key also sees and controls the runs of others.")
+    ] = False,
     group: Annotated[
-        list[str] | None, typer.Option("--group", help="A group of its holder, for approvers; repeatable.")
+        list[str] | None, typer.Option("--group", help="A group of the key's holder, for approvers; repeatable.")
     ] = None,
 ) -> None:
     """Make a key for the gateway: prints it, and adds its hash to a file of keys (BATON_GATEWAY_KEYS)."""

@@ -56,7 +56,9 @@ def apply(
     ] = False,
     prune: Annotated[
         bool,
-        typer.Option("--prune", help="Delete what is not in the files, of the labels of -l or the namespace of -n."),
+        typer.Option(
+            "--prune", help="Delete what is not in the files but has the labels of -l or is in the namespace of -n."
+        ),
     ] = False,
     labels: Annotated[
         str | None, typer.Option("-l", "--selector", help="With --prune: only these labels: KEY=VALUE,KEY.")
@@ -68,7 +70,7 @@ def apply(
     from .targets import load_manifests_of
 
     if prune and not (labels or namespace):
-        raise UsageError("--prune needs -l or -n: it deletes only what has these labels, or is in that namespace")
+        raise UsageError("--prune needs -l or -n: it deletes only what has these labels or is in that namespace")
     if labels and not prune:
         raise UsageError("-l is for --prune")
     required = parse_selector(labels) if labels else {}
@@ -115,10 +117,10 @@ def diff(
     ] = "text",
     gateway: Gateway = None,
 ) -> None:
-    """Show where two runs part, or with -f what 'baton apply' would change in the store.
+    """Show where two runs diverge, or with -f what 'baton apply' would change in the store.
 
     Two runs are side by side from there on: speakers, words, calls with arguments, tokens, cost and time. With -f the
-    exit code is 1 if there are differences, as kubectl's.
+    exit code is 1 if there are differences, as with kubectl diff.
     """
     from ..operations.remote import RemoteGateway
     from .stored_rows import differences, remote_differences
@@ -153,7 +155,7 @@ def get(
     *,
     namespace: Namespace = None,
     all_namespaces: Annotated[
-        bool, typer.Option("-A", "--all-namespaces", help="All namespaces, as by default without a name.")
+        bool, typer.Option("-A", "--all-namespaces", help="All namespaces (the default without a name).")
     ] = False,
     labels: Annotated[
         str | None, typer.Option("-l", "--selector", help="Only manifests with these labels: KEY=VALUE,KEY.")
@@ -199,12 +201,12 @@ def history(
     *,
     namespace: Namespace = None,
     shows_difference: Annotated[
-        bool, typer.Option("--diff", help="Show what each version has changed, as a diff of YAML.")
+        bool, typer.Option("--diff", help="Show what each version changed, as a diff of YAML.")
     ] = False,
     output: Output = OutputFormat.text,
     gateway: Gateway = None,
 ) -> None:
-    """Show who has changed a manifest in the store, when, and with --diff what."""
+    """Show who changed a manifest in the store and when; with --diff, also what they changed."""
     from ..operations.remote import RemoteGateway
     from .stored_rows import Selection, print_versions, version_differences
 
@@ -236,7 +238,7 @@ def history(
 
 @app.command()
 def quotas(output: Output = OutputFormat.text, gateway: Gateway = None) -> None:
-    """Show what tenants have used under their Quotas, and what is left.
+    """Show what tenants have used of their Quotas, and what is left.
 
     Needs the workers' BATON_JOURNAL_URL, or a gateway, which shows your own tenant.
     """
@@ -286,7 +288,7 @@ def delete(
         str | None,
         typer.Option(
             "--user",
-            help="Erase all runs that this caller of the gateway has started: NAME, or NAMESPACE/ACCOUNT/NAME.",
+            help="Erase all runs that this caller of the gateway started: NAME, or NAMESPACE/ACCOUNT/NAME.",
         ),
     ] = None,
     dry_run: Annotated[

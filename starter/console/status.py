@@ -43,9 +43,9 @@ def print_status(console: Console, name: str, status: "Status", reset: datetime 
         _print_line(console, Text(text, style="yellow"))
     for outage in status.outages or ():
         since = f"{outage.since.astimezone():%H:%M:%S}"
-        text = f"waits since {since} after {outage.attempts} attempts: {outage.call}: {outage.type}: {outage.error}"
+        text = f"waiting since {since} after {outage.attempts} attempts: {outage.call}: {outage.type}: {outage.error}"
         if outage.is_quota:
-            text = f"waits since {since} with {outage.call}: {outage.error}"
+            text = f"waiting since {since} with {outage.call}: {outage.error}"
         _print_line(console, Text(text, style="yellow"))
     for workflow_id in status.workflows or ():
         _print_line(console, Text(f"waits for the workflow {workflow_id}", style="yellow"))

@@ -113,7 +113,7 @@ def number_of(parameters: Mapping[str, str], name: str, default: float) -> float
     try:
         return float(parameters.get(name, default))
     except ValueError:
-        raise ValueError(f"the parameter {name} is no number: {parameters[name]}") from None
+        raise ValueError(f"the parameter {name} is not a number: {parameters[name]}") from None
 
 
 def _outcome(score: float, passed: bool, reason: str) -> EvaluatorOutput:

@@ -29,7 +29,7 @@ def load_dataset(path: Path, evaluators: Sequence[type[Evaluator[Any, Any, Any]]
     try:
         data = yaml.safe_load(path.read_text())
         if not isinstance(data, dict):
-            raise UsageError(f"{path}: is no mapping with cases")
+            raise UsageError(f"{path}: is not a mapping with cases")
         return dataset_of(data, path, evaluators)
     except yaml.YAMLError as error:
         raise UsageError(f"{path}: {error}") from None

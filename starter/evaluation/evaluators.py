@@ -41,7 +41,7 @@ def assessors() -> Assessors:
     """How evaluators ask in the current evaluation. Raises RuntimeError outside of one."""
     current = ASSESSORS.get(None)
     if current is None:
-        raise RuntimeError("a judge can be asked in baton.evaluate, baton.compare and the commands alone")
+        raise RuntimeError("a judge can be asked only in baton.evaluate, baton.compare and the commands")
     return current
 
 
@@ -107,7 +107,7 @@ def read_verdict(answer: str) -> JudgeVerdict:
     try:
         verdict = JudgeVerdict.model_validate_json(answer[start : end + 1])
     except ValidationError:
-        raise ValueError(f'the judge\'s answer is no verdict such as {{"passed": true}}: {answer[:200]!r}') from None
+        raise ValueError(f'the judge\'s answer is not a verdict such as {{"passed": true}}: {answer[:200]!r}') from None
     if verdict.passed is None and verdict.score is None:
         raise ValueError(f"the judge's answer has neither 'passed' nor 'score': {answer[:200]!r}")
     return verdict

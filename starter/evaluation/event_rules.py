@@ -55,7 +55,7 @@ class RunFacts:
         try:
             tree = ast.parse(expression.strip(), mode="eval")
         except SyntaxError:
-            raise RuleError(f"{expression}: is no expression") from None
+            raise RuleError(f"{expression}: is not an expression") from None
         value = _Interpreter(self._helpers(), expression).value(tree.body)
         if not isinstance(value, bool):
             raise RuleError(f"{expression}: returns {type(value).__name__}, not true or false")

@@ -244,7 +244,7 @@ class TaskHandler(RequestHandler):
             if params.page_token:
                 cursor = decode_list_tasks_cursor(params.page_token)
                 if cursor is None:
-                    raise InvalidParamsError("the page token is not one of this server")
+                    raise InvalidParamsError("the page token was not issued by this server")
                 rest = [run for run in listed if _place(run).sort_key() < cursor.sort_key()]
             page = rest[:size]
             tasks = await self._tasks(call, page, params)

@@ -238,7 +238,7 @@ class PushNotifications:
             parts = urlsplit(url)
             port = parts.port
         except ValueError:
-            raise InvalidParamsError("the URL for push notifications is no URL") from None
+            raise InvalidParamsError("the URL for push notifications is not a URL") from None
         if not parts.hostname or parts.scheme not in ("https", "http" if self._private else "https"):
             raise InvalidParamsError("push notifications are sent to https:// URLs")
         if self._private:

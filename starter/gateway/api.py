@@ -436,7 +436,7 @@ class Api:
             ApiOperation(
                 "POST",
                 f"{run}/fork",
-                "Go on from a turn in a new run",
+                "Continue from a turn in a new run",
                 self.fork,
                 body=ForkMessage,
                 answer=StartedRunInfo,

@@ -164,8 +164,8 @@ class Guard:
                 raise
             shown = error if isinstance(error, GatewayError) else None
             if shown is None:
-                _log.exception("the gateway has failed to carry out a request")
-                shown = FailedError("the gateway has failed to carry out the request; see its log")
+                _log.exception("the gateway failed to carry out a request")
+                shown = FailedError("the gateway failed to carry out the request; see its log")
             await self._error_form(scope["path"], shown)(scope, receive, sender)
 
     def _check_host(self, headers: Headers) -> None:

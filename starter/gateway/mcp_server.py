@@ -349,13 +349,13 @@ def _run_tool(name: str, description: str, arguments: type[JsonModel], *, read_o
 RUN_TOOLS = (
     _run_tool(
         RESULT_TOOL,
-        "Waits for a run that an earlier call has started, and returns its answer, or what it waits for.",
+        "Waits for a run that an earlier call started, and returns its answer, or what it is waiting for.",
         ResultArguments,
         read_only=True,
     ),
     _run_tool(
         REPLY_TOOL,
-        "Passes a person's reply to a question of a run on, and waits for the answer of the run. Approvals can't be "
+        "Passes on a person's reply to a question of a run, and waits for the answer of the run. Approvals can't be "
         "given with it.",
         ReplyArguments,
         read_only=False,
@@ -469,7 +469,7 @@ def _waiting_result(run: Run, decisions: Sequence[PendingDecision], *, is_error:
 
     It is an error only for a tool whose results have to match a schema.
     """
-    lines = [f"The run {run.id} is not done: it waits for people, and goes on once they have decided."]
+    lines = [f"The run {run.id} is not done: it is waiting for people, and continues once they have decided."]
     for decision in decisions:
         lines.append(f"- {decision.kind} {decision.id}: {prompt_of(decision)}")
         if decision.kind == "question":

@@ -143,5 +143,5 @@ async def _fetch(destination: Destination) -> dict[str, Any]:
         response.raise_for_status()
         document = response.json()
     if not isinstance(document, dict):
-        raise ValueError("the issuer's document is no JSON object")
+        raise ValueError("the issuer's document is not a JSON object")
     return document

@@ -51,7 +51,8 @@ class RestartedError(GatewayError):
 
 def _restarted() -> RestartedError:
     return RestartedError(
-        "the model's answer broke off and begins anew; with the same Idempotency-Key you get all of it"
+        "the model's answer was interrupted and is starting over; "
+        "ask again with the same Idempotency-Key to get all of it"
     )
 
 

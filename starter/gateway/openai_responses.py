@@ -496,7 +496,7 @@ class ResponsesApi:
         status = await run.result()
         head = status.responses[0].head if status.responses else None
         if head is None:
-            raise ConflictError("the previous response has said nothing to go on from", param="previous_response_id")
+            raise ConflictError("the previous response has no message to continue from", param="previous_response_id")
         return head
 
     def _stream(self, part: Part, after: int) -> Response:

@@ -41,7 +41,7 @@ REASONS: dict[DifferingField, str] = {
     "arguments": "the tool gets other arguments",
     "words": "the words differ",
     "result": "the tool returns something else",
-    "end": "only one of them goes on",
+    "end": "only one of them continues",
 }
 """What the field in which two steps differ says of the runs."""
 
@@ -127,7 +127,7 @@ class Difference(JsonModel):
 
     @property
     def summary(self) -> str:
-        """Where two runs part, in a few sentences."""
+        """Where two runs diverge, in a few sentences."""
         texts = []
         if self.shared:
             texts.append(f"The first {_steps(self.shared)} the same rows of the journal.")
@@ -135,7 +135,7 @@ class Difference(JsonModel):
             texts.append(f"The {'next' if self.shared else 'first'} {_steps(self.equal)} equal.")
         if self.differs_in:
             number = self.shared + self.equal + 1
-            texts.append(f"They part at step {number}: {REASONS[self.differs_in]}.")
+            texts.append(f"They diverge at step {number}: {REASONS[self.differs_in]}.")
         else:
             texts.append("There is no difference.")
         return " ".join(texts)

@@ -19,7 +19,7 @@ HIDDEN_IN_LINES = ("id", "cursor", "at", "type", "run", "namespace", "parent")
 class BaseEvent(JsonModel):
     """What all events have.
 
-    ``id`` identifies the event: it is the same for every reader. From ``cursor`` any reader goes on after this event.
+    ``id`` identifies the event: it is the same for every reader. From ``cursor`` any reader continues after this event.
     ``run`` is the path of the run in which it happened: the id of the root run, and for a child run what leads to it,
     as in ``ID/turn-2/NAME``. ``team`` is the team whose run that is, or in which that run takes a turn. ``at`` is the
     time at which it happened.
@@ -51,7 +51,7 @@ class BaseEvent(JsonModel):
 class RunStartedEvent(BaseEvent):
     """A run has started: of a query, or as a child run of a team, an agent, a model or a tool.
 
-    ``strategy`` is that of a team. ``parent`` is the run that has started it.
+    ``strategy`` is that of a team. ``parent`` is the run that started it.
     """
 
     type: Literal["run.started"] = "run.started"
@@ -90,7 +90,7 @@ class RunRetriedEvent(BaseEvent):
 
 
 class RunForkedEvent(BaseEvent):
-    """The run goes on from a place in another one, ``forked_from``. It begins with the ``usage`` of what was before.
+    """The run continues from a place in another one, ``forked_from``. It begins with the ``usage`` up to there.
 
     ``place`` is the name of that place. A child run has neither name.
     """
@@ -102,7 +102,7 @@ class RunForkedEvent(BaseEvent):
 
 
 class RunResetEvent(BaseEvent):
-    """The run was reset in Temporal: what happened after ``since`` is taken back, and the run goes on from there."""
+    """The run was reset in Temporal: what happened after ``since`` is void, and the run continues from there."""
 
     type: Literal["run.reset"] = "run.reset"
     since: datetime
@@ -154,7 +154,7 @@ class TurnStartedEvent(BaseEvent):
 class TurnEndedEvent(BaseEvent):
     """A turn has ended. ``seconds`` is its duration, ``usage`` that of all calls in it.
 
-    ``text`` is what a function has returned, at the ``attempts``-th attempt; None if it is not shown to clients.
+    ``text`` is what a function returned, at the ``attempts``-th attempt; None if it is not shown to clients.
     """
 
     type: Literal["turn.ended"] = "turn.ended"
@@ -200,7 +200,7 @@ class CalledTool(JsonModel):
 class ModelAnsweredEvent(BaseEvent):
     """A model has answered, at the ``attempts``-th attempt.
 
-    ``text`` is the answer, of a very long one the beginning; it is None if the answer is not shown to clients.
+    ``text`` is the answer, or the beginning of a very long one; it is None if the answer is not shown to clients.
     ``model`` is the name that the server reports. ``wrong`` says why the answer does not match its schema: then the
     model is asked again. ``earlier`` are the messages before the answer of an agent that is executed elsewhere.
     """
@@ -219,7 +219,7 @@ class ModelAnsweredEvent(BaseEvent):
 
 
 class ModelFailedEvent(BaseEvent):
-    """A call of a model has failed finally, or was canceled: then there is no ``error``."""
+    """A call of a model has failed for good, or was canceled: then there is no ``error``."""
 
     type: Literal["model.failed"] = "model.failed"
     call: str
@@ -233,8 +233,8 @@ class ModelFailedEvent(BaseEvent):
 class TextDeltaEvent(BaseEvent):
     """The next piece of the text that a model is sending; ``offset`` is the number of characters before it.
 
-    Only a reader that is there during the call receives it. Once it has received a piece, it receives all of the text,
-    unless ``text.retracted`` takes it back.
+    Only a reader that is connected during the call receives it. Once it has received a piece, it receives all of the
+    text, unless ``text.retracted`` retracts it.
     """
 
     type: Literal["text.delta"] = "text.delta"
@@ -245,7 +245,7 @@ class TextDeltaEvent(BaseEvent):
 
 
 class TextRetractedEvent(BaseEvent):
-    """The text of a call so far is taken back, because its attempt has failed; the next piece begins at offset 0."""
+    """The text of a call so far is retracted, because its attempt failed; the next piece begins at offset 0."""
 
     type: Literal["text.retracted"] = "text.retracted"
     call: str
@@ -254,9 +254,9 @@ class TextRetractedEvent(BaseEvent):
 
 
 class AttemptFailedEvent(BaseEvent):
-    """An attempt of a call of a model or a tool has failed, and the call is tried again, at ``next_at``.
+    """An attempt of a call of a model or a tool has failed, and the call is retried at ``next_at``.
 
-    Only a reader that is there during the call receives it.
+    Only a reader that is connected during the call receives it.
     """
 
     type: Literal["attempt.failed"] = "attempt.failed"
@@ -279,7 +279,7 @@ class ToolCalledEvent(BaseEvent):
 
 
 class ToolReturnedEvent(BaseEvent):
-    """A tool has returned its result, of a long one the beginning; ``ends``: it has ended the turn and the team."""
+    """A tool has returned its result, or the beginning of a long one; ``ends``: it ended the turn and the team."""
 
     type: Literal["tool.returned"] = "tool.returned"
     call: str
@@ -310,7 +310,7 @@ SelectionKind = Literal["chosen", "matched", "fallback", "only_candidate", "term
 
 
 class SpeakerSelectedEvent(BaseEvent):
-    """The selector of a team has chosen the next ``speaker``; without one it has ended the team."""
+    """The selector of a team chose the next ``speaker``; without one it ended the team."""
 
     type: Literal["speaker.selected"] = "speaker.selected"
     speaker: str | None = None
@@ -372,12 +372,12 @@ class WaitStartedEvent(BaseEvent):
 
 
 class WaitEndedEvent(BaseEvent):
-    """A wait has ended: ``by`` whom and how. ``over``: the run has ended, or it goes on by itself.
+    """A wait has ended: ``by`` whom and how. ``over``: the run has ended, or it continues by itself.
 
     ``approved``: whether the call is made, the budget was raised or the question was answered; a tool call may also be
     approved by its timeout. A ``remembered`` decision was made for an earlier call of the tool. ``replied`` also stands
     for the result of a client's tool, which has a ``digest``: SHA-256, the first 32 digits. ``verified``: a gateway
-    knows who that is. Where several people had to approve, ``earlier`` are the others.
+    has identified that person. Where several people had to approve, ``earlier`` are the others.
     """
 
     type: Literal["wait.ended"] = "wait.ended"
@@ -411,7 +411,7 @@ class SessionChangedEvent(BaseEvent):
 
 
 class StopRequestedEvent(BaseEvent):
-    """A client has asked the run to end after the current turn, or ``now``; or it has canceled the run."""
+    """A client has asked the run to end after the current turn, or ``now``; or it canceled the run."""
 
     type: Literal["stop.requested"] = "stop.requested"
     kind: Literal["terminate", "cancel"]

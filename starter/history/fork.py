@@ -171,7 +171,7 @@ async def _find(client: Client, run: str, run_id: str, at: str) -> Fork:
             return await _find(client, run, last, at)
         if forks:
             before = ForkRequest.model_validate(forks)
-            text = f"{run} has gone on from {before.fork.run} at {before.at}: what was before is in that run"
+            text = f"{run} was forked from {before.fork.run} at {before.at}: earlier steps are in that run"
             raise NotForkedError(f"{error}; {text}") from None
         raise
     chain = await execution_chain(client, run, run_id)
@@ -215,7 +215,7 @@ async def find_point(client: Client, handle: RunHandle, at: str) -> ForkPoint:
         history = [event async for event in read.fetch_history_events()]
     task = _task(history, event_id, before=place.before)
     if task is None:
-        raise NotForkedError(f"{handle.id} has not gone on from '{at}' yet: fork it later")
+        raise NotForkedError(f"{handle.id} has not continued past '{at}' yet: fork it later")
     return ForkPoint(run=place.event.run, run_id=execution, event=task.event, at=task.at)
 
 
@@ -297,7 +297,7 @@ class _Places:
                 )
             else:
                 raise NotForkedError(
-                    f"'{step}' is no turn: {self._turns(run)}; name a turn as in 3, round-2/NAME or 3/call-1"
+                    f"'{step}' is not a turn: {self._turns(run)}; name a turn as in 3, round-2/NAME or 3/call-1"
                 )
         if turn is None:
             raise NotForkedError(f"'{at}' names a run, and no turn in it: {self._turns(run)}")
@@ -376,7 +376,8 @@ class _Places:
         calls = {event.call for event in mine}
         answers = [event for event in scope if isinstance(event, ModelAnsweredEvent) and event.call in calls]
         if not 0 < number <= len(answers):
-            raise NotForkedError(f"there is no 'call-{number}': the model has answered {len(answers)} times there")
+            given = f"{len(answers)} answer{'' if len(answers) == 1 else 's'}"
+            raise NotForkedError(f"there is no 'call-{number}': the model gave {given} there")
         if [*rest] == ["tools"]:
             place = scope.index(answers[number - 1])
             following = [event for event in scope[place:] if event in mine]
@@ -384,7 +385,7 @@ class _Places:
                 return _Place(following[0], before=True)
             return _Place(self._end(run, turn) if turn else answers[number - 1])
         if rest:
-            raise NotForkedError(f"'{'/'.join(rest)}' is nothing in a call: only 'tools' is")
+            raise NotForkedError(f"'{'/'.join(rest)}' is not part of a call: only 'tools' is")
         return _Place(answers[number - 1])
 
     def _run_of(self, run: str, turn: TurnStartedEvent) -> str | None:
@@ -403,7 +404,8 @@ class _Places:
         """The run of a nested team that takes a turn."""
         child = self._run_of(run, turn)
         if child is None:
-            raise NotForkedError(f"'{steps[0]}': {turn.speaker} is no team, so its turn has only calls, as in call-1")
+            text = f"{turn.speaker} is not a team, so its turn has only calls, as in call-1"
+            raise NotForkedError(f"'{steps[0]}': {text}")
         return child
 
     def _delegate(self, run: str, step: str, rest: list[str]) -> tuple[str, list[str]]:

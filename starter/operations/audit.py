@@ -73,7 +73,7 @@ async def verify_audit(head: str | None, environ: Mapping[str, str] = os.environ
         last = page[-1]
         count += len(page)
     if not is_there:
-        problems.append(f"the log has no row with the hash {head}: it was cut off or replaced")
+        problems.append(f"the log has no row with the hash {head}: it was truncated or replaced")
     return Verified(rows=count, head=last.hash if last else "", problems=problems[:MAX_PROBLEMS])
 
 

@@ -120,7 +120,7 @@ class _Noted:
 
     async def answer(self, call: OutsideCall, live: object) -> JsonObject:  # nothing is called
         """Always raises JournalLost: a call without an answer in the journal is not made again."""
-        raise JournalLost(f"the journal has no answer of a call of {call.caller}")
+        raise JournalLost(f"the journal has no answer to a call of {call.caller}")
 
     async def note(self, call: OutsideCall, answer: JsonObject) -> None:
         """Adds a call."""
@@ -184,7 +184,7 @@ async def record_run(
     status = await current_status(client, handle)
     if status.stop_reason == "timeout":
         raise UsageError(
-            f"the timeout of {handle.id} has ended it, which a replay never reaches: calls take no time there"
+            f"{handle.id} was ended by its timeout, which a replay never reaches: calls take no time there"
         )
     people = _People()
     attempts = await _attempts(client, handle.id, run_id)

@@ -128,7 +128,7 @@ class Recording(JsonModel):
         try:
             data = json.loads(path.read_text())
             if not isinstance(data, dict):
-                raise ValueError("it is no JSON object")
+                raise ValueError("it is not a JSON object")
             return cls.model_validate(_unpacked(data))
         except OSError as error:
             raise UsageError(f"the recording {path} can't be read: {error.strerror}") from None
@@ -225,7 +225,7 @@ def _objects(value: JsonValue) -> list[JsonObject]:
 
 def _object(value: JsonValue) -> JsonObject:
     if not isinstance(value, dict):
-        raise TypeError("a request is no object")
+        raise TypeError("a request is not an object")
     return value
 
 

@@ -90,7 +90,7 @@ class RemoteGateway:
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
-            raise UsageError(f"{self._url} is no gateway of Baton: its response, {response.status_code}, is no JSON")
+            raise UsageError(f"{self._url} is not a Baton gateway: its response, {response.status_code}, is not JSON")
         refusal = answer.get("error")
         if response.is_success and not refusal:
             return answer
@@ -198,7 +198,7 @@ class RemoteGateway:
 def _check_no_secrets(loaded: Loaded) -> None:
     """Raises UsageError for Secrets: they are neither sent to a gateway nor shown by it."""
     if secrets := [manifest.id for manifest in loaded.manifests if isinstance(manifest, Secret)]:
-        raise UsageError(f"{', '.join(secrets)}: Secrets don't go over a gateway, and so nothing was sent")
+        raise UsageError(f"{', '.join(secrets)}: Secrets are not sent through a gateway, so nothing was sent")
 
 
 def _path(key: Key) -> str:

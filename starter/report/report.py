@@ -310,10 +310,10 @@ class ReportBuilder:
             case RunEndedEvent():
                 run.end = event
             case RunRetriedEvent():
-                run.entries.append(Note(event.at, "The run retries a failed one, and keeps what that had answered"))
+                run.entries.append(Note(event.at, "The run retries a failed one, and keeps the answers of that one"))
                 self._usage += event.usage
             case RunResetEvent():
-                run.entries.append(Note(event.at, f"Reset: what happened after {event.since:%H:%M:%S} is taken back"))
+                run.entries.append(Note(event.at, f"Reset: what happened after {event.since:%H:%M:%S} is discarded"))
             case NoticeEvent():
                 run.entries.append(Note(event.at, "Note", event.text))
             case RoundStartedEvent():
@@ -325,9 +325,7 @@ class ReportBuilder:
             case MessageEvent():
                 self._say(run, event)
             case SpeakerSelectedEvent():
-                whom = (
-                    f"The selector has chosen {event.speaker}" if event.speaker else "The selector has ended the team"
-                )
+                whom = f"The selector chose {event.speaker}" if event.speaker else "The selector ended the team"
                 run.entries.append(Note(event.at, whom))
             case HandoffEvent():
                 self._place(run, event.speaker).append(Note(event.at, f"Transferred to {event.receiver}"))
@@ -343,7 +341,7 @@ class ReportBuilder:
                 run.entries.append(Note(event.at, f"{event.by} to the team", event.text))
             case SessionChangedEvent():
                 names = ", ".join(event.changes)
-                run.entries.append(Note(event.at, f"{event.by} has changed the session: {names}"))
+                run.entries.append(Note(event.at, f"{event.by} changed the session: {names}"))
             case StopRequestedEvent():
                 verb = "canceled the run" if event.kind == "cancel" else "asked the run to end"
                 run.entries.append(Note(event.at, f"{event.by} has {verb}", event.reason or ""))
@@ -476,7 +474,7 @@ class ReportBuilder:
         self._usage += event.usage
         place = self._place(run, event.speaker)
         if event.wrong:
-            place.append(Note(event.at, f"The answer was asked again: it {event.wrong}", event.text or "", True))
+            place.append(Note(event.at, f"The answer was requested again: it {event.wrong}", event.text or "", True))
         tools = [
             UsedTool(id=called.id, at=event.at, name=called.name, arguments=called.arguments)
             for called in event.tool_calls

@@ -142,7 +142,7 @@ async def only_call(client: Client, run: RunHandle) -> str:
         raise NotDecided(f"nothing in {run.id} waits for approval")
     if len(calls) > 1:
         listed = ", ".join(f"{call.id} ({call.tool or call.kind})" for call in calls[:10])
-        raise NotDecided(f"specify which call is decided; waiting: {listed}")
+        raise NotDecided(f"specify which call to decide; waiting: {listed}")
     return calls[0].id
 
 

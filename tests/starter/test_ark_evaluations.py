@@ -214,7 +214,7 @@ async def test_semantic_expressions_are_those_of_arks_reference(env: Environment
         ("tool.was_called().__class__", "is not known"),
         ("tools.was_called('x', scope='session')", "the scope 'session' is not supported"),
         ("tool.get_call_count()", "returns int, not true or false"),
-        ("tool.was_called(", "is no expression"),
+        ("tool.was_called(", "is not an expression"),
         ("query.get_execution_time() < 'x'", "not supported between"),
         ("[x for x in tool]", "is not known"),
     ):

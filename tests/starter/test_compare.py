@@ -237,7 +237,11 @@ def test_the_variants_of_a_file_are_forks_of_its_run(machine: UserMachine) -> No
     assert listed.stdout.count("forks-kind-fork-") == 2
     for more, arguments, told in (
         ({"run": None, "question": "Why?"}, ("--at", "1"), "at is a place in a run, and the file has no run"),
-        ({"target": "team/pair"}, ("--at", "1"), "a fork keeps the targets of its run, team/crew: team/pair is none"),
+        (
+            {"target": "team/pair"},
+            ("--at", "1"),
+            "keeps the targets of its run, team/crew: team/pair is not one of them",
+        ),
         ({}, ("--at", "9"), "there is no turn '9'"),
         ({}, ("--at", "1", "--timeout", "5m"), "a fork keeps the timeout of its run"),
     ):

@@ -1,4 +1,4 @@
-"""`baton diff`: where two runs part, and what each of them says and calls from there on."""
+"""`baton diff`: where two runs diverge, and what each of them says and calls from there on."""
 
 import json
 import threading
@@ -39,7 +39,7 @@ def test_two_runs_are_side_by_side_within_80_columns_from_where_they_part(machin
     machine.script(line("one", "first"), line("two", call("calculator", expression="2 + 2"), long))
     machine.run("run", "-f", file, "team/duo", "Why?", "--id", "second-run")
     shown = machine.run("diff", "first-run", "second-run").stdout
-    assert "The first step is equal. They part at step 2: the tool gets other arguments." in " ".join(shown.split())
+    assert "The first step is equal. They diverge at step 2: the tool gets other arguments." in " ".join(shown.split())
     lines = shown.splitlines()
     assert max(map(cell_len, lines)) <= 80
     (row,) = [each for each in lines if "1 + 1" in each]
@@ -65,7 +65,7 @@ def test_two_runs_are_written_as_a_page_that_needs_no_network_and_marks_what_dif
     assert [part.partition("Written by")[0] for part in (text.strip(), printed.strip())] == [
         text.partition("Written by")[0]
     ] * 2
-    assert "They part at step 1: the tool gets other arguments." in text
+    assert "They diverge at step 1: the tool gets other arguments." in text
     page = ElementTree.fromstring(text.partition("<body")[2].join(("<body", "")).rpartition("</html>")[0])
     marked = ["".join(each.itertext()) for each in page.iter() if "differs" in (each.get("class") or "").split()]
     assert [json.loads(each) for each in marked] == [{"expression": "1 + 1"}, {"expression": "2 + 1"}]

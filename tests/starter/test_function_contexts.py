@@ -211,7 +211,7 @@ def test_a_callable_that_cannot_be_a_tool_is_refused_by_name() -> None:
         asks(unknown)
     with pytest.raises(TypeError, match=r"bound method LookUp.in_book can't be decorated"):
         baton.tool("book")(LookUp("").in_book)
-    with pytest.raises(TypeError, match="the class LookUp is no tool"):
+    with pytest.raises(TypeError, match="the class LookUp is not a tool"):
         asks(LookUp)
 
 

@@ -515,7 +515,7 @@ async def test_a_run_whose_status_can_not_be_read_is_left_out_of_the_progress_of
         ),
         (
             "tests.harness.scrambled:Scrambled",
-            "tests.harness.scrambled:Scrambled is no DataConverter of temporalio.converter, but of type ABCMeta",
+            "tests.harness.scrambled:Scrambled is not a DataConverter of temporalio.converter, but of type ABCMeta",
         ),
     ],
 )

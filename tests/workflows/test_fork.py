@@ -238,10 +238,10 @@ async def test_a_member_is_replaced_by_a_manifest(env: Environment) -> None:
 
 REFUSED = {
     "an unknown turn": ("9", "there is no turn '9': .* has the turns 1, 2, 3"),
-    "a word": ("later", "'later' is no turn"),
+    "a word": ("later", "'later' is not a turn"),
     "a run that has not failed": ("failure", "has not failed: name a turn"),
-    "an unknown call": ("1/call-7", "there is no 'call-7': the model has answered 1 times there"),
-    "a turn below an agent": ("1/2", "a is no team, so its turn has only calls"),
+    "an unknown call": ("1/call-7", "there is no 'call-7': the model gave 1 answer there"),
+    "a turn below an agent": ("1/2", "a is not a team, so its turn has only calls"),
 }
 
 
@@ -266,7 +266,7 @@ UNFIT: dict[str, tuple[Json, str]] = {
         {"team.strategy": "round-robin", "team.maxTurns": 2},
         "team team was sequential and is now round-robin|can't be forked here",
     ),
-    "an unknown manifest": ({"nobody.prompt": "x"}, "'nobody.prompt' is no field of a manifest of the forked run"),
+    "an unknown manifest": ({"nobody.prompt": "x"}, "'nobody.prompt' is not a field of a manifest of the forked run"),
     "an invalid value": ({"a.maxIterations": "many"}, "maxIterations"),
 }
 

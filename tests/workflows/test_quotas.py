@@ -64,7 +64,7 @@ async def test_a_run_fails_if_the_quota_of_its_tenant_says_so(env: Environment) 
     assert (status.failure.family, status.failure.type) == ("BudgetError", "QuotaReached")
     assert status.failure.message.startswith(
         "the quota default/limits of the tenant default is used up: 2 of 2 modelCalls a day, and the next call needs "
-        "up to 1; it begins anew at "
+        "up to 1; it resets at "
     )
     assert status.failure.message.endswith(" 00:00 UTC")
     assert len(env.model.requests) == 2

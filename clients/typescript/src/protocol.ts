@@ -527,11 +527,11 @@ export interface Approvers {
    */
   groups?: string[];
   /**
-   * so many different people have to approve; one can reject
+   * how many different people must approve; one can reject
    */
   required?: number;
   /**
-   * not the person who has started the run
+   * not the person who started the run
    */
   notRequester?: boolean;
 }

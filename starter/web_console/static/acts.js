@@ -88,7 +88,7 @@ function EndDialog({ onClose, onEnd }) {
       <fieldset class="stack">
         <legend>When</legend>
         <label class="check"><input type="radio" name="when" checked=${!now} onChange=${() => setNow(false)} /><span>After the present turn</span></label>
-        <label class="check"><input type="radio" name="when" checked=${now} onChange=${() => setNow(true)} /><span>Now: what the present speaker is saying is lost</span></label>
+        <label class="check"><input type="radio" name="when" checked=${now} onChange=${() => setNow(true)} /><span>Now: what the current speaker is saying is lost</span></label>
       </fieldset>
       <${Reason} value=${reason} onChange=${setReason} hint="It is shown with the result." />
       <${ErrorText} error=${error} />
@@ -126,7 +126,7 @@ export function ForkDialog({ run, at, onClose }) {
   return html`
     <${Dialog} title="Go on in a new run" onClose=${onClose}>
       <p>${at === "failure"
-        ? "The new run begins before the call that has failed."
+        ? "The new run begins before the call that failed."
         : html`The new run begins after <code>${visible(at)}</code>.`} It shares the conversation up to there: no call is made again. This run does not change.</p>
       <${Field} label="Say something there (optional)" hint="The next speaker reads it.">
         ${(field) => html`<textarea ...${field} dir="auto" rows="3" value=${text} onInput=${(event) => setText(event.currentTarget.value)}></textarea>`}
@@ -153,7 +153,7 @@ function Reason({ value, onChange, hint, label = "Reason (optional)" }) {
 export function Decision({ decision, run, refusal, onDone = () => {} }) {
   const [outcome, setOutcome] = useState(null);
   const form = useRef(null);
-  if (decision.decision && !outcome) return html`<p class="done">This was decided${decision.decision.by ? ` by ${visible(decision.decision.by)}` : ""}. The run goes on.</p>`;
+  if (decision.decision && !outcome) return html`<p class="done">This was decided${decision.decision.by ? ` by ${visible(decision.decision.by)}` : ""}. The run continues.</p>`;
   if (outcome) return html`<p class="done" role="status">${outcome}</p>`;
   const done = (text) => {
     setOutcome(text);
@@ -177,7 +177,7 @@ function approversOf({ approvers }) {
   return approvers.map(({ names = [], groups = [], required = 1, notRequester }) => {
     const who = [...names, ...groups.map((group) => `the group ${group}`)].join(", ");
     const people = required > 1 ? `${required} people${who && ` of ${who}`}` : who || "anyone";
-    return notRequester ? `${people}, but not who has started the run` : people;
+    return notRequester ? `${people}, but not the person who started the run` : people;
   }).join("; and by ");
 }
 
@@ -240,11 +240,11 @@ function Approval({ decision: listed, run, onDone }) {
     const changed = isEdited ? `,"arguments":${edited}` : "";
     const { decision: made } = await post(pathOf(run, "approve"), `{"call":${call},${JSON.stringify(more).slice(1, -1)}${changed}}`);
     if (made.missing) onDone(`Approved. It waits for ${made.missing} more ${made.missing === 1 ? "person" : "people"}.`);
-    else onDone(isBudget ? "The budget is raised. The run goes on." : `Approved${isEdited ? " with other arguments" : ""}. The run goes on.`);
+    else onDone(isBudget ? "The budget is raised. The run continues." : `Approved${isEdited ? " with other arguments" : ""}. The run continues.`);
   };
   const reject = async () => {
     await post(pathOf(run, "reject"), { call: decision.id, reason, ...(remember ? { remember } : {}) });
-    onDone(isBudget ? "The budget stays as it is." : "Rejected. The run goes on.");
+    onDone(isBudget ? "The budget stays as it is." : "Rejected. The run continues.");
   };
   const edit = () => {
     setEditedText(jsonText(text));
@@ -258,7 +258,7 @@ function Approval({ decision: listed, run, onDone }) {
       <pre class="code-block" dir="auto" tabindex="0" aria-label="The beginning of the arguments">${visible(text)}</pre>`}
     ${value !== null && !isEdited && html`<${Arguments} text=${text} labels=${isBudget ? BUDGET_LABELS : {}} />`}
     ${isEdited && html`<${FieldsForm} text=${edited} onChange=${setEditedText} labels=${isBudget ? BUDGET_LABELS : {}} />`}
-    ${isClients ? html`<p class="muted">The program that has started this run executes the tool and gives the result.</p>` : html`
+    ${isClients ? html`<p class="muted">The program that started this run executes the tool and gives the result.</p>` : html`
       <${Reason} value=${reason} onChange=${setReason} label=${isBudget ? "Reason (optional)" : "Reason (optional, the model reads it if you reject)"} />
       ${decision.rule && !isBudget && !decision.approvers?.length && html`
         <label class="check"><input type="checkbox" checked=${remember} onChange=${(event) => setRemember(event.currentTarget.checked)} />
@@ -303,7 +303,7 @@ function Question({ decision, run, onDone }) {
     if (!declines && !reply.trim()) throw new Error("Write a reply first.");
     if (!declines && isTyped && !isJson(reply)) throw new Error("The reply is not JSON yet.");
     await post(pathOf(run, "reply"), { text: declines ? "" : reply, to: decision.id, ...(declines ? { declines } : {}) });
-    onDone(declines ? "Declined. The run goes on." : "Your reply was sent. The run goes on.");
+    onDone(declines ? "Declined. The run continues." : "Your reply was sent. The run continues.");
   };
   // The form is the schema: the text has it for those who see no form.
   const asked = schema ? decision.question?.split("\n\n").filter((part) => !part.startsWith(SCHEMA_IN_TEXT)).join("\n\n") : decision.question;
@@ -391,7 +391,7 @@ function StartForm({ targets, target }) {
       <${Folded} summary="Limits and conversation">
         <div class="grid-fields">
           <${Field} label="Timeout" hint="Such as 90s, 10m or 2h.">${(field) => html`<input ...${field} value=${more.timeout ?? ""} onInput=${set("timeout")} />`}<//>
-          <${Field} label="Tokens" hint="The most of the whole run.">${(field) => html`<input ...${field} inputmode="numeric" value=${more.tokens ?? ""} onInput=${set("tokens")} />`}<//>
+          <${Field} label="Tokens" hint="The maximum for the whole run.">${(field) => html`<input ...${field} inputmode="numeric" value=${more.tokens ?? ""} onInput=${set("tokens")} />`}<//>
           <${Field} label="Cost" hint="The most, in US dollars.">${(field) => html`<input ...${field} inputmode="decimal" value=${more.cost ?? ""} onInput=${set("cost")} />`}<//>
           <${Field} label="At a limit">
             ${(field) => html`

@@ -70,7 +70,7 @@ async function request(method, path, { body, signal, headers = {} } = {}) {
     if (response.ok) return response;
     if (response.status === 401) {
       if (key === sessionStorage.getItem(KEY)) {
-        await newKey(key ? "The gateway does not know this key any more." : null);
+        await newKey(key ? "The gateway no longer knows this key." : null);
       }
       continue;
     }

@@ -64,10 +64,10 @@ const DIFFERS = {
 
 const PARTS = {
   speaker: "another speaker follows", words: "the words differ", tool: "another tool is called", arguments: "a tool is called with other arguments",
-  result: "a call has another result", place: "another team goes on", end: "one of them has a step that the other one lacks",
+  result: "a call has another result", place: "another team continues", end: "one of them has a step that the other one lacks",
 };
 
-/** Where two runs part, in a sentence. */
+/** Where two runs diverge, in a sentence. */
 function summary({ shared = 0, equal = 0, differsIn, pairs = [] }) {
   const first = shared && `share their first ${shared === 1 ? "step" : count(shared, "step")}`;
   const common = [first, equal && `${shared ? "then have" : "have"} ${count(equal, "equal step")}`].filter(Boolean).join(", ");

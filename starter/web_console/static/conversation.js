@@ -175,8 +175,8 @@ export function Item({ item, root, decisions, onDecided }) {
 const REASONS = {
   completed: "It has come to its end.",
   terminated: "A member, or a person, has ended it.",
-  condition: "Its condition has become true.",
-  no_progress: "It made no progress any more.",
+  condition: "Its condition became true.",
+  no_progress: "It no longer made progress.",
   max_turns: "It has reached its limit of turns.",
   budget: "Its budget is used up.",
   canceled: "It was canceled.",
@@ -215,9 +215,9 @@ function Note({ note }) {
       case "handoff": return html`<${Speaker} name=${note.speaker} /> <span aria-hidden="true">→</span><span class="visually-hidden">hands over to</span> <${Speaker} name=${note.receiver} />`;
       case "conditions": return note.ends ? "The condition is true: the team ends." : note.edge !== undefined && note.edge !== null ? `The conversation follows edge ${note.edge + 1}.` : "The condition is not true.";
       case "retried": return "This run retries a failed one, and keeps what was done.";
-      case "reset": return html`The run was reset: what came after <${Time} at=${note.since} form="clock" /> is taken back.`;
+      case "reset": return html`The run was reset: what came after <${Time} at=${note.since} form="clock" /> is discarded.`;
       case "notice": return html`<${Words} text=${note.text} />`;
-      case "session": return html`<bdi>${visible(note.by)}</bdi> has changed the session: <code class="words">${visible(JSON.stringify(note.changes))}</code>`;
+      case "session": return html`<bdi>${visible(note.by)}</bdi> changed the session: <code class="words">${visible(JSON.stringify(note.changes))}</code>`;
       case "stop": return html`<bdi>${visible(event.by)}</bdi> has ${event.kind === "cancel" ? "canceled the run" : event.now ? "ended the run at once" : "ended the run after the current turn"}${event.reason && html`: <${Words} text=${event.reason} />`}`;
       case "memory": return html`The memory ${event.memory && html`<bdi>${visible(event.memory)}</bdi>`} failed: <${Words} text=${event.error} />`;
       case "decided": return html`A wait of before has ended: ${event.outcome}.`;
@@ -245,7 +245,7 @@ function Turn({ turn, context }) {
           ${turn.usage?.cost ? html`<${Money} value=${turn.usage.cost} />` : ""}
           ${turn.seconds >= 0.05 && html`<span class="number">${duration(turn.seconds)}</span>`}
           ${turn.at && html`<${Time} at=${turn.at} form="clock" />`}
-          ${at && html`<button type="button" class="link small fork" title="Go on from here in a new run" aria-label=${`Fork after ${at}`} onClick=${() => setForking(true)}>Fork</button>`}
+          ${at && html`<button type="button" class="link small fork" title="Continue from here in a new run" aria-label=${`Fork after ${at}`} onClick=${() => setForking(true)}>Fork</button>`}
         </span>
       </p>
       ${isForking && html`<${ForkDialog} run=${context.root} at=${at} onClose=${() => setForking(false)} />`}

@@ -259,7 +259,7 @@ function Conversation({ id, state, question, decisions, onDecided, isOpen, onNew
   return html`
     ${state.isWhole && question && html`<${Question} question=${question} />`}
     ${!state.isWhole && html`<p class="edge-note small muted" role="status">${state.isLoadingBefore ? "Loading earlier turns…" : html`<button type="button" class="link" onClick=${onStart}>Earlier turns</button>`}</p>`}
-    ${!model.items.length && html`<${Empty} title="Nobody has spoken yet">${isOpen ? "The first words are shown as they come." : "The run has ended before."}<//>`}
+    ${!model.items.length && html`<${Empty} title="Nobody has spoken yet">${isOpen ? "Text is shown as it arrives." : "The run ended before anyone spoke."}<//>`}
     <${Windowed} key=${id} items=${model.items} label="The conversation" isBusy=${state.isLoadingBefore} follows=${state.isLive && isOpen && !state.target} startsAtEnd=${!state.target && (isOpen || !state.isWhole)}
       onStart=${onStart} onEnd=${onEnd} target=${target}
       draw=${(item) => html`<${Item} item=${item} version=${item.version} root=${id} decisions=${decisions} onDecided=${onDecided} />`} />
@@ -355,7 +355,7 @@ function Forks({ id, ended, isReady }) {
   return html`
     <${Folded} open=${innerWidth > 1000} summary=${count(runs.length - 1, "fork")}>
       <ul class="forks">${branch(runs[0])}</ul>
-      ${value.more && html`<p class="small muted">There are more than are shown here.</p>`}
+      ${value.more && html`<p class="small muted">There are more than shown here.</p>`}
     <//>`;
 }
 

@@ -127,7 +127,7 @@ async def test_four_eyes_are_two_verified_people_neither_of_whom_has_started_the
         run = await started(gateway, keys["ann"])
         asked = (await waiting(gateway, keys["ann"], run))["decision"]
         error = await gateway.post(f"/runs/{run}/approve", {"call": asked["id"]}, 409, key=keys["ann"])
-        assert error["error"]["message"] == "ann has started the run: another person has to decide"
+        assert error["error"]["message"] == "ann started the run: another person has to decide"
         run = await started(gateway, keys["eve"])
         asked = (await waiting(gateway, keys["ann"], run))["decision"]
         path = f"/runs/{run}/approve"
@@ -170,12 +170,12 @@ async def test_in_a_fork_each_approver_decides_again_but_nobody_who_has_started_
         first = await gateway.post(f"/runs/{run}/fork", {"at": "call-1"}, 201, key=keys["ann"])
         asked = (await waiting(gateway, keys["ann"], first["id"]))["decision"]
         refusal = await gateway.post(f"/runs/{first['id']}/approve", {"call": asked["id"]}, 409, key=keys["ann"])
-        assert refusal["error"]["message"] == "ann has started the run: another person has to decide"
+        assert refusal["error"]["message"] == "ann started the run: another person has to decide"
         second = await gateway.post(f"/runs/{run}/fork", {"at": "0"}, 201, key=keys["eve"])
         asked = (await waiting(gateway, keys["ann"], second["id"]))["decision"]
         path = f"/runs/{second['id']}/approve"
         refusal = await gateway.post(path, {"call": asked["id"]}, 409, key=keys["ann"])
-        assert refusal["error"]["message"] == "ann has started the run: another person has to decide"
+        assert refusal["error"]["message"] == "ann started the run: another person has to decide"
         made = (await gateway.post(path, {"call": asked["id"]}, key=keys["bob"]))["decision"]
         assert (made["by"], made["verified"]) == ("bob", True)
 
@@ -189,7 +189,7 @@ async def test_nobody_decides_in_a_fork_of_a_run_of_which_nobody_knows_who_has_s
         forked = await gateway.post(f"/runs/{run.id}/fork", {"at": "0"}, 201, key=keys["eve"])
         asked = (await waiting(gateway, keys["ann"], forked["id"]))["decision"]
         refusal = await gateway.post(f"/runs/{forked['id']}/approve", {"call": asked["id"]}, 409, key=keys["ann"])
-        assert "who has started the run is not verified" in refusal["error"]["message"]
+        assert "it is not verified who started the run" in refusal["error"]["message"]
 
 
 async def test_a_retry_was_started_by_whoever_has_started_the_run_that_has_failed(
@@ -208,7 +208,7 @@ async def test_a_retry_was_started_by_whoever_has_started_the_run_that_has_faile
         decision: Handle = client.get_workflow_handle(run)
         while not (found := (await decision.query("status", result_type=Status)).pending_decisions):
             await asyncio.sleep(0.02)
-        for name, refusal in (("ann", "ann has started the run: another person has to decide"), ("bob", None)):
+        for name, refusal in (("ann", "ann started the run: another person has to decide"), ("bob", None)):
             request = ApproveRequest(call=found[0].id)
             identity = Identity(name=name, groups=("finance",))
             signed = IdentityKeys((KEY,)).sign_decision(identity, found[0].place(client.namespace, request))
@@ -292,5 +292,5 @@ async def test_a_signature_counts_for_one_decision_and_one_start_alone(env: Envi
         )
         asked = (await waiting(gateway, keys["ann"], other.id))["decision"]
         error = await gateway.post(f"/runs/{other.id}/approve", {"call": asked["id"]}, 409, key=keys["ann"])
-        assert "who has started the run is not verified" in error["error"]["message"]
+        assert "it is not verified who started the run" in error["error"]["message"]
         await other.terminate()

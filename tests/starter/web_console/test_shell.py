@@ -31,7 +31,7 @@ async def test_a_key_is_asked_for_once_and_used_for_all(
         dialog = page.get_by_role("dialog")
         await dialog.get_by_label("Key").fill("bk-wrong")
         await dialog.get_by_role("button", name="Continue").click()
-        await expect(dialog).to_contain_text("does not know this key")
+        await expect(dialog).to_contain_text("no longer knows this key")
         await dialog.get_by_label("Key").fill(keys["ann"])
         await dialog.get_by_role("button", name="Continue").click()
         await expect(dialog).to_have_count(0)
