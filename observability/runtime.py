@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import functools
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
@@ -19,7 +18,8 @@ from temporalio.runtime import (
 from temporalio.service import RPCError
 
 from ..installation import missing_extra, require
-from ..temporal.search_attributes import HEARTBEAT_INTERVAL, PHASE, backlog_of, registered, root_runs
+from ..temporal.client import HEARTBEAT_INTERVAL
+from ..temporal.search_attributes import PHASE, backlog_of, registered, root_runs
 from ..temporal.threads import COMPUTING
 from .metrics import BACKLOG, BACKLOG_AGE, CHECK_OK, JOURNAL_FREE, RUNS_STUCK, RUNS_WAITING
 
@@ -34,16 +34,6 @@ def set_worker_runtime(metrics: MetricBuffer | None = None) -> None:
     telemetry = TelemetryConfig(logging=log, metrics=metrics)
     runtime = Runtime(telemetry=telemetry, worker_heartbeat_interval=HEARTBEAT_INTERVAL)
     Runtime.set_default(runtime, error_if_already_set=False)
-
-
-@functools.cache
-def set_program_runtime() -> None:
-    """Sets the SDK's default runtime of a program, with frequent heartbeats of its worker, unless there is one already.
-
-    By the heartbeats others see soon that the program has ended.
-    """
-    with contextlib.suppress(RuntimeError):
-        Runtime.set_default(Runtime(telemetry=TelemetryConfig(), worker_heartbeat_interval=HEARTBEAT_INTERVAL))
 
 
 MetricsText = Callable[[str], Awaitable[tuple[bytes, str]]]

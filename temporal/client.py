@@ -1,7 +1,9 @@
 """What clients and workers share: the task queue, external storage, and the connection to Temporal."""
 
 import asyncio
+import contextlib
 import dataclasses
+import functools
 import os
 import re
 import sys
@@ -20,6 +22,7 @@ from temporalio.client import (
 )
 from temporalio.converter import DataConverter, ExternalStorage, StorageDriver
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
+from temporalio.runtime import Runtime, TelemetryConfig
 
 from ..contracts.settings import CONVERTER, REDACT, TASK_QUEUE, SettingsError
 from .encryption import EncryptionCodec, Keys
@@ -29,6 +32,20 @@ if TYPE_CHECKING:
     from ..contracts.trace import TraceContext
 
 # Functions import what loads types of Baton: that takes a third of the time of a command such as ``baton list``.
+
+
+HEARTBEAT_INTERVAL = timedelta(seconds=2)
+"""The interval of worker heartbeats where Baton sets the SDK's runtime; a program with its own may choose another."""
+
+
+@functools.cache
+def set_program_runtime() -> None:
+    """Sets the SDK's default runtime of a program, with frequent heartbeats of its worker, unless there is one already.
+
+    By the heartbeats others see soon that the program has ended.
+    """
+    with contextlib.suppress(RuntimeError):
+        Runtime.set_default(Runtime(telemetry=TelemetryConfig(), worker_heartbeat_interval=HEARTBEAT_INTERVAL))
 
 
 class PropagateTrace(Interceptor):

@@ -20,6 +20,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAtt
 from temporalio.service import RPCError, RPCStatusCode
 
 from ..resources.strategies import RUN_TYPES
+from .client import HEARTBEAT_INTERVAL
 
 TEAM = SearchAttributeKey.for_keyword("BatonTeam")
 STRATEGY = SearchAttributeKey.for_keyword("BatonStrategy")
@@ -128,11 +129,8 @@ class KnownAttributes:
         return self._known
 
 
-HEARTBEAT_INTERVAL = timedelta(seconds=2)
-"""The interval of worker heartbeats where Baton sets the SDK's runtime; a program with its own may choose another."""
-
 OVERDUE_AFTER = timedelta(seconds=10)
-"""A worker with that interval whose last heartbeat is older has ended, or can't reach Temporal."""
+"""A worker with the interval HEARTBEAT_INTERVAL whose last heartbeat is older has ended, or can't reach Temporal."""
 
 SDK_HEARTBEAT_INTERVAL = timedelta(seconds=60)
 """The SDK's default interval of worker heartbeats."""

@@ -20,8 +20,8 @@ from ...journal.journal import Journal
 from ...journal.manifest_store import WorkerManifests
 from ...resources.base import JsonModel
 from ...resources.catalog import Catalog
+from ...temporal.client import HEARTBEAT_INTERVAL
 from ...temporal.search_attributes import (
-    HEARTBEAT_INTERVAL,
     OVERDUE_AFTER,
     LiveWorker,
     describe_namespace,

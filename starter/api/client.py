@@ -18,7 +18,6 @@ from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExec
 from typing_extensions import TypeVar
 
 from ...contracts.panel import Contribution
-from ...observability.runtime import set_program_runtime
 from ...resources.base import JsonObject
 from ...resources.catalog import Catalog
 from ...resources.functions import Function, name_of
@@ -26,7 +25,7 @@ from ...resources.loader import Loaded, OfWorkers
 from ...resources.query import Query
 from ...resources.schedule import Schedule
 from ...resources.validation import function_names
-from ...temporal.client import PROGRAM
+from ...temporal.client import PROGRAM, set_program_runtime
 from ...temporal.client import task_queue as default_task_queue
 from ...temporal.personal_data import RedactHook, personal_data_of, redact_setting
 from ..runs import schedules
