@@ -15,6 +15,7 @@ from temporalio.exceptions import ApplicationError
 from ..contracts.decisions import ApproveRequest
 from ..contracts.errors import BatonError
 from ..contracts.identity import IDENTITY_KEY, REQUESTER, START, Actor, IdentityKeys
+from ..contracts.scope import CALLER
 from ..contracts.message import PersonDecision
 from ..contracts.requests import AuditRequest, AuditResult
 from ..journal.audit import AuditAction, AuditEntry, AuditLog
@@ -38,9 +39,6 @@ UPDATES: Mapping[str, AuditAction] = {
     "steer": "steer",
 }
 """What clients do by signals and updates; other signals are those of other runs."""
-
-CALLER = "caller"
-"""The memo entry with the name of the gateway's caller."""
 
 
 class _Update(NamedTuple):

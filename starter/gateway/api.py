@@ -17,6 +17,7 @@ from starlette.types import Scope
 
 from ...contracts.decisions import MAX_REASON
 from ...contracts.message import PersonDecision, TokenUsage
+from ...contracts.scope import CALLER
 from ...contracts.status import Phase, Status
 from ...contracts.text import MAX_MESSAGE, format_time, truncate
 from ...installation import version
@@ -26,7 +27,7 @@ from ..history.difference import Difference
 from ..history.events import EVENTS
 from ..history.follow import CursorError
 from ..history.fork import FAILURE, MAX_PLACE
-from ..runs.listing import CALLER, ListedRun, RunFilter
+from ..runs.listing import ListedRun, RunFilter
 from ..runs.start import to_json
 from .errors import BadRequestError, GatewayError
 from .owners import PROTOCOL

@@ -17,6 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from ...contracts.control_messages import SteerRequest
 from ...contracts.decisions import ApproveRequest, PendingDecision
 from ...contracts.identity import REQUESTER, START, IdentityKeys
+from ...contracts.scope import ACCOUNT, CALLER, SCOPE
 from ...contracts.settings import SettingsError
 from ...contracts.status import Status
 from ...resources.base import JsonObject
@@ -28,8 +29,6 @@ from ..history.fork import ForkChanges, fork_run
 from ..history.members import MemberSum
 from ..runs.decisions import all_pending_decisions
 from ..runs.listing import (
-    ACCOUNT,
-    CALLER,
     FORKED_AT,
     FORKED_FROM,
     ListedRun,
@@ -42,7 +41,7 @@ from ..runs.runs import NotServedError, RunHandle
 from ..runs.start import NotForkedError, QueryStart, inline_start, start_run
 from .access import Caller
 from .errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, as_gateway_error
-from .owners import ID_BYTES, PROTOCOL, conversation_of, is_owner, named_id, signed_act
+from .owners import ID_BYTES, PROTOCOL, conversation_of, is_owner, named_id, scope_of_caller, signed_act
 from .question import TargetQuestion
 from .run import Run
 from .run_caches import ProgressCache, SumsCache
@@ -190,7 +189,12 @@ class Runs:
 
         Raises SettingsError.
         """
-        own = {CALLER: caller.name, ACCOUNT: str(caller.account), PROTOCOL: protocol}
+        own = {
+            CALLER: caller.name,
+            ACCOUNT: str(caller.account),
+            SCOPE: scope_of_caller(caller),
+            PROTOCOL: protocol,
+        }
         signed = signed_act(self._environ, caller, self._client.namespace, run_id, START)
         return {**own, REQUESTER: signed.model_dump_json()} if signed else own
 

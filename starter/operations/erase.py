@@ -34,7 +34,7 @@ from ...temporal.executions import RunExecution, delete_execution, memo_of, run_
 from ...temporal.search_attributes import describe_namespace, root_runs
 from ..account import client_identity
 from ..errors import UsageError
-from ..runs.listing import ACCOUNT, CALLER
+from ...contracts.scope import ACCOUNT, CALLER
 from .prune import Ages, check_server
 
 INTERNAL = frozenset({"expire", "notify"})

@@ -44,7 +44,7 @@ from ..history.events import (
 )
 from ..history.members import MemberSum, MemberSums
 from ..history.stream import stream_events
-from ..runs.listing import CALLER
+from ...contracts.scope import CALLER
 from ..runs.runs import RunHandle
 from ..runs.start import original_input
 

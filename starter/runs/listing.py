@@ -29,12 +29,6 @@ if TYPE_CHECKING:
     from ...resources.base import JsonObject
 
 
-CALLER = "caller"
-"""The memo entry of a run with the name of the caller that has started it through the gateway."""
-
-ACCOUNT = "account"
-"""The memo entry with the caller's ServiceAccount, as NAMESPACE/NAME."""
-
 FORKED_FROM = "forkedFrom"
 """The memo entry of a fork with the id of the run that it has gone on from."""
 

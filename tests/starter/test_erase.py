@@ -17,7 +17,7 @@ from baton.starter.errors import UsageError
 from baton.starter.gateway.access import LOCAL
 from baton.starter.operations.erase import Erased, erase_conversation, erase_expired, erase_runs, erase_user
 from baton.starter.operations.prune import Ages
-from baton.starter.runs.listing import ACCOUNT, CALLER
+from baton.contracts.scope import ACCOUNT, CALLER
 from baton.starter.server.embedded import EmbeddedServer
 from baton.testing import Reply
 from tests.harness.environment import Environment, Handle, agent, line, team
