@@ -294,9 +294,7 @@ class Journal:
         of_run = (marks.owner.startswith(f"{session}{end}", autoescape=True) for end in "@/")
         return await self._marked(key, or_(marks.session == session, *of_run), marks.session != session)
 
-    async def _marked(
-        self, key: str, condition: ColumnElement[bool], *order: ColumnElement[bool]
-    ) -> Sequence[Row]:
+    async def _marked(self, key: str, condition: ColumnElement[bool], *order: ColumnElement[bool]) -> Sequence[Row]:
         marks = schema.bookmarks
         here = (marks.c.temporal_namespace == self.database.namespace, marks.c.key == key, condition)
         bookmarks = await self.database.run(select(marks).where(*here).order_by(*order, marks.c.session).limit(1))

@@ -31,9 +31,7 @@ def named_id(caller: Caller, namespace: str, name: str) -> str:
 
 
 def conversation_of(caller: Caller, name: str) -> str:
-    """The id of a caller's conversation: whoever knows the name of another's conversation must not read it.
-
-    """
+    """The id of a caller's conversation: whoever knows the name of another's conversation must not read it."""
     return scoped(scope_of_caller(caller), name)
 
 

@@ -34,8 +34,10 @@ from ..runs.listing import (
     ListedRun,
     NotFilterableError,
     RunFilter,
+    RunPage,
     StartCache,
     recent_runs,
+    search_runs,
 )
 from ..runs.runs import NotServedError, RunHandle
 from ..runs.start import NotForkedError, QueryStart, inline_start, start_run
@@ -278,20 +280,34 @@ class Runs:
         caller: Caller,
         limit: int,
         matches: Callable[[Mapping[str, object]], bool] = lambda _: True,
-        chosen: RunFilter | None = None,
     ) -> Sequence[ListedRun]:
-        """The newest runs that the caller may see, whose memo ``matches``, and that are ``chosen``.
+        """The newest runs that the caller may see, and whose memo ``matches``."""
+
+        async def is_visible(memo: Mapping[str, object]) -> bool:
+            return matches(memo) and await self._may_see(caller, memo)
+
+        return await recent_runs(
+            self._client,
+            None,
+            limit,
+            self._queue,
+            visible=is_visible,
+            cache=self._starts,
+            owner=await self._findable_by(caller),
+        )
+
+    async def page(self, caller: Caller, limit: int, chosen: RunFilter) -> RunPage:
+        """A page of the newest runs that the caller may see, and that are ``chosen``.
 
         Raises BadRequestError if the server can't filter them.
         """
 
         async def is_visible(memo: Mapping[str, object]) -> bool:
-            return matches(memo) and await self._may_see(caller, memo)
+            return await self._may_see(caller, memo)
 
         try:
-            return await recent_runs(
+            return await search_runs(
                 self._client,
-                None,
                 limit,
                 self._queue,
                 visible=is_visible,
