@@ -15,9 +15,9 @@ from temporalio.exceptions import ApplicationError
 from ..contracts.decisions import ApproveRequest
 from ..contracts.errors import BatonError
 from ..contracts.identity import IDENTITY_KEY, REQUESTER, START, Actor, IdentityKeys
-from ..contracts.scope import CALLER
 from ..contracts.message import PersonDecision
 from ..contracts.requests import AuditRequest, AuditResult
+from ..contracts.scope import CALLER
 from ..journal.audit import AuditAction, AuditEntry, AuditLog
 from ..journal.journal import Journal
 from ..temporal.executions import memo_of

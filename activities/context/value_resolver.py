@@ -123,8 +123,8 @@ class ValueResolver:
     ) -> "ValueResolver":
         """The resolver for a run with this catalog.
 
-        ``session`` returns the session of contribution references in the run's scope, for the one that they name. Without
-        it, no value may be the contributions of a panel.
+        ``session`` returns the session of contribution references in the run's scope, for the one that they name.
+        Without it, no value may be the contributions of a panel.
         """
         shared = {}
         for ref in catalog.contribution_refs if session else ():

@@ -1,8 +1,8 @@
 """Lists runs. It loads no types of runs and of manifests, as ``baton list`` is to start quickly."""
 
 import asyncio
+import bisect
 import contextlib
-import heapq
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -373,35 +373,47 @@ async def search_runs(
         return not chosen.text or chosen.fits_text(await _describe(await cache.get(client, run)))
 
     query = f"{await shown_roots(client, queue)}{_owned(owner)} AND {LAST}{chosen.query}"
+    runs, before = await _search(client, query, limit, matches, most, chosen.started_before)
+    started = await asyncio.gather(*(cache.get(client, run) for run in runs))
+    listed = [await _describe(run) for run in sorted(started, key=lambda run: run.start, reverse=True)]
+    return RunPage(listed, before)
+
+
+async def _search(
+    client: Client,
+    query: str,
+    limit: int,
+    matches: Callable[[WorkflowExecution], Awaitable[bool]],
+    most: int,
+    end: datetime | None,
+) -> tuple[list[WorkflowExecution], datetime | None]:
+    """The newest matching runs of a query for runs that have started before its ``end``, as ``search_runs`` counts.
+
+    Also the time since which all runs are searched; None if older ones are, too.
+    """
     found: dict[str, WorkflowExecution] = {}
-    newest: list[datetime] = []  # a heap of the starts of at most ``limit`` runs
-    before: datetime | None = None
+    newest: list[datetime] = []  # the starts of at most ``limit`` runs, in order
+    since: datetime | None = None
     for status in ("= 'Running'", "!= 'Running'"):
         left = most
         async for run in client.list_workflows(f"{query} AND ExecutionStatus {status}"):
             place = run.close_time or run.start_time  # what follows in the list has not started later
             if left == 0 or (len(newest) == limit and place < newest[0]):
-                before = max(before or place, place + timedelta(microseconds=1))
+                since = max(since or place, place + timedelta(microseconds=1))
                 break
-            if not chosen.started_before or place < chosen.started_before:
-                left -= 1
+            left -= end is None or place < end
             if not await matches(run):
                 continue
-            if (
-                run.id not in found or found[run.id].start_time < run.start_time
-            ):  # it has closed meanwhile, or was reset
+            other = found.get(run.id)
+            if other is None or other.start_time < run.start_time:  # it has closed meanwhile, or was reset
                 found[run.id] = run
-            heapq.heappush(newest, run.start_time)
-            if len(newest) > limit:
-                heapq.heappop(newest)
+                bisect.insort(newest, run.start_time)
+                del newest[:-limit]
     runs = sorted(found.values(), key=lambda run: run.start_time, reverse=True)
-    runs = [run for run in runs if before is None or run.start_time >= before]
+    runs = [run for run in runs if since is None or run.start_time >= since]
     if len(runs) > limit:
-        runs = runs[:limit]
-        before = runs[-1].start_time
-    started = await asyncio.gather(*(cache.get(client, run) for run in runs))
-    listed = [await _describe(run) for run in sorted(started, key=lambda run: run.start, reverse=True)]
-    return RunPage(listed, before)
+        return runs[:limit], runs[limit - 1].start_time
+    return runs, since
 
 
 async def _describe(started: StartedRun) -> ListedRun:
