@@ -17,6 +17,7 @@ from ..contracts.errors import BatonError
 from ..contracts.identity import IDENTITY_KEY, REQUESTER, START, Actor, IdentityKeys
 from ..contracts.message import PersonDecision
 from ..contracts.requests import AuditRequest, AuditResult
+from ..contracts.scope import CALLER
 from ..journal.audit import AuditAction, AuditEntry, AuditLog
 from ..journal.journal import Journal
 from ..temporal.executions import memo_of
@@ -38,9 +39,6 @@ UPDATES: Mapping[str, AuditAction] = {
     "steer": "steer",
 }
 """What clients do by signals and updates; other signals are those of other runs."""
-
-CALLER = "caller"
-"""The memo entry with the name of the gateway's caller."""
 
 
 class _Update(NamedTuple):

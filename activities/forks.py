@@ -129,7 +129,8 @@ class ForkActivities:
         old = carried.pinned.thread
         above = request.thread
         account = (above.account if above else info.workflow_run_id) if old.account else None
-        thread = old.in_run(above.run if above else root_id(), account)
+        scope = above.scope if above else old.scope
+        thread = old.in_run(above.run if above else root_id(), account, scope)
         known = await self._attributes.known()
         source = ForkedFrom(run=request.fork.run, at=request.at, searchable=known["shows_forks"])
         pinned = carried.pinned.for_fork(thread, None if above else source)

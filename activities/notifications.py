@@ -18,7 +18,6 @@ from ..journal.leases import without_lease
 from ..resources.query import Query, Webhook
 from ..resources.run_catalog import RunCatalog
 from ..resources.values import check_url
-from ..temporal.activity import workflow_id
 from .context.value_resolver import ValueResolver
 from .runtime.http import retry_after
 from .runtime.outbound import BodyLimits, Destination, Outbound
@@ -79,7 +78,7 @@ class NotificationActivities:
         if not (isinstance(query, Query) and 0 <= request.hook < len(query.spec.notify)):
             raise UnknownResource(f"{request.query} has no webhook {request.hook + 1}")
         webhook = query.spec.notify[request.hook]
-        values = await ValueResolver.of_catalog(self._journal, catalog, self._secrets, workflow_id())
+        values = await ValueResolver.of_catalog(self._journal, catalog, self._secrets)
         server = _server_of(webhook, query, values)
         body = to_json(request.event)
         message = str(request.event.get("id", ""))

@@ -19,7 +19,8 @@ from ..contracts.errors import (
 from ..contracts.message import Head, Message
 from ..contracts.plan import AgentPlan, ConversationPlan, Plan, QueryPlan, TargetPlan, TeamPlan, ToolTarget
 from ..contracts.requests import DAY, JournalName, Pinned, PinRequest, TaskQueues
-from ..contracts.settings import REDACT
+from ..contracts.scope import ACCOUNT, CALLER, SCOPE, scope_of, scoped
+from ..contracts.settings import REDACT, SettingsError
 from ..contracts.text import truncate
 from ..contracts.turn import Thread
 from ..journal.journal import Conversations, Journal
@@ -51,6 +52,7 @@ from ..resources.validation import (
     violations,
 )
 from ..temporal.activity import root_id, workflow_id
+from ..temporal.executions import memo_of
 from ..temporal.search_attributes import KnownAttributes
 from ..temporal.threads import COMPUTING
 from .agent.executors import Discovery
@@ -308,8 +310,8 @@ class Pin:
         forked = None if request.pins_anew else await self._journal.catalog(thread.catalog)
         worker_catalog = await self._own.catalog()
         catalog = await COMPUTING.run(self._resolve, request, worker_catalog, forked)
-        values = await ValueResolver.of_catalog(self._journal, catalog, self._secrets, workflow_id())
-        values.check_services()
+        scope = thread.scope or await self._scope(catalog)
+        values = await self._values(catalog, scope)
         catalog = await self._discovery.pin(values)
         start, plan = await COMPUTING.run(_plan, request, catalog, self._query_ttl, thread.dialect)
         run = activity.info().workflow_run_id or ""
@@ -324,11 +326,45 @@ class Pin:
             dialect=thread.dialect,
             tenant=thread.tenant,
             redacted=self._journal.redacts or None,
+            scope=scope,
         )
         if isinstance(start, Team) and isinstance(plan, TeamPlan) and start.spec.strategy == "handoff":
             plan = plan.beginning_with(await self._receiver(start, own))
         tenant = Tenant.of(worker_catalog, AccountName.of(start)) if own.tenant else None
         return await self._pinned(_below(start, own), plan, self._order(start, catalog, tenant))
+
+    async def _values(self, catalog: RunCatalog, scope: str | None) -> ValueResolver:
+        """The values of a root run that has no thread yet. Raises UnknownResource for an unknown service."""
+
+        def session(name: str | None) -> str:
+            return scoped(scope or "", name or workflow_id())
+
+        values = await ValueResolver.of_catalog(self._journal, catalog, self._secrets, session)
+        values.check_services()
+        return values
+
+    async def _scope(self, catalog: RunCatalog) -> str | None:
+        """The scope of the sessions in which the run's panels share their contributions; None if it needs none.
+
+        It is that of the gateway's caller, or of the run's account. A run whose memo can't be read shares its
+        contributions with no other: its caller is not known.
+        """
+        if not catalog.has_contributions:
+            return None
+        info = activity.info()
+        handle = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+        description = await handle.describe()
+        try:
+            memo = await memo_of(description)
+        except SettingsError:
+            memo = {}
+        if description.raw_description.workflow_execution_info.memo.fields and not memo:
+            return scope_of(f"{description.id}/{description.run_id}")
+        if scope := memo.get(SCOPE):
+            return str(scope)
+        if SCOPE not in memo and CALLER in memo:  # started over a gateway of an earlier version
+            return scope_of(str(memo.get(ACCOUNT)), str(memo[CALLER]))
+        return scope_of(catalog.account) if catalog.account else None
 
     async def _receiver(self, team: Team, thread: Thread) -> int:
         """The index of the member to which the conversation was transferred last; otherwise the first one."""
@@ -349,8 +385,8 @@ class Pin:
             catalog = await COMPUTING.run(self._resolve, request, worker_catalog)  # thousands of manifests take seconds
         except UnknownResource as unknown:
             raise UnknownResource(f"{unknown.message}. {self._hint}") from None
-        values = await ValueResolver.of_catalog(self._journal, catalog, self._secrets, workflow_id())
-        values.check_services()
+        scope = await self._scope(catalog)
+        values = await self._values(catalog, scope)
         catalog = await self._discovery.pin(values)
         run = activity.info().workflow_run_id or ""
         start = find_start(request, catalog)
@@ -389,6 +425,7 @@ class Pin:
             dialect=self._dialect,
             tenant=str(tenant.account) if tenant else None,
             redacted=self._journal.redacts or None,
+            scope=scope,
         )
         pinned = await self._pinned(_below(start, thread), plan, self._order(start, catalog, tenant))
         return pinned.of_root_run(

@@ -7,6 +7,7 @@ from ..resources.base import Dialect, JsonModel
 from .control_messages import SteerRequest
 from .errors import BudgetReached, Failure
 from .message import Head, Message, TokenUsage, last_spoken, latest_within, recent_messages
+from .scope import scoped
 
 StopReason = Literal[
     "completed", "terminated", "condition", "no_progress", "max_turns", "budget", "canceled", "timeout", "failed"
@@ -25,6 +26,7 @@ class Thread(JsonModel):
     manifests with a budget. ``tenant`` is the ServiceAccount whose Quotas apply, as NAMESPACE/NAME, if there are any.
     ``dialect`` is the one in which the run counts turns and reports its status, if it is not
     Baton's own. ``redacted``: the run began on a worker that redacts personal data, and continues on such workers only.
+    ``scope`` is that of the sessions in which panels share their contributions, if the run has a caller or an account.
     """
 
     catalog: str
@@ -36,14 +38,15 @@ class Thread(JsonModel):
     dialect: Dialect | None = None
     tenant: str | None = None
     redacted: bool | None = None
+    scope: str | None = None
 
     def at(self, head: Head) -> "Thread":
         """Another place in the conversation."""
         return self.model_copy(update={"head": head})
 
-    def in_run(self, run: str | None, account: str | None) -> "Thread":
-        """The same place in another root run, with its accounts if there are any."""
-        return self.model_copy(update={"run": run, "account": account})
+    def in_run(self, run: str | None, account: str | None, scope: str | None) -> "Thread":
+        """The same place in another root run, with its accounts if there are any, and its scope."""
+        return self.model_copy(update={"run": run, "account": account, "scope": scope})
 
     def placed_as(self, other: "Thread") -> "Thread":
         """The same with the question and the place of another thread."""
@@ -57,12 +60,12 @@ class Thread(JsonModel):
         """The thread of a new conversation that has only a question."""
         return self.model_copy(update={"question": question.id, "head": question})
 
-    def session(self, workflow_id: str) -> str:
-        """The session of the run with that id, unless its manifests name one: the id of the root run.
+    def session(self, workflow_id: str, name: str | None = None) -> str:
+        """The session of the run with that id in its scope: the one that a manifest names, or the id of the root run.
 
         If that has no slash, it is the part before the first slash of ``workflow_id``.
         """
-        return self.run or workflow_id.partition("/")[0]
+        return scoped(self.scope or "", name or self.run or workflow_id.partition("/")[0])
 
 
 class TurnResult(JsonModel):

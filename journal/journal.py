@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from cachetools import LRUCache
-from sqlalchemy import ColumnElement, Table, delete, select
+from sqlalchemy import ColumnElement, Table, delete, or_, select
 
 from ..contracts.errors import JournalLost, JournalUnavailable
 from ..contracts.message import Head, Message, Quote, RowRange
@@ -286,13 +286,18 @@ class Journal:
 
     async def read_bookmark(self, session: str, key: str) -> Sequence[Row]:
         """The rows of the transcript under a key of a session; empty if there is no such bookmark."""
+        return await self._marked(key, schema.bookmarks.c.session == session)
+
+    async def read_shared(self, session: str, key: str) -> Sequence[Row]:
+        """The same, where ``session`` may also be the id of a root run that shares the transcript in its scope."""
+        marks = schema.bookmarks.c
+        of_run = (marks.owner.startswith(f"{session}{end}", autoescape=True) for end in "@/")
+        return await self._marked(key, or_(marks.session == session, *of_run), marks.session != session)
+
+    async def _marked(self, key: str, condition: ColumnElement[bool], *order: ColumnElement[bool]) -> Sequence[Row]:
         marks = schema.bookmarks
-        here = (
-            marks.c.temporal_namespace == self.database.namespace,
-            marks.c.session == session,
-            marks.c.key == key,
-        )
-        bookmarks = await self.database.run(select(marks).where(*here))
+        here = (marks.c.temporal_namespace == self.database.namespace, marks.c.key == key, condition)
+        bookmarks = await self.database.run(select(marks).where(*here).order_by(*order, marks.c.session).limit(1))
         if not bookmarks:
             return ()
         first = bookmarks[0].begun + 1

@@ -157,6 +157,12 @@ class Catalog(JsonModel):
         places = (source.value_from for manifest in self.manifests for _, source in sources(manifest))
         return tuple(dict.fromkeys(place.contributions_ref for place in places if place and place.contributions_ref))
 
+    @property
+    def has_contributions(self) -> bool:
+        """Whether any of its panels shares its contributions, or any of its values is from one that does."""
+        teams = (manifest for manifest in self.manifests if isinstance(manifest, Team))
+        return bool(self.contribution_refs) or any(team.spec.contributions for team in teams)
+
     @cached_property
     def uses_secrets(self) -> bool:
         """Whether any of its values comes from a Secret."""

@@ -1,9 +1,10 @@
 """Resolves values in manifests when they are used, and checks the rights to them."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from urllib.parse import urlsplit
 
 from ...contracts.errors import InvalidInput, InvalidManifest, KeyMissing, RightMissing, UnknownResource
@@ -110,17 +111,24 @@ class ValueResolver:
     async def of(cls, journal: Journal, thread: Thread, secrets: SecretStore) -> "ValueResolver":
         """The resolver for an activity of the run at ``thread``."""
         catalog = await journal.catalog(thread.catalog)
-        session = thread.session(workflow_id())
-        return await cls.of_catalog(journal, catalog, secrets, session)
+        return await cls.of_catalog(journal, catalog, secrets, partial(thread.session, workflow_id()))
 
     @classmethod
     async def of_catalog(
-        cls, journal: Journal, catalog: RunCatalog, secrets: SecretStore, session: str
+        cls,
+        journal: Journal,
+        catalog: RunCatalog,
+        secrets: SecretStore,
+        session: Callable[[str | None], str] | None = None,
     ) -> "ValueResolver":
-        """The resolver for a run with this catalog; ``session`` is the default of contribution references."""
+        """The resolver for a run with this catalog.
+
+        ``session`` returns the session of contribution references in the run's scope, for the one that they name.
+        Without it, no value may be the contributions of a panel.
+        """
         shared = {}
-        for ref in catalog.contribution_refs:
-            rows = await journal.read_bookmark(ref.session or session, ref.key)
+        for ref in catalog.contribution_refs if session else ():
+            rows = await journal.read_bookmark(session(ref.session), ref.key)
             shared[ref] = format_transcript(contributions_in(row.message for row in rows))
         of_run = await secrets.of_run(catalog.registered_as) if catalog.uses_secrets else RunSecrets()
         return cls(catalog=catalog, secrets=secrets, of_run=of_run, shared=shared)

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
@@ -17,6 +17,7 @@ from starlette.types import Scope
 
 from ...contracts.decisions import MAX_REASON
 from ...contracts.message import PersonDecision, TokenUsage
+from ...contracts.scope import CALLER
 from ...contracts.status import Phase, Status
 from ...contracts.text import MAX_MESSAGE, format_time, truncate
 from ...installation import version
@@ -26,7 +27,7 @@ from ..history.difference import Difference
 from ..history.events import EVENTS
 from ..history.follow import CursorError
 from ..history.fork import FAILURE, MAX_PLACE
-from ..runs.listing import CALLER, ListedRun, RunFilter
+from ..runs.listing import ListedRun, RunFilter
 from ..runs.start import to_json
 from .errors import BadRequestError, GatewayError
 from .owners import PROTOCOL
@@ -152,9 +153,14 @@ class ProgressList(JsonModel):
 
 
 class RunList(JsonModel):
-    """The newest runs that the caller may see."""
+    """The newest runs that the caller may see, or those ``before`` a cursor.
+
+    ``before`` is the cursor from which older ones are read; none if all are listed. A page with a filter may have fewer
+    runs than asked for, or none: a request searches a limited number of runs.
+    """
 
     runs: list[ListedRunInfo]
+    before: str | None = None
 
 
 class TargetList(JsonModel):
@@ -410,7 +416,12 @@ class Api:
         return [
             ApiOperation("GET", "/targets", "List what may be asked", self.list_targets, answer=TargetList),
             ApiOperation(
-                "GET", "/runs", "List the newest runs", self.list_runs, answer=RunList, query=("limit", *FILTERS)
+                "GET",
+                "/runs",
+                "List the newest runs",
+                self.list_runs,
+                answer=RunList,
+                query=("limit", "before", *FILTERS),
             ),
             ApiOperation(
                 "GET", "/progress", "List how far runs are", self.progress, answer=ProgressList, query=("runs",)
@@ -471,23 +482,21 @@ class Api:
         return TargetList(targets=[_target_info(target, target.parameters(catalog)) for target in targets])
 
     async def list_runs(self, request: Request) -> BaseModel:
-        """The newest runs that the caller may see, and that fit all filters."""
+        """The newest runs that the caller may see, and that fit all filters; with a cursor, those ``before`` it."""
         limit = number_in(request, "limit", 100, most=MAX_LISTED)
-        starter = _filter(request, "caller")
+        ends = [end for name in ("startedBefore", "before") if (end := _time(request, name))]
         chosen = RunFilter(
             team=_filter(request, "team"),
             strategy=_filter(request, "strategy"),
             phase=_phase(request),
             text=_filter(request, "text"),
+            caller=_filter(request, "caller"),
             started_after=_time(request, "startedAfter"),
-            started_before=_time(request, "startedBefore"),
+            started_before=min(ends, default=None),
         )
-
-        def has_starter(memo: Mapping[str, object]) -> bool:
-            return starter in (None, memo.get(CALLER))
-
-        listed = await self._runs.newest(caller_of(request), limit, has_starter, chosen)
-        return RunList(runs=[_listed_run(run) for run in listed])
+        page = await self._runs.page(caller_of(request), limit, chosen)
+        before = page.before.astimezone(UTC).isoformat().replace("+00:00", "Z") if page.before else None
+        return RunList(runs=[_listed_run(run) for run in page.runs], before=before)
 
     async def progress(self, request: Request) -> BaseModel:
         """How far the runs are whose ids are in ``runs``, separated by commas."""

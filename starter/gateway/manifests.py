@@ -44,6 +44,7 @@ from ..operations.manifests import (
     Store,
     StoreContents,
     StoreError,
+    UnreadableError,
     WorkerFiles,
     has_journal,
     needs,
@@ -453,7 +454,7 @@ class ManifestOperations:
         """What the caller's namespace and ServiceAccount have used under their Quotas."""
         caller = caller_of(request)
         async with self._store() as store:
-            used = await quota_usage(store, self._client)
+            used = await quota_usage(store, self._client, self._environ.get("BATON_TASK_QUEUE"))
         own = caller.account.namespace, str(caller.account)
         return QuotaList(quotas=[usage.report for usage in used if caller.sees_all or usage.tenant in own])
 
@@ -602,8 +603,11 @@ class ManifestOperations:
         own = {manifest.id for manifest in loaded.manifests} if loaded else frozenset[str]()
 
         def may_see(id_: str) -> bool:
-            manifest = known.catalog.by_id(id_)
-            return id_ in own or (manifest is not None and self._is_visible(caller, known.rights, Use.of(manifest)))
+            if id_ in own:
+                return True
+            kind, _, place = id_.partition("/")
+            namespace, _, name = place.partition("/")
+            return self._is_shown(caller, known, (kind, namespace, name))
 
         try:
             yield
@@ -617,6 +621,11 @@ class ManifestOperations:
             if len(shown) < len(error.needed):
                 shown.append("manifests that you may not see need it")
             raise ConflictError("; ".join(shown[:20]) + "; nothing was written or deleted") from None
+        except UnreadableError as error:
+            text = str(error)
+            if not self._is_shown(caller, known, error.key):
+                text = "a stored manifest that you may not see can't be read; nothing was written or deleted"
+            raise ConflictError(text) from None
         except StoreError as error:
             raise ConflictError(str(error)) from None
 
@@ -664,6 +673,13 @@ class ManifestOperations:
         is_served = not {"*", manifest.namespace}.isdisjoint(self._settings.namespaces)
         return caller.sees_all or is_served or has_rights(catalog, manifest.namespace)
 
+    def _is_shown(self, caller: Caller, known: _Known, key: Key) -> bool:
+        """The same of what has this key, if it is there: no Secrets, and rights only for who sees the runs of all."""
+        kind = STORABLE.get(key[0])
+        if kind in (None, Secret) or (kind in RIGHTS and not caller.sees_all):
+            return False
+        return self._is_visible(caller, known.rights, _use_of(key))
+
     def _usable(self, catalog: Catalog, caller: Caller, rights: Catalog | None = None) -> Catalog:
         """The manifests that a caller may see, by the ``rights`` in another catalog than their own.
 
@@ -685,7 +701,7 @@ class ManifestOperations:
             if stored.problem and not stored.is_secret and not known.catalog.by_id("/".join(key))
         ]
         for key in unreadable:
-            if key[0] in STORABLE and self._is_visible(caller, known.rights, _use_of(key)):
+            if self._is_shown(caller, known, key):
                 yield self._info(caller, known, key, None)
 
     def _info(self, caller: Caller, known: _Known, key: Key, manifest: Resource | None) -> ManifestInfo:

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 
 from ...contracts.identity import Identity, IdentityKeys
-from ..runs.listing import ACCOUNT, CALLER
+from ...contracts.scope import ACCOUNT, CALLER, MAX_SCOPED, scope_of, scoped
 from .access import LOCAL, Caller
 
 PROTOCOL = "protocol"
@@ -13,7 +13,7 @@ PROTOCOL = "protocol"
 ID_BYTES = 18
 """Random bytes in the id of a run that has no idempotency key."""
 
-MAX_CONVERSATION = 255
+MAX_CONVERSATION = MAX_SCOPED
 """Characters of the id of a conversation."""
 
 
@@ -31,16 +31,13 @@ def named_id(caller: Caller, namespace: str, name: str) -> str:
 
 
 def conversation_of(caller: Caller, name: str) -> str:
-    """The id of a caller's conversation: whoever knows the name of another's conversation must not read it.
+    """The id of a caller's conversation: whoever knows the name of another's conversation must not read it."""
+    return scoped(scope_of_caller(caller), name)
 
-    That of this machine's own caller is the name itself, as for the command line. A slash in the caller's name is
-    escaped: it must not look like the end of a shorter name.
-    """
-    own = f"{caller.account}/{caller.name.replace('%', '%25').replace('/', '%2F')}/"
-    if caller is LOCAL or name.startswith(own):
-        return name
-    scoped = f"{own}{name}"
-    return scoped if len(scoped) <= MAX_CONVERSATION else hashlib.sha256(scoped.encode()).hexdigest()
+
+def scope_of_caller(caller: Caller) -> str:
+    """The scope of a caller's names; that of this machine's own caller is empty, as for the command line."""
+    return "" if caller is LOCAL else scope_of(str(caller.account), caller.name)
 
 
 def is_owner(caller: Caller, memo: Mapping[str, object]) -> bool:

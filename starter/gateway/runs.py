@@ -17,6 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from ...contracts.control_messages import SteerRequest
 from ...contracts.decisions import ApproveRequest, PendingDecision
 from ...contracts.identity import REQUESTER, START, IdentityKeys
+from ...contracts.scope import ACCOUNT, CALLER, SCOPE
 from ...contracts.settings import SettingsError
 from ...contracts.status import Status
 from ...resources.base import JsonObject
@@ -28,21 +29,21 @@ from ..history.fork import ForkChanges, fork_run
 from ..history.members import MemberSum
 from ..runs.decisions import all_pending_decisions
 from ..runs.listing import (
-    ACCOUNT,
-    CALLER,
     FORKED_AT,
     FORKED_FROM,
     ListedRun,
     NotFilterableError,
     RunFilter,
+    RunPage,
     StartCache,
     recent_runs,
+    search_runs,
 )
 from ..runs.runs import NotServedError, RunHandle
 from ..runs.start import NotForkedError, QueryStart, inline_start, start_run
 from .access import Caller
 from .errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, as_gateway_error
-from .owners import ID_BYTES, PROTOCOL, conversation_of, is_owner, named_id, signed_act
+from .owners import ID_BYTES, PROTOCOL, conversation_of, is_owner, named_id, scope_of_caller, signed_act
 from .question import TargetQuestion
 from .run import Run
 from .run_caches import ProgressCache, SumsCache
@@ -190,7 +191,12 @@ class Runs:
 
         Raises SettingsError.
         """
-        own = {CALLER: caller.name, ACCOUNT: str(caller.account), PROTOCOL: protocol}
+        own = {
+            CALLER: caller.name,
+            ACCOUNT: str(caller.account),
+            SCOPE: scope_of_caller(caller),
+            PROTOCOL: protocol,
+        }
         signed = signed_act(self._environ, caller, self._client.namespace, run_id, START)
         return {**own, REQUESTER: signed.model_dump_json()} if signed else own
 
@@ -274,20 +280,34 @@ class Runs:
         caller: Caller,
         limit: int,
         matches: Callable[[Mapping[str, object]], bool] = lambda _: True,
-        chosen: RunFilter | None = None,
     ) -> Sequence[ListedRun]:
-        """The newest runs that the caller may see, whose memo ``matches``, and that are ``chosen``.
+        """The newest runs that the caller may see, and whose memo ``matches``."""
+
+        async def is_visible(memo: Mapping[str, object]) -> bool:
+            return matches(memo) and await self._may_see(caller, memo)
+
+        return await recent_runs(
+            self._client,
+            None,
+            limit,
+            self._queue,
+            visible=is_visible,
+            cache=self._starts,
+            owner=await self._findable_by(caller),
+        )
+
+    async def page(self, caller: Caller, limit: int, chosen: RunFilter) -> RunPage:
+        """A page of the newest runs that the caller may see, and that are ``chosen``.
 
         Raises BadRequestError if the server can't filter them.
         """
 
         async def is_visible(memo: Mapping[str, object]) -> bool:
-            return matches(memo) and await self._may_see(caller, memo)
+            return await self._may_see(caller, memo)
 
         try:
-            return await recent_runs(
+            return await search_runs(
                 self._client,
-                None,
                 limit,
                 self._queue,
                 visible=is_visible,

@@ -219,12 +219,10 @@ async def first_runs(client: Client, handle: RunHandle) -> list[RunStartedEvent]
 
 async def _first(events: AsyncGenerator[Event, None], count: int, after: str) -> Page:
     page = list[Event]()
-    more = False
     async with contextlib.aclosing(events):
-        while not more and (event := await anext(events, None)):
+        while len(page) < count and (event := await anext(events, None)):
             page.append(event)
-            more = len(page) >= count
-    return Page(events=page, before=after, after=page[-1].cursor if page else after, more=more)
+    return Page(events=page, before=after, after=page[-1].cursor if page else after, more=len(page) == count)
 
 
 async def _forward(client: Client, handle: RunHandle, after: str) -> AsyncGenerator[Event, None]:

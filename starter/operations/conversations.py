@@ -58,4 +58,4 @@ async def read_contributions(
     Raises JournalUnavailable if the journal of BATON_JOURNAL_URL can't be read.
     """
     async with _journal(temporal_namespace, environ) as journal:
-        return contributions_in(row.message for row in await journal.read_bookmark(session, key))
+        return contributions_in(row.message for row in await journal.read_shared(session, key))

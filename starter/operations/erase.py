@@ -14,6 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from ...activities.runs import is_family_shared
 from ...activities.runtime.settings import Settings
 from ...contracts.identity import Actor
+from ...contracts.scope import ACCOUNT, CALLER
 from ...journal.audit import AuditEntry, append
 from ...journal.engine import Engine, connect
 from ...journal.external_storage import delete_from_bucket, workflow_family
@@ -34,7 +35,6 @@ from ...temporal.executions import RunExecution, delete_execution, memo_of, run_
 from ...temporal.search_attributes import describe_namespace, root_runs
 from ..account import client_identity
 from ..errors import UsageError
-from ..runs.listing import ACCOUNT, CALLER
 from .prune import Ages, check_server
 
 INTERNAL = frozenset({"expire", "notify"})

@@ -69,6 +69,14 @@ class NeededError(StoreError):
         super().__init__("; ".join(needs(needed)[:MAX_LINES]) + f"; nothing was deleted: {hint}")
 
 
+class UnreadableError(StoreError):
+    """A manifest in the store, that with the ``key``, can't be read by this release, or with its encryption keys."""
+
+    def __init__(self, stored: StoredManifest, reason: str) -> None:
+        self.key = stored.key
+        super().__init__(f"the stored manifest {stored.place} can't be read: {reason}")
+
+
 def needs(needed: Iterable[tuple[Manifest, Reference]]) -> list[str]:
     """Which manifests need what, in words."""
     return [f"{user.id}: {dotted_path(reference.path)}: needs {reference}" for user, reference in needed]
@@ -338,4 +346,4 @@ def _resource(stored: StoredManifest) -> Resource | None:
     try:
         return stored.resource()
     except ValueError as error:
-        raise StoreError(f"the stored manifest {stored.place} can't be read: {error}") from None
+        raise UnreadableError(stored, str(error)) from None

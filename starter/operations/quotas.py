@@ -67,14 +67,15 @@ class QuotaUsage(NamedTuple):
         )
 
 
-async def quota_usage(store: Store, client: Client | None) -> list[QuotaUsage]:
+async def quota_usage(store: Store, client: Client | None, queue: str | None = None) -> list[QuotaUsage]:
     """The usage under all Quotas of the store and, with a client, of the files of workers.
 
-    Open runs are those of the journal's Temporal namespace.
+    These are the workers of the task queue ``queue``, by default of that of this process. Open runs are those of the
+    journal's Temporal namespace.
     """
     catalog = catalog_of((await store.contents()).readable)
     if client:
-        files = await read_worker_files(store.journal, client)
+        files = await read_worker_files(store.journal, client, queue)
         catalog = Catalog(manifests=tuple(manifest for manifest, _ in files.manifests)).overlaid_on(catalog)
     quotas = [manifest for manifest in catalog.manifests if isinstance(manifest, Quota)]
 

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from temporalio.client import Client
 
 from ...contracts.message import PanelMessageKind, TokenUsage
+from ...contracts.scope import CALLER
 from ...contracts.text import parse_json
 from ...resources.base import JsonObject
 from ...resources.catalog import Catalog
@@ -41,7 +42,6 @@ from ..history.events import (
 )
 from ..history.members import MemberSum, MemberSums
 from ..history.stream import stream_events
-from ..runs.listing import CALLER
 from ..runs.runs import RunHandle
 from ..runs.start import original_input, readable_manifests_of_run
 

@@ -1,6 +1,7 @@
 """Lists runs. It loads no types of runs and of manifests, as ``baton list`` is to start quickly."""
 
 import asyncio
+import bisect
 import contextlib
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,6 +19,7 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
+from ...contracts.scope import CALLER
 from ...contracts.settings import SettingsError
 from ...temporal import search_attributes
 from ...temporal.client import PROGRAM
@@ -28,12 +30,6 @@ from ..text import format_age, format_duration
 if TYPE_CHECKING:
     from ...resources.base import JsonObject
 
-
-CALLER = "caller"
-"""The memo entry of a run with the name of the caller that has started it through the gateway."""
-
-ACCOUNT = "account"
-"""The memo entry with the caller's ServiceAccount, as NAMESPACE/NAME."""
 
 FORKED_FROM = "forkedFrom"
 """The memo entry of a fork with the id of the run that it has gone on from."""
@@ -250,21 +246,22 @@ ENDS = {
 """The filters for the runs that have ended, by phase: Temporal may have closed one that could not say so itself."""
 
 MAX_SEARCHED = 2_000
-"""The most open runs, and the most closed ones, that are searched for a text."""
+"""The most open runs, and the most closed ones, that are searched for a page."""
 
 
 @dataclass(frozen=True)
 class RunFilter:
     """Which runs are listed: those that fit everything that is not None.
 
-    ``text`` is a part of the id, the name, the team or the question, in upper or lower case. ``started_after`` is
-    included, and ``started_before`` is not.
+    ``text`` is a part of the id, the name, the team or the question, in upper or lower case, and ``caller`` the name of
+    the caller that has started the run over a gateway. ``started_after`` is included, and ``started_before`` is not.
     """
 
     team: str | None = None
     strategy: str | None = None
     phase: str | None = None
     text: str | None = None
+    caller: str | None = None
     started_after: datetime | None = None
     started_before: datetime | None = None
 
@@ -306,42 +303,117 @@ async def recent_runs(
     queue: str | None = None,
     *,
     visible: Callable[[Mapping[str, object]], Awaitable[bool]] | None = None,
-    chosen: RunFilter | None = None,
     cache: StartCache | None = None,
     forked_from: str | None = None,
     owner: str | None = None,
 ) -> list[ListedRun]:
     """The newest root runs, at most ``limit``; with a ``namespace``, only those of its Queries.
 
-    ``queue`` is that of ``shown_roots``. Only runs are listed for whose memo ``visible`` is true, that are ``chosen``,
-    and with ``forked_from`` only forks of that run. With ``owner``, Temporal leaves out those that have another digest
-    of a caller: those without one may have been started before there were any. A ``cache`` is for lists that are read
-    often. Raises NotFilterableError.
+    ``queue`` is that of ``shown_roots``. Only runs are listed for whose memo ``visible`` is true, and with
+    ``forked_from`` only forks of that run. With ``owner``, Temporal leaves out those that have another digest of a
+    caller: those without one may have been started before there were any. A ``cache`` is for lists that are read often.
     """
-    chosen = chosen or RunFilter()
-    cache = cache or StartCache()
 
     async def matches(run: WorkflowExecution) -> bool:
-        if namespace is None and visible is None and forked_from is None and not chosen.text:
+        if namespace is None and visible is None and forked_from is None:
             return True
         memo = await _memo(run)
         if forked_from not in (None, memo.get(FORKED_FROM)):
             return False
-        is_shown = namespace in (None, memo.get("namespace")) and (visible is None or await visible(memo))
-        return is_shown and (not chosen.text or chosen.fits_text(await _describe(await cache.get(client, run))))
+        return namespace in (None, memo.get("namespace")) and (visible is None or await visible(memo))
 
-    if chosen.needs_attributes and not await registered(client):
-        raise NotFilterableError("the server lacks Baton's search attributes, by which runs are filtered")
     roots = await shown_roots(client, queue)
     if forked_from and await shows_forks(client):
         roots = f"{roots} AND {search_attributes.FORKED_FROM.name} = '{escape(forked_from)}'"
-    if owner:
-        name = search_attributes.CALLER.name
-        roots = f"{roots} AND ({name} = '{escape(owner)}' OR {name} IS NULL)"
-    last = "ExecutionStatus != 'ContinuedAsNew'"  # of the executions of a run
-    searched = MAX_SEARCHED if chosen.text else None
-    runs = await newest_runs(client, f"{roots} AND {last}{chosen.query}", limit, matches, searched, cache)
+    runs = await newest_runs(client, f"{roots}{_owned(owner)} AND {LAST}", limit, matches, cache=cache)
     return [await _describe(run) for run in runs]
+
+
+LAST = "ExecutionStatus != 'ContinuedAsNew'"
+"""The filter for the last of the executions of a run."""
+
+
+def _owned(owner: str | None) -> str:
+    """The filter for the runs of the caller with a digest, and for those without one; empty without an ``owner``."""
+    name = search_attributes.CALLER.name
+    return f" AND ({name} = '{escape(owner)}' OR {name} IS NULL)" if owner else ""
+
+
+@dataclass(frozen=True)
+class RunPage:
+    """Runs of a list, the newest first. Older ones have started before ``before``; None if there are none."""
+
+    runs: list[ListedRun]
+    before: datetime | None
+
+
+async def search_runs(
+    client: Client,
+    limit: int,
+    queue: str | None,
+    *,
+    visible: Callable[[Mapping[str, object]], Awaitable[bool]],
+    chosen: RunFilter,
+    cache: StartCache,
+    owner: str | None = None,
+    most: int = MAX_SEARCHED,
+) -> RunPage:
+    """A page of the newest root runs that are ``chosen``, at most ``limit``; the rest is as in ``recent_runs``.
+
+    At most ``most`` open runs and as many closed ones are searched, and those that were open at the time before which
+    they have to have started. Raises NotFilterableError.
+    """
+    if chosen.needs_attributes and not await registered(client):
+        raise NotFilterableError("the server lacks Baton's search attributes, by which runs are filtered")
+
+    async def matches(run: WorkflowExecution) -> bool:
+        memo = await _memo(run)
+        if chosen.caller not in (None, memo.get(CALLER)) or not await visible(memo):
+            return False
+        return not chosen.text or chosen.fits_text(await _describe(await cache.get(client, run)))
+
+    query = f"{await shown_roots(client, queue)}{_owned(owner)} AND {LAST}{chosen.query}"
+    runs, before = await _search(client, query, limit, matches, most, chosen.started_before)
+    started = await asyncio.gather(*(cache.get(client, run) for run in runs))
+    listed = [await _describe(run) for run in sorted(started, key=lambda run: run.start, reverse=True)]
+    return RunPage(listed, before)
+
+
+async def _search(
+    client: Client,
+    query: str,
+    limit: int,
+    matches: Callable[[WorkflowExecution], Awaitable[bool]],
+    most: int,
+    end: datetime | None,
+) -> tuple[list[WorkflowExecution], datetime | None]:
+    """The newest matching runs of a query for runs that have started before its ``end``, as ``search_runs`` counts.
+
+    Also the time since which all runs are searched; None if older ones are, too.
+    """
+    found: dict[str, WorkflowExecution] = {}
+    newest: list[datetime] = []  # the starts of at most ``limit`` runs, in order
+    since: datetime | None = None
+    for status in ("= 'Running'", "!= 'Running'"):
+        left = most
+        async for run in client.list_workflows(f"{query} AND ExecutionStatus {status}"):
+            place = run.close_time or run.start_time  # what follows in the list has not started later
+            if left == 0 or (len(newest) == limit and place < newest[0]):
+                since = max(since or place, place + timedelta(microseconds=1))
+                break
+            left -= end is None or place < end
+            if not await matches(run):
+                continue
+            other = found.get(run.id)
+            if other is None or other.start_time < run.start_time:  # it has closed meanwhile, or was reset
+                found[run.id] = run
+                bisect.insort(newest, run.start_time)
+                del newest[:-limit]
+    runs = sorted(found.values(), key=lambda run: run.start_time, reverse=True)
+    runs = [run for run in runs if since is None or run.start_time >= since]
+    if len(runs) > limit:
+        return runs[:limit], runs[limit - 1].start_time
+    return runs, since
 
 
 async def _describe(started: StartedRun) -> ListedRun:

@@ -56,7 +56,7 @@ async def test_a_large_catalog_is_written_and_read_beside_the_event_loop(catalog
     journal = await Journal.open(f"sqlite:///{tmp_path / 'journal.db'}", "default")
     async with watched_loop() as waits:
         found = await asyncio.gather(*(journal.catalog(catalog_id(pinned)) for _ in range(20)))
-        await ValueResolver.of_catalog(journal, found[0], SecretStore(Secrets(), {}), "session")
+        await ValueResolver.of_catalog(journal, found[0], SecretStore(Secrets(), {}))
     await journal.close()
     assert all(each is found[0] for each in found), "it is read once"
     assert waits.share < 1 / 3
@@ -77,7 +77,7 @@ async def test_a_large_folder_of_secrets_is_read_beside_the_event_loop(catalog: 
     journal = await Journal.open(f"sqlite:///{tmp_path / 'journal.db'}", "default")
     secrets = SecretStore(Secrets(), {}, tmp_path / ".sources")
     async with watched_loop() as waits:
-        values = await ValueResolver.of_catalog(journal, own, secrets, "session")
+        values = await ValueResolver.of_catalog(journal, own, secrets)
         assert values.resolve(model.spec.config.openai.api_key, model) == KEY
     await journal.close()
     assert waits.share < 1 / 3

@@ -1,14 +1,18 @@
 """A panel can share its contributions under a key of a session: others read them while it runs and afterwards."""
 
+import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from baton.contracts.message import Head
 from baton.contracts.turn import Thread
+from baton.starter.operations.conversations import read_contributions
 from baton.starter.server.embedded import EmbeddedServer
 from tests.harness.environment import Environment, Json, agent, line, manifest, team
+from tests.harness.gateway import GatewayServer, key_file, rights
 from tests.harness.panels import SYNTHESIS, model_requests, panel, panelist_line, prompt_line, role_member
 from tests.harness.postgres import execute
 from tests.harness.processes import baton, process_env
@@ -139,3 +143,59 @@ async def test_the_command_contributions_prints_them(env: Environment, server: E
     assert json.loads(found) == [{"round": 1, "agentName": "a", "text": "a1"}]
     refused = baton("contributions", env=variables)
     assert (refused.returncode, refused.stderr) == (1, "error: pass either a run or --session\n")
+
+
+BOARD = {"session": "board"}
+
+
+async def test_callers_of_a_gateway_share_no_session_of_contributions(env: Environment, tmp_path: Path) -> None:
+    """Neither a session that manifests name, nor the run of another: each caller reads those of its own runs."""
+    path, keys = key_file(tmp_path, {"alice": {}, "bob": {}})
+    env.script(panelist_line("a", "a1"), line("reader", "Read."), SYNTHESIS)
+    digest = hashlib.sha256(b"default/default\nalice\nk").hexdigest()
+    run = f"own-{digest[:36]}"
+    of_run = reader(session=run)
+    of_run["metadata"]["name"] = "of-run"
+    manifests = [
+        reader(session="board"),
+        of_run,
+        shared("panel", role_member("a"), contributions=BOARD),
+        shared("own", role_member("a")),
+    ]
+    async with (
+        env.with_manifests(manifests) as served,
+        GatewayServer.running(served, BATON_GATEWAY_KEYS=str(path)) as gateway,
+    ):
+
+        async def ask(target: str, caller: str, **headers: str) -> str:
+            body = {"target": target, "input": "Why?"}
+            started = await gateway.post("/runs", body, 201, key=keys[caller], **headers)
+            await gateway.finished(started["id"], key=keys[caller])
+            return str(started["id"])
+
+        await ask("team/panel", "alice")
+        assert await ask("team/own", "alice", idempotency_key="k") == run
+        for target in ("agent/reader", "agent/of-run"):
+            for caller in ("alice", "bob"):
+                await ask(target, caller)
+    assert reader_prompts(env) == ["[round 1] a: a1", ""] * 2
+    scopes = await execute(env.journal_address, "select session from baton_bookmarks order by session")
+    assert scopes == [("default/default/alice/board",), (f"default/default/alice/{run}",)]
+    found = await read_contributions(env.client.namespace, run, "contributions", env.worker_env)
+    assert [one.text for one in found] == ["a1"], "an operator reads it by the run"
+
+
+async def test_runs_of_two_accounts_share_no_session_of_contributions(env: Environment) -> None:
+    """Those of one account do, and a run without an account on workers without Roles shares it with all such runs."""
+    env.script(panelist_line("a", "a1"), line("reader", "Read."), SYNTHESIS)
+    allowed: list[Json] = []
+    for account in ("red", "blue"):
+        granted = rights(account, {"resources": ["*"]})
+        granted[0]["metadata"]["annotations"] = {"baton/allow-inline": "true"}
+        allowed += granted
+    async with env.with_manifests(allowed) as served:
+        panels = [shared("panel", role_member("a"), contributions=BOARD), reader(session="board")]
+        await served.status(await served.start_query(panels, "team/panel", serviceAccount={"name": "red"}))
+        for account in ("red", "blue"):
+            await served.status(await served.start_query(panels, "agent/reader", serviceAccount={"name": account}))
+    assert reader_prompts(env) == ["[round 1] a: a1", ""]

@@ -12,12 +12,12 @@ import pytest_asyncio
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from baton.contracts.scope import ACCOUNT, CALLER
 from baton.journal import schema
 from baton.starter.errors import UsageError
 from baton.starter.gateway.access import LOCAL
 from baton.starter.operations.erase import Erased, erase_conversation, erase_expired, erase_runs, erase_user
 from baton.starter.operations.prune import Ages
-from baton.starter.runs.listing import ACCOUNT, CALLER
 from baton.starter.server.embedded import EmbeddedServer
 from baton.testing import Reply
 from tests.harness.environment import Environment, Handle, agent, line, team

@@ -131,7 +131,7 @@ class PanelTranscript:
         run = workflow.info().workflow_id
         if shared is None:
             return None
-        session = shared.session or self._team.thread.session(run)
+        session = self._team.thread.session(run, shared.session)
         return Bookmark(session=session, key=shared.key, owner=f"{run}@{self.begun.id}", begun=self.begun.depth)
 
 

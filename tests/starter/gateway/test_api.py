@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import uuid
 from collections.abc import AsyncIterator
@@ -14,6 +15,7 @@ import schemathesis
 from baton.contracts.message import Head
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
+from baton.starter.gateway import runs as runs_of_gateway
 from baton.starter.gateway.access import LOCAL
 from baton.starter.gateway.app import Gateway
 from baton.starter.gateway.errors import NotFoundError
@@ -21,6 +23,7 @@ from baton.starter.gateway.question import TargetQuestion
 from baton.starter.gateway.settings import GatewaySettings
 from baton.starter.gateway.targets import LISTED_SECONDS, Targets
 from baton.starter.operations.manifests import manifests_of_workers
+from baton.starter.runs import listing
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import connect
 from baton.testing import Reply
@@ -411,3 +414,30 @@ async def test_the_progress_of_open_and_of_ended_runs_is_listed_together(shop: G
     assert (then["waits"], then["message"]) == (0, "Ordered.")
     assert then["tokens"] > now["tokens"]
     await shop.get(f"/progress?runs={','.join(['x'] * 101)}", 400)
+
+
+async def test_the_runs_of_a_caller_are_listed_in_pages_each_of_which_searches_few_runs(
+    gateway: GatewayServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway.env.script(line("one", *"abcdefg"))
+    ids = []
+    for _ in range(5):
+        ids.append((await gateway.post("/runs", {"target": "agent/one", "input": "Why?"}, 201))["id"])
+        await gateway.finished(ids[-1])
+    await listed(gateway, 5)
+    search = listing.search_runs
+    monkeypatch.setattr(runs_of_gateway, "search_runs", functools.partial(search, most=2))
+
+    async def pages(query: str) -> list[list[str]]:
+        found, place = [], ""
+        while True:
+            page = await gateway.get(f"/runs?{query}{place}")
+            found.append([run["id"] for run in page["runs"]])
+            if "before" not in page:
+                return found
+            place = f"&before={page['before']}"
+
+    assert await pages("limit=10") == [ids[:2:-1], ids[2:0:-1], ids[:1]]
+    assert await pages("limit=10&caller=local") == [ids[:2:-1], ids[2:0:-1], ids[:1]]
+    assert await pages("limit=10&caller=ann") == [[], [], []], "runs that do not fit are searched as well"
+    assert await pages("limit=1") == [[run] for run in reversed(ids)]

@@ -1,9 +1,12 @@
 """Manifests over HTTP: their drawings, versions, differences and validation, and changes of the store."""
 
+import asyncio
 import base64
 import contextlib
 import logging
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -11,10 +14,12 @@ import yaml
 
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
-from baton.starter.operations.manifests import open_store
+from baton.starter.gateway import manifests as manifests_of_gateway
+from baton.starter.operations.manifests import Store, open_store
 from tests.harness.environment import Environment, Json, agent, line, manifest, team
 from tests.harness.gateway import GatewayServer, key_file, rights
 from tests.harness.manifests import model
+from tests.harness.postgres import execute
 
 
 async def test_a_target_is_drawn_with_the_names_of_the_speakers_in_events(gateway: GatewayServer) -> None:
@@ -377,3 +382,68 @@ async def test_a_text_that_is_too_long_is_refused(gateway: GatewayServer) -> Non
 
 
 NEW_KEYS = "k1:" + base64.b64encode(bytes(32)).decode()
+
+
+async def test_a_refusal_names_no_manifest_that_can_not_be_read_of_others(env: Environment, tmp_path: Path) -> None:
+    path, keys = key_file(tmp_path, {"writer": {"serviceAccount": "writer"}, "both": {"serviceAccount": "both"}})
+    agents = {"resources": ["agents", "models"], "verbs": ["use", "update"]}
+    both = rights("both", agents)
+    theirs = [{**each, "metadata": {**each["metadata"], "namespace": "theirs"}} for each in both[1:]]
+    theirs[1]["subjects"] = [{**both[2]["subjects"][0], "namespace": "default"}]
+    plans = {**agent("plans"), "metadata": {"name": "plans", "namespace": "theirs"}}
+    async with (
+        env.with_manifests([agent("one"), *rights("writer", agents), *both, *theirs]) as served,
+        GatewayServer.running(served, BATON_GATEWAY_KEYS=str(path)) as gateway,
+    ):
+        async with open_store(served.worker_env) as store:
+            await store.apply(load_documents([Document("plans.yaml", plans, {})]))
+        await execute(served.journal_address, "update baton_manifests set manifest = '{}' where name = 'plans'")
+        where = "/manifests/agent/default/mine"
+        body = {"text": text_of(agent("mine")), "version": 0}
+        told = {}
+        for who, key in keys.items():
+            response = await gateway.http.put(where, json=body, headers={"authorization": f"Bearer {key}"})
+            assert response.status_code == 409, response.text
+            told[who] = response.json()["error"]["message"]
+    assert told["writer"] == "a stored manifest that you may not see can't be read; nothing was written or deleted"
+    assert told["both"].startswith("the stored manifest Agent/theirs/plans")
+
+
+async def test_the_usage_under_the_quotas_of_the_served_workers_is_listed(env: Environment) -> None:
+    """A gateway serves the task queue of its settings, not that of its process."""
+    quota = manifest("Quota", "tokens", {"perDay": {"tokens": 5}})
+    async with env.with_manifests([agent("one"), quota]) as served, GatewayServer.running(served) as gateway:
+        (found,) = (await gateway.get("/quotas"))["quotas"]
+    assert (found["quota"], found["most"]) == ("default/tokens", 5)
+
+
+async def test_requests_beyond_those_that_use_the_store_at_once_wait_for_their_turn(
+    gateway: GatewayServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has connections of its own: a database has few for all."""
+    await gateway.http.put("/manifests/agent/default/three", json={"text": text_of(agent("three")), "version": 0})
+    opened, allowed = asyncio.Semaphore(0), asyncio.Event()
+    count = 0
+
+    @contextlib.asynccontextmanager
+    async def counted(*given: Any) -> AsyncIterator[Store]:
+        nonlocal count
+        count += 1
+        opened.release()
+        await allowed.wait()
+        async with open_store(*given) as store:
+            yield store
+
+    await gateway.get("/manifests/agent/default/three")  # what all requests read is cached for a moment
+    monkeypatch.setattr(manifests_of_gateway, "open_store", counted)
+    monkeypatch.setattr(manifests_of_gateway, "FRESH_SECONDS", 3600)
+    async with asyncio.TaskGroup() as group:
+        where = "/manifests/agent/default/three/versions"
+        requests = [group.create_task(gateway.get(where)) for _ in range(manifests_of_gateway.CONCURRENT_STORES + 3)]
+        for _ in range(manifests_of_gateway.CONCURRENT_STORES):
+            await opened.acquire()
+        await gateway.get("/manifests/agent/default/three")  # by now the others have come as far as they can
+        at_once = count
+        allowed.set()
+    assert at_once == manifests_of_gateway.CONCURRENT_STORES
+    assert [len(request.result()["versions"]) for request in requests] == [1] * len(requests)

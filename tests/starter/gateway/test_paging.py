@@ -91,6 +91,10 @@ async def test_a_page_begins_with_a_turn(env_with_short_histories: Environment) 
                 page = await gateway.get(f"/runs/{handle.id}/history?limit=12&turn={turn}")
                 assert page["events"][0] == starts[turn]
                 where = whole.index(starts[turn])
+                first = await gateway.get(f"/runs/{handle.id}/history?limit=1&turn={turn}")
+                assert (first["events"], first["more"]) == ([starts[turn]], True)
+                second = await gateway.get(f"/runs/{handle.id}/history?limit=1&after={first['after']}")
+                assert second["events"] == [whole[where + 1]]
                 assert page["events"] == whole[where : where + 12]
                 before = await gateway.get(f"/runs/{handle.id}/history?limit=12&before={page['before']}")
                 assert before["events"] == whole[max(0, where - 12) : where]
