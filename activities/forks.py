@@ -12,7 +12,11 @@ from typing import Protocol
 from pydantic import JsonValue
 from temporalio import activity
 from temporalio.api.enums.v1 import EventType
-from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
+from temporalio.api.history.v1 import (
+    ActivityTaskScheduledEventAttributes,
+    HistoryEvent,
+    WorkflowExecutionStartedEventAttributes,
+)
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -44,6 +48,7 @@ from .context.outside import Outside, RecordedState
 
 COMPLETED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED
 CONTINUED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW
+TASK_FAILED = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
 CHILD_STARTED = EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED
 
 COMPLETED_CHILD = "child_workflow_execution_completed_event_attributes"
@@ -191,16 +196,15 @@ FORKED = "forked"
 
 @dataclass
 class _Calls:
-    """The calls before a point: all of these executions, and of the last one the activities that have ended."""
+    """The calls before a point: all of these executions, and of others the activities that have ended, by their ids."""
 
     executions: set[str]
-    last: str
-    ended: set[str]
+    ended: set[tuple[str, str]]
 
     def has(self, call: str) -> bool:
         """Whether a call, by the id of its row, is one of them."""
         execution, activity_id, *_ = call.split("/")
-        return execution in self.executions or (execution == self.last and activity_id in self.ended)
+        return execution in self.executions or (execution, activity_id) in self.ended
 
 
 async def _spent(client: Client, run: str, events: Sequence[HistoryEvent], children: Collection[str]) -> _Calls:
@@ -210,16 +214,7 @@ async def _spent(client: Client, run: str, events: Sequence[HistoryEvent], child
     on with in them.
     """
     started = events[0].workflow_execution_started_event_attributes
-    calls = _Calls(executions=set(), last=started.original_execution_run_id, ended={FORKED})
-    ids = {
-        event.event_id: event.activity_task_scheduled_event_attributes.activity_id
-        for event in events
-        if event.event_type == ACTIVITY_SCHEDULED
-    }
-    for event in events:
-        attributes = event.WhichOneof("attributes")
-        if attributes in CLOSED_ACTIVITY:
-            calls.ended.add(ids[getattr(event, attributes).scheduled_event_id])
+    calls = _Calls(executions=set(), ended=_ended(events))
     histories = [events]
     while earlier := await execution_before(client, started):
         calls.executions.add(earlier)
@@ -230,6 +225,7 @@ async def _spent(client: Client, run: str, events: Sequence[HistoryEvent], child
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
             break  # Temporal has deleted what was earlier
+        calls.ended |= _ended(histories[-1])
         started = histories[-1][0].workflow_execution_started_event_attributes
     for history in histories:
         closed = {
@@ -245,6 +241,26 @@ async def _spent(client: Client, run: str, events: Sequence[HistoryEvent], child
                 tree = await run_tree(client, child.workflow_id, child.run_id)
                 calls.executions |= {execution.run_id for execution in tree}
     return calls
+
+
+def _ended(events: Sequence[HistoryEvent]) -> set[tuple[str, str]]:
+    """The activities of a history that have ended, each with the run id under which it was executed.
+
+    The history of a run that was reset begins with that of the run before, whose activities have that one's id.
+    """
+    run_id = events[0].workflow_execution_started_event_attributes.original_execution_run_id
+    scheduled: dict[int, ActivityTaskScheduledEventAttributes] = {}
+    ended = set[tuple[str, str]]()
+    for event in events:
+        attributes = event.WhichOneof("attributes")
+        if event.event_type == ACTIVITY_SCHEDULED:
+            scheduled[event.event_id] = event.activity_task_scheduled_event_attributes
+        elif attributes in CLOSED_ACTIVITY:
+            activity_id = scheduled[getattr(event, attributes).scheduled_event_id].activity_id
+            ended |= {(run_id, activity_id), (run_id, FORKED)}
+        elif event.event_type == TASK_FAILED:
+            run_id = event.workflow_task_failed_event_attributes.new_run_id or run_id
+    return ended
 
 
 async def execution_before(client: Client, started: WorkflowExecutionStartedEventAttributes) -> str:

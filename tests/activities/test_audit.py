@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from baton.contracts.identity import Actor
+from baton.contracts.protocol import SIGNALS
 from baton.journal.audit import AuditEntry, AuditLog
 from baton.journal.database import Database
 from baton.starter.operations.audit import AuditFilter, audit_rows, row_json, row_ocsf, verify_audit
@@ -20,6 +21,7 @@ from tests.activities.test_manifest_store import apply, loaded
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest
 from tests.harness.gateway import GatewayServer, key_file
 from tests.harness.postgres import execute
+from tests.starter.test_protocol import DEFINITIONS
 
 ANN = Actor("ann", "gateway", verified=True)
 KEY = "k" * 32
@@ -172,6 +174,23 @@ async def test_who_sends_an_identity_that_means_nothing_is_named_as_any_client(
         ("resume", "bob", False),
         ("end", "baton", False),
     ]
+
+
+async def test_a_signal_of_baton_itself_has_nothing_written(env: Environment) -> None:
+    tool = manifest("Tool", "order", {"type": "agent", "agent": {"name": "shop"}, "approval": {}})
+    audited = replace(env, variables={"BATON_AUDIT": "1"})
+    async with audited.with_manifests([agent("buyer", "order"), agent("shop"), tool]) as served:
+        served.script(line("buyer", call("order", input="12 desks"), "Ordered."))
+        run = await served.start("agent", {"agent": "buyer", "input": "Buy!"})
+        await served.wait_until_idle(run)
+        internal = [each for each in DEFINITIONS["agent"].signals.values() if each.name and each.name not in SIGNALS]
+        for signal in internal:
+            await run.signal(str(signal.name))
+        await served.wait_until_idle(run)
+        events = (await run.fetch_history()).events
+        scheduled = [event.activity_task_scheduled_event_attributes for event in events]
+        assert [each.activity_type.name for each in scheduled].count("audit") == 1
+        await run.terminate()
 
 
 async def test_a_run_writes_nothing_unless_the_log_is_kept(env: Environment) -> None:

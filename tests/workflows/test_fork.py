@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import WorkflowFailureError
 from temporalio.service import RPCError
 
 from baton.contracts.control_messages import SteerRequest
@@ -353,6 +354,31 @@ async def test_what_was_spent_before_the_place_counts_in_the_budgets_of_the_fork
     assert (status.stop_reason, len(env.model.requests)) == ("budget", 5)
     raised = await env.status(await fork(env, first, "3", ForkChanges(fields={"team.budget.modelCalls": 6})))
     assert (raised.stop_reason, len(env.model.requests)) == ("budget", 8)
+
+
+@pytest.mark.full
+async def test_what_a_run_has_spent_before_and_after_its_reset_counts_in_the_budgets_of_the_fork(
+    env: Environment,
+) -> None:
+    env.answer = lambda _: Reply(text="Yes.") if len(env.model.requests) != 3 else Reply(status=401, text="no")
+    budget = {"modelCalls": 10}
+    manifests = [agent("a"), agent("b"), team("team", "a", "b", maxTurns=6, budget=budget)]
+    run_input = {"team": "team", "input": "Why?", "resources": manifests}
+    first = await env.start("round-robin", run_input)
+    with pytest.raises(WorkflowFailureError):
+        await first.result()
+    scheduled = [
+        event.activity_task_scheduled_event_attributes
+        for event in (await first.fetch_history()).events
+        if event.HasField("activity_task_scheduled_event_attributes")
+    ]
+    refused = [each for each in scheduled if each.activity_type.name == "ask_model"][2]
+    again = await reset(env, first, refused.workflow_task_completed_event_id)
+    await again.result()
+    made = len(env.model.requests)
+    less = ForkChanges(fields={"team.budget.modelCalls": 4})
+    forked = await env.turn_result(await fork(env, env.client.get_workflow_handle(first.id), "3", less))
+    assert (forked.stop_reason, len(env.model.requests) - made) == ("budget", 1)
 
 
 @pytest.mark.full

@@ -127,9 +127,6 @@ def parent_of(run_input: QueryInput | TurnInput | ActivityFailed) -> str | None:
     return parent.workflow_id if parent and isinstance(run_input, TurnInput) and run_input.thread else None
 
 
-BETWEEN_RUNS = ("child_waits", "child_canceled", "remember", "remembered")
-"""The signals by which runs tell each other something."""
-
 NOTHING_MORE = AuditRequest()
 
 
@@ -283,8 +280,11 @@ class AuditTrail:
         await self.settle()
 
 
-def signal(name: str, description: str) -> Callable[..., Coroutine[Any, Any, None]]:
+def signal(name: str, description: str, *, is_internal: bool = False) -> Callable[..., Coroutine[Any, Any, None]]:
     """Declares a signal whose handler accepts any number of payloads of any shape, and ignores invalid ones.
+
+    An internal one comes from Baton itself, not from a client: it is no part of the protocol and not noted for the
+    audit log.
 
     The SDK converts payloads according to the handler's parameters. It would drop a signal that it can't convert, and
     fail the workflow task if there are more payloads than parameters. So the SDK sees a single unconverted parameter,
@@ -293,14 +293,15 @@ def signal(name: str, description: str) -> Callable[..., Coroutine[Any, Any, Non
 
     async def handle(self: "BaseWorkflow[Any]", *payloads: RawValue | JsonValue) -> None:
         await self._handlers.signal(name, first_value(payloads))
-        if name not in BETWEEN_RUNS:
+        if not is_internal:
             self.audit.note()
 
     parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in ("self", "payload")]
     handle.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by the SDK
     handle.__annotations__ = {"payload": RawValue}
     abandon = workflow.HandlerUnfinishedPolicy.ABANDON
-    return workflow.signal(name=name, description=description, unfinished_policy=abandon)(handle)
+    shown = f"Internal: {description}" if is_internal else description
+    return workflow.signal(name=name, description=shown, unfinished_policy=abandon)(handle)
 
 
 class BaseWorkflow(Generic[Input]):
@@ -551,11 +552,11 @@ class BaseWorkflow(Generic[Input]):
     resume = signal("resume", "Resume a paused run and its children: {name}.")
     set_session = signal("session", "Change values of the session; null removes one.")
     say = signal("steer", "Send a message to the next speaker: {text, name}.")
-    child_waits = signal("child_waits", "Internal: whether a child run waits for a person.")
-    ask_again = signal(ASK_AGAIN, "Internal: the run may be the next one of its tenant.")
-    child_canceled = signal("child_canceled", "Internal: the result of a child run that was canceled.")
-    remember = signal("remember", "Internal: a child run asks to remember a decision.")
-    remembered = signal("remembered", "Internal: the parent run has remembered a decision.")
+    child_waits = signal("child_waits", "whether a child run waits for a person.", is_internal=True)
+    ask_again = signal(ASK_AGAIN, "the run may be the next one of its tenant.", is_internal=True)
+    child_canceled = signal("child_canceled", "the result of a child run that was canceled.", is_internal=True)
+    remember = signal("remember", "a child run asks to remember a decision.", is_internal=True)
+    remembered = signal("remembered", "the parent run has remembered a decision.", is_internal=True)
 
     @workflow.signal(dynamic=True, description="Ignored: no signal of this name is defined.")
     async def ignore(self, name: str, _payloads: Sequence[RawValue]) -> None:
