@@ -31,6 +31,7 @@ MANIFESTS = [
     agent("counter", "calculator"),
     agent("open", clients={"tools": True, "settings": ["instructions"]}),
     manifest("Team", "panel", {"strategy": "parallel", "members": [ANN, BOB]}),
+    manifest("Team", "asked", {"strategy": "sequential", "members": [{"name": "one", "type": "agent"}, ANN, BOB]}),
 ]
 CALCULATE = call("calculator", expression="2+2")
 
@@ -189,6 +190,26 @@ async def test_an_abandoned_approval_is_rejected(gateway: GatewayServer, asked: 
     resume = [{"interruptId": interrupt["id"], "status": "cancelled"}]
     events = await stream(gateway, "careful", asked("r2", None, resume=resume))
     assert [*texts_of(events).values()] == ["Not done."]
+
+
+async def test_a_reply_with_the_same_words_as_an_earlier_message_is_a_message_of_its_own(
+    gateway: GatewayServer, asked: Asked
+) -> None:
+    gateway.env.script(line("one", "Yes."))
+    events = await stream(gateway, "asked", asked("r1"))
+    for run in ("r2", "r3"):
+        [interrupt] = interrupts_of(events)
+        resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": "Yes."}]
+        events = await stream(gateway, "asked", asked(run, None, resume=resume))
+        assert [*texts_of(events).values()] == ["Yes."]
+    whole = await stream(gateway, "asked", asked("r1"))
+    begun = [event for event in whole if event["type"] == "TEXT_MESSAGE_START"]
+    assert [(event["name"], event["role"]) for event in begun] == [
+        ("one", "assistant"),
+        ("ann", "user"),
+        ("bob", "user"),
+    ]
+    assert [*texts_of(whole).values()] == ["Yes."] * 3
 
 
 async def test_all_open_interrupts_need_an_answer(gateway: GatewayServer, asked: Asked) -> None:
