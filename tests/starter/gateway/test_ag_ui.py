@@ -30,6 +30,7 @@ MANIFESTS = [
     ),
     agent("counter", "calculator"),
     agent("open", clients={"tools": True, "settings": ["instructions"]}),
+    team("rounds", "one", "two", maxRounds=2),
     manifest("Team", "panel", {"strategy": "parallel", "members": [ANN, BOB]}),
     manifest("Team", "asked", {"strategy": "sequential", "members": [{"name": "one", "type": "agent"}, ANN, BOB]}),
 ]
@@ -327,3 +328,10 @@ async def is_ready(gateway: GatewayServer) -> bool:
         return (await gateway.http.get("/readyz")).status_code == 200
     except httpx.TransportError:
         return False
+
+
+async def test_what_a_panel_quotes_is_sent_once(gateway: GatewayServer, asked: Asked) -> None:
+    gateway.env.script(line("one", "a1", "a2"), line("two", "b1", "b2"))
+    events = await stream(gateway, "rounds", asked("r"))
+    assert [*texts_of(events).values()][:4] == ["a1", "b1", "a2", "b2"]
+    assert len(texts_of(events)) == len({*texts_of(events).values()})
