@@ -52,6 +52,7 @@ from .protocol import Protocol, caller_of, read_body
 from .question import TargetQuestion
 from .run import Run, RunWaits, prompt_of
 from .runs import Runs
+from .speeches import Answers
 from .sse import EventStream, encode
 from .targets import ServedTarget, Targets
 
@@ -369,11 +370,11 @@ class Translator:
     retracted: dict[str, int] = field(default_factory=dict)
     """How often the text of a call was taken back."""
 
-    said: set[str] = field(default_factory=set)
-    """The texts of all messages, of which the run's conversation has a copy."""
+    answers: Answers = field(default_factory=Answers)
+    """What models have answered, of which conversations have a copy."""
 
-    replies: set[str] = field(default_factory=set)
-    """The replies of people."""
+    replies: set[tuple[str, str]] = field(default_factory=set)
+    """The replies of people, each with its run."""
 
     calls: set[str] = field(default_factory=set)
     """The ids of tool calls without a result."""
@@ -451,7 +452,6 @@ class Translator:
                     text=rest,
                 )
             )
-            self.said.add(event.text)
         yield from self._end_message(_call(event))
 
     @translate.register
@@ -461,7 +461,7 @@ class Translator:
     @translate.register
     def _note_reply(self, event: WaitEndedEvent) -> Iterable[ag.BaseEvent]:
         if event.outcome == "replied" and event.text:
-            self.replies.add(event.text)
+            self.replies.add((event.run, event.text))
         return ()
 
     @translate.register
@@ -504,11 +504,10 @@ class Translator:
     @translate.register
     def _message(self, event: MessageEvent) -> Iterable[ag.BaseEvent]:
         """A message that no model has just sent: of a function, or a person."""
-        if event.text in self.said or not event.text:
+        if self.answers.have(event) or not event.text:
             return
-        self.said.add(event.text)
         message = f"{event.run}/message-{event.number}"
-        role = "user" if event.text in self.replies else "assistant"
+        role = "user" if (event.run, event.text) in self.replies else "assistant"
         yield ag.TextMessageStartEvent(message_id=message, role=role, name=event.name)
         yield ag.TextMessageContentEvent(message_id=message, delta=event.text)
         yield ag.TextMessageEndEvent(message_id=message)
@@ -570,6 +569,7 @@ async def _events(run: Run, after: str | None, asked: ag_types.RunAgentInput) ->
                 cursor = event.cursor or cursor
                 if isinstance(event, RunEndedEvent) and event.run == run.id:
                     usage = event.usage
+                translator.answers.read(event)
                 for translated in translator.translate(event):
                     yield translated
         status = await run.result()

@@ -35,7 +35,7 @@ class Speech:
 
     ``text`` is what was received of the current ``attempt``; of one that was read after its end, and that is very long,
     it is the beginning. ``length`` is that of the whole text once the speech has ended. A speech that has failed ends
-    without a text. A panel repeats what ``is_quotable`` in its conversation.
+    without a text.
     """
 
     id: str
@@ -47,7 +47,6 @@ class Speech:
     length: int = 0
     has_ended: bool = False
     has_failed: bool = False
-    is_quotable: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,6 +96,37 @@ Update = Begun | Said | Retracted | Spoken | Waits | Over
 
 
 @dataclass
+class Answers:
+    """The answers of models, which messages of conversations repeat."""
+
+    _latest: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """The place in the history, and the text, of the latest answer in each run."""
+
+    _in_panels: set[tuple[str, str]] = field(default_factory=set)
+    """The open calls in panels: their runs and ids."""
+
+    _quotable: set[str] = field(default_factory=set)
+    """The texts of answers in panels, whose conversations repeat them."""
+
+    def read(self, event: Event) -> None:
+        """Takes note of a call or an answer."""
+        if isinstance(event, ModelCalledEvent) and (event.part is not None or event.round is not None):
+            self._in_panels.add((event.run, event.call))
+        elif isinstance(event, ModelAnsweredEvent):
+            text = event.text or ""
+            self._latest[event.run] = (_place(event), text)
+            if (event.run, event.call) in self._in_panels:
+                self._in_panels.discard((event.run, event.call))
+                self._quotable.add(text)
+
+    def have(self, event: MessageEvent) -> bool:
+        """Whether a message repeats an answer: as the message of the call, or as a quote in a panel."""
+        if self._latest.get(event.run) == (_place(event), event.text):
+            return True
+        return event.part is not None and event.text in self._quotable
+
+
+@dataclass
 class Speeches:
     """Makes the updates of a run's speeches from its events."""
 
@@ -106,11 +136,7 @@ class Speeches:
     _announced: int = 0
     """The characters of the first speech in the queue that were announced."""
 
-    _answers: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """The place in the history, and the text, of the latest answer in each run."""
-
-    _quotable: set[str] = field(default_factory=set)
-    """The texts of answers in panels, whose conversations repeat them."""
+    _answers: Answers = field(default_factory=Answers)
 
     def feed(self, event: Event) -> Iterator[Update]:
         """The updates that an event brings."""
@@ -123,14 +149,14 @@ class Speeches:
             yield from self._feed(event)
 
     def _feed(self, event: Event) -> Iterator[Update]:  # one case for each type
+        self._answers.read(event)
         match event:
             case ModelCalledEvent():
-                quotable = event.part is not None or event.round is not None
-                speech = Speech(event.id, event.run, event.speaker, turn=event.turn, is_quotable=quotable)
+                speech = Speech(event.id, event.run, event.speaker, turn=event.turn)
                 self._open[event.run, event.call] = speech
                 self._queue.append(speech)
             case MessageEvent():
-                if not self._is_known(event):
+                if not self._answers.have(event):
                     speech = Speech(event.id, event.run, event.name)
                     self._queue.append(speech)
                     self._end(speech, event.text)
@@ -162,9 +188,6 @@ class Speeches:
             case ModelAnsweredEvent():
                 del self._open[event.run, event.call]
                 text = event.text or ""
-                self._answers[event.run] = (_place(event), text)
-                if speech.is_quotable:
-                    self._quotable.add(text)
                 speech.attempt = max(event.attempts, speech.attempt)
                 self._end(speech, text)
                 yield from self._announce()
@@ -172,12 +195,6 @@ class Speeches:
     def _is_heard(self, run: str) -> bool:
         """Whether a run is that of the target or of a member: what the runs of tools say is their result."""
         return run.startswith(self.root) and re.fullmatch(f"(?:{_MEMBER.pattern})*", run[len(self.root) :]) is not None
-
-    def _is_known(self, event: MessageEvent) -> bool:
-        """Whether a message repeats an answer: as the message of the call, or as a quote in a panel."""
-        if self._answers.get(event.run) == (_place(event), event.text):
-            return True
-        return event.part is not None and event.text in self._quotable
 
     def _end(self, speech: Speech, text: str) -> None:
         if len(text) >= len(speech.text):  # of a long text more may have been received than the event has

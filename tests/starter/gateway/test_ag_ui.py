@@ -30,7 +30,9 @@ MANIFESTS = [
     ),
     agent("counter", "calculator"),
     agent("open", clients={"tools": True, "settings": ["instructions"]}),
+    team("rounds", "one", "two", maxRounds=2),
     manifest("Team", "panel", {"strategy": "parallel", "members": [ANN, BOB]}),
+    manifest("Team", "asked", {"strategy": "sequential", "members": [{"name": "one", "type": "agent"}, ANN, BOB]}),
 ]
 CALCULATE = call("calculator", expression="2+2")
 
@@ -191,6 +193,26 @@ async def test_an_abandoned_approval_is_rejected(gateway: GatewayServer, asked: 
     assert [*texts_of(events).values()] == ["Not done."]
 
 
+async def test_a_reply_with_the_same_words_as_an_earlier_message_is_a_message_of_its_own(
+    gateway: GatewayServer, asked: Asked
+) -> None:
+    gateway.env.script(line("one", "Yes."))
+    events = await stream(gateway, "asked", asked("r1"))
+    for run in ("r2", "r3"):
+        [interrupt] = interrupts_of(events)
+        resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": "Yes."}]
+        events = await stream(gateway, "asked", asked(run, None, resume=resume))
+        assert [*texts_of(events).values()] == ["Yes."]
+    whole = await stream(gateway, "asked", asked("r1"))
+    begun = [event for event in whole if event["type"] == "TEXT_MESSAGE_START"]
+    assert [(event["name"], event["role"]) for event in begun] == [
+        ("one", "assistant"),
+        ("ann", "user"),
+        ("bob", "user"),
+    ]
+    assert [*texts_of(whole).values()] == ["Yes."] * 3
+
+
 async def test_all_open_interrupts_need_an_answer(gateway: GatewayServer, asked: Asked) -> None:
     interrupts = interrupts_of(await stream(gateway, "panel", asked("r1")))
     while len(interrupts) < 2:  # the second is asked a moment later: the same run tells it
@@ -306,3 +328,10 @@ async def is_ready(gateway: GatewayServer) -> bool:
         return (await gateway.http.get("/readyz")).status_code == 200
     except httpx.TransportError:
         return False
+
+
+async def test_what_a_panel_quotes_is_sent_once(gateway: GatewayServer, asked: Asked) -> None:
+    gateway.env.script(line("one", "a1", "a2"), line("two", "b1", "b2"))
+    events = await stream(gateway, "rounds", asked("r"))
+    assert [*texts_of(events).values()][:4] == ["a1", "b1", "a2", "b2"]
+    assert len(texts_of(events)) == len({*texts_of(events).values()})
