@@ -105,10 +105,12 @@ def without_marks(value: JsonValue) -> JsonValue:
 
 
 def redacted_json(value: JsonValue, redact: Callable[[str], str]) -> JsonValue:
-    """A value with all its texts redacted, also the keys of objects."""
+    """A value with all its texts redacted, also the keys of objects. A number with a secret becomes a text."""
     match value:
         case str():
             return redact(value)
+        case int() | float() if redact(str(value)) != str(value):
+            return redact(str(value))
         case list():
             return [redacted_json(item, redact) for item in value]
         case dict():

@@ -127,8 +127,9 @@ class ValueResolver:
         Without it, no value may be the contributions of a panel.
         """
         shared = {}
-        for ref in catalog.contribution_refs if session else ():
-            rows = await journal.read_bookmark(session(ref.session), ref.key)
+        references = [(ref, session(ref.session)) for ref in catalog.contribution_refs] if session else []
+        for ref, name in references:
+            rows = await journal.read_bookmark(name, ref.key)
             shared[ref] = format_transcript(contributions_in(row.message for row in rows))
         of_run = await secrets.of_run(catalog.registered_as) if catalog.uses_secrets else RunSecrets()
         return cls(catalog=catalog, secrets=secrets, of_run=of_run, shared=shared)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import JsonValue, ValidationError
 
-from ...activities.context.outside import OutsideCall, OutsideKind
+from ...activities.context.outside import OutsideCall, OutsideKind, redacted_json
 from ...contracts.inputs import ForkedRun
 from ...contracts.message import Message
 from ...contracts.status import Phase
@@ -402,8 +402,8 @@ def place_of(run: str, root: str) -> str:
 
 def redacted_recording(recording: Recording, redact: Callable[[str], str]) -> Recording:
     """The recording without the secrets that ``redact`` knows, also in its names."""
-    text = json.dumps(recording.model_dump(mode="json", by_alias=True, exclude_defaults=True), ensure_ascii=False)
-    return Recording.model_validate_json(redact(text)) if redact(text) != text else recording
+    data = recording.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return Recording.model_validate_json(json.dumps(redacted_json(data, redact)))
 
 
 def changed_manifests(recorded: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -30,7 +30,7 @@ from baton.resources.base import JsonObject
 from baton.starter.api.handle import Handle
 from baton.starter.api.teams import MemberInput
 from baton.starter.errors import UsageError
-from baton.starter.operations.recording import SUFFIX, RecordedAnswers, RecordedCall, Recording
+from baton.starter.operations.recording import SUFFIX, RecordedAnswers, RecordedCall, Recording, redacted_recording
 from baton.starter.runs.decisions import NotDecided, decide, reply
 from baton.testing import Reply, Request, Script, ScriptedModel, ScriptedToolCall, block_model_requests, replay
 from baton.testing.pytest import EnvironmentFactory, baton_environment, baton_server
@@ -429,6 +429,19 @@ def test_the_same_request_is_answered_in_order_and_not_once_more() -> None:
     call = OutsideCall(kind="model", caller="Agent/default/a", purpose="call", run="r", request=request)
     assert [answers.take(call, "") for _ in range(3)] == [(1, {"content": "first"}), (2, {"content": "second"}), None]
     assert answers.missing(call, "").problem == "the request is recorded 2 times, and is now made once more"
+
+
+def test_a_secret_of_digits_is_no_number_in_the_file_either() -> None:
+    recording = Recording(
+        run="r",
+        question="My PIN is 48151623.",
+        answer="a",
+        phase="Completed",
+        workflow="query",
+        input={"pin": 48151623},
+    )
+    redacted = redacted_recording(recording, lambda text: text.replace("48151623", "[secret]"))
+    assert (redacted.question, redacted.input) == ("My PIN is [secret].", {"pin": "[secret]"})
 
 
 def test_secrets_are_nowhere_in_the_file(baton_environment: EnvironmentFactory, tmp_path: Path) -> None:
