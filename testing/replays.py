@@ -287,10 +287,10 @@ async def _replayed(
         memo=player.memo(run_id, env.client.namespace),
     )
     handle = Handle[object](env.client, run)
+    await player.begin(env.client, handle)
     ended = asyncio.Event()
     people = asyncio.create_task(player.answer_for_people(env, handle, ended))
     try:
-        await player.begin(env.client, handle)
         async with asyncio.timeout(seconds):
             status = await _status_of(handle)
     except TimeoutError:
@@ -476,7 +476,6 @@ class Player:
     async def answer_for_people(self, env: Environment, handle: Handle[object], ended: asyncio.Event) -> None:
         """Sends the recorded decisions of people when the run waits for them. Cancels a run that waits for others."""
         given = set[str]()
-        await self._begun.wait()
         while not ended.is_set():
             for pending in await pending_decisions(env.client, handle.id):
                 if pending.id not in given and pending.decision is None:

@@ -5,6 +5,7 @@ so that any replica serves any request: a call is a durable run, and its id is t
 input, and the ``taskId`` of the tasks extension (https://modelcontextprotocol.io/seps/2663-tasks-extension).
 """
 
+import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -114,8 +115,8 @@ class McpServer:
         self._targets = targets
         self._runs = runs
         self._caller = caller
-        self._calls: dict[types.RequestId, Run] = {}
-        """The runs of calls in progress over stdio, which the client may cancel."""
+        self._calls: dict[types.RequestId, asyncio.Future[tuple[Run, ServedTarget | None]]] = {}
+        """The runs of calls in progress over stdio, which the client may cancel, once each is started."""
 
         private = CacheHint(ttl_ms=2_000, scope="private")
         self.server: Server[Any] = Server(
@@ -143,19 +144,40 @@ class McpServer:
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> Result:
         """Asks a target; or goes on with its run, once the client has the input that it needed."""
+        asking = asyncio.ensure_future(self._ask(context, params))
+        if context.request is None and context.request_id is not None:
+            self._calls[context.request_id] = asking
+        try:
+            result = await self._answered(context, params, asking)
+        except Exception:  # after a cancellation, which is no Exception, cancel_call needs the run
+            self._ended(context)
+            raise
+        self._ended(context)
+        return result
+
+    async def _ask(self, context: Context, params: types.CallToolRequestParams) -> tuple[Run, ServedTarget | None]:
+        """The run of a call, and the target if the call is the question to it."""
         caller = self._caller_of(context)
         arguments = params.arguments or {}
-        target: ServedTarget | None = None
+        if params.name == RESULT_TOOL:
+            return await self._runs.find(caller, ResultArguments.model_validate(arguments).run), None
+        if params.name == REPLY_TOOL:
+            reply = ReplyArguments.model_validate(arguments)
+            run = await self._runs.find(caller, reply.run)
+            await run.reply(reply.text, reply.question)
+            return run, None
+        target = await self._find(caller, params.name)
+        return await self._run_of(context, target, params), target
+
+    async def _answered(
+        self,
+        context: Context,
+        params: types.CallToolRequestParams,
+        asking: asyncio.Future[tuple[Run, ServedTarget | None]],
+    ) -> Result:
         try:
-            if params.name == RESULT_TOOL:
-                run = await self._runs.find(caller, ResultArguments.model_validate(arguments).run)
-            elif params.name == REPLY_TOOL:
-                reply = ReplyArguments.model_validate(arguments)
-                run = await self._runs.find(caller, reply.run)
-                await run.reply(reply.text, reply.question)
-            else:
-                target = await self._find(caller, params.name)
-                run = await self._run_of(context, target, params)
+            # A run that is being started when its call is canceled is started nevertheless, and then canceled.
+            run, target = await asyncio.shield(asking)
         except _UnknownToolError:
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {params.name[:100]}") from None
         except (GatewayError, ValueError) as error:  # the model can correct its arguments
@@ -166,15 +188,7 @@ class McpServer:
         if target and _supports_tasks(context):
             return {"resultType": "task", **await _task(run)}
         dismissed = await self._answer(run, params.input_responses or {})
-        if context.request is None and context.request_id is not None:
-            self._calls[context.request_id] = run
-        try:
-            result = await self._until_result(context, run, target, dismissed)
-        except Exception:  # after a cancellation, which is no Exception, cancel_call needs the run
-            self._ended(context)
-            raise
-        self._ended(context)
-        return result
+        return await self._until_result(context, run, target, dismissed)
 
     async def get_task(self, context: Context, params: TaskParams) -> Result:
         """The state of a run, with its result or what it needs of the client."""
@@ -205,8 +219,12 @@ class McpServer:
         if (
             context.request is None
             and params.request_id is not None
-            and (run := self._calls.pop(params.request_id, None))
+            and (asking := self._calls.pop(params.request_id, None))
         ):
+            try:
+                run, _ = await asking
+            except (GatewayError, ValueError, _UnknownToolError):
+                return  # nothing was started
             await run.cancel(params.reason or "canceled by an MCP client")
 
     def _ended(self, context: Context) -> None:

@@ -8,14 +8,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from pydantic import JsonValue
-from temporalio import activity, workflow
 from temporalio.client import Client
-from temporalio.exceptions import ApplicationError
-from temporalio.worker import Worker
 
-from baton.contracts.message import Head
-from baton.contracts.requests import AppendRequest
 from baton.contracts.status import Status
 from baton.starter.history.live_state import LiveState
 from baton.starter.history.stream import stream_events
@@ -23,11 +17,7 @@ from baton.starter.runs.listing import recent_runs
 from baton.starter.runs.runs import live_status
 from baton.testing import Reply, Request
 from baton.worker import run_worker
-from baton.workflows.calls.activities import JOURNAL
-from baton.workflows.calls.effects import execute_activity
-from baton.workflows.state.constants import UNNOTICED_ABSENCE
 from baton.workflows.state.outages import seconds_after
-from baton.workflows.state.run_state import RunState
 from tests.activities.test_inline_manifests import model
 from tests.harness import frozen_models
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team, texts
@@ -255,50 +245,6 @@ async def test_a_call_that_no_worker_finishes_is_an_outage_that_its_run_waits_fo
         async with run_worker(client, env.catalog, {**env.worker_env, "BATON_ROLES": "models"}):
             status = await env.status(handle)
         assert (status.phase, status.message) == ("Completed", "Here.")
-
-
-refused = asyncio.Event()
-
-
-@activity.defn(name="append")
-async def refuse(_: JsonValue) -> None:
-    """A call that the server refuses, which is tried again."""
-    refused.set()
-    raise ApplicationError("answered HTTP 503")
-
-
-@activity.defn(name="append")
-async def accept(_: JsonValue) -> JsonValue:
-    """A call that succeeds."""
-    return {"id": "head"}
-
-
-@workflow.defn(sandboxed=False)
-class Calling:
-    """A run that makes one call on a task queue, and waits longer for its server than an absence goes unnoticed."""
-
-    @workflow.run
-    async def run(self, task_queue: str) -> str:
-        run = RunState()
-        run.max_outage = UNNOTICED_ABSENCE + timedelta(seconds=1)
-        request = AppendRequest(head=Head(id="before"), items=())
-        head = await execute_activity(run, "append", request, Head, JOURNAL, "append 0", task_queue)
-        return head.id
-
-
-@pytest.mark.full
-async def test_a_call_that_was_refused_and_then_had_no_worker_is_waited_for(client: Client) -> None:
-    name = uuid.uuid4().hex
-    async with Worker(client, task_queue=name, workflows=[Calling]):
-        async with Worker(client, task_queue=f"{name}-calls", activities=[refuse]):
-            handle = await client.start_workflow(Calling.run, f"{name}-calls", id=name, task_queue=name)
-            await refused.wait()
-        events = handle.fetch_history_events(wait_new_event=True)
-        async for event in events:
-            if event.HasField("activity_task_timed_out_event_attributes"):
-                break
-        async with Worker(client, task_queue=f"{name}-calls", activities=[accept]):
-            assert await handle.result() == "head"
 
 
 def test_a_wait_is_bounded_however_many_there_were_before() -> None:

@@ -620,11 +620,8 @@ class _Patience:
 def _read_failure(error: ActivityError, name: str, *, waits_for_workers: bool) -> ActivityFailed | ActivityInterrupted:
     """The failure of a call. One that no worker has finished in time is made again, after a wait."""
     failed = read_failure(error.cause, name, error.activity_id)
-    timeout = error.cause if isinstance(error.cause, ActivityTimeout) else None
-    # Of a call that its server has refused before, only the attempt that no worker has started says nothing about it.
-    was_refused = timeout is not None and isinstance(timeout.cause, ApplicationError)
-    is_absence = timeout is not None and (not was_refused or timeout.type is TimeoutType.SCHEDULE_TO_START)
-    if waits_for_workers and is_absence and isinstance(failed, ActivityFailed) and workflow.patched(WAIT_FOR_WORKERS):
+    is_timeout = isinstance(error.cause, ActivityTimeout) and not isinstance(error.cause.cause, ApplicationError)
+    if waits_for_workers and is_timeout and isinstance(failed, ActivityFailed) and workflow.patched(WAIT_FOR_WORKERS):
         return ActivityFailed(failed.failure.waiting(0))
     return failed
 

@@ -365,6 +365,21 @@ async def test_over_stdio_calls_return_answers_and_forms_are_elicited(served_env
 
 
 @both_eras
+async def test_over_stdio_a_call_canceled_at_once_leaves_no_run_open(served_env: Environment, mode: Mode) -> None:
+    served_env.script(line("one", *[{"text": "a", "held": True}] * 10))
+    async with GatewayServer.running(served_env) as gateway, stdio(served_env, mode) as client:
+        await client.list_tools()
+        for pause in (0.0, 0.01, 0.02, 0.03, 0.05, 0.1):  # the call is somewhere between its arrival and its run
+            asked = asyncio.create_task(client.call_tool("agent_one", {"input": "Why?"}))
+            await asyncio.sleep(pause)
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+        await client.list_tools()  # what came before has arrived
+        for run in (await gateway.get("/runs"))["runs"]:
+            assert (await gateway.finished(run["id"]))[-1]["data"]["phase"] == "Canceled"
+
+
+@both_eras
 async def test_over_stdio_a_client_cancels_the_run_and_its_end_does_not(served_env: Environment, mode: Mode) -> None:
     served_env.script(line("one", {"text": "a", "delay": 0.8}, {"text": "b", "delay": 0.8}))
     async with GatewayServer.running(served_env) as gateway:
