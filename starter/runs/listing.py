@@ -240,10 +240,16 @@ def escape(text: str) -> str:
 
 ENDS = {
     "Completed": "ExecutionStatus = 'Completed'",
-    "Failed": "ExecutionStatus IN ('Failed', 'Terminated', 'TimedOut')",
-    "Canceled": "ExecutionStatus = 'Canceled'",
+    "Failed": (
+        "(ExecutionStatus IN ('Terminated', 'TimedOut') OR (ExecutionStatus = 'Failed' "
+        f"AND ({PHASE.name} IS NULL OR {PHASE.name} != 'Canceled')))"
+    ),
+    "Canceled": f"(ExecutionStatus = 'Canceled' OR (ExecutionStatus = 'Failed' AND {PHASE.name} = 'Canceled'))",
 }
-"""The filters for the runs that have ended, by phase: Temporal may have closed one that could not say so itself."""
+"""The filters for the runs that have ended, by phase: Temporal may have closed one that could not say so itself.
+
+A run that is canceled by a signal is closed as failed: Temporal closes a run as canceled only if it has asked for that.
+"""
 
 MAX_SEARCHED = 2_000
 """The most open runs, and the most closed ones, that are searched for a page."""
@@ -424,6 +430,8 @@ async def _describe(started: StartedRun) -> ListedRun:
     state = run.status.name.replace("_", " ").capitalize() if run.status else "Unknown"
     phase = run.typed_search_attributes.get(PHASE)
     if state == "Running" and phase in ("Paused", "InputRequired", "Waiting"):
+        state = phase
+    if state == "Failed" and phase == "Canceled":  # by a signal, so Temporal does not know of a cancellation
         state = phase
     attributes = run.typed_search_attributes
     return ListedRun(

@@ -401,6 +401,22 @@ async def test_runs_are_filtered_by_everything_that_a_list_shows(gateway: Gatewa
     assert (shown["question"], shown["caller"], shown["strategy"]) == ("Why is the sea salty?", "local", "round-robin")
 
 
+@pytest.mark.parametrize("by_signal", [True, False])
+async def test_a_canceled_run_is_listed_as_canceled_whoever_has_canceled_it(
+    gateway: GatewayServer, by_signal: bool
+) -> None:
+    gateway.env.script(line("one", {"text": "a", "held": True}))
+    run = (await gateway.post("/runs", {"target": "agent/one", "input": "Why?"}, 201))["id"]
+    if by_signal:
+        await gateway.post(f"/runs/{run}/cancel")
+    else:
+        await gateway.env.client.get_workflow_handle(run).cancel()
+    await gateway.finished(run)
+    assert await listed(gateway, 1, phase="Canceled") == [run]
+    assert await listed(gateway, 0, phase="Failed") == []
+    assert (await gateway.get("/runs"))["runs"][0]["state"] == "Canceled"
+
+
 @pytest.mark.full
 async def test_the_progress_of_open_and_of_ended_runs_is_listed_together(shop: GatewayServer) -> None:
     run = (await shop.post("/runs", {"target": "buyer", "input": "Buy desks."}, 201))["id"]
