@@ -441,7 +441,7 @@ def test_a_secret_of_digits_is_no_number_in_the_file_either() -> None:
         input={"pin": 48151623},
     )
     redacted = redacted_recording(recording, lambda text: text.replace("48151623", "[secret]"))
-    assert (redacted.question, redacted.input) == ("It is [secret].", {"pin": "[secret]"})
+    assert (redacted.question, redacted.input) == ("My PIN is [secret].", {"pin": "[secret]"})
 
 
 def test_secrets_are_nowhere_in_the_file(baton_environment: EnvironmentFactory, tmp_path: Path) -> None:
