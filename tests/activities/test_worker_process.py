@@ -24,5 +24,5 @@ async def test_a_worker_that_ends_by_itself_ends_the_block_with_its_error_and_is
     with pytest.raises(RuntimeError, match="no-such-namespace"):
         async with run_all(workers, 1):
             await asyncio.Event().wait()
-    assert "the worker of the task queue bad has ended by itself" in caplog.text
+    assert "the worker of the task queue bad stopped unexpectedly" in caplog.text
     assert "task queue good" not in caplog.text

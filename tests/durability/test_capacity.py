@@ -26,7 +26,7 @@ def test_what_the_page_says_beside_its_tables_is_in_the_results_too() -> None:
     assert f"1,000 ms / {busy:.1f} ms × 60 % = {600 / busy:.0f} per second" in text
     assert f"{paused()['worker']} MB with 10,000 of them" in text
     hostile = max(int(each) for each in re.findall(r'"worker, MB": (\d+)', (RESULTS / "hostile.json").read_text()))
-    assert f"took up to {hostile} MB" in text
+    assert f"used up to {hostile} MB" in text
 
 
 @pytest.mark.parametrize("database", DATABASES)

@@ -280,7 +280,7 @@ function Side({ id, info, model, version, isOpen, ended }) {
     return get(`/runs/${encodeURIComponent(id)}/drawing`, {}, { signal });
   }, [id, info?.kind]);
   return html`
-    ${drawing.value?.drawing && html`<${Folded} open=${innerWidth > 1000} summary="Team"><${TeamGraph} drawing=${drawing.value.drawing} isInline=${drawing.value.isInline} info=${info} model=${model} version=${version} /><//>`}
+    ${info && drawing.value?.drawing && html`<${Folded} open=${innerWidth > 1000} summary="Team"><${TeamGraph} drawing=${drawing.value.drawing} isInline=${drawing.value.isInline} info=${info} model=${model} version=${version} /><//>`}
     <${Members} id=${id} model=${model} isOpen=${isOpen} isReady=${Boolean(info)} />
     <${Forks} id=${id} ended=${ended} isReady=${Boolean(info)} />`;
 }
