@@ -47,7 +47,7 @@ def fake_runs(answers: Answers) -> type:
 
 def _completed(target: Mapping[str, str], answer: str | BaseModel | Mapping[str, Any] | list[Any]) -> dict[str, Any]:
     """The status of a completed run."""
-    text = answer if isinstance(answer, str) else TypeAdapter(Any).dump_json(answer).decode()
+    text = answer if isinstance(answer, str) else TypeAdapter(Any).dump_json(answer, by_alias=True).decode()
     usage = TokenUsage()
     response = Response(
         target=StatusTarget(type=target["type"], name=target["name"]),

@@ -77,6 +77,13 @@ class ConflictError(GatewayError):
     code = "conflict"
 
 
+class SlowError(GatewayError):
+    """The request's body did not arrive in time."""
+
+    status = 408
+    code = "request_timeout"
+
+
 class TooLargeError(GatewayError):
     """The request's body is too large."""
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
@@ -19,7 +19,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..web_console.page import PREFIX as CONSOLE_FILES
 from .access import Access, Caller, is_loopback
-from .errors import FailedError, ForbiddenError, GatewayError, TooLargeError, TooManyError
+from .errors import (
+    BadRequestError,
+    FailedError,
+    ForbiddenError,
+    GatewayError,
+    SlowError,
+    TooLargeError,
+    TooManyError,
+)
 from .settings import GatewaySettings
 
 _log = logging.getLogger(__name__)
@@ -28,7 +36,7 @@ PUBLIC = frozenset({"/healthz", "/readyz", "/health", "/ready", "/ark/health", "
 """Paths that need no key. The console's files are others: see ``_is_public``."""
 
 METHODS = "GET, POST, PUT, PATCH, DELETE"
-EXPOSED = "Retry-After, WWW-Authenticate, X-Baton-Run, X-Baton-Ignored"
+EXPOSED = "Retry-After, WWW-Authenticate, X-Baton-Run, X-Baton-Ignored, X-Should-Retry"
 
 
 RATE_SECONDS = 60.0
@@ -125,6 +133,14 @@ class _Sender:
         await self._send(message)
 
 
+def _split(address: str) -> SplitResult:
+    """The parts of an address in a header. Raises BadRequestError."""
+    try:
+        return urlsplit(address)
+    except ValueError:
+        raise BadRequestError("the header Host or Origin is not an address") from None
+
+
 class Guard:
     """The outermost middleware: lets only requests through that a caller may make, with the caller in their state."""
 
@@ -171,7 +187,7 @@ class Guard:
     def _check_host(self, headers: Headers) -> None:
         """Rejects a Host that is not this gateway's: a page elsewhere may have its name resolve to this machine."""
         hosts = headers.getlist("host")
-        name = urlsplit(f"//{hosts[0]}").hostname if len(hosts) == 1 else None
+        name = _split(f"//{hosts[0]}").hostname if len(hosts) == 1 else None
         if name is None or not (is_loopback(name) or name in self._settings.hosts or "*" in self._settings.hosts):
             raise ForbiddenError("the header Host is not a name of this gateway: see BATON_GATEWAY_HOSTS")
 
@@ -181,7 +197,7 @@ class Guard:
         if origin is None:
             return {}
         host = headers.get("host", "")
-        is_own = urlsplit(origin).netloc == host and host != ""
+        is_own = _split(origin).netloc == host and host != ""
         if not (is_own or origin in self._settings.origins):
             raise ForbiddenError("pages of this Origin may not use the gateway: see BATON_GATEWAY_ORIGINS")
         requested = headers.get("access-control-request-headers", "")
@@ -212,7 +228,7 @@ class Guard:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()
             except TimeoutError:
-                raise TooLargeError("the body did not arrive in time") from None
+                raise SlowError("the body did not arrive in time") from None
             if message["type"] == "http.request":
                 received += len(message.get("body", b""))
                 complete = not message.get("more_body", False)

@@ -378,7 +378,9 @@ class Runs:
             return is_owner(caller, memo) and memo.get(PROTOCOL) == protocol
 
         owner = caller.digest if (await self._attributes.known())["shows_callers"] else None
-        return await recent_runs(self._client, namespace, limit, self._queue, visible=is_visible, owner=owner)
+        return await recent_runs(
+            self._client, namespace, limit, self._queue, visible=is_visible, cache=self._starts, owner=owner
+        )
 
     async def inbox(self, caller: Caller) -> list[tuple[str, PendingDecision]]:
         """All that waits for people in runs that the caller may see, with the ids of these runs."""

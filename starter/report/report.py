@@ -546,11 +546,25 @@ def _name_of_turn(turn: Turn) -> str:
     return f"round {turn.start.round}" if turn.start.round else "turn"
 
 
+MAX_GROWTH = 4
+"""How many times as long as the JSON its indented form may be: deeply nested JSON becomes a thousand times as long."""
+
+
 def pretty(text: str | None) -> str:
-    """JSON with indentation, or the text itself."""
+    """JSON with indentation; the text itself if that would change a value or is far longer."""
     if not text or text[:1] not in "{[":
         return text or ""
     try:
-        return json.dumps(parse_json(text), ensure_ascii=False, indent=2)
-    except ValueError:
+        value = parse_json(text)
+        if "".join(json.dumps(value, ensure_ascii=False).split()) != "".join(text.split()):
+            return text  # digits, or a field that is there twice, would be lost
+        pieces = list[str]()
+        room = MAX_GROWTH * len(text) + 1_000
+        for piece in json.JSONEncoder(ensure_ascii=False, indent=2).iterencode(value):
+            pieces.append(piece)
+            room -= len(piece)
+            if room < 0:
+                return text
+        return "".join(pieces)
+    except (ValueError, RecursionError):
         return text

@@ -11,7 +11,7 @@ from playwright.async_api import expect
 
 from baton.starter.history.stream import stream_events
 from baton.starter.report.html import html_of
-from baton.starter.report.report import Report, read_report
+from baton.starter.report.report import Report, pretty, read_report
 from baton.testing import Reply, Request
 from tests.harness.browser import open_page, running_browser
 from tests.harness.environment import KEY, Environment, Handle, Json, agent, call, line, manifest, team
@@ -319,3 +319,24 @@ async def test_an_open_run_with_speakers_at_once_is_reported_without_waiting(env
     assert [attrs.get("data-speaker") for attrs in page.of_class("lit")] == ["slow"]
     await handle.signal("cancel")
     await env.status(handle)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"amount": 2.50}',
+        '{"id": 12345678901234567890.123}',
+        '{"to": "a", "to": "b"}',
+        "[1e400]",
+        "[" * 900 + ",".join(["1"] * 16_000) + "]" * 900,
+        "[" * 100_000,
+        '{"open": ',
+    ],
+    ids=["digits", "long", "twice", "infinite", "deep", "too-deep", "broken"],
+)
+def test_json_is_shown_as_it_is_if_indentation_would_change_it_or_make_it_far_longer(text: str) -> None:
+    assert pretty(text) == text
+
+
+def test_other_json_is_indented() -> None:
+    assert pretty('{"a": [1, "é"]}') == '{\n  "a": [\n    1,\n    "é"\n  ]\n}'

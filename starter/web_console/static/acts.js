@@ -116,10 +116,11 @@ function CancelDialog({ onClose, onCancel }) {
 
 /** Goes on from a place in a run, such as "3", in a new run, which is shown then. */
 export function ForkDialog({ run, at, onClose }) {
+  const postOnce = usePostOnce();
   const [text, setText] = useState("");
   const [error, setError] = useState(null);
   const fork = async () => {
-    const forked = await post(pathOf(run, "fork"), text.trim() ? { at, say: text } : { at });
+    const forked = await postOnce(pathOf(run, "fork"), text.trim() ? { at, say: text } : { at });
     onClose();
     location.hash = `#/runs/${encodeURIComponent(forked.id)}`;
   };
@@ -350,7 +351,7 @@ function StartForm({ targets, target }) {
   const [files, setFiles] = useState([]);
   const [more, setMore] = useState({});
   const [error, setError] = useState(null);
-  const key = useRef({ body: null, id: null });
+  const postOnce = usePostOnce();
   const start = async () => {
     if (!text.trim()) throw new Error("Write a question first.");
     const body = {
@@ -359,10 +360,7 @@ function StartForm({ targets, target }) {
       ...(Object.keys(parameters).length ? { parameters } : {}),
       ...optional(more),
     };
-    // The same form sent again, as after a lost response, starts no second run.
-    const sent = JSON.stringify(body);
-    if (key.current.body !== sent) key.current = { body: sent, id: randomId() };
-    const run = await post("/runs", body, { headers: { "idempotency-key": key.current.id } });
+    const run = await postOnce("/runs", body);
     location.hash = `#/runs/${encodeURIComponent(run.id)}`;
   };
   const set = (name) => (event) => setMore({ ...more, [name]: event.currentTarget.value });
@@ -472,16 +470,29 @@ function randomId() {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
+/** Posts a body. The same one sent again, as after a lost response, has the same key, so it starts no second run. */
+function usePostOnce() {
+  const last = useRef({ sent: null, key: null });
+  return async (path, body) => {
+    const sent = JSON.stringify([path, body]);
+    if (last.current.sent !== sent) last.current = { sent, key: randomId() };
+    const answer = await post(path, body, { headers: { "idempotency-key": last.current.key } });
+    last.current = { sent: null, key: null };
+    return answer;
+  };
+}
+
 /** A conversation with a team or an agent: each question is a run that continues it. */
 export function ChatPage({ target }) {
   const [chat, setChat] = useState(() => storedChat(target));
   const [text, setText] = useState("");
   const [error, setError] = useState(null);
   const [isAnswering, setAnswering] = useState(false);
+  const postOnce = usePostOnce();
   useEffect(() => sessionStorage.setItem(`baton.chat.${target}`, JSON.stringify(chat)), [chat]);
   const ask = async () => {
     if (!text.trim()) return;
-    const run = await post("/runs", { target, input: text, conversation: chat.conversation }, { headers: { "idempotency-key": randomId() } });
+    const run = await postOnce("/runs", { target, input: text, conversation: chat.conversation });
     setChat((before) => ({ ...before, runs: [...before.runs, { id: run.id, question: text }] }));
     setText("");
     setAnswering(true);
@@ -573,12 +584,13 @@ function isMain(run, root) {
 
 /** The state of an exchange after an event of its run. */
 function after(state, event, root) {
-  const { [event.call]: part, ...others } = state.live;
+  const call = `${event.run}\n${event.call}`; // the id of a call is unique only in its run
+  const { [call]: part, ...others } = state.live;
   switch (event.type) {
     case "text.delta": {
       if (!MEMBER.test(event.run.slice(root.length))) return state;
       const text = (part?.text ?? "").slice(0, event.offset) + event.text;
-      return { ...state, live: { ...state.live, [event.call]: { call: event.call, speaker: event.speaker, text } } };
+      return { ...state, live: { ...state.live, [call]: { call, speaker: event.speaker, text } } };
     }
     case "text.retracted":
     case "model.answered":

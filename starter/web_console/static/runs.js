@@ -139,6 +139,7 @@ function Filters({ filters, known, onChange }) {
   const [text, setText] = useState(filters.text ?? "");
   const timer = useRef(null);
   useEffect(() => setText(filters.text ?? ""), [filters.text]);
+  useEffect(() => () => clearTimeout(timer.current), []);
   const search = (event) => {
     const wanted = event.currentTarget.value;
     setText(wanted);

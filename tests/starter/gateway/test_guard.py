@@ -34,7 +34,7 @@ async def raw(gateway: GatewayServer, request: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "", "[::2]", "a b"]
+    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "", "[::2]", "a b", "[", "[x]"]
 )
 async def test_a_host_that_is_not_the_gateways_is_refused(gateway: GatewayServer, host: str) -> None:
     response = await raw(gateway, f"GET /targets HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
@@ -54,6 +54,7 @@ async def test_two_hosts_in_a_request_are_refused(gateway: GatewayServer) -> Non
 
 async def test_pages_of_other_origins_are_refused_and_allowed_ones_get_cors_headers(served_env: Environment) -> None:
     async with GatewayServer.running(served_env, BATON_GATEWAY_ORIGINS="https://app.example") as gateway:
+        await gateway.get("/targets", 400, origin="http://[")
         for origin in ("https://evil.example", "null", "https://app.example.evil", "http://app.example"):
             await gateway.get("/targets", 403, origin=origin)
             assert (await gateway.http.options("/runs", headers={"origin": origin})).status_code == 403
