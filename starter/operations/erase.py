@@ -75,9 +75,16 @@ async def erase_runs(
 
 
 async def erase_conversation(
-    client: Client, conversation: str, *, dry: bool, environ: Mapping[str, str] = os.environ
+    client: Client,
+    conversation: str,
+    *,
+    dry: bool,
+    namespace: str | None = None,
+    environ: Mapping[str, str] = os.environ,
 ) -> Erased:
     """Erases a conversation, with all runs that have taken part in it. Raises UsageError if there is none.
+
+    ``namespace`` is that of its manifests; it may be None unless several namespaces have a conversation with that id.
 
     Earlier attempts of such a run that wrote no message are erased with it; runs of another conversation that have the
     same workflow id are not.
@@ -85,11 +92,18 @@ async def erase_conversation(
     engine = connect(Settings.of(environ).journal)
     try:
         last = await engine.run(partial(runs_of_conversation, namespace=client.namespace, conversation=conversation))
-        runs = await engine.run(partial(connected_runs, namespace=client.namespace, runs=last))
-        if not runs:
+        if namespace is None and len(last) > 1:
+            names = ", ".join(sorted(last))
             raise UsageError(
-                f"there is no conversation '{conversation}' in the journal: list them with baton sessions list"
+                f"several namespaces have a conversation '{conversation}': name one of them with -n: {names}"
             )
+        chosen = [*last] if namespace is None else [name for name in last if name == namespace]
+        if not chosen:
+            place = "journal" if namespace is None else f"namespace {namespace}"
+            raise UsageError(
+                f"there is no conversation '{conversation}' in the {place}: list them with baton sessions list"
+            )
+        runs = await engine.run(partial(connected_runs, namespace=client.namespace, runs=last[chosen[0]]))
         roots: dict[str, list[WorkflowExecution]] = {}
         for run_id in await _roots_of(client, runs):
             for execution in await _executions_of(client, run_id):
@@ -302,7 +316,7 @@ async def _executions_of(client: Client, workflow_id: str) -> list[WorkflowExecu
     executions = await _with_id(client, workflow_id)
     if executions and executions[0].workflow_type not in OWN_WORKFLOWS:
         raise UsageError(f"{workflow_id} is a workflow of another application: erase the runs that it has started")
-    return executions
+    return [execution for execution in executions if execution.workflow_type in OWN_WORKFLOWS]
 
 
 async def _with_id(client: Client, workflow_id: str) -> list[WorkflowExecution]:

@@ -364,3 +364,28 @@ async def test_the_objects_of_an_id_in_the_bucket_are_erased_with_its_last_run(
         assert [*bucket.objects] == [stored]
         await erase_conversation(env.client, "d", dry=False, environ=environ)
         assert not bucket.objects
+
+
+@pytest.mark.full
+async def test_a_conversation_is_erased_in_one_namespace_alone(env: Environment, server: EmbeddedServer) -> None:
+    env.answer = lambda request: Reply(text="Yes.")
+    support, sales = [await ended_in(env, each, "one", conversationId="c") for each in ("support", "sales")]
+    command_env = process_env(**{**env.worker_env, "TEMPORAL_ADDRESS": server.address})
+
+    async def delete(*options: str) -> tuple[int, str, str]:
+        done = await asyncio.to_thread(baton, "delete", *options, env=command_env)
+        return done.returncode, done.stdout, done.stderr
+
+    code, _, said = await delete("--conversation", "c")
+    assert code != 0 and "several namespaces have a conversation 'c': name one of them with -n: sales, support" in said
+    code, _, said = await delete("--conversation", "c", "-n", "none")
+    assert code != 0 and "there is no conversation 'c' in the namespace none" in said
+    for options in ((sales.id,), ("--user", "ann")):
+        code, _, said = await delete(*options, "-n", "support")
+        assert code != 0 and "-n is for manifests and --conversation" in said
+    assert await exists(env, support.id) and await exists(env, sales.id)
+    assert (await delete("--conversation", "c", "-n", "support"))[:2] == (0, f"{support.id} erased\n")
+    assert not await exists(env, support.id) and await exists(env, sales.id)
+    left = await execute(env.journal_address, "select namespace from baton_conversations")
+    assert [row[0] for row in left] == ["sales"]
+    assert (await delete("--conversation", "c"))[:2] == (0, f"{sales.id} erased\n")
