@@ -190,7 +190,8 @@ async def _erase(
 
     Others may have the same workflow ids: what the journal or the bucket has of both by that id stays.
 
-    The rows are deleted first: an erasure that was interrupted finds the executions, and goes on.
+    The executions are deleted last: an erasure that was interrupted finds them, and goes on. Once Temporal has
+    accepted that, nothing else is left to do.
     """
     tree = await _closed_tree(client, roots)
     runs = {execution.run_id for execution in tree}
@@ -209,8 +210,6 @@ async def _erase(
             prefixes = tuple(f"{root}/" for root in alone)
             objects = [(each.type, each.workflow_id) for each in tree if f"{each.workflow_id}/".startswith(prefixes)]
             await delete_from_bucket(environ, client.namespace, objects)
-            await _delete_executions(client, tree)
-            await engine.run(partial(remove_traces, dialect=engine.dialect))
             actor = Actor(client_identity(), "journal")
             deleted = [
                 AuditEntry.by(
@@ -219,6 +218,8 @@ async def _erase(
                 for run, executions in roots.items()
             ]
             await engine.run_in_transaction(lambda connection: append(connection, deleted))
+            await engine.run(partial(remove_traces, dialect=engine.dialect))
+            await _delete_executions(client, tree)
     finally:
         await engine.dispose()
     return Erased(runs=[*roots], executions=len(tree), messages=messages)

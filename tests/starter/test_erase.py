@@ -389,3 +389,20 @@ async def test_a_conversation_is_erased_in_one_namespace_alone(env: Environment,
     left = await execute(env.journal_address, "select namespace from baton_conversations")
     assert [row[0] for row in left] == ["sales"]
     assert (await delete("--conversation", "c"))[:2] == (0, f"{sales.id} erased\n")
+
+
+@pytest.mark.full
+async def test_an_erasure_that_is_interrupted_in_temporal_is_in_the_audit_log(env: Environment) -> None:
+    script(env)
+    run = await ended(env, "team/team")
+    erasure = asyncio.create_task(erase(env, run.id))
+    while await exists(env, run.id):
+        await asyncio.sleep(0)
+    erasure.cancel()
+    await asyncio.wait([erasure])
+    with pytest.raises(UsageError, match="there is no run and no kind"):
+        await erase(env, run.id)
+    logged = await execute(env.journal_address, "select action, kind, name from baton_audit")
+    assert [tuple(row) for row in logged] == [("delete", "run", run.id)]
+    if env.journal.exists():
+        assert MARK.encode() not in env.journal_bytes
