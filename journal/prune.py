@@ -115,12 +115,16 @@ def forget_conversations(connection: Connection, namespace: str, runs: Collectio
         connection.execute(delete(schema.conversations).where(in_namespace, ends_here))
 
 
-def runs_of_conversation(connection: Connection, namespace: str, conversation: str) -> set[str]:
-    """The runs that wrote the last messages of the conversations with that id, of all namespaces and Memories."""
-    found = set[str]()
+def runs_of_conversation(connection: Connection, namespace: str, conversation: str) -> dict[str, set[str]]:
+    """The runs that wrote the last messages of the conversations with that id, by the namespaces of their manifests.
+
+    Those of all Memories are meant.
+    """
+    found: dict[str, set[str]] = {}
     for table in (schema.conversations, schema.copies):
         own = table.c.temporal_namespace == namespace, table.c.id == conversation
-        found.update(connection.execute(select(run_of(table.c.head)).where(*own)).scalars())
+        for row in connection.execute(select(table.c.namespace, run_of(table.c.head).label("run")).where(*own)):
+            found.setdefault(row.namespace, set()).add(row.run)
     return found
 
 

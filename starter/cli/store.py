@@ -307,7 +307,9 @@ def delete(
     if len([each for each in (runs or kind, file, conversation, user) if each]) > 1:
         raise UsageError("delete one of these at a time: manifests, runs, a conversation, or the runs of a user")
     if runs or conversation or user:
-        _erase(runs, conversation, user, dry=dry_run)
+        if namespace and not conversation:
+            raise UsageError("-n is for manifests and --conversation")
+        _erase(runs, conversation, user, namespace, dry=dry_run)
         return
     selections = [Selection.of(kind, resource, namespace) for resource in name or (None,)] if kind else []
     if bool(file) == bool(selections) or not all(selection.kind and selection.name for selection in selections):
@@ -323,14 +325,16 @@ def delete(
         print_result(f"{key[0].lower()}/{key[2]} deleted{' (dry run)' if dry_run else ''}")
 
 
-def _erase(runs: "Sequence[str]", conversation: str | None, user: str | None, *, dry: bool) -> None:
-    """Erases runs, a conversation, or the runs of a user, and prints what was erased."""
+def _erase(
+    runs: "Sequence[str]", conversation: str | None, user: str | None, namespace: str | None, *, dry: bool
+) -> None:
+    """Erases runs, a conversation of a namespace, or the runs of a user, and prints what was erased."""
     from ..operations.erase import Erased, erase_conversation, erase_runs, erase_user
     from .client import with_client
 
     async def erase(client: "Client") -> Erased:
         if conversation:
-            return await erase_conversation(client, conversation, dry=dry)
+            return await erase_conversation(client, conversation, dry=dry, namespace=namespace)
         if user:
             return await erase_user(client, user, dry=dry)
         return await erase_runs(client, runs, dry=dry)

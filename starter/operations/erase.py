@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from temporalio.client import Client, WorkflowExecution
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from ...activities.runs import is_family_shared
@@ -75,20 +75,43 @@ async def erase_runs(
 
 
 async def erase_conversation(
-    client: Client, conversation: str, *, dry: bool, environ: Mapping[str, str] = os.environ
+    client: Client,
+    conversation: str,
+    *,
+    dry: bool,
+    namespace: str | None = None,
+    environ: Mapping[str, str] = os.environ,
 ) -> Erased:
-    """Erases a conversation, with all runs that have taken part in it. Raises UsageError if there is none."""
+    """Erases a conversation, with all runs that have taken part in it. Raises UsageError if there is none.
+
+    ``namespace`` is that of its manifests; it may be None unless several namespaces have a conversation with that id.
+
+    Earlier attempts of such a run that wrote no message are erased with it; runs of another conversation that have the
+    same workflow id are not.
+    """
     engine = connect(Settings.of(environ).journal)
     try:
         last = await engine.run(partial(runs_of_conversation, namespace=client.namespace, conversation=conversation))
-        runs = await engine.run(partial(connected_runs, namespace=client.namespace, runs=last))
+        if namespace is None and len(last) > 1:
+            names = ", ".join(sorted(last))
+            raise UsageError(
+                f"several namespaces have a conversation '{conversation}': name one of them with -n: {names}"
+            )
+        chosen = [*last] if namespace is None else [name for name in last if name == namespace]
+        if not chosen:
+            place = "journal" if namespace is None else f"namespace {namespace}"
+            raise UsageError(
+                f"there is no conversation '{conversation}' in the {place}: list them with baton sessions list"
+            )
+        runs = await engine.run(partial(connected_runs, namespace=client.namespace, runs=last[chosen[0]]))
+        roots: dict[str, list[WorkflowExecution]] = {}
+        for run_id in await _roots_of(client, runs):
+            for execution in await _executions_of(client, run_id):
+                own = {each.run_id for each in await _tree_of(client, {run_id: [execution]})}
+                if own & runs or not await engine.run(partial(count_messages, runs=own)):
+                    roots.setdefault(run_id, []).append(execution)
     finally:
         await engine.dispose()
-    if not runs:
-        raise UsageError(
-            f"there is no conversation '{conversation}' in the journal: list them with baton sessions list"
-        )
-    roots = {run_id: await _executions_of(client, run_id) for run_id in await _roots_of(client, runs)}
     return await _erase(client, roots, environ, dry=dry, more=runs)
 
 
@@ -126,7 +149,8 @@ async def erase_expired(
 ) -> Erased:
     """Erases the runs in Temporal that ended longer ago than the age of their namespace of manifests.
 
-    A run stays as long as one of its conversation does: one that continues it, or a fork of it.
+    A run stays as long as one of its conversation does: one that continues it, or a fork of it. It also stays as long
+    as a run with its workflow id is open, which may be about to retry it.
     """
     now = datetime.now(UTC)
     engine = connect(Settings.of(environ).journal)
@@ -147,8 +171,8 @@ async def erase_expired(
             others = await _roots_of(client, rows - own)
             together = {each: ended.pop(each) for each in {run_id, *others} if each in ended}
             if together.keys() >= {run_id, *others}:
-                with contextlib.suppress(UsageError):  # it was continued meanwhile
-                    erased = erased.with_more(await _erase(client, together, environ, dry=dry, more=rows))
+                with contextlib.suppress(UsageError):  # a younger run needs it, perhaps one with the same workflow id
+                    erased = erased.with_more(await _erase(client, together, environ, dry=dry))
     finally:
         await engine.dispose()
     return erased
@@ -162,25 +186,30 @@ async def _erase(
     dry: bool,
     more: Collection[str] = (),
 ) -> Erased:
-    """Erases runs, and the rows of the runs ``more``, which Temporal may have deleted.
+    """Erases executions, and the rows of the runs ``more`` that Temporal has deleted.
 
-    The rows are deleted first: an erasure that was interrupted finds the executions, and goes on.
+    Others may have the same workflow ids: what the journal or the bucket has of both by that id stays.
+
+    The executions are deleted last: an erasure that was interrupted finds them, and goes on. Once Temporal has
+    accepted that, nothing else is left to do.
     """
     tree = await _closed_tree(client, roots)
-    runs = {*more, *(execution.run_id for execution in tree)}
+    runs = {execution.run_id for execution in tree}
+    shared = await _shared_ids(client, roots, tree)
     space = await describe_namespace(client)
     engine = connect(Settings.of(environ).journal)
     try:
         await check_server(engine, space.namespace_info)
-        connected = await engine.run(partial(connected_runs, namespace=client.namespace, runs=runs))
+        connected = await engine.run(partial(connected_runs, namespace=client.namespace, runs={*more, *runs}))
         await _check_others(client, connected - runs)
         messages = await engine.run(partial(count_messages, runs=connected))
         if not dry:
             await _delete_rows(engine, client.namespace, connected)
-            await _delete_values(engine, client, roots, runs)
-            await delete_from_bucket(environ, client.namespace, [(each.type, each.workflow_id) for each in tree])
-            await _delete_executions(client, tree)
-            await engine.run(partial(remove_traces, dialect=engine.dialect))
+            alone = [root for root in roots if root not in shared]
+            await _delete_values(engine, client, alone, runs)
+            prefixes = tuple(f"{root}/" for root in alone)
+            objects = [(each.type, each.workflow_id) for each in tree if f"{each.workflow_id}/".startswith(prefixes)]
+            await delete_from_bucket(environ, client.namespace, objects)
             actor = Actor(client_identity(), "journal")
             deleted = [
                 AuditEntry.by(
@@ -189,6 +218,8 @@ async def _erase(
                 for run, executions in roots.items()
             ]
             await engine.run_in_transaction(lambda connection: append(connection, deleted))
+            await engine.run(partial(remove_traces, dialect=engine.dialect))
+            await _delete_executions(client, tree)
     finally:
         await engine.dispose()
     return Erased(runs=[*roots], executions=len(tree), messages=messages)
@@ -213,6 +244,32 @@ async def _tree_of(client: Client, roots: Mapping[str, Sequence[WorkflowExecutio
                 for each in await run_tree(client, run_id, execution.run_id):
                     tree[each.workflow_id, each.run_id] = each
     return [*tree.values()]
+
+
+async def _shared_ids(
+    client: Client, roots: Mapping[str, Sequence[WorkflowExecution]], tree: Sequence[RunExecution]
+) -> set[str]:
+    """The ids of ``roots`` that other executions have than those of a ``tree``.
+
+    Raises UsageError if one of those is open, as it may be about to retry a run, or is a reset run: it reads the rows
+    of the one before, even if it has none of its own.
+    """
+    runs = {execution.run_id for execution in tree}
+    first_runs = {execution.first_run_id for execution in tree}
+    shared = set[str]()
+    for root in roots:
+        for other in await _with_id(client, root):
+            if other.run_id in runs:
+                continue
+            shared.add(root)
+            is_open = other.status is WorkflowExecutionStatus.RUNNING and other.workflow_type in OWN_WORKFLOWS
+            is_reset = isinstance(other, WorkflowExecutionDescription) and other.raw_info.first_run_id in first_runs
+            if is_open or is_reset:
+                raise UsageError(
+                    f"nothing was erased: a later run with the id {root} may need it: erase both, with "
+                    f"baton delete {root}"
+                )
+    return shared
 
 
 async def _check_others(client: Client, others: Collection[str]) -> None:
@@ -256,15 +313,21 @@ async def _delete_executions(client: Client, tree: Sequence[RunExecution]) -> No
 
 
 async def _executions_of(client: Client, workflow_id: str) -> list[WorkflowExecution]:
-    """All executions with a workflow id: the latest one, and earlier ones such as those that were retried."""
+    """All executions of a run: the latest one, and earlier ones such as those that were retried."""
+    executions = await _with_id(client, workflow_id)
+    if executions and executions[0].workflow_type not in OWN_WORKFLOWS:
+        raise UsageError(f"{workflow_id} is a workflow of another application: erase the runs that it has started")
+    return [execution for execution in executions if execution.workflow_type in OWN_WORKFLOWS]
+
+
+async def _with_id(client: Client, workflow_id: str) -> list[WorkflowExecution]:
+    """All executions with a workflow id, the latest one first: the server's list may lack it for a moment."""
     try:
         latest = await client.get_workflow_handle(workflow_id).describe()
     except RPCError as error:
         if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
             raise
         return []
-    if latest.workflow_type not in OWN_WORKFLOWS:
-        raise UsageError(f"{workflow_id} is a workflow of another application: erase the runs that it has started")
     quoted = workflow_id.replace("\\", "\\\\").replace("'", "\\'")
     listed = [execution async for execution in client.list_workflows(f"WorkflowId = '{quoted}'")]
     return [latest, *(execution for execution in listed if execution.run_id != latest.run_id)]

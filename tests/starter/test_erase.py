@@ -18,11 +18,16 @@ from baton.starter.errors import UsageError
 from baton.starter.gateway.access import LOCAL
 from baton.starter.operations.erase import Erased, erase_conversation, erase_expired, erase_runs, erase_user
 from baton.starter.operations.prune import Ages
+from baton.starter.runs.start import retry_run
+from baton.starter.scripted_model import serve_in_thread
 from baton.starter.server.embedded import EmbeddedServer
+from baton.temporal.client import EXTERNAL_STORAGE_URL
 from baton.testing import Reply
 from tests.harness.environment import Environment, Handle, agent, line, team
 from tests.harness.postgres import execute
 from tests.harness.processes import baton, process_env
+from tests.harness.resets import reset, reset_points
+from tests.harness.s3_server import S3Server
 
 MARK = "Paris-4711"
 """What the user says, which must be found nowhere afterwards."""
@@ -242,3 +247,162 @@ async def test_a_run_whose_conversation_goes_on_is_kept_after_its_retention(env:
     assert await exists(env, first.id)
     await going_on.signal("cancel")
     await env.status(going_on)
+
+
+async def started_again(env: Environment, earlier: Handle, target: str, **spec: object) -> Handle:
+    """A query with the id of an earlier one, in the namespace support."""
+    query = {
+        "name": "q",
+        "namespace": "support",
+        "spec": {"input": MARK, "targets": [{"type": "agent", "name": target}], **spec},
+        "resources": of_namespace("support"),
+    }
+    run = await env.client.start_workflow("query", query, id=earlier.id, task_queue=env.task_queue)
+    env.started.append(run)
+    return run
+
+
+async def closed(env: Environment, run: Handle) -> None:
+    """Waits for the end of a run, and until the server lists it as closed."""
+    await env.status(run)
+    await env.find_runs(f"RunId = '{run.first_execution_run_id}' AND ExecutionStatus != 'Running'", 1)
+
+
+async def is_known(env: Environment, run: Handle) -> bool:
+    """Whether Temporal has this execution, not only another one with its workflow id."""
+    try:
+        await env.client.get_workflow_handle(run.id, run_id=run.first_execution_run_id).describe()
+    except RPCError as error:
+        assert error.status == RPCStatusCode.NOT_FOUND
+        return False
+    return True
+
+
+SUPPORT_IS_OVER = Ages(by_namespace={"support": timedelta(0)}, others=timedelta(days=30))
+
+
+@pytest.mark.full
+async def test_a_run_is_kept_as_long_as_a_younger_run_with_its_id_and_conversation(env: Environment) -> None:
+    env.answer = lambda request: Reply(text="Yes.")
+    first = await ended_in(env, "support", "one", conversationId="c")
+    second = await started_again(env, first, "one", conversationId="c")
+    await closed(env, second)
+    younger = second.first_execution_run_id
+    await execute(env.journal_address, f"update baton_uses set namespace = 'sales' where run = '{younger}'")
+    before = await rows(env)
+    for dry in (True, False):
+        erased = await erase_expired(env.client, SUPPORT_IS_OVER, dry=dry, environ=env.worker_env)
+        assert first.id not in erased.runs
+    assert await is_known(env, first) and await is_known(env, second)
+    assert await rows(env) == before
+    await execute(env.journal_address, f"update baton_uses set namespace = 'support' where run = '{younger}'")
+    assert first.id in (await erase_expired(env.client, SUPPORT_IS_OVER, dry=False, environ=env.worker_env)).runs
+    assert not await is_known(env, first) and not await is_known(env, second)
+
+
+@pytest.mark.full
+async def test_a_failed_run_is_kept_as_long_as_its_retry_is_open(env: Environment) -> None:
+    env.script(line("one", {"text": "I begin.", "delay": 60, "before": [{"status": 401}]}))
+    failed = await ended_in(env, "support", "one")
+    retry = await retry_run(env.client, failed)
+    env.started.append(retry)
+    await env.wait_for_calls(2)
+    before = await rows(env)
+    assert failed.id not in (await erase_expired(env.client, SUPPORT_IS_OVER, dry=False, environ=env.worker_env)).runs
+    assert await is_known(env, failed) and await rows(env) == before
+    await retry.signal("cancel")
+    await env.status(retry)
+
+
+@pytest.mark.full
+async def test_a_run_is_kept_as_long_as_an_open_run_with_its_id_may_need_it(env: Environment) -> None:
+    """As a reset one, which has no rows of its own before its next call."""
+    env.answer = lambda request: Reply(text="Yes.", delay=60 if len(env.model.requests) > 2 else 0)
+    first = await env.start_team(TEAM)
+    await env.turn_result(first)
+    await env.find_runs(f"WorkflowId = '{first.id}' AND ExecutionStatus != 'Running'", 1)
+    await execute(env.journal_address, "update baton_uses set namespace = 'support'")
+    again = await reset(env, first, (await reset_points(first))[1])
+    await env.wait_for_calls(3)
+    before = await rows(env)
+    assert first.id not in (await erase_expired(env.client, SUPPORT_IS_OVER, dry=False, environ=env.worker_env)).runs
+    assert await is_known(env, first) and await rows(env) == before
+    await again.signal("cancel")
+    await env.turn_result(again)
+
+
+@pytest.mark.full
+async def test_a_conversation_is_erased_without_a_run_of_another_one_that_has_the_same_id(env: Environment) -> None:
+    env.answer = lambda request: Reply(text="Yes.")
+    first = await ended_in(env, "support", "one", conversationId="c")
+    second = await started_again(env, first, "one", conversationId="d")
+    await closed(env, second)
+    erased = await erase_conversation(env.client, "c", dry=False, environ=env.worker_env)
+    assert (erased.runs, erased.executions) == ([first.id], 1)
+    assert not await is_known(env, first) and await is_known(env, second)
+    left = await execute(env.journal_address, "select id from baton_conversations")
+    assert [row[0] for row in left] == ["d"]
+
+
+@pytest.mark.full
+async def test_the_objects_of_an_id_in_the_bucket_are_erased_with_its_last_run(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env.answer = lambda request: Reply(text="Yes.")
+    first = await ended_in(env, "support", "one", conversationId="c")
+    second = await started_again(env, first, "one", conversationId="d")
+    await closed(env, second)
+    bucket = S3Server()
+    stored = f"long/v0/ns/default/wt/query/wi/{first.id}/ri/null/d/sha256/abc"
+    bucket.objects[stored] = b"x"
+    environ = {**env.worker_env, EXTERNAL_STORAGE_URL: "s3://long"}
+    with serve_in_thread(bucket.app) as address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", address)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "baton")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "key")
+        await erase_conversation(env.client, "c", dry=False, environ=environ)
+        assert [*bucket.objects] == [stored]
+        await erase_conversation(env.client, "d", dry=False, environ=environ)
+        assert not bucket.objects
+
+
+@pytest.mark.full
+async def test_a_conversation_is_erased_in_one_namespace_alone(env: Environment, server: EmbeddedServer) -> None:
+    env.answer = lambda request: Reply(text="Yes.")
+    support, sales = [await ended_in(env, each, "one", conversationId="c") for each in ("support", "sales")]
+    command_env = process_env(**{**env.worker_env, "TEMPORAL_ADDRESS": server.address})
+
+    async def delete(*options: str) -> tuple[int, str, str]:
+        done = await asyncio.to_thread(baton, "delete", *options, env=command_env)
+        return done.returncode, done.stdout, done.stderr
+
+    code, _, said = await delete("--conversation", "c")
+    assert code != 0 and "several namespaces have a conversation 'c': name one of them with -n: sales, support" in said
+    code, _, said = await delete("--conversation", "c", "-n", "none")
+    assert code != 0 and "there is no conversation 'c' in the namespace none" in said
+    for options in ((sales.id,), ("--user", "ann")):
+        code, _, said = await delete(*options, "-n", "support")
+        assert code != 0 and "-n is for manifests and --conversation" in said
+    assert await exists(env, support.id) and await exists(env, sales.id)
+    assert (await delete("--conversation", "c", "-n", "support"))[:2] == (0, f"{support.id} erased\n")
+    assert not await exists(env, support.id) and await exists(env, sales.id)
+    left = await execute(env.journal_address, "select namespace from baton_conversations")
+    assert [row[0] for row in left] == ["sales"]
+    assert (await delete("--conversation", "c"))[:2] == (0, f"{sales.id} erased\n")
+
+
+@pytest.mark.full
+async def test_an_erasure_that_is_interrupted_in_temporal_is_in_the_audit_log(env: Environment) -> None:
+    script(env)
+    run = await ended(env, "team/team")
+    erasure = asyncio.create_task(erase(env, run.id))
+    while await exists(env, run.id):
+        await asyncio.sleep(0)
+    erasure.cancel()
+    await asyncio.wait([erasure])
+    with pytest.raises(UsageError, match="there is no run and no kind"):
+        await erase(env, run.id)
+    logged = await execute(env.journal_address, "select action, kind, name from baton_audit")
+    assert [tuple(row) for row in logged] == [("delete", "run", run.id)]
+    if env.journal.exists():
+        assert MARK.encode() not in env.journal_bytes
