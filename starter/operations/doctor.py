@@ -50,7 +50,7 @@ from ...temporal.search_attributes import backlog_of, live_workers
 from ..errors import START_HINT, UnreachableError
 from ..runs.runs import RunHandle, why_not_served
 from ..server.connection import ServerLocation, use_server
-from ..text import format_duration
+from ..text import escape_line, format_duration
 
 MAX_RUNS = 100
 """The number of open runs that are checked, newest first, plus as many with problems reported by the server."""
@@ -409,7 +409,7 @@ def as_text(results: list[CheckResult]) -> str:
     """The results as text, one per line, with hints below the results that are not ok."""
     lines = []
     for result in results:
-        lines.append(f"{'ok   ' if result.ok else 'WRONG'}  {result.what:<10}  {result.text}")
+        lines.append(f"{'ok   ' if result.ok else 'WRONG'}  {result.what:<10}  {escape_line(result.text)}")
         if result.hint:
-            lines.append(f"{'':19}→ {result.hint}")
+            lines.append(f"{'':19}→ {escape_line(result.hint)}")
     return "\n".join(lines)
