@@ -229,8 +229,8 @@ async def runs(client: Client, settings: Settings) -> CheckResults:
 async def journal(settings: Settings) -> CheckResults:
     """Whether the journal is reachable, and its version."""
     engine = connect_journal(settings.journal)
+    where = engine.place
     url = make_url(settings.journal)
-    where = url.render_as_string(hide_password=True)
     if url.get_backend_name() == "sqlite" and not await asyncio.to_thread(Path(url.database or "").exists):
         yield CheckResult("journal", True, f"{where} does not exist yet: the first worker creates it")
         return

@@ -9,8 +9,10 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from sqlalchemy import make_url
 from temporalio.client import Client
 
+from baton.activities.runtime.secrets import environment_secrets
 from baton.starter.operations import doctor
 from baton.starter.operations.prune import prune_journal
 from baton.starter.runs.runs import why_not_served
@@ -78,6 +80,22 @@ async def test_all_checks_are_ok_if_server_workers_journal_and_models_answer(
     assert {"versions", "server", "retention", "attributes", "workers", "runs", "journal", "model"} <= found.keys()
     assert not env.model.requests, "no model call costs money"
     print(f"it took {seconds:.1f} s")
+
+
+@pytest.mark.full
+async def test_passwords_among_the_parameters_of_the_journals_address_are_not_shown(
+    server: EmbeddedServer, postgres: PostgresServer
+) -> None:
+    url = make_url(await postgres.database())._replace(password=None)
+    parameters = {"password": PASSWORD, "sslpassword": "tls-0123456789", "sslmode": "prefer"}
+    journal = url.update_query_dict(parameters).render_as_string(hide_password=False)
+    given = {"TEMPORAL_ADDRESS": server.address, "BATON_JOURNAL_URL": journal}
+    shown = url.update_query_dict({"sslmode": "prefer"}).render_as_string()
+    for command in (["migrate"], ["replace-journal", "lost"], ["doctor"]):
+        done = await asyncio.to_thread(baton, *command, env=process_env(**given))
+        assert shown in done.stdout + done.stderr
+        assert "0123456789" not in done.stdout + done.stderr
+    assert {PASSWORD, "tls-0123456789"} <= {*environment_secrets(given)}, "so that they are redacted, too"
 
 
 @pytest.mark.full
