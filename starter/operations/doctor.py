@@ -18,7 +18,7 @@ from temporalio.api.workflowservice.v1 import (
     GetSystemInfoRequest,
 )
 from temporalio.client import Client, WorkflowQueryFailedError
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from ...activities.agent.executors import Executors
 from ...activities.context.lookup import Executor, find_executor
@@ -70,21 +70,20 @@ Stuck = tuple[str, str, str]
 """A run's id, its problem, and a hint."""
 
 
-async def stuck_runs(client: Client, queue: str) -> AsyncIterator[Stuck]:
-    """The stuck runs among the open runs of a task queue."""
+async def _open_runs(client: Client, queue: str) -> tuple[list[str], list[str]]:
+    """The ids of the open runs of a task queue: those with problems reported by the server, and the newest ones."""
     open_here = f"TaskQueue = '{queue}' AND ExecutionStatus = 'Running'"
-    ids: dict[str, None] = {}  # as an ordered set
-    for query in (f"{open_here} AND TemporalReportedProblems IS NOT NULL", open_here):
-        try:
-            async for run in client.list_workflows(query, limit=MAX_RUNS):
-                ids[run.id] = None
-        except RPCError:  # an older server does not have this search attribute
-            continue
-    run_ids = [*ids]
-    for start in range(0, len(run_ids), BATCH):
-        for stuck in await asyncio.gather(*(_stuck(client, run) for run in run_ids[start : start + BATCH])):
-            if stuck:
-                yield stuck
+
+    async def listed(query: str) -> list[str]:
+        return [run.id async for run in client.list_workflows(query, limit=MAX_RUNS)]
+
+    try:
+        with_problems = await listed(f"{open_here} AND TemporalReportedProblems IS NOT NULL")
+    except RPCError as error:
+        if error.status != RPCStatusCode.INVALID_ARGUMENT:  # as of an older server, without this search attribute
+            raise
+        with_problems = []
+    return with_problems, await listed(open_here)
 
 
 async def _stuck(client: Client, run: str) -> Stuck | None:
@@ -219,11 +218,19 @@ async def workers(client: Client, settings: Settings) -> CheckResults:
 
 async def runs(client: Client, settings: Settings) -> CheckResults:
     """Stuck runs."""
-    stuck = [run async for run in stuck_runs(client, settings.task_queue)]
-    for run, text, hint in stuck:
-        yield CheckResult("run", False, f"{run}: {text}", hint)
-    if not stuck:
-        yield CheckResult("runs", True, "no run is stuck")
+    with_problems, newest = await _open_runs(client, settings.task_queue)
+    looked_at = list(dict.fromkeys(with_problems + newest))
+    found = False
+    for start in range(0, len(looked_at), BATCH):
+        for stuck in await asyncio.gather(*(_stuck(client, run) for run in looked_at[start : start + BATCH])):
+            if stuck:
+                run, text, hint = stuck
+                yield CheckResult("run", False, f"{run}: {text}", hint)
+                found = True
+    if not found:
+        is_all = len(newest) < MAX_RUNS
+        text = "no run is stuck" if is_all else f"none of the newest {MAX_RUNS} open runs is stuck"
+        yield CheckResult("runs", True, text)
 
 
 async def journal(settings: Settings) -> CheckResults:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ from sqlalchemy import make_url
 from temporalio.client import Client
 
 from baton.activities.runtime.secrets import environment_secrets
+from baton.activities.runtime.settings import Settings
 from baton.starter.operations import doctor
 from baton.starter.operations.prune import prune_journal
 from baton.starter.runs.runs import why_not_served
@@ -161,6 +163,27 @@ async def test_a_run_whose_model_keeps_failing_is_reported_with_the_reason(
     assert handle.id in found["run"]["text"]
     assert "HTTP 503: overloaded" in found["run"]["text"]
     assert handle.id in found["run"]["hint"]
+
+
+async def test_runs_that_can_not_be_listed_are_not_said_to_be_all_right(server: EmbeddedServer) -> None:
+    client = await Client.connect(server.address, namespace="of-nobody")
+    (result,) = await doctor.collect("runs", doctor.runs(client, Settings.of({})), "look there")
+    assert (result.what, result.ok, result.hint) == ("runs", False, "look there")
+    assert "of-nobody" in result.text
+
+
+@pytest.mark.full
+async def test_doctor_says_that_it_has_looked_at_the_newest_runs_alone(client: Client) -> None:
+    queue = f"doctor-{uuid.uuid4().hex}"
+    settings = Settings.of({"BATON_TASK_QUEUE": queue})
+    assert [each.text async for each in doctor.runs(client, settings)] == ["no run is stuck"]
+    begun = [client.start_workflow("agent", id=f"{queue}-{each}", task_queue=queue) for each in range(doctor.MAX_RUNS)]
+    handles = await asyncio.gather(*begun)
+    while (await client.count_workflows(f"TaskQueue = '{queue}'")).count < len(handles):
+        await asyncio.sleep(0.1)
+    shown = [each.text async for each in doctor.runs(client, settings)]
+    await asyncio.gather(*(handle.terminate() for handle in handles))
+    assert shown == ["none of the newest 100 open runs is stuck"]
 
 
 async def test_a_short_loss_of_the_connection_fails_no_check(
