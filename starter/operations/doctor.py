@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from pydantic import TypeAdapter
 from sqlalchemy import make_url
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import (
@@ -328,6 +329,8 @@ def _redacted(result: CheckResult, secrets: SecretStore) -> CheckResult:
     return replace(result, text=secrets.redact(result.text))
 
 
+_STATES = TypeAdapter(dict[str, str])
+
 CIRCUIT_HINT = "check that its server responds; waiting calls then continue"
 
 
@@ -341,8 +344,8 @@ async def open_circuits(settings: Settings) -> CheckResults:
     worker = Destination(url=url, provenance=Provenance.FILES, private_hosts=True)
     try:
         async with Outbound(BodyLimits(None, None), worker).open(httpx.AsyncClient, trust_env=False) as http:
-            states: dict[str, str] = (await http.get(url)).json()
-    except (httpx.HTTPError, ValueError):  # there is no worker here, or an older one
+            states = _STATES.validate_json((await http.get(url)).raise_for_status().content)
+    except (httpx.HTTPError, ValueError):  # there is no worker here, or an older one, or another service
         return
     for name, state in states.items():
         yield CheckResult("circuits", False, f"the circuit breaker of {name} is {state}", CIRCUIT_HINT)

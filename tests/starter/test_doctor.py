@@ -29,7 +29,7 @@ from tests.harness.postgres import PASSWORD, PostgresServer
 from tests.harness.processes import baton, process_env
 from tests.harness.remote_agents import a2a_server, engine
 from tests.harness.tcp_proxy import TcpProxy
-from tests.harness.tool_server import ToolServer
+from tests.harness.tool_server import Answer, ToolServer
 from tests.harness.user_machine import UserMachine
 
 
@@ -184,6 +184,18 @@ async def test_doctor_says_that_it_has_looked_at_the_newest_runs_alone(client: C
     shown = [each.text async for each in doctor.runs(client, settings)]
     await asyncio.gather(*(handle.terminate() for handle in handles))
     assert shown == ["none of the newest 100 open runs is stuck"]
+
+
+async def test_another_service_at_the_port_of_health_checks_has_no_circuit_breakers(tool_server: ToolServer) -> None:
+    settings = Settings.of({"BATON_HEALTH_PORT": tool_server.host.rpartition(":")[2]})
+    breaker = Answer('{"Model/default/gpt": "half open"}')
+    others = [Answer('{"detail": "Not Found"}', status=404), Answer('["a"]'), Answer('{"a": {"b": 1}}')]
+    tool_server.answers(breaker, *others)
+    (shown,) = [each async for each in doctor.open_circuits(settings)]
+    assert shown.text == "the circuit breaker of Model/default/gpt is half open"
+    for _ in others:
+        assert [each async for each in doctor.open_circuits(settings)] == []
+    assert [seen.path for seen in tool_server.seen] == ["/circuits"] * 4
 
 
 async def test_a_short_loss_of_the_connection_fails_no_check(
