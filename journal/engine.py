@@ -391,8 +391,16 @@ def connect(url: str) -> Engine:
     if backend not in _ENGINES:
         raise JournalUnavailable(f"a journal on {backend} is not supported: {_USAGE}")
     engine = _ENGINES[backend](parsed)
-    engine.place = parsed.set(password=None).render_as_string()
+    engine.place = _shown(parsed)
     return engine
+
+
+_SHOWN = {"host", "port", "user", "dbname", "database", "sslmode", "mode"}
+"""The parameters of an address that are shown. Others may be secrets, such as ``password`` and ``sslpassword``."""
+
+
+def _shown(url: URL) -> str:
+    return url.difference_update_query(url.query.keys() - _SHOWN).render_as_string()
 
 
 def free_space(url: str) -> int | None:

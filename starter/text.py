@@ -19,9 +19,17 @@ _REPLACEMENTS = {
 """The visible replacements: Unicode's control pictures where they exist."""
 
 
+_LINE_REPLACEMENTS = _REPLACEMENTS | {ord("\t"): "␉", ord("\n"): "␊", 0x2028: "\ufffd", 0x2029: "\ufffd"}
+
+
 def escape_control_characters(text: str) -> str:
     """The text with visible characters instead of control characters; its length does not change."""
     return text.translate(_REPLACEMENTS)
+
+
+def escape_line(text: str) -> str:
+    """The same for a text that is printed in one line: also tabs and line ends are visible characters."""
+    return text.translate(_LINE_REPLACEMENTS)
 
 
 def format_duration(span: timedelta) -> str:

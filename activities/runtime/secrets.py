@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from ...contracts.errors import JournalUnavailable, KeyMissing
 from ...contracts.identity import IDENTITY_KEY
@@ -60,7 +60,7 @@ def environment_secrets(environment: Mapping[str, str]) -> Iterator[str]:
     for name in HEADER_LINES:
         for line in environment.get(name, "").splitlines():
             yield from _of_header(line.partition(":")[2])
-    yield _password(environment.get("BATON_JOURNAL_URL", ""))
+    yield from _passwords(environment.get("BATON_JOURNAL_URL", ""))
 
 
 def _of_header(value: str) -> Iterator[str]:
@@ -72,12 +72,13 @@ def _of_header(value: str) -> Iterator[str]:
         yield credentials.strip()
 
 
-def _password(url: str) -> str:
-    """The password in a database URL."""
-    try:
-        return unquote(urlsplit(url).password or "")
-    except ValueError:
-        return ""
+def _passwords(url: str) -> Iterator[str]:
+    """The passwords in a database URL, also those that are parameters."""
+    with suppress(ValueError):
+        parts = urlsplit(url)
+        yield unquote(parts.password or "")
+        for name in ("password", "sslpassword"):
+            yield from parse_qs(parts.query).get(name, ())
 
 
 RENEWAL_INTERVAL = 3_600.0

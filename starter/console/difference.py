@@ -1,6 +1,8 @@
 """Prints the difference between two runs side by side."""
 
+from collections.abc import Iterator
 from datetime import timedelta
+from textwrap import indent
 
 from rich.box import MINIMAL
 from rich.console import Console
@@ -9,7 +11,8 @@ from rich.text import Text
 
 from ...contracts.text import truncate
 from ..history.difference import ComparedRun, Difference, DifferingField, RunStep
-from ..text import escape_control_characters, format_duration, format_usage
+from ..text import format_duration, format_usage
+from .lines import escaped, one_line
 
 WIDTH = 80
 """The width of what is printed through a pipe; on a terminal it is as wide as the terminal."""
@@ -23,7 +26,7 @@ def print_difference(console: Console, difference: Difference) -> None:
     for label, run in (("A", difference.a), ("B", difference.b)):
         _print(console, _heading(label, run))
         if run.error:
-            _print(console, Text(f"   {run.error}", style="red"))
+            _print(console, Text(indent(run.error, "   "), style="red"))
     _print(console, Text(difference.summary))
     if not difference.pairs:
         return
@@ -38,14 +41,14 @@ def print_difference(console: Console, difference: Difference) -> None:
 
 
 def _print(console: Console, text: Text) -> None:
-    console.print(text, soft_wrap=False)
+    console.print(escaped(text), soft_wrap=False)
 
 
 def _heading(label: str, run: ComparedRun) -> Text:
     phase = run.phase or "Running"
     reason = f" ({run.stop_reason})" if run.stop_reason else ""
     about = f"{format_usage(run.usage)} · {format_duration(timedelta(seconds=run.seconds))}"
-    return Text.assemble((f"{label}  ", "bold"), run.id, f"\n   {phase}{reason} · ", (about, "dim"))
+    return Text.assemble((f"{label}  ", "bold"), one_line(Text(run.id)), f"\n   {phase}{reason} · ", (about, "dim"))
 
 
 def _step(step: RunStep | None, differs_in: DifferingField | None) -> Text:
@@ -55,19 +58,25 @@ def _step(step: RunStep | None, differs_in: DifferingField | None) -> Text:
     mark = "bold" if differs_in else "dim"
     place = f"  {step.place}" if step.place else ""
     in_round = f"  round {step.round}" if step.round else ""
-    lines = Text.assemble((step.speaker, mark), (f"{in_round}{place}", "dim"))
+    lines = [one_line(Text.assemble((step.speaker, mark), (f"{in_round}{place}", "dim")))]
     if step.kind == "tool":
-        lines.append(f"\n→ {step.tool} {escape_control_characters(step.arguments or '')}".rstrip(), style=mark)
+        lines.append(one_line(Text(f"→ {step.tool} {step.arguments or ''}".rstrip(), style=mark)))
         outcome = f"error: {step.error}" if step.error else step.result or ""
-        lines.append(f"\n← {escape_control_characters(truncate(outcome, MAX_RESULT_BYTES))}".rstrip())
+        lines.append(Text(f"← {truncate(outcome, MAX_RESULT_BYTES)}".rstrip()))
     else:
-        lines.append(f"\n{escape_control_characters(step.words or '')}")
+        lines.append(Text(step.words or ""))
+    if facts := [*_facts(step)]:
+        lines.append(one_line(Text(" · ".join(facts), style="dim")))
+    return escaped(Text("\n").join(lines))
+
+
+def _facts(step: RunStep) -> Iterator[str]:
     usage = step.usage
-    facts = [] if step.model is None else [step.model]
+    if step.model is not None:
+        yield step.model
     if usage.total_tokens:
-        facts.append(f"{usage.prompt_tokens} + {usage.completion_tokens} tokens")
+        yield f"{usage.prompt_tokens} + {usage.completion_tokens} tokens"
     if usage.cost is not None:
-        facts.append(f"${usage.cost:.4f}")
+        yield f"${usage.cost:.4f}"
     if step.kind == "tool" or usage.model_calls or step.seconds:
-        facts.append(f"{step.seconds:.1f} s")
-    return lines.append(f"\n{' · '.join(facts)}".rstrip(), style="dim")
+        yield f"{step.seconds:.1f} s"

@@ -35,6 +35,7 @@ from ..history.events import (
 )
 from ..history.live_state import Beginning, LiveState, OpenCall
 from ..text import escape_control_characters, format_duration
+from .lines import print_line
 
 MAX_ARGUMENTS = 500
 """The length to which arguments changed by a person are truncated."""
@@ -292,9 +293,7 @@ class EventPrinter:
             self._console.print(Text(escape_control_characters(indent(text, "  "))), soft_wrap=True)
 
     def _print_line(self, text: Text) -> None:
-        """Prints a line; its continuation lines are indented, so that untrusted text can't imitate Baton's output."""
-        text.plain = escape_control_characters(text.plain)
-        self._console.print(Text("\n    ").join(text.split("\n")), soft_wrap=True)
+        print_line(self._console, text)
 
 
 def format_turn(event: ModelCalledEvent | TurnStartedEvent) -> str:

@@ -8,7 +8,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from ..text import escape_control_characters, format_duration, format_usage
+from ..text import escape_control_characters, escape_line, format_duration, format_usage
+from .lines import one_line, print_line
 
 if TYPE_CHECKING:
     from ...contracts.decisions import PendingDecision
@@ -31,26 +32,26 @@ def print_status(console: Console, name: str, status: "Status", reset: datetime 
     if reset:
         duration = f"{format_duration(end - reset)} since its reset, {duration} since its start"
     about = f"{name} · {format_usage(status.token_usage)} · {duration}"
-    _print_line(console, Text.assemble((status.phase, f"{colour} bold"), f"{reason} ", (about, "dim")))
+    print_line(console, Text.assemble((status.phase, f"{colour} bold"), f"{reason} ", (about, "dim")))
     if status.forked_from:
-        _print_line(console, Text(f"forked from {status.forked_from} at {status.forked_at}", style="dim"))
+        print_line(console, Text(f"forked from {status.forked_from} at {status.forked_at}", style="dim"))
     if status.error:
         kind = f"{status.failure.type}: " if status.failure else ""
-        _print_line(console, Text(f"{kind}{status.error}", style="red"))
+        print_line(console, Text(f"{kind}{status.error}", style="red"))
     for failure in status.all_member_failures:
         where = f" in turn {failure.turn}" if failure.turn else ""
         text = f"note: {failure.member or 'a member'} has failed{where}: {failure.message}"
-        _print_line(console, Text(text, style="yellow"))
+        print_line(console, Text(text, style="yellow"))
     for outage in status.outages or ():
         since = f"{outage.since.astimezone():%H:%M:%S}"
         text = f"waiting since {since} after {outage.attempts} attempts: {outage.call}: {outage.type}: {outage.error}"
         if outage.is_quota:
             text = f"waiting since {since} with {outage.call}: {outage.error}"
-        _print_line(console, Text(text, style="yellow"))
+        print_line(console, Text(text, style="yellow"))
     for workflow_id in status.workflows or ():
-        _print_line(console, Text(f"waits for the workflow {workflow_id}", style="yellow"))
+        print_line(console, Text(f"waits for the workflow {workflow_id}", style="yellow"))
     for notice in status.notices or ():
-        _print_line(console, Text(f"note: {notice}", style="yellow"))
+        print_line(console, Text(f"note: {notice}", style="yellow"))
 
 
 def print_decisions(console: Console, decisions: Sequence[tuple[str, "PendingDecision"]]) -> None:
@@ -61,22 +62,17 @@ def print_decisions(console: Console, decisions: Sequence[tuple[str, "PendingDec
     """
     for root, decision in decisions:
         until = f" until {decision.until.astimezone():%Y-%m-%d %H:%M:%S}" if decision.until else ""
-        _print_line(console, Text(f"{root} {decision.id}  {decision.speaker}{until}", style="bold"))
+        about = f"{root} {decision.id}  {decision.speaker}{until}"
+        print_line(console, one_line(Text(about, style="bold")))
         if decision.who:
             given = "".join(f"; approved by {approval.by}" for approval in decision.approvals)
-            _print_line(console, Text(f"  to be decided by {decision.who}{given}", style="dim"))
+            print_line(console, one_line(Text(f"  to be decided by {decision.who}{given}", style="dim")))
         called = " ".join(filter(None, (decision.tool, decision.arguments)))
         if decision.kind == "client_tool":
             called = f"waits for the client's result of {called}"
         content = Text(escape_control_characters(decision.question or called))
         for line in content.wrap(console, max(20, console.width - 2), overflow="fold"):
             console.print(Text.assemble("  ", line), soft_wrap=True)
-
-
-def _print_line(console: Console, line: Text) -> None:
-    """Prints a line literally: without markup, and with escaped control characters."""
-    line.plain = escape_control_characters(line.plain)
-    console.print(line, soft_wrap=True)
 
 
 _PHASE_COLOURS = {
@@ -95,19 +91,18 @@ def print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequenc
     if not rows:
         console.print(none)
         return
-    widths = [max(map(cell_len, column)) for column in zip(columns, *rows, strict=True)]
+    lines = [columns, *([escape_line(cell) for cell in row] for row in rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
     if console.is_terminal:
         space = console.width - sum(widths[:-1]) - 2 * len(widths[:-1])
         widths[-1] = min(widths[-1], max(space, MIN_LAST_COLUMN))
-    console.print(_line(columns, widths, "bold"), soft_wrap=True)
-    for row in rows:
-        console.print(_line(row, widths), soft_wrap=True)
+    for number, cells in enumerate(lines):
+        print_line(console, _line(cells, widths, "" if number else "bold"))
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], style: str = "") -> Text:
     line = Text("  ").join(
-        Text(_fit(escape_control_characters(cell), width), style=style or _colour(cell))
-        for cell, width in zip(cells, widths, strict=True)
+        Text(_fit(cell, width), style=style or _colour(cell)) for cell, width in zip(cells, widths, strict=True)
     )
     line.rstrip()
     return line

@@ -18,6 +18,7 @@ from ..history.live_state import LiveState, OpenCall
 from ..history.stream import stream_events
 from ..runs.runs import RunHandle
 from ..text import escape_control_characters, format_duration, format_usage
+from .lines import one_line
 from .printer import EventPrinter, format_turn
 
 
@@ -67,22 +68,15 @@ def partial_text(call: OpenCall) -> str:
 
 def _call_lines(call: OpenCall, about: str, console: Console, height: int) -> list[Text]:
     """At most ``height`` lines for a call: its speaker, the error of its last attempt, the latest part of its text."""
-    lines = [_one_line(Text.assemble((call.started.speaker, "bold yellow"), (about, "dim")))]
+    lines = [one_line(Text.assemble((call.started.speaker, "bold yellow"), (about, "dim")))]
     if call.failure:
-        lines.append(_one_line(Text(f"  ✗ {' '.join(call.failure.split())}", style="red")))
+        lines.append(one_line(Text(f"  ✗ {' '.join(call.failure.split())}", style="red")))
     text = "" if call.waiting else partial_text(call)
     space = height - len(lines)
     if text and space > 0:
         wrapped = Text(escape_control_characters(text.rstrip())).wrap(console, max(10, console.width - 2))
-        lines += [_one_line(Text.assemble("  ", line)) for line in wrapped[-space:]]
+        lines += [one_line(Text.assemble("  ", line)) for line in wrapped[-space:]]
     return lines[:height]
-
-
-def _one_line(text: Text) -> Text:
-    text.plain = escape_control_characters(text.plain).replace("\n", " ")
-    text.no_wrap = True
-    text.overflow = "ellipsis"
-    return text
 
 
 def _summary(state: LiveState, now: datetime) -> list[Text]:
@@ -95,7 +89,7 @@ def _summary(state: LiveState, now: datetime) -> list[Text]:
     if paused := [run.pause for run in running if run.pause]:
         name += f" · paused by {paused[0].by}" if len(state.runs) == 1 else f" · {len(paused)} are paused"
     duration = now - min(run.started_at for run in running)
-    return [_one_line(Text(f"{name} · {format_usage(usage)} · {format_duration(duration)}", style="dim"))]
+    return [one_line(Text(f"{name} · {format_usage(usage)} · {format_duration(duration)}", style="dim"))]
 
 
 MIN_DRAW_INTERVAL = 0.05

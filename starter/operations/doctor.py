@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from pydantic import TypeAdapter
 from sqlalchemy import make_url
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import (
@@ -18,7 +19,7 @@ from temporalio.api.workflowservice.v1 import (
     GetSystemInfoRequest,
 )
 from temporalio.client import Client, WorkflowQueryFailedError
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from ...activities.agent.executors import Executors
 from ...activities.context.lookup import Executor, find_executor
@@ -50,7 +51,7 @@ from ...temporal.search_attributes import backlog_of, live_workers
 from ..errors import START_HINT, UnreachableError
 from ..runs.runs import RunHandle, why_not_served
 from ..server.connection import ServerLocation, use_server
-from ..text import format_duration
+from ..text import escape_line, format_duration
 
 MAX_RUNS = 100
 """The number of open runs that are checked, newest first, plus as many with problems reported by the server."""
@@ -70,21 +71,20 @@ Stuck = tuple[str, str, str]
 """A run's id, its problem, and a hint."""
 
 
-async def stuck_runs(client: Client, queue: str) -> AsyncIterator[Stuck]:
-    """The stuck runs among the open runs of a task queue."""
+async def _open_runs(client: Client, queue: str) -> tuple[list[str], list[str]]:
+    """The ids of the open runs of a task queue: those with problems reported by the server, and the newest ones."""
     open_here = f"TaskQueue = '{queue}' AND ExecutionStatus = 'Running'"
-    ids: dict[str, None] = {}  # as an ordered set
-    for query in (f"{open_here} AND TemporalReportedProblems IS NOT NULL", open_here):
-        try:
-            async for run in client.list_workflows(query, limit=MAX_RUNS):
-                ids[run.id] = None
-        except RPCError:  # an older server does not have this search attribute
-            continue
-    run_ids = [*ids]
-    for start in range(0, len(run_ids), BATCH):
-        for stuck in await asyncio.gather(*(_stuck(client, run) for run in run_ids[start : start + BATCH])):
-            if stuck:
-                yield stuck
+
+    async def listed(query: str) -> list[str]:
+        return [run.id async for run in client.list_workflows(query, limit=MAX_RUNS)]
+
+    try:
+        with_problems = await listed(f"{open_here} AND TemporalReportedProblems IS NOT NULL")
+    except RPCError as error:
+        if error.status != RPCStatusCode.INVALID_ARGUMENT:  # as of an older server, without this search attribute
+            raise
+        with_problems = []
+    return with_problems, await listed(open_here)
 
 
 async def _stuck(client: Client, run: str) -> Stuck | None:
@@ -219,18 +219,26 @@ async def workers(client: Client, settings: Settings) -> CheckResults:
 
 async def runs(client: Client, settings: Settings) -> CheckResults:
     """Stuck runs."""
-    stuck = [run async for run in stuck_runs(client, settings.task_queue)]
-    for run, text, hint in stuck:
-        yield CheckResult("run", False, f"{run}: {text}", hint)
-    if not stuck:
-        yield CheckResult("runs", True, "no run is stuck")
+    with_problems, newest = await _open_runs(client, settings.task_queue)
+    looked_at = list(dict.fromkeys(with_problems + newest))
+    found = False
+    for start in range(0, len(looked_at), BATCH):
+        for stuck in await asyncio.gather(*(_stuck(client, run) for run in looked_at[start : start + BATCH])):
+            if stuck:
+                run, text, hint = stuck
+                yield CheckResult("run", False, f"{run}: {text}", hint)
+                found = True
+    if not found:
+        is_all = len(newest) < MAX_RUNS
+        text = "no run is stuck" if is_all else f"none of the newest {MAX_RUNS} open runs is stuck"
+        yield CheckResult("runs", True, text)
 
 
 async def journal(settings: Settings) -> CheckResults:
     """Whether the journal is reachable, and its version."""
     engine = connect_journal(settings.journal)
+    where = engine.place
     url = make_url(settings.journal)
-    where = url.render_as_string(hide_password=True)
     if url.get_backend_name() == "sqlite" and not await asyncio.to_thread(Path(url.database or "").exists):
         yield CheckResult("journal", True, f"{where} does not exist yet: the first worker creates it")
         return
@@ -321,6 +329,8 @@ def _redacted(result: CheckResult, secrets: SecretStore) -> CheckResult:
     return replace(result, text=secrets.redact(result.text))
 
 
+_STATES = TypeAdapter(dict[str, str])
+
 CIRCUIT_HINT = "check that its server responds; waiting calls then continue"
 
 
@@ -334,8 +344,8 @@ async def open_circuits(settings: Settings) -> CheckResults:
     worker = Destination(url=url, provenance=Provenance.FILES, private_hosts=True)
     try:
         async with Outbound(BodyLimits(None, None), worker).open(httpx.AsyncClient, trust_env=False) as http:
-            states: dict[str, str] = (await http.get(url)).json()
-    except (httpx.HTTPError, ValueError):  # there is no worker here, or an older one
+            states = _STATES.validate_json((await http.get(url)).raise_for_status().content)
+    except (httpx.HTTPError, ValueError):  # there is no worker here, or an older one, or another service
         return
     for name, state in states.items():
         yield CheckResult("circuits", False, f"the circuit breaker of {name} is {state}", CIRCUIT_HINT)
@@ -409,7 +419,7 @@ def as_text(results: list[CheckResult]) -> str:
     """The results as text, one per line, with hints below the results that are not ok."""
     lines = []
     for result in results:
-        lines.append(f"{'ok   ' if result.ok else 'WRONG'}  {result.what:<10}  {result.text}")
+        lines.append(f"{'ok   ' if result.ok else 'WRONG'}  {result.what:<10}  {escape_line(result.text)}")
         if result.hint:
-            lines.append(f"{'':19}→ {result.hint}")
+            lines.append(f"{'':19}→ {escape_line(result.hint)}")
     return "\n".join(lines)

@@ -1,13 +1,16 @@
 """`baton diff`: where two runs diverge, and what each of them says and calls from there on."""
 
+import io
 import json
 import threading
 from xml.etree import ElementTree
 
 import pytest
 from rich.cells import cell_len
+from rich.console import Console
 
 from baton.contracts.message import Head
+from baton.starter.console.difference import print_difference
 from baton.starter.history.difference import ComparedRun, RecordedRun, RunStep, compare_runs, difference
 from baton.starter.history.fork import ForkChanges, fork_run
 from baton.testing import Reply, Request
@@ -160,6 +163,21 @@ def test_the_first_pairs_of_a_difference_are_those_of_the_whole_one() -> None:
     assert difference(a, b, 13) == whole
     first = difference(a, b, 3)
     assert (first.pairs, first.truncated, first.differs_in) == (whole.pairs[:3], True, whole.differs_in)
+
+
+def test_nothing_that_a_server_has_said_is_a_command_to_the_terminal_or_a_line_of_the_difference() -> None:
+    text = "no\x1b]0;owned\x07\nB  b\u202e\x1b[2J"
+    call = RunStep(kind="tool", place=text, speaker=text, tool=text, arguments=text, error=text, model=text)
+    message = RunStep(kind="message", place="", speaker="one", words=text, model=text)
+    a = RecordedRun(ComparedRun(id=f"a{text}", error=text), [call, message])
+    seen = io.StringIO()
+    print_difference(Console(file=seen, width=80), difference(a, recorded("b", 2)))
+    printed = seen.getvalue()
+    assert {each for each in printed if each != "\n" and not each.isprintable()} == set()
+    assert max(map(cell_len, printed.splitlines())) <= 80
+    headings, _, cells = printed.partition("They diverge")
+    assert [each for each in headings.splitlines() if each.startswith("B")] == ["B  b"]
+    assert len([each for each in cells.splitlines() if each.startswith("B  b")]) == 2, "lines of results and words"
 
 
 @pytest.mark.full

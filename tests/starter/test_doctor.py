@@ -3,14 +3,18 @@
 import asyncio
 import json
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from sqlalchemy import make_url
 from temporalio.client import Client
 
+from baton.activities.runtime.secrets import environment_secrets
+from baton.activities.runtime.settings import Settings
 from baton.starter.operations import doctor
 from baton.starter.operations.prune import prune_journal
 from baton.starter.runs.runs import why_not_served
@@ -25,7 +29,7 @@ from tests.harness.postgres import PASSWORD, PostgresServer
 from tests.harness.processes import baton, process_env
 from tests.harness.remote_agents import a2a_server, engine
 from tests.harness.tcp_proxy import TcpProxy
-from tests.harness.tool_server import ToolServer
+from tests.harness.tool_server import Answer, ToolServer
 from tests.harness.user_machine import UserMachine
 
 
@@ -78,6 +82,22 @@ async def test_all_checks_are_ok_if_server_workers_journal_and_models_answer(
     assert {"versions", "server", "retention", "attributes", "workers", "runs", "journal", "model"} <= found.keys()
     assert not env.model.requests, "no model call costs money"
     print(f"it took {seconds:.1f} s")
+
+
+@pytest.mark.full
+async def test_passwords_among_the_parameters_of_the_journals_address_are_not_shown(
+    server: EmbeddedServer, postgres: PostgresServer
+) -> None:
+    url = make_url(await postgres.database())._replace(password=None)
+    parameters = {"password": PASSWORD, "sslpassword": "tls-0123456789", "sslmode": "prefer"}
+    journal = url.update_query_dict(parameters).render_as_string(hide_password=False)
+    given = {"TEMPORAL_ADDRESS": server.address, "BATON_JOURNAL_URL": journal}
+    shown = url.update_query_dict({"sslmode": "prefer"}).render_as_string()
+    for command in (["migrate"], ["replace-journal", "lost"], ["doctor"]):
+        done = await asyncio.to_thread(baton, *command, env=process_env(**given))
+        assert shown in done.stdout + done.stderr
+        assert "0123456789" not in done.stdout + done.stderr
+    assert {PASSWORD, "tls-0123456789"} <= {*environment_secrets(given)}, "so that they are redacted, too"
 
 
 @pytest.mark.full
@@ -143,6 +163,39 @@ async def test_a_run_whose_model_keeps_failing_is_reported_with_the_reason(
     assert handle.id in found["run"]["text"]
     assert "HTTP 503: overloaded" in found["run"]["text"]
     assert handle.id in found["run"]["hint"]
+
+
+async def test_runs_that_can_not_be_listed_are_not_said_to_be_all_right(server: EmbeddedServer) -> None:
+    client = await Client.connect(server.address, namespace="of-nobody")
+    (result,) = await doctor.collect("runs", doctor.runs(client, Settings.of({})), "look there")
+    assert (result.what, result.ok, result.hint) == ("runs", False, "look there")
+    assert "of-nobody" in result.text
+
+
+@pytest.mark.full
+async def test_doctor_says_that_it_has_looked_at_the_newest_runs_alone(client: Client) -> None:
+    queue = f"doctor-{uuid.uuid4().hex}"
+    settings = Settings.of({"BATON_TASK_QUEUE": queue})
+    assert [each.text async for each in doctor.runs(client, settings)] == ["no run is stuck"]
+    begun = [client.start_workflow("agent", id=f"{queue}-{each}", task_queue=queue) for each in range(doctor.MAX_RUNS)]
+    handles = await asyncio.gather(*begun)
+    while (await client.count_workflows(f"TaskQueue = '{queue}'")).count < len(handles):
+        await asyncio.sleep(0.1)
+    shown = [each.text async for each in doctor.runs(client, settings)]
+    await asyncio.gather(*(handle.terminate() for handle in handles))
+    assert shown == ["none of the newest 100 open runs is stuck"]
+
+
+async def test_another_service_at_the_port_of_health_checks_has_no_circuit_breakers(tool_server: ToolServer) -> None:
+    settings = Settings.of({"BATON_HEALTH_PORT": tool_server.host.rpartition(":")[2]})
+    breaker = Answer('{"Model/default/gpt": "half open"}')
+    others = [Answer('{"detail": "Not Found"}', status=404), Answer('["a"]'), Answer('{"a": {"b": 1}}')]
+    tool_server.answers(breaker, *others)
+    (shown,) = [each async for each in doctor.open_circuits(settings)]
+    assert shown.text == "the circuit breaker of Model/default/gpt is half open"
+    for _ in others:
+        assert [each async for each in doctor.open_circuits(settings)] == []
+    assert [seen.path for seen in tool_server.seen] == ["/circuits"] * 4
 
 
 async def test_a_short_loss_of_the_connection_fails_no_check(

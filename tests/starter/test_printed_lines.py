@@ -1,13 +1,19 @@
 """Printed lines: nothing that a model, a server or a client has said looks like a line of Baton's, or is a command."""
 
 import io
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from rich.console import Console
 
+from baton.contracts.decisions import PendingDecision
+from baton.contracts.message import PersonDecision, TokenUsage
+from baton.contracts.status import Status
+from baton.resources.approval import Approvers
 from baton.starter.cli.terminal import print_message
+from baton.starter.console.status import print_decisions, print_status, print_table
 from baton.starter.console.watch import Watch
+from baton.starter.operations.doctor import CheckResult, as_text
 from baton.starter.text import format_duration
 from tests.harness.environment import Environment, agent, call, line
 
@@ -24,6 +30,49 @@ async def test_what_comes_after_a_line_end_is_indented_and_escapes_are_shown(env
     assert "? pay needs approval" in seen.getvalue()
     assert [each for each in seen.getvalue().splitlines() if each.startswith("?")] == []
     assert "\x1b" not in seen.getvalue()
+
+
+def test_a_cell_of_a_table_makes_no_row_and_commands_no_terminal() -> None:
+    made_up = "x\n7  2026-11-27 09:00:00  carol  yes  gateway  approve  run/pay"
+    rows = [("6", made_up, "no"), ("8", "a\tb\x1b[2J\u2028\u202e", "yes")]
+    seen = io.StringIO()
+    print_table(Console(file=seen, width=200), ("NUMBER", "WHO", "VERIFIED"), rows, "none")
+    heading, first, second, *others = seen.getvalue().split("\n")
+    assert others == [""]
+    assert first == f"6       {made_up.replace(chr(10), '␊')}  no"
+    assert second.split("  ")[-1] == "yes"
+    assert second.split()[1] == "a␉b␛[2J\ufffd\ufffd"
+    assert {each.index(last) for each, last in ((heading, "VERIFIED"), (first, "no"), (second, "yes"))} == {
+        heading.index("VERIFIED")
+    }, "columns are as wide as what is shown"
+
+
+def test_a_decision_has_one_line_about_it_whatever_its_run_and_its_approvers_are_called() -> None:
+    content = "\n  pay {}"
+    given = PersonDecision(by=f"carol{content}", approved=True, at=datetime.now(UTC))
+    decision = PendingDecision(
+        id="call-1", run="a", speaker=f"one{content}", since=datetime.now(UTC), tool="pay", arguments="{1}"
+    )
+    decision = decision.model_copy(update={"approvers": (Approvers(names=("bob",)),), "approvals": (given,)})
+    seen = io.StringIO()
+    print_decisions(Console(file=seen, width=200), [(f"run{content}", decision)])
+    assert [each for each in seen.getvalue().splitlines() if each.startswith("  pay")] == ["  pay {1}"]
+
+
+def test_the_lines_of_a_status_after_the_first_of_an_error_are_indented() -> None:
+    now = datetime.now(UTC).isoformat()
+    status = Status(phase="Failed", error="no\nCompleted  (team)", token_usage=TokenUsage(), start_time=now)
+    seen = io.StringIO()
+    print_status(Console(file=seen, width=200), "run", status)
+    assert seen.getvalue().splitlines()[1:] == ["no", "    Completed  (team)"]
+
+
+def test_each_check_of_the_doctor_has_one_line() -> None:
+    printed = as_text([CheckResult("model", False, "HTTP 500\nok     runs  \x1b[2J", "look\nthere")])
+    assert printed.split("\n") == [
+        "WRONG  model       HTTP 500␊ok     runs  ␛[2J",
+        f"{'':19}→ look␊there",
+    ]
 
 
 def test_a_message_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
