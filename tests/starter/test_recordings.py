@@ -927,7 +927,7 @@ async def test_decisions_of_approvers_are_replayed_without_their_keys(baton_serv
             else:
                 await decide(env.client, handle, ApproveRequest(call=pending.id, **given), sign=sign)
 
-        with pytest.raises(NotDecided, match="eve has started the run"):
+        with pytest.raises(NotDecided, match="eve started the run"):
             await decides("eve", "finance")
         await decides("ann", "finance")
         await decides("bob", "finance", "sales")
