@@ -88,11 +88,15 @@ class MeasuredRuns:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a load needs, in its busiest hour: workers, and CPUs of Temporal; and what it stores in a day."""
+    """What a load needs, in its busiest hour: workers, and CPUs of Temporal; and what it stores in a day.
+
+    A worker makes ``calls_at_once``.
+    """
 
     turns_per_second: float
     workers_by_cpu: int
     workers_by_calls: int
+    calls_at_once: int
     server_cpus: float | None
     histories_gb: float
     journal_gb: float
@@ -103,14 +107,24 @@ class Needs:
         return max(self.workers_by_cpu, self.workers_by_calls, 2)
 
 
-def needs(measured: MeasuredRuns, runs_per_day: float, turns: int, call_seconds: float) -> Needs:
-    """What so many runs a day need, each with so many turns, if a model answers after ``call_seconds``."""
+def needs(
+    measured: MeasuredRuns,
+    runs_per_day: float,
+    turns: int,
+    call_seconds: float,
+    calls_at_once: int = CALLS_AT_ONCE,
+) -> Needs:
+    """What so many runs a day need, each with so many turns, if a model answers after ``call_seconds``.
+
+    A worker makes ``calls_at_once``, its BATON_MAX_CONCURRENT_ACTIVITIES.
+    """
     busiest = runs_per_day * turns / 86_400 * PEAK
     by_cpu = busiest * (measured.worker_ms or 0) / 1_000 / FILLED
     return Needs(
         turns_per_second=busiest,
         workers_by_cpu=math.ceil(by_cpu),
-        workers_by_calls=math.ceil(busiest * call_seconds / CALLS_AT_ONCE),
+        workers_by_calls=math.ceil(busiest * call_seconds / calls_at_once),
+        calls_at_once=calls_at_once,
         server_cpus=None if measured.server_ms is None else busiest * measured.server_ms / 1_000,
         histories_gb=runs_per_day * measured.history_bytes / 1e9,
         journal_gb=runs_per_day * measured.journal_bytes / 1e9,
@@ -133,14 +147,14 @@ def measured_rows(measured: Sequence[MeasuredRuns]) -> list[tuple[str, ...]]:
 
 
 def needs_rows(wanted: Sequence[Needs]) -> list[tuple[str, ...]]:
-    """The table of what a load needs."""
+    """The table of what a load needs; all of them with the same calls at once."""
     kinds = {
         f"turns per second, in the busiest hour ({PEAK} × the average)": [
             f"{each.turns_per_second:,.1f}" for each in wanted
         ],
         "workers": [f"{each.workers:,}" for each in wanted],
         f"… by CPU ({FILLED:.0%} of a core each)": [f"{each.workers_by_cpu:,}" for each in wanted],
-        f"… by calls ({CALLS_AT_ONCE} at once each)": [f"{each.workers_by_calls:,}" for each in wanted],
+        f"… by calls ({wanted[0].calls_at_once:,} at once each)": [f"{each.workers_by_calls:,}" for each in wanted],
         "CPUs of Temporal": [_figure(each.server_cpus, "") for each in wanted],
         "histories of a day": [f"{each.histories_gb:,.2f} GB" for each in wanted],
         "journal of a day": [f"{each.journal_gb:,.2f} GB" for each in wanted],

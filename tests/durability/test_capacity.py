@@ -61,6 +61,13 @@ def test_the_command_prints_what_was_measured_and_what_a_load_needs(machine: Use
     assert [each["workers_by_calls"] for each in found["needs"]] == [5, 5]
 
 
+def test_the_command_computes_with_the_calls_at_once_that_its_worker_makes(machine: UserMachine) -> None:
+    load = ("capacity", "--runs", "1", "--turns", "3", "--runs-per-day", "864000")
+    done = machine.run(*load, BATON_MAX_CONCURRENT_ACTIVITIES="100")
+    (row,) = [each for each in done.stdout.splitlines() if "by calls" in each]
+    assert re.fullmatch(r"… by calls \(100 at once each\) +9 +9", row)
+
+
 def test_a_load_needs_workers_by_cpu_and_by_calls_and_at_least_two() -> None:
     one = MeasuredRuns(
         encrypted=False,
