@@ -20,6 +20,7 @@ from pydantic_core import to_json
 from sqlalchemy import Connection, inspect
 from temporalio.client import Client
 
+from ...activities.runtime.settings import Settings
 from ...installation import require
 from ...journal.engine import Engine
 from ...journal.engine import connect as connect_journal
@@ -105,6 +106,11 @@ class Needs:
     def workers(self) -> int:
         """How many workers: at least two, so that the death of one stops nothing."""
         return max(self.workers_by_cpu, self.workers_by_calls, 2)
+
+
+def calls_at_once() -> int:
+    """The calls that a worker with these environment variables makes at once. Raises SettingsError."""
+    return Settings.of(os.environ).max_concurrent_activities
 
 
 def needs(
