@@ -40,9 +40,9 @@ HEARTBEAT_INTERVAL = timedelta(seconds=2)
 
 @functools.cache
 def set_program_runtime() -> None:
-    """Sets the SDK's default runtime of a program, with frequent heartbeats of its worker, unless there is one already.
+    """Sets the SDK's default runtime of a program, with frequent worker heartbeats, unless the program has set one.
 
-    By the heartbeats others see soon that the program has ended.
+    From the heartbeats, others notice soon that the program has ended.
     """
     with contextlib.suppress(RuntimeError):
         Runtime.set_default(Runtime(telemetry=TelemetryConfig(), worker_heartbeat_interval=HEARTBEAT_INTERVAL))

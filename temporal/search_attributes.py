@@ -162,18 +162,18 @@ async def live_workers(client: Client, task_queue: str) -> list[LiveWorker]:
         return [LiveWorker(key=identity, identity=identity) for identity in sorted(pollers)]
     now = datetime.now(UTC)
     overdue = now - OVERDUE_AFTER
-    polling = {identity for identity, last in pollers.items() if last > overdue - POLL_TIMEOUT}
+    polls = {identity for identity, last in pollers.items() if last > overdue - POLL_TIMEOUT}
     of_queue = f"TaskQueue = '{task_queue}'"
     # In this order: a worker that sends its first heartbeat between the requests is live, and would be left out if it
     # was known only after the live ones were listed.
     known = {worker.identity for worker in await _list(client, of_queue)}
     running = f"{of_queue} AND WorkerStatus = 'Running'"
     live = await _list(client, f"{running} AND HeartbeatTime > '{overdue.isoformat()}'")
-    polls = _processes(polling)
-    if polls - _processes(worker.identity for worker in live):
-        for worker in await _list(client, running):
-            if worker not in live and _process_of(worker.identity) in polls and await _is_due(client, worker, now):
-                live.append(worker)
+    # What follows is only for workers with rare heartbeats: each is asked for its interval.
+    silent = _processes(polls) - _processes(worker.identity for worker in live)
+    for worker in await _list(client, running) if silent else ():
+        if _process_of(worker.identity) in silent and await _is_due(client, worker, now):
+            live.append(worker)
     known.update(worker.identity for worker in live)
     unnamed = sorted(identity for identity in pollers if identity not in known)
     workers: list[LiveWorker] = []
@@ -190,7 +190,7 @@ async def live_workers(client: Client, task_queue: str) -> list[LiveWorker]:
     ended = _processes(known) - alive
     for identity in unnamed:
         process = _process_of(identity)
-        without_heartbeats = identity in polling and process not in ended
+        without_heartbeats = identity in polls and process not in ended
         if pollers[identity] > overdue or process in alive or without_heartbeats:
             workers.append(LiveWorker(key=identity, identity=identity))
     return workers

@@ -173,13 +173,14 @@ def capacity(
     require("worker", "baton capacity")
     import asyncio
 
-    from ..operations.capacity import Load, as_json, calls_at_once, measure, measured_rows, needs, needs_rows
+    from ..operations.capacity import Load, as_json, measure, measured_rows, needs, needs_rows, worker_calls_at_once
     from .client import silence_sdk
 
     silence_sdk()
     load = Load(turns=turns, reply=reply, runs=runs, at_once=at_once)
     measured = asyncio.run(measure(load, journal, encrypted=(False, True)))
-    wanted = [needs(each, runs_per_day, turns, call_seconds, calls_at_once()) for each in measured]
+    calls_at_once = worker_calls_at_once()
+    wanted = [needs(each, runs_per_day, turns, call_seconds, calls_at_once) for each in measured]
     if output is not OutputFormat.text:
         print_result(dump(as_json(load, measured, wanted), output))
         return

@@ -79,8 +79,8 @@ def _dev_gateway() -> "Callable[[Client, Mapping[str, str]], AbstractAsyncContex
 def _announce(options: "DevOptions", state_dir: "StateDir", dev: "DevServer", taken: list[int]) -> None:
     """Prints the addresses of the server, and how other programs connect to it."""
     if taken:
-        ports = " and ".join(map(str, taken))
-        print_message(f"note: port {ports} is in use, perhaps by another Temporal server; using other ports.")
+        used = f"port {taken[0]} is" if len(taken) == 1 else f"ports {' and '.join(map(str, taken))} are"
+        print_message(f"note: {used} in use, perhaps by another Temporal server; using other ports.")
     print_message(f"Temporal server: {dev.address}, UI: {dev.ui}, data: {state_dir.folder}")
     print_message(f"Worker started, {options.own.catalog.summary} loaded. Press Ctrl-C to stop.")
     if dev.gateway:

@@ -108,7 +108,7 @@ class Needs:
         return max(self.workers_by_cpu, self.workers_by_calls, 2)
 
 
-def calls_at_once() -> int:
+def worker_calls_at_once() -> int:
     """The calls that a worker with these environment variables makes at once. Raises SettingsError."""
     return Settings.of(os.environ).max_concurrent_activities
 

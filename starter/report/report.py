@@ -546,6 +546,10 @@ def _name_of_turn(turn: Turn) -> str:
     return f"round {turn.start.round}" if turn.start.round else "turn"
 
 
+def _without_spaces(text: str) -> str:
+    return "".join(text.split())
+
+
 MAX_GROWTH = 4
 """How many times as long as the JSON its indented form may be: deeply nested JSON becomes a thousand times as long."""
 
@@ -556,7 +560,8 @@ def pretty(text: str | None) -> str:
         return text or ""
     try:
         value = parse_json(text)
-        if "".join(json.dumps(value, ensure_ascii=False).split()) != "".join(text.split()):
+        plain, escaped = (json.dumps(value, ensure_ascii=is_escaped) for is_escaped in (False, True))
+        if _without_spaces(text) not in (_without_spaces(plain), _without_spaces(escaped)):
             return text  # digits, or a field that is there twice, would be lost
         pieces = list[str]()
         room = MAX_GROWTH * len(text) + 1_000

@@ -338,5 +338,6 @@ def test_json_is_shown_as_it_is_if_indentation_would_change_it_or_make_it_far_lo
     assert pretty(text) == text
 
 
-def test_other_json_is_indented() -> None:
-    assert pretty('{"a": [1, "é"]}') == '{\n  "a": [\n    1,\n    "é"\n  ]\n}'
+@pytest.mark.parametrize("text", ['{"a": [1, "é"]}', '{"a":[1,"\\u00e9"]}'])
+def test_other_json_is_indented(text: str) -> None:
+    assert pretty(text) == '{\n  "a": [\n    1,\n    "é"\n  ]\n}'
