@@ -169,6 +169,12 @@ class UserMachine:
         assert dev
         return dev
 
+    def kill_dev(self) -> None:
+        """Kills the worker's process, and waits for its end: a command may use its server until then."""
+        os.kill(self.dev().pid, signal.SIGKILL)
+        while self.state_dir.read_dev_server():
+            time.sleep(0.01)
+
     def wait_for_calls(self, count: int) -> None:
         """Waits until the model has got so many requests."""
         while len(self.model.requests) < count:

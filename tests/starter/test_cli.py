@@ -332,8 +332,7 @@ def test_the_server_and_worker_are_shared_and_end_together(machine: UserMachine)
     for each in both:
         out, printed = each.communicate(timeout=PATIENCE)
         assert (each.returncode, out) == (0, "hello\n"), printed
-    dev = machine.dev()
-    os.kill(dev.pid, signal.SIGKILL)
+    machine.kill_dev()
     end = time.monotonic() + 60
     while machine.state_dir.is_held("dev"):
         assert time.monotonic() < end, "the server outlives its worker"
@@ -347,7 +346,7 @@ def test_unfinished_runs_continue_when_the_server_and_worker_are_restarted(machi
     file = machine.write(*DUO, QUERY)
     machine.run("run", "-f", file, "--detach")
     machine.wait_for_calls(3)
-    os.kill(machine.dev().pid, signal.SIGKILL)
+    machine.kill_dev()
     spec = {"input": "?", "targets": [{"type": "agent", "name": "one"}]}
     other = {**QUERY, "metadata": {"name": "other"}, "spec": spec}
     assert machine.run("run", "-f", machine.write(agent("one"), other, name="other.yaml")).returncode == 0
