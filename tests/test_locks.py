@@ -125,4 +125,4 @@ def installed_by(target: str) -> list[str]:
     env = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}
     command = ["make", "--dry-run", "--always-make", target]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
-    return re.findall(r"--requirement (\S+)", done.stdout)
+    return re.findall(r"--requirement (\S+\.lock)", done.stdout)
