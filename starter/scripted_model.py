@@ -18,6 +18,7 @@ import uvicorn
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -594,7 +595,10 @@ class ScriptedModel:
         return JSONResponse({"object": "list", "data": models})
 
     async def _complete(self, http: HttpRequest) -> Response:
-        body = Request(await http.json(), http.headers.get(AGENT_HEADER))
+        try:
+            body = Request(await http.json(), http.headers.get(AGENT_HEADER))
+        except ClientDisconnect:  # a worker that was killed while it sent the request
+            return Response(status_code=400)
         received = ReceivedRequest(body, f"{http.url.path}?{http.url.query}".removesuffix("?"))
         self.requests.append(received)
         self.on_headers(http.headers)

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -328,3 +329,17 @@ async def test_a_held_reply_is_sent_once_the_test_releases_it(baton_server: str)
         assert not env.model.requests[0].answered
         env.model.release()
         assert (await run.result()).message == "The sea is salty."
+
+
+def test_a_scripted_model_logs_nothing_when_a_client_is_killed_while_it_sends_a_request(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    model = baton.testing.ScriptedModel(lambda _: "hello")
+    with model.serve() as url:
+        host, port = url.removeprefix("http://").removesuffix("/v1").split(":")
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(1_000):
+                continue
+    assert (model.requests, capfd.readouterr().err) == ([], "")
