@@ -230,11 +230,13 @@ class Continuation(JsonModel):
 
     ``since`` is the start of the first run. ``unfinished`` are child runs that failed or were canceled, which a retry
     resumes: their ids, and the run ids of their first executions. ``forks`` are, by the ids of child runs that this run
-    will start, the runs that they go on from. The names of these fields are stored in histories.
+    will start, the runs that they go on from. ``first_run`` is the run id of the first one, by which the next one knows
+    that the state is not a client's. The names of these fields are stored in histories.
     """
 
     pinned: Pinned
     since: datetime
+    first_run: str | None = None
     unfinished: dict[str, str] = {}
     forks: dict[str, Fork] = {}
     stop_request: StopRequest | None = None

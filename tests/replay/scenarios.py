@@ -705,6 +705,16 @@ async def without_a_worker_for_models(env: Environment) -> Handle:
     return handle
 
 
+async def repeated_by_cron(env: Environment) -> Handle:
+    """The server starts the next run of a cron with the input of the first one."""
+    env.script(line("a", *(["Yes."] * 9)))
+    run_input = {"agent": "a", "input": "Why?", "resources": [agent("a")]}
+    handle = await env.start("agent", run_input, cron_schedule="@every 1s")
+    await env.wait_for_calls(2)
+    await handle.terminate()
+    return handle
+
+
 SCENARIOS: dict[str, Scenario] = {
     each.__name__: each
     for each in (
@@ -748,6 +758,7 @@ SCENARIOS: dict[str, Scenario] = {
         client_tools,
         retried_model,
         retried_run,
+        repeated_by_cron,
         forked_run,
         query,
         query_of_model_and_tool,

@@ -124,8 +124,8 @@ async def test_a_status_counts_from_the_first_execution_and_the_run_is_found_and
 async def test_a_timeout_and_a_condition_on_time_count_from_the_first_execution(
     env_with_short_histories: Environment,
 ) -> None:
-    env_with_short_histories.answer = lambda _: Reply(text="…", delay=0.1)
-    endless = [agent("one"), team("team", "one", terminateWhen="elapsed > 4", maxTurns=999)]
+    env_with_short_histories.answer = lambda request: Reply(text="…", delay=0.1 if len(request["messages"]) > 2 else 2)
+    endless = [agent("one"), team("team", "one", terminateWhen="elapsed > 2 && turn >= 15", maxTurns=999)]
     asked = await env_with_short_histories.start_team(endless)
     names = [f"a{n}" for n in range(12)]
     slow = [agent(name) for name in names]
@@ -135,7 +135,7 @@ async def test_a_timeout_and_a_condition_on_time_count_from_the_first_execution(
     turn, status = await env_with_short_histories.turn_result(asked), await env_with_short_histories.status(limited)
     assert not turn.failure, turn.failure
     assert (turn.stop_reason, len(await continued_runs(env_with_short_histories, asked)) > 1) == ("condition", True)
-    assert turn.turns <= 41
+    assert turn.turns == 15, "the first turn took two seconds, and was made in the first execution"
     assert (status.stop_reason, status.phase) == ("timeout", "Failed")
 
 

@@ -252,6 +252,26 @@ async def test_a_client_can_not_pass_the_state_of_a_run(env: Environment, field:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("is_first_known", [False, True])
+async def test_a_client_can_not_pass_the_state_of_a_run_by_a_cron(env: Environment, is_first_known: bool) -> None:
+    """Temporal repeats the input in a run that continues the one before, as Baton's workflows do."""
+    env.answer = lambda request: REFUSED
+    failed = await env.start("agent", {"agent": "a", "input": "Why?", "resources": ABC})
+    await env.turn_result(failed)
+    state: Json = await failed.query("retry_input")
+    if is_first_known:
+        state["carried"]["first_run"] = failed.first_execution_run_id
+    calls = len(env.model.requests)
+    handle = await env.start("agent", state, cron_schedule="@every 1s")
+    runs = set[str]()
+    while len(runs) < 3:  # the first two have ended
+        runs.add((await handle.describe()).run_id)
+        await asyncio.sleep(0.05)
+    await handle.terminate()
+    assert len(env.model.requests) == calls
+
+
+@pytest.mark.full
 async def test_a_parallel_team_all_of_whose_members_have_failed_is_retried(env: Environment) -> None:
     env.answer = lambda _: REFUSED
     handle = await env.start_query(TEAMS["parallel"], "team/team")

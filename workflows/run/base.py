@@ -31,6 +31,7 @@ from ...temporal import search_attributes
 from ..calls import effects
 from ..calls.children import ChildWorkflows
 from ..calls.traces import end_trace
+from ..state.constants import REPEATED_INPUT
 from ..state.decisions import record, run_begins
 from ..state.run_state import RunState
 from ..state.stopping import ActivityFailed, ActivityInterrupted, uncancelled
@@ -93,16 +94,30 @@ def pin_fork_request(run_input: QueryInput | TurnInput, forked: Thread) -> PinRe
     return request if request.thread and request.thread.catalog != forked.catalog else None
 
 
-def not_from_baton(run_input: QueryInput | TurnInput) -> ActivityFailed | None:
+def continues_a_run(run_input: QueryInput | TurnInput) -> bool:
+    """Whether a run of Baton has continued as new as this one.
+
+    Temporal repeats a client's input, too: by a cron schedule, and by a retry of the workflow. So the input has the id
+    of the first run, which no client can know when it starts one.
+    """
+    info = workflow.info()
+    if not info.continued_run_id:
+        return False
+    if run_input.carried and run_input.carried.first_run:
+        return run_input.carried.first_run == info.first_execution_run_id
+    is_repeated = bool(info.cron_schedule) or info.attempt > 1
+    return not (is_repeated and workflow.patched(REPEATED_INPUT))
+
+
+def not_from_baton(run_input: QueryInput | TurnInput, *, continues: bool) -> ActivityFailed | None:
     """The error for an input with fields that no client may set; None if there are none.
 
     These fields contain a plan and a place in a conversation, which ``pin`` determines for runs of clients. A child run
     may have all of them except the state of a previous run, and a run that has continued as new may have all.
     """
-    info = workflow.info()
-    if info.continued_run_id:
+    if continues:
         return None
-    internal = ["carried"] if info.parent else sorted(run_input.model_fields_set - CLIENT_FIELDS)
+    internal = ["carried"] if workflow.info().parent else sorted(run_input.model_fields_set - CLIENT_FIELDS)
     for name in internal:
         if getattr(run_input, name):
             return ActivityFailed.of(InvalidInput(f"{name}: only Baton's own workflows set this field"))
@@ -324,8 +339,9 @@ class BaseWorkflow(Generic[Input]):
         self._pinned: Pinned | None = None
         self.ended_at: datetime | None = None
         self._began = began(self._run_input)
-        if not isinstance(self._run_input, ActivityFailed) and (wrong := not_from_baton(self._run_input)):
-            self._run_input = wrong
+        self._continues = not isinstance(self._run_input, ActivityFailed) and continues_a_run(self._run_input)
+        if not isinstance(self._run_input, ActivityFailed):
+            self._run_input = not_from_baton(self._run_input, continues=self._continues) or self._run_input
         if isinstance(self._run_input, ActivityFailed) or not self._run_input.carried:
             self._begin_first()
         else:
@@ -440,7 +456,7 @@ class BaseWorkflow(Generic[Input]):
     async def admitted(self) -> bool:
         """Waits until the tenant of a root run has room for it; returns whether it has to ask for that at all."""
         tenant = self.pinned.thread.tenant
-        if tenant is None or not self.pinned.admission or workflow.info().continued_run_id:
+        if tenant is None or not self.pinned.admission or self._continues:
             return False
         await effects.admit_run(self.run_state, tenant)
         return True
@@ -490,6 +506,7 @@ class BaseWorkflow(Generic[Input]):
             session=run.session.values,
             unfinished=self.children.to_retry,
             forks=self.children.to_fork,
+            first_run=workflow.info().first_execution_run_id,
             state=self.state(),
         )
 
