@@ -23,6 +23,9 @@ T = TypeVar("T")
 INTERVAL = 1.5
 """Seconds between two heartbeats. A cancellation arrives with the reply to a heartbeat."""
 
+REDACTING_SECONDS = 0.5
+"""How long a heartbeat waits for a thread that redacts its text."""
+
 SHOWN_CHARACTERS = 2_000
 """Characters of streamed text in a heartbeat."""
 
@@ -42,29 +45,37 @@ class Heartbeat:
     def __init__(self, redact: Callable[[str], str]) -> None:
         self.on_change: Callable[[], None] = lambda: None
         self._redact = redact
-        self._text = ""
+        self._pieces: list[str] = []
         self._offset = 0
+        self._cutting = asyncio.Lock()
 
     def on_text(self, text: str) -> None:
-        """Adds a piece of text. Offsets count redacted characters, which are as many at the end of a shorter text."""
-        self._text += text
-        if len(self._text) > 2 * BUFFERED_CHARACTERS:
-            last = self._text[-BUFFERED_CHARACTERS:]
-            self._offset += len(self._redact(self._text)) - len(self._redact(last))
-            self._text = last
+        """Adds a piece of text."""
+        self._pieces.append(text)
         self.on_change()
 
-    @property
-    def live_text(self) -> LiveText:
+    async def live_text(self) -> LiveText:
         """The last part of the text. It is redacted before it is cut: half of a secret is not recognized."""
-        clean = self._redact(self._text)
-        surplus = max(0, len(clean) - SHOWN_CHARACTERS)
-        return LiveText(offset=self._offset + surplus, text=clean[surplus:])
+        whole = await self.streamed()
+        surplus = max(0, len(whole.text) - SHOWN_CHARACTERS)
+        return LiveText(offset=whole.offset + surplus, text=whole.text[surplus:])
 
     async def streamed(self) -> LiveText:
-        """The text in the buffer, redacted. Only a part that was sent before may begin within a secret."""
-        offset = self._offset
-        return LiveText(offset=offset, text=await in_thread_if_long(len(self._text), self._redact, self._text))
+        """The text in the buffer, redacted. Only a part that was sent before may begin within a secret.
+
+        Offsets count redacted characters. The beginning of a long text is then removed from the buffer.
+        """
+        async with self._cutting:
+            text = "".join(self._pieces)
+            self._pieces = [text]
+            offset = self._offset
+            clean = await in_thread_if_long(len(text), self._redact, text)
+            if len(text) > 2 * BUFFERED_CHARACTERS:
+                last = text[-BUFFERED_CHARACTERS:]
+                # As many characters as it lacks of the whole text when both are redacted.
+                self._offset += len(clean) - len(await in_thread_if_long(len(last), self._redact, last))
+                self._pieces = [last, *self._pieces[1:]]
+        return LiveText(offset=offset, text=clean)
 
 
 _current: ContextVar[Heartbeat] = ContextVar("heartbeat")
@@ -96,9 +107,12 @@ async def heartbeats(heartbeat: Heartbeat) -> AsyncIterator[None]:
     """A context manager that sends a heartbeat every ``INTERVAL`` seconds, the first one after the first interval."""
 
     async def send() -> None:
+        text = LiveText(offset=0, text="")
         while True:
             await asyncio.sleep(INTERVAL)
-            activity.heartbeat(heartbeat.live_text)
+            with contextlib.suppress(TimeoutError):  # a heartbeat with the former text is better than a late one
+                text = await asyncio.wait_for(heartbeat.live_text(), REDACTING_SECONDS)
+            activity.heartbeat(text)
 
     task = asyncio.create_task(send())
     try:
@@ -262,7 +276,7 @@ async def _is_awaited() -> bool:
 P = ParamSpec("P")
 
 
-LONG = 20_000
+LONG = 5_000
 """Characters from which a text is processed in a thread: searching for secrets takes up to 2 µs per escape."""
 
 

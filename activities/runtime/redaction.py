@@ -157,7 +157,8 @@ class Redactor:
         self._expiries: dict[str, float] = {}
         self._forms: set[str] = set()
         self._longest = 0
-        self._search: AhoCorasick | None = None  # built by the next search
+        self._search: AhoCorasick | None = None  # built by the next search, as is the next one
+        self._head_search: AhoCorasick | None = None
         self._heads: dict[str, list[str]] = {}
         self._changing = threading.Lock()
 
@@ -180,7 +181,7 @@ class Redactor:
             _add_heads(self._heads, new)
             self._forms = self._forms | new
             self._longest = max(map(len, self._forms))
-            self._search = None
+            self._search = self._head_search = None
 
     def _forget(self, expired: list[str]) -> None:
         if not expired:
@@ -194,7 +195,7 @@ class Redactor:
         self._heads = heads  # replaced as a whole: another thread may be searching
         self._forms = forms
         self._longest = max(map(len, forms))
-        self._search = None
+        self._search = self._head_search = None
 
     def redact(self, text: str) -> str:
         """The text with ``[secret]`` in place of every secret."""
@@ -227,8 +228,16 @@ class Redactor:
 
     def _partial_match(self, text: str, longest: int) -> int | None:
         """The position near the end of a text at which a secret may start."""
-        for start in range(max(0, len(text) - longest + 1), len(text)):
-            if any(form.startswith(text[start:]) for form in self._heads.get(text[start : start + _HEAD], ())):
+        with self._changing:
+            heads = self._heads
+            if self._head_search is None:
+                self._head_search = AhoCorasick([head for head in heads if len(head) == _HEAD])
+            search = self._head_search
+        begin = max(0, len(text) - longest + 1)
+        found = search.find_matches_as_indexes(_valid(text[begin:]), overlapping=True)
+        starts = [begin + start for _, start, _ in found] + [*range(max(begin, len(text) - _HEAD + 1), len(text))]
+        for start in starts:
+            if any(form.startswith(text[start:]) for form in heads.get(text[start : start + _HEAD], ())):
                 return start
         return None
 

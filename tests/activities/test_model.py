@@ -3,6 +3,7 @@
 import contextlib
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -22,7 +23,7 @@ from baton.contracts import errors
 from baton.contracts.message import Message, TokenUsage, ToolCall
 from baton.resources.model import Model
 from baton.resources.secret import Secrets
-from baton.temporal.activity import SHOWN_CHARACTERS, Heartbeat, is_last_attempt
+from baton.temporal.activity import BUFFERED_CHARACTERS, SHOWN_CHARACTERS, Heartbeat, is_last_attempt
 from baton.testing import Reply, ScriptedModel, ScriptedToolCall
 from tests.harness.environment import KEY, Environment, Json, agent, manifest
 from tests.harness.manifests import own_catalog
@@ -213,12 +214,32 @@ async def test_half_of_a_surrogate_pair_breaks_neither_an_answer_nor_its_heartbe
     assert len(env.model.requests) == 1
 
 
-def test_a_heartbeat_holds_the_last_part_of_a_long_text_and_where_it_begins() -> None:
+async def test_a_heartbeat_holds_the_last_part_of_a_long_text_and_where_it_begins() -> None:
     heartbeat = Heartbeat(str)
-    for _ in range(1_000):
-        heartbeat.on_text("0123456789")
-    live = heartbeat.live_text
-    assert (live.offset, len(live.text)) == (10_000 - SHOWN_CHARACTERS, SHOWN_CHARACTERS)
+    for length in range(10_000, 100_000, 10_000):
+        for _ in range(1_000):
+            heartbeat.on_text("0123456789")
+        live = await heartbeat.live_text()
+        assert (live.offset, len(live.text)) == (length - SHOWN_CHARACTERS, SHOWN_CHARACTERS)
+        streamed = await heartbeat.streamed()
+        assert streamed.offset + len(streamed.text) == length
+    assert len(streamed.text) <= 3 * BUFFERED_CHARACTERS
+
+
+async def test_a_long_text_is_redacted_outside_of_the_event_loop() -> None:
+    threads = set[threading.Thread]()
+
+    def redact(text: str) -> str:
+        threads.add(threading.current_thread())
+        return text
+
+    heartbeat = Heartbeat(redact)
+    for _ in range(100):
+        heartbeat.on_text("\\u0041" * 1_000)
+    await heartbeat.live_text()
+    await heartbeat.streamed()
+    assert threads
+    assert threading.main_thread() not in threads
 
 
 @pytest.mark.parametrize(("attempt", "most", "last"), [(9, 30, False), (10, 30, True), (4, 4, False), (99, 0, False)])

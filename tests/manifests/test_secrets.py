@@ -90,13 +90,13 @@ async def test_no_history_holds_the_key_that_a_run_used(env: Environment) -> Non
     assert KEY.encode() not in env.journal.read_bytes()
 
 
-def test_a_secret_at_the_edge_of_a_heartbeat_is_not_shown_in_part() -> None:
+async def test_a_secret_at_the_edge_of_a_heartbeat_is_not_shown_in_part() -> None:
     store = SecretStore(Secrets(), {"OPENAI_API_KEY": KEY})
     assert store.environment_secret("OPENAI_API_KEY")
     for room in range(len(KEY)):
         heartbeat = Heartbeat(store.redact_partial)
         heartbeat.on_text("x" * 3_000 + KEY + "y" * (SHOWN_CHARACTERS - room))
-        live = heartbeat.live_text
+        live = await heartbeat.live_text()
         assert len(live.text) == SHOWN_CHARACTERS
         assert not any(KEY[start:] in live.text for start in range(len(KEY) - 6))
 

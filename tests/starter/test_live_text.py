@@ -15,6 +15,7 @@ from rich.console import Console
 from temporalio.client import Client
 
 from baton.activities.runtime.redaction import Redactor
+from baton.contracts.requests import LiveText
 from baton.contracts.settings import STATE_DIR
 from baton.journal.live_text import LEASE, FileChannel, LiveTextPublisher, channel_of, read_live_text
 from baton.starter.console.watch import Watch
@@ -192,6 +193,7 @@ async def test_offsets_of_a_long_text_are_those_of_the_whole_text(tmp_path: Path
         piece = f"{number} {SECRET} "
         whole += f"{number} [secret] "
         heartbeat.on_text(piece)
+    assert await heartbeat.streamed() == LiveText(offset=0, text=whole)
     streamed = await heartbeat.streamed()
     assert streamed.offset > 0
     assert streamed.offset + len(streamed.text) == len(whole)
