@@ -51,6 +51,7 @@ from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
 from starlette.routing import Route
 
+from baton.starter.gateway import a2a_push
 from baton.starter.gateway.server import listen, serving
 from baton.starter.gateway.settings import GatewaySettings
 from baton.testing import Reply
@@ -724,6 +725,41 @@ async def test_push_notifications_survive_the_gateway_and_are_tried_again(served
         (headers["x-a2a-notification-token"], headers["authorization"]) == ("t-1", "Bearer c-1")
         for _, headers in receiver.received
     )
+
+
+@pytest.mark.full
+async def test_a_task_in_which_nothing_happens_does_not_hold_up_the_notifications_of_others(
+    served_env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(a2a_push, "MAX_DELIVERIES", 1)
+    monkeypatch.setattr(a2a_push, "QUIET_SECONDS", 0.2)
+    served_env.answer = lambda request: Reply(text="a", held="slowly" in str(request))
+    receiver = Receiver()
+    async with (
+        receiver.serving() as url,
+        GatewayServer.running(served_env, BATON_ALLOW_PRIVATE_HOSTS="1") as gateway,
+        a2a_client(gateway, "agent/one", streaming=False) as client,
+    ):
+
+        async def asked(text: str) -> Task:
+            config = TaskPushNotificationConfig(url=url)
+            configuration = SendMessageConfiguration(return_immediately=True, task_push_notification_config=config)
+            request = SendMessageRequest(message=message(text), configuration=configuration)
+            return task_of([event async for event in client.send_message(request)])
+
+        async def told(task: Task) -> None:
+            async with asyncio.timeout(30):
+                while not any(task.id in str(body) and "COMPLETED" in str(body) for body, _ in receiver.received):
+                    await asyncio.sleep(0.02)
+
+        slow = await asked("Answer slowly.")
+        await served_env.wait_for_calls(1)
+        for _ in range(2):
+            await told(await asked("Why?"))
+        served_env.model.release()
+        await told(slow)
+        numbers = [(str(body), headers["x-a2a-notification-id"]) for body, headers in receiver.received]
+        assert len(set(numbers)) == len(numbers), "nothing is posted twice"
 
 
 async def test_a_push_notification_of_version_0_3_is_the_task(served_env: Environment) -> None:
