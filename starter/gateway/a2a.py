@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from a2a.auth.user import User
@@ -32,6 +33,7 @@ from a2a.types import (
     Task,
     TaskPushNotificationConfig,
     TaskState,
+    TaskStatus,
     TaskStatusUpdateEvent,
 )
 from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
@@ -57,7 +59,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ...resources.base import JsonObject
-from ..runs.listing import ListedRun
+from ..runs.listing import MAX_SEARCHED, ChangePlace, ListedRun, change_of
 from .a2a_cards import PREFIX, WELL_KNOWN, Cards, target_in
 from .a2a_messages import (
     ApproveCommand,
@@ -88,12 +90,6 @@ NAME = "a2a"
 
 CANCEL_SECONDS = 20.0
 """Seconds for which the response to a cancellation waits for the end of the task."""
-
-MAX_LISTED = 1_000
-"""The newest tasks of a caller, of which a list has pages."""
-
-CONCURRENT_TASKS = 10
-"""How many tasks of a list are read at once."""
 
 STATES: Mapping[str, TaskState] = {
     "Completed": TaskState.TASK_STATE_COMPLETED,
@@ -230,57 +226,45 @@ class TaskHandler(RequestHandler):
 
     @validate_request_params
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
-        """The newest tasks of a target that the caller may see, in pages, the newest first."""
+        """The tasks of a target that the caller may see, in pages: the one whose state has changed last first.
+
+        ``total_size`` counts those among the newest MAX_SEARCHED runs of the caller.
+        """
         with self._errors(context):
             validate_history_length(params)
             size = params.page_size if params.HasField("page_size") else DEFAULT_LIST_TASKS_PAGE_SIZE
             validate_page_size(size)
             call = _Call.of(context)
-            listed = await self._listed(call, params)
-            if params.status in INTERRUPTED:  # which of these states it is, only the events say
-                states = {task.id: task.status.state for task in await self._tasks(call, listed, params)}
-                listed = [run for run in listed if states.get(run.id) == params.status]
-            rest = listed
-            if params.page_token:
-                cursor = decode_list_tasks_cursor(params.page_token)
-                if cursor is None:
-                    raise InvalidParamsError("the page token was not issued by this server")
-                rest = [run for run in listed if _place(run).sort_key() < cursor.sort_key()]
-            page = rest[:size]
-            tasks = await self._tasks(call, page, params)
-            following = encode_list_tasks_cursor(_place(page[-1])) if len(rest) > size else ""
+            matches = functools.partial(_is_listed, call, params)
+            place = _place_in(params.page_token) if params.page_token else None
+            listed, following = await self._runs.changed(call.caller, MAX_SEARCHED, matches)
+            total = len(listed)
+            if place:
+                listed, following = await self._runs.changed(call.caller, size, matches, place)
+            if len(listed) > size:
+                following = change_of(listed[size - 1])
+            tasks = await self._tasks(call, listed[:size], params)
             return ListTasksResponse(
-                tasks=tasks, next_page_token=following, page_size=len(tasks), total_size=len(listed)
+                tasks=tasks,
+                next_page_token=_token_of(following) if following else "",
+                page_size=len(tasks),
+                total_size=total,
             )
 
-    async def _listed(self, call: _Call, params: ListTasksRequest) -> list[ListedRun]:
-        def matches(memo: Mapping[str, object]) -> bool:
-            return call.is_task(memo) and (not params.context_id or memo.get(CONTEXT) == params.context_id)
-
-        runs = await self._runs.newest(call.caller, MAX_LISTED, matches)
-        if params.status:
-            status = TaskState.TASK_STATE_INPUT_REQUIRED if params.status in INTERRUPTED else params.status
-            runs = [run for run in runs if STATES.get(run.state, TaskState.TASK_STATE_WORKING) == status]
-        if params.HasField("status_timestamp_after"):
-            after = params.status_timestamp_after.ToDatetime(UTC)
-            runs = [run for run in runs if run.end is None or run.end >= after]
-        return sorted(runs, key=lambda run: _place(run).sort_key(), reverse=True)
-
     async def _tasks(self, call: _Call, listed: Sequence[ListedRun], params: ListTasksRequest) -> list[Task]:
-        limit = asyncio.Semaphore(CONCURRENT_TASKS)
+        async def read(run: Run, _: ListedRun) -> Task:
+            return (await TaskView.read(run, asks=False)).task
 
-        async def read(run: ListedRun) -> Task | None:
-            async with limit:
-                try:
-                    view = await TaskView.read(await self._runs.find(call.caller, run.id))
-                except NotFoundError:  # it was deleted meanwhile
-                    return None
-            task = apply_history_length(view.task, params)
+        tasks = []
+        for task in await self._runs.read_each(call.caller, listed, read, _known_task):
+            if params.status in INTERRUPTED and task.status.state != params.status:
+                continue  # which of these states it is, only the events say
+            if task.status.timestamp.ToNanoseconds() < params.status_timestamp_after.ToNanoseconds():
+                continue
             if not params.include_artifacts:
                 task.ClearField("artifacts")
-            return task
-
-        return [task for task in await asyncio.gather(*map(read, listed)) if task is not None]
+            tasks.append(apply_history_length(task, params))
+        return sorted(tasks, key=lambda task: task.status.timestamp.ToNanoseconds(), reverse=True)
 
     @validate_request_params
     async def on_create_task_push_notification_config(
@@ -424,13 +408,43 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
-def _place(run: ListedRun) -> ListTasksCursor:
-    """The place of a task in a list: by its start, as that never changes."""
-    return ListTasksCursor(timestamp_ns=_nanoseconds(run.start), task_id=run.id)
+def _is_listed(call: _Call, params: ListTasksRequest, run: ListedRun) -> bool:
+    """Whether a run may be in a list, as far as Temporal's list of runs says."""
+    if not call.is_task(run.memo) or (params.context_id and run.memo.get(CONTEXT) != params.context_id):
+        return False
+    status = TaskState.TASK_STATE_INPUT_REQUIRED if params.status in INTERRUPTED else params.status
+    if status and _known_state(run) != status:
+        return False
+    return run.end is None or run.end >= params.status_timestamp_after.ToDatetime(UTC)
 
 
-def _nanoseconds(at: datetime) -> int:
-    return round(at.timestamp() * 1_000_000) * 1_000
+def _known_state(run: ListedRun) -> TaskState:
+    return STATES.get(run.state, TaskState.TASK_STATE_WORKING)
+
+
+def _known_task(run: ListedRun) -> Task:
+    """What Temporal's list of runs knows of a task."""
+    status = TaskStatus(state=_known_state(run), timestamp=run.end or run.start)
+    return Task(id=run.id, context_id=str(run.memo.get(CONTEXT) or run.id), status=status)
+
+
+EPOCH = datetime.fromtimestamp(0, UTC)
+
+MAX_NANOSECONDS = 2**63
+"""Nanoseconds since then that a page token may have: what Temporal can compare."""
+
+
+def _token_of(place: ChangePlace) -> str:
+    microseconds = (place.at - EPOCH) // timedelta(microseconds=1)
+    return encode_list_tasks_cursor(ListTasksCursor(timestamp_ns=microseconds * 1_000, task_id=place.id))
+
+
+def _place_in(token: str) -> ChangePlace:
+    """The place in a page token. Raises InvalidParamsError."""
+    cursor = decode_list_tasks_cursor(token)
+    if cursor is None or cursor.timestamp_ns is None or not 0 <= cursor.timestamp_ns < MAX_NANOSECONDS:
+        raise InvalidParamsError("the page token was not issued by this server")
+    return ChangePlace(EPOCH + timedelta(microseconds=cursor.timestamp_ns // 1_000), cursor.task_id)
 
 
 def protocol(targets: Targets, runs: Runs, settings: GatewaySettings, pushes: PushNotifications) -> Protocol:

@@ -7,6 +7,7 @@ least once, with an id by which its receiver knows a repeated one.
 import asyncio
 import contextlib
 import hashlib
+import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -23,7 +24,13 @@ from a2a.utils.proto_utils import to_stream_response
 from google.protobuf.json_format import MessageToDict
 from temporalio import activity, workflow
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowHandle
-from temporalio.common import RetryPolicy, WorkerDeploymentVersion, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.common import (
+    Priority,
+    RetryPolicy,
+    WorkerDeploymentVersion,
+    WorkflowIDConflictPolicy,
+    WorkflowIDReusePolicy,
+)
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
@@ -35,6 +42,7 @@ from ...resources.provenance import Provenance
 from ...resources.rights import AccountName
 from ...temporal.client import task_queue
 from ...temporal.executions import memo_of
+from ..runs.listing import LAST
 from .a2a_tasks import TaskView, Update
 from .access import Caller
 from .errors import NotFoundError
@@ -55,6 +63,12 @@ HEARTBEAT = timedelta(seconds=30)
 POST_SECONDS = 10.0
 MAX_CONFIGS = 20
 """Configurations of one task."""
+
+MAX_DELIVERIES = 1_000
+"""Configurations to which a gateway delivers at once; further ones wait for a turn."""
+
+QUIET_SECONDS = 60.0
+"""Seconds without a notification after which a configuration gives its turn to another, if all turns are taken."""
 
 LIMITS = BodyLimits(size=1_000_000, objects=10_000)
 
@@ -86,16 +100,25 @@ class PushWorkflow:
 
     @workflow.run
     async def run(self, push: Push) -> None:
-        """Makes one activity, which is tried again until all is posted."""
-        await workflow.execute_activity(
-            "a2a-notify",
-            push,
-            start_to_close_timeout=timedelta(days=365),
-            heartbeat_timeout=HEARTBEAT,
-            retry_policy=RetryPolicy(
-                initial_interval=timedelta(seconds=1), maximum_interval=timedelta(minutes=5), maximum_attempts=ATTEMPTS
-            ),
-        )
+        """Makes one activity after the other until all is posted; each is tried again if it fails."""
+        while True:
+            cursor: str | None = await workflow.execute_activity(
+                "a2a-notify",
+                push,
+                result_type=str,
+                start_to_close_timeout=timedelta(days=365),
+                heartbeat_timeout=HEARTBEAT,
+                retry_policy=RetryPolicy(
+                    initial_interval=timedelta(seconds=1),
+                    maximum_interval=timedelta(minutes=5),
+                    maximum_attempts=ATTEMPTS,
+                ),
+            )
+            if cursor is None:
+                return
+            push = push.model_copy(update={"cursor": cursor})
+            if workflow.info().is_continue_as_new_suggested():
+                workflow.continue_as_new(push)
 
 
 class PushNotifications:
@@ -105,6 +128,7 @@ class PushNotifications:
         self._client = client
         self._runs = runs
         self._queue = f"{environ.get('BATON_TASK_QUEUE') or task_queue()}-a2a"
+        self._deliveries = 0
         self._private = environ.get("BATON_ALLOW_PRIVATE_HOSTS") in ("1", "true", "yes")
 
     async def create(
@@ -142,6 +166,7 @@ class PushNotifications:
             id=_workflow_id(view.run.id, config_id),
             task_queue=self._queue,
             memo={CONFIG: shown},
+            priority=Priority(fairness_key=caller.digest),
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
             id_conflict_policy=WorkflowIDConflictPolicy.TERMINATE_EXISTING,
         )
@@ -156,7 +181,7 @@ class PushNotifications:
     async def list(self, run: str) -> list[TaskPushNotificationConfig]:
         """The configurations of a task, without their secrets, by id."""
         prefix = _workflow_id(run, "")
-        query = f"WorkflowType = '{WORKFLOW}' AND WorkflowId STARTS_WITH '{prefix}'"
+        query = f"{LAST} AND WorkflowType = '{WORKFLOW}' AND WorkflowId STARTS_WITH '{prefix}'"
         found: dict[str, TaskPushNotificationConfig] = {}
         async for execution in self._client.list_workflows(query):
             if execution.status != WorkflowExecutionStatus.TERMINATED:
@@ -179,7 +204,7 @@ class PushNotifications:
             workflows=[PushWorkflow],
             activities=[self.notify],
             workflow_runner=UnsandboxedWorkflowRunner(),
-            max_concurrent_activities=1_000,
+            max_concurrent_activities=MAX_DELIVERIES,
             # Several gateways of one process, as in tests, are several workers for Temporal only if this differs.
             deployment_config=WorkerDeploymentConfig(
                 version=WorkerDeploymentVersion(deployment_name=WORKFLOW, build_id=uuid.uuid4().hex),
@@ -189,31 +214,54 @@ class PushNotifications:
             yield
 
     @activity.defn(name="a2a-notify")
-    async def notify(self, push: Push) -> None:
-        """Posts what happens to a task after the cursor of the last heartbeat, to its end."""
+    async def notify(self, push: Push) -> str | None:
+        """Posts what happens to a task after the cursor of the last heartbeat, to its end.
+
+        If nothing happens for QUIET_SECONDS while all turns of this gateway are taken, it ends with the cursor after
+        which the next one goes on.
+        """
         cursor = push.cursor
         for noted in activity.info().heartbeat_details[:1]:
             cursor = str(noted) if noted else cursor
+        self._deliveries += 1
+        try:
+            return await self._notify(push, cursor)
+        finally:
+            self._deliveries -= 1
+
+    async def _notify(self, push: Push, cursor: str | None) -> str | None:
         caller = Caller(push.caller, AccountName(push.namespace, push.service_account), push.sees_all)
         try:
             view = await TaskView.read(await self._runs.find(caller, push.run), cursor)
         except NotFoundError as error:  # it was deleted, or the caller has lost its rights
             raise ApplicationError(error.message, non_retryable=True) from None
-        posted = _Posted(view.cursor)
-        beating = asyncio.create_task(_beat(posted))
-        outbound = Outbound(LIMITS, destination=self._destination(push.url), checks_lease=False)
+        posted = _Posted(view.cursor, time.monotonic())
+        posting = asyncio.create_task(self._post_all(push, view, posted))
         try:
-            async with (
-                outbound.open(httpx.AsyncClient, timeout=POST_SECONDS) as http,
-                contextlib.aclosing(view.events()) as events,
-            ):
-                async for event, updates in events:
-                    for number, update in enumerate(updates):
-                        await self._post(http, push, _body(push, view, update), f"{event.id}/{number}")
-                    posted.cursor = view.cursor
-                    activity.heartbeat(view.cursor)
+            while not posting.done():
+                activity.heartbeat(posted.cursor)  # also while the receiver is slow
+                await asyncio.wait([posting], timeout=min(HEARTBEAT.total_seconds() / 3, QUIET_SECONDS))
+                is_quiet = time.monotonic() - posted.at >= QUIET_SECONDS
+                if is_quiet and posted.cursor and self._deliveries >= MAX_DELIVERIES and not posting.done():
+                    return posted.cursor
+            await posting
+            return None
         finally:
-            beating.cancel()
+            posting.cancel()
+            await asyncio.gather(posting, return_exceptions=True)
+
+    async def _post_all(self, push: Push, view: TaskView, posted: "_Posted") -> None:
+        outbound = Outbound(LIMITS, destination=self._destination(push.url), checks_lease=False)
+        async with (
+            outbound.open(httpx.AsyncClient, timeout=POST_SECONDS) as http,
+            contextlib.aclosing(view.events()) as events,
+        ):
+            async for event, updates in events:
+                for number, update in enumerate(updates):
+                    posted.at = time.monotonic()
+                    await self._post(http, push, _body(push, view, update), f"{event.id}/{number}")
+                posted.cursor = view.cursor
+                activity.heartbeat(view.cursor)
 
     async def _post(self, http: httpx.AsyncClient, push: Push, body: JsonObject, number: str) -> None:
         headers = {NOTIFICATION_ID: number}
@@ -266,16 +314,10 @@ class PushNotifications:
 
 @dataclass
 class _Posted:
-    """How far notifications were posted."""
+    """How far notifications were posted, and the time ``at`` which the last one was, in seconds of a clock."""
 
     cursor: str | None
-
-
-async def _beat(posted: _Posted) -> None:
-    """Heartbeats while nothing happens, or the receiver is slow."""
-    while True:
-        activity.heartbeat(posted.cursor)
-        await asyncio.sleep(HEARTBEAT.total_seconds() / 3)
+    at: float
 
 
 def _body(push: Push, view: TaskView, update: Update) -> JsonObject:

@@ -71,8 +71,9 @@ class TaskView:
     takes the task as it is, and goes on after the cursor: no update is lost or received twice.
     """
 
-    def __init__(self, run: Run, question: Message) -> None:
+    def __init__(self, run: Run, question: Message, *, asks: bool = True) -> None:
         self.run = run
+        self._asks = asks
         self.cursor: str | None = None
         self.state: TaskState = TaskState.TASK_STATE_SUBMITTED
         self.pending: dict[str, WaitStartedEvent] = {}
@@ -84,20 +85,23 @@ class TaskView:
         self._streamed: str | None = None
 
     @classmethod
-    async def read(cls, run: Run, until: str | None = None) -> "TaskView":
-        """The task of a run as it is now or, with ``until``, as it was at that cursor."""
+    async def read(cls, run: Run, until: str | None = None, *, asks: bool = True) -> "TaskView":
+        """The task of a run as it is now or, with ``until``, as it was at that cursor.
+
+        Unless it ``asks``, no worker is needed, and what is decided already may seem to wait still.
+        """
         later: set[str] = set()
         if until:
             async with aclosing(run.events(until, wait=False, live=False)) as events:
                 later = {event.id async for event in events}
-        view = cls(run, await question_of(run))
+        view = cls(run, await question_of(run), asks=asks)
         async with aclosing(run.events(wait=False, live=False)) as events:
             async for event in events:
                 if event.id not in later:
                     await view.apply(event)
         if until:
             view.cursor = until
-        elif view.pending:
+        elif view.pending and asks:
             await view._drop_decided()
         return view
 
@@ -198,7 +202,8 @@ class TaskView:
         return [self._status_update(self._status())]
 
     async def _end(self, event: RunEndedEvent) -> Sequence[Update]:
-        ended = await self.run.result()
+        stored = None if self._asks else await self.run.stored_status()
+        ended = stored or await self.run.result()
         self._ended = ended
         self.pending.clear()
         self._at = event.at

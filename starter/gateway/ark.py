@@ -20,6 +20,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from ...contracts.ark_status import ark_status
+from ...contracts.status import ARK_PHASES, Status
 from ...contracts.text import format_time
 from ...resources.agent import Agent
 from ...resources.base import API_VERSION, JsonObject, walk
@@ -46,7 +47,7 @@ from ..runs.listing import ListedRun
 from ..runs.start import to_json
 from .access import Caller
 from .errors import BadRequestError, ConflictError, ForbiddenError, GatewayError, NotFoundError
-from .protocol import Protocol, caller_of, number_in, read_body
+from .protocol import Protocol, caller_of, number_in, read_body, unless_disconnected
 from .question import QuestionInput
 from .run import Run
 from .runs import Runs
@@ -62,16 +63,15 @@ MAX_QUERIES = 1_000
 MAX_PAGE = 100
 """The most queries of a page; ARK's clients may ask for 500, and get so many."""
 
-CONCURRENT_READS = 10
-"""The queries of a page whose histories are read at once."""
-
 MAX_WAIT = 300.0
 """Seconds for which a stream waits for its query to be created, at most."""
 
 DEFAULT_WAIT = 30.0
 
 POLL_SECONDS = 0.2
-"""Seconds between two looks for a query that a stream waits for."""
+"""Seconds between the first two looks for a query that a stream waits for; each further pause is twice as long."""
+
+MAX_POLL_SECONDS = 2.0
 
 
 Served = Agent | Team | Model | Tool
@@ -337,17 +337,20 @@ class ArkApi:
         size = min(number_in(request, "page_size", 25, most=500), MAX_PAGE)
         caller = caller_of(request)
         namespace = _namespace(request)
-        listed = await self._runs.newest_named(caller, namespace, PROTOCOL, MAX_QUERIES)
-        first = (page - 1) * size
         search = request.query_params.get("search", "").lower()
-        if search:
-            found = [item for item in await self._items(caller, listed) if search in _text_of(item["input"])]
-            total = len(found)
-            items = found[first : first + size]
-        else:
-            total = len(listed)
-            items = await self._items(caller, listed[first : first + size])
-        return JSONResponse({"items": items, "count": len(items), "total": total, "page": page, "page_size": size})
+
+        async def listed() -> Response:
+            found = await self._runs.newest_named(caller, namespace, PROTOCOL, MAX_QUERIES)
+            if search:
+                texts = await self._runs.read_each(caller, found, _question, lambda each: (each, each.question.lower()))
+                found = [each for each, text in texts if search in text]
+            shown = found[(page - 1) * size : page * size]
+            items = await self._runs.read_each(caller, shown, _query_item, _known_item)
+            return JSONResponse(
+                {"items": items, "count": len(items), "total": len(found), "page": page, "page_size": size}
+            )
+
+        return await unless_disconnected(request, listed())
 
     async def get(self, request: Request) -> Response:
         """A query with its status in ARK's dialect."""
@@ -376,12 +379,13 @@ class ArkApi:
 
     async def delete(self, request: Request) -> Response:
         """Ends a query and deletes it; its name may be used again."""
-        await (await self._run(request)).delete()
+        run = await self._run(request)
+        await unless_disconnected(request, run.delete())
         return Response(status_code=204)
 
     async def stream(self, request: Request) -> Response:
         """The chunks of a query's answers as server-sent events: all of them, or those from now on."""
-        run = await self._awaited_run(request)
+        run = await unless_disconnected(request, self._awaited_run(request))
         name = request.path_params["name"]
         manifest = await run.manifest()
         spec = manifest.get("spec")
@@ -445,18 +449,6 @@ class ArkApi:
         self._targets.check_known()
         raise NotFoundError("the selector matches nothing here that you may use", param="selector")
 
-    async def _items(self, caller: Caller, listed: Sequence[ListedRun]) -> list[JsonObject]:
-        slots = asyncio.Semaphore(CONCURRENT_READS)
-
-        async def item(each: ListedRun) -> JsonObject | None:
-            async with slots:
-                try:
-                    return _query_item(await _manifest(await self._runs.find(caller, each.id)), each)
-                except (NotFoundError, RPCError):  # deleted in the meantime
-                    return None
-
-        return [each for each in await asyncio.gather(*map(item, listed)) if each]
-
     async def _run(self, request: Request) -> Run:
         return await self._runs.find_named(caller_of(request), _namespace(request), request.path_params["name"])
 
@@ -464,13 +456,15 @@ class ArkApi:
         """The run of a query, which may be created a moment later: ``wait-for-query=30s``."""
         given = request.query_params.get("wait-for-query")
         until = time.monotonic() + (_wait_seconds(given) if given else 0.0)
+        pause = POLL_SECONDS
         while True:
             try:
                 return await self._run(request)
             except NotFoundError:
                 if time.monotonic() >= until:
                     raise
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(min(pause, max(0.0, until - time.monotonic())))
+            pause = min(2 * pause, MAX_POLL_SECONDS)
 
 
 def protocols(targets: Targets, runs: Runs, client: Client) -> Sequence[Protocol]:
@@ -546,9 +540,9 @@ def _ready_of(client: Client) -> Callable[[Request], Awaitable[Response]]:
     return ready
 
 
-async def _manifest(run: Run) -> JsonObject:
-    """The manifest of a run's query, with its status in ARK's dialect."""
-    status = await run.status()
+async def _manifest(run: Run, status: Status | None = None) -> JsonObject:
+    """The manifest of a run's query, with its status in ARK's dialect: the current one, unless it is given."""
+    status = status or await run.status()
     manifest = await run.manifest()
     description = await run.describe()
     metadata = manifest["metadata"] if isinstance(manifest["metadata"], dict) else {}
@@ -590,7 +584,36 @@ def query_detail(manifest: JsonObject) -> JsonObject:
     }
 
 
-def _query_item(manifest: JsonObject, listed: ListedRun) -> JsonObject:
+async def _question(run: Run, listed: ListedRun) -> tuple[ListedRun, str]:
+    return listed, _text_of(await run.question())
+
+
+async def _query_item(run: Run, listed: ListedRun) -> JsonObject:
+    """A query in a list: no worker is asked for it, as that of a single query may be away."""
+    return _item(await _manifest(run, await run.stored_status() or _known_status(listed)), listed)
+
+
+def _known_item(listed: ListedRun) -> JsonObject:
+    """The same for a query that can't be read, as far as Temporal's list of runs knows it."""
+    metadata: JsonObject = {"name": listed.name, "namespace": listed.namespace}
+    status = ark_status(_known_status(listed)).model_dump(mode="json", exclude_none=True)
+    return _item({"metadata": metadata, "spec": {"input": listed.question}, "status": status}, listed)
+
+
+def _known_status(listed: ListedRun) -> Status:
+    """What Temporal's list of runs knows of the status of a query."""
+    phase = listed.state if listed.state in ARK_PHASES else "Failed" if listed.end else "Running"
+    return Status.model_validate(
+        {
+            "phase": phase,
+            "tokenUsage": {},
+            "startTime": format_time(listed.start),
+            "completionTime": format_time(listed.end) if listed.end else None,
+        }
+    )
+
+
+def _item(manifest: JsonObject, listed: ListedRun) -> JsonObject:
     detail = query_detail(manifest)
     names = ("name", "namespace", "type", "input", "memory", "sessionId", "conversationId", "status")
     return {**{name: detail[name] for name in names}, "creationTimestamp": format_time(listed.start)}
@@ -667,7 +690,7 @@ def _wait_seconds(text: str) -> float:
     return min(float(digits), MAX_WAIT) if digits.isascii() and digits.isdecimal() else DEFAULT_WAIT
 
 
-def _text_of(value: JsonValue) -> str:
+def _text_of(value: object) -> str:
     """All texts of an input in lower case, for a search."""
     if isinstance(value, str):
         return value.lower()

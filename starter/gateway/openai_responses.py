@@ -450,7 +450,7 @@ class ResponsesApi:
         """Deletes a response that has ended: its run, and the runs below it, with their histories."""
         response = request.path_params["response"]
         run = (await self._find(request, response)).run
-        await run.delete()
+        await unless_disconnected(request, run.delete())
         return JSONResponse({"id": response, "object": "response", "deleted": True})
 
     async def input_items(self, request: Request) -> Response:

@@ -25,7 +25,7 @@ from ..history.status import current_status
 from ..history.stream import stream_events
 from ..runs import control
 from ..runs.decisions import NotDecided, decide, earlier_decision, give_result, has_taken, pending_decisions, reply
-from ..runs.runs import NotServedError, RunHandle, final_status
+from ..runs.runs import NotServedError, RunHandle, final_status, result_status
 from ..runs.start import manifest_of_run, original_input, readable_manifests_of_run
 from .access import Caller
 from .errors import ConflictError, NotFoundError
@@ -130,6 +130,10 @@ class Run:
     async def result(self) -> Status:
         """Waits for the end of the run and returns its final status."""
         return await final_status(self._client, self.handle)
+
+    async def stored_status(self) -> Status | None:
+        """The final status as Temporal has it, for which no worker is needed; None while the run is open."""
+        return None if await self.is_open() else await result_status(self.handle)
 
     def events(
         self, after: str | None = None, *, wait: bool = True, live: bool = True, depth_first: bool = False

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 from temporalio.client import Client
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
@@ -31,11 +32,13 @@ from ..runs.decisions import all_pending_decisions
 from ..runs.listing import (
     FORKED_AT,
     FORKED_FROM,
+    ChangePlace,
     ListedRun,
     NotFilterableError,
     RunFilter,
     RunPage,
     StartCache,
+    changed_runs,
     recent_runs,
     search_runs,
 )
@@ -84,6 +87,12 @@ async def _in_tree(run: Run) -> RunInTree:
     )
 
 
+CONCURRENT_READS = 10
+"""How many runs of lists are read at once; further ones wait."""
+
+T = TypeVar("T")
+
+
 class Runs:
     """Starts and finds runs for callers."""
 
@@ -95,6 +104,7 @@ class Runs:
         self._starts = StartCache()
         self._progress = ProgressCache(client)
         self._sums = SumsCache()
+        self._reads = asyncio.Semaphore(CONCURRENT_READS)
         self._attributes = KnownAttributes(client)
 
     @property
@@ -275,26 +285,43 @@ class Runs:
         except NotFoundError:
             return conversation_of(caller, name)
 
-    async def newest(
+    async def changed(
+        self, caller: Caller, limit: int, matches: Callable[[ListedRun], bool], after: ChangePlace | None = None
+    ) -> tuple[list[ListedRun], ChangePlace | None]:
+        """At most ``limit`` runs that the caller may see and that match, as ``changed_runs`` lists them after a place.
+
+        Also the place after which the others begin; None if there are none.
+        """
+
+        async def is_visible(run: ListedRun) -> bool:
+            return matches(run) and await self._may_see(caller, run.memo)
+
+        owner = await self._findable_by(caller)
+        return await changed_runs(self._client, limit, self._queue, matches=is_visible, after=after, owner=owner)
+
+    async def read_each(
         self,
         caller: Caller,
-        limit: int,
-        matches: Callable[[Mapping[str, object]], bool] = lambda _: True,
-    ) -> Sequence[ListedRun]:
-        """The newest runs that the caller may see, and whose memo ``matches``."""
+        listed: Sequence[ListedRun],
+        read: Callable[[Run, ListedRun], Awaitable[T]],
+        known: Callable[[ListedRun], T],
+    ) -> list[T]:
+        """What is read of each listed run, in their order; without those that are gone.
 
-        async def is_visible(memo: Mapping[str, object]) -> bool:
-            return matches(memo) and await self._may_see(caller, memo)
+        Of a run that can't be read now, it is what is ``known`` from the list. Few are read at once, whoever asks.
+        """
 
-        return await recent_runs(
-            self._client,
-            None,
-            limit,
-            self._queue,
-            visible=is_visible,
-            cache=self._starts,
-            owner=await self._findable_by(caller),
-        )
+        async def one(each: ListedRun) -> T | None:
+            async with self._reads:
+                try:
+                    return await read(await self.find(caller, each.id), each)
+                except Exception as error:
+                    failure = as_gateway_error(error)
+                    if failure is None:
+                        raise
+                    return None if isinstance(failure, NotFoundError) else known(each)
+
+        return [item for item in await asyncio.gather(*map(one, listed)) if item is not None]
 
     async def page(self, caller: Caller, limit: int, chosen: RunFilter) -> RunPage:
         """A page of the newest runs that the caller may see, and that are ``chosen``.
@@ -372,15 +399,23 @@ class Runs:
         return tree, False
 
     async def newest_named(self, caller: Caller, namespace: str, protocol: str, limit: int) -> Sequence[ListedRun]:
-        """The newest runs of queries in a namespace that the caller has named, by a protocol."""
+        """The newest runs of queries in a namespace that the caller has named, by a protocol, among those searched."""
 
         async def is_visible(memo: Mapping[str, object]) -> bool:
-            return is_owner(caller, memo) and memo.get(PROTOCOL) == protocol
+            is_query = (memo.get(PROTOCOL), memo.get("namespace")) == (protocol, namespace)
+            return is_query and is_owner(caller, memo)
 
         owner = caller.digest if (await self._attributes.known())["shows_callers"] else None
-        return await recent_runs(
-            self._client, namespace, limit, self._queue, visible=is_visible, cache=self._starts, owner=owner
+        page = await search_runs(
+            self._client,
+            limit,
+            self._queue,
+            visible=is_visible,
+            chosen=RunFilter(),
+            cache=self._starts,
+            owner=owner,
         )
+        return page.runs
 
     async def inbox(self, caller: Caller) -> list[tuple[str, PendingDecision]]:
         """All that waits for people in runs that the caller may see, with the ids of these runs."""

@@ -129,7 +129,9 @@ class Targets:
                 except (RPCError, JournalUnavailable, OSError) as error:
                     self._is_complete = False
                     if self._catalog is None:
-                        raise UnavailableError("the manifests of the workers can't be read now") from error
+                        raise UnavailableError(
+                            "the manifests of the workers can't be read now", retry_after=FRESH_SECONDS
+                        ) from error
                 else:
                     self._catalog = self._merged(found)
                     self._is_complete = found.is_complete
@@ -176,7 +178,8 @@ class Targets:
         """Raises UnavailableError unless all that is served is known: what is missing may be what can't be read now."""
         if not self._is_complete:
             raise UnavailableError(
-                "what is served is not known completely now: no worker is live, or the manifests of some can't be read",
+                "what is served, and which Roles there are, is not known completely now: no worker is live, or the "
+                "manifests of some can't be read",
                 retry_after=FRESH_SECONDS,
             )
 

@@ -13,6 +13,7 @@ from temporalio.service import RPCStatusCode
 from ...contracts.decisions import ApproveRequest, GiveResultRequest, PendingDecision, ReplyRequest
 from ...contracts.errors import InvalidInput, UnknownDecision
 from ...contracts.message import PersonDecision
+from ...contracts.settings import SettingsError
 from ...contracts.status import Status
 from ...resources.base import JsonModel
 from ...temporal.executions import memo_of, run_tree
@@ -89,7 +90,7 @@ async def all_pending_decisions(
     Only those of runs for whose memo ``visible`` is true.
 
     If the server or a run has no search attributes, open runs are queried regardless of their phase. A run that can't
-    be queried, such as one whose workflow tasks fail, does not affect the others.
+    be queried, such as one whose workflow tasks fail or whose key is missing, does not affect the others.
     """
     limit = asyncio.Semaphore(CONCURRENT_QUERIES)
     unanswered: dict[str, str] = {}
@@ -97,14 +98,18 @@ async def all_pending_decisions(
     async def query(root: WorkflowExecution) -> list[tuple[str, PendingDecision]]:
         async with limit:
             try:
+                if not await _is_of(root, namespace, visible):
+                    return []
                 pending = await pending_decisions(client, root.id, query_timeout=QUERY_TIMEOUT)
             except (RPCError, InvalidInput) as error:  # such as a run whose status an application's codec has encoded
                 unanswered[root.id] = error.message
                 return []
+            except SettingsError as error:  # the key is missing
+                unanswered[root.id] = str(error)
+                return []
             return [(root.id, decision) for decision in pending]
 
-    roots = [root for root in await _waiting_roots(client, queue) if await _is_of(root, namespace, visible)]
-    pending = await asyncio.gather(*map(query, roots))
+    pending = await asyncio.gather(*map(query, await _waiting_roots(client, queue)))
     return PendingInRuns([decision for of_root in pending for decision in of_root], unanswered)
 
 

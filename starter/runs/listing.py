@@ -4,7 +4,7 @@ import asyncio
 import bisect
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -53,18 +53,24 @@ class StartedRun(NamedTuple):
     is_known: bool = True
 
 
+CONCURRENT_STARTS = 20
+"""How many executions are described at once for the lists that share a cache."""
+
+
 class StartCache:
     """What never changes about executions, so that a list that is read often describes each of them once."""
 
     def __init__(self, size: int = 10_000) -> None:
         self._size = size
         self._known: dict[str, StartedRun] = {}
+        self._slots = asyncio.Semaphore(CONCURRENT_STARTS)
 
     async def get(self, client: Client, run: WorkflowExecution) -> StartedRun:
         """The same as ``started_run``."""
         known = self._known.get(run.run_id)
         if known is None:
-            known = await started_run(client, run)
+            async with self._slots:
+                known = await started_run(client, run)
             while len(self._known) >= self._size:
                 del self._known[next(iter(self._known))]
             if known.is_known:
@@ -420,6 +426,68 @@ async def _search(
     if len(runs) > limit:
         return runs[:limit], runs[limit - 1].start_time
     return runs, since
+
+
+class ChangePlace(NamedTuple):
+    """The place of a run among others: by the time of its last change, and then by its id."""
+
+    at: datetime
+    id: str
+
+
+def change_of(run: WorkflowExecution | ListedRun) -> ChangePlace:
+    """The end of a closed run; of an open one, Temporal's list knows only when its last execution has started."""
+    if isinstance(run, ListedRun):
+        return ChangePlace(run.end or run.start, run.id)
+    return ChangePlace(run.close_time or run.start_time, run.id)
+
+
+async def changed_runs(
+    client: Client,
+    limit: int,
+    queue: str | None,
+    *,
+    matches: Callable[[ListedRun], Awaitable[bool]],
+    after: ChangePlace | None = None,
+    owner: str | None = None,
+) -> tuple[list[ListedRun], ChangePlace | None]:
+    """At most ``limit`` root runs that match, the one that has changed last first; the rest is as in ``recent_runs``.
+
+    They begin after a place. At most MAX_SEARCHED runs are searched. Their ``start`` is that of their last execution,
+    and they have no question: nothing but Temporal's list is read. Also the place after which the others begin; None if
+    there are none.
+    """
+    roots = f"{await shown_roots(client, queue)}{_owned(owner)} AND {LAST}"
+    lists = []
+    for status, time in (("= 'Running'", "StartTime"), ("!= 'Running'", "CloseTime")):
+        # Temporal's times have nanoseconds.
+        until = f" AND {time} <= '{(after.at + timedelta(microseconds=1)).isoformat()}'" if after else ""
+        lists.append(client.list_workflows(f"{roots} AND ExecutionStatus {status}{until}"))
+    found: dict[str, ListedRun] = {}
+    searched = 0
+    place = after
+    async for run in _merged(lists):
+        if after and change_of(run) >= after:
+            continue
+        if len(found) == limit or searched == MAX_SEARCHED:
+            return [*found.values()], place
+        searched += 1
+        place = change_of(run)
+        listed = await _describe(StartedRun(run.start_time, run, run.run_id))
+        if listed.id not in found and await matches(listed):  # an earlier execution was reset
+            found[listed.id] = listed
+    return [*found.values()], None
+
+
+async def _merged(lists: Sequence[AsyncIterator[WorkflowExecution]]) -> AsyncIterator[WorkflowExecution]:
+    """The runs of lists, each of which is in the order of changes, in that order."""
+    heads = [(run, each) for each in lists if (run := await anext(each, None))]
+    while heads:
+        heads.sort(key=lambda head: change_of(head[0]))
+        run, following = heads.pop()
+        yield run
+        if next_run := await anext(following, None):
+            heads.append((next_run, following))
 
 
 async def _describe(started: StartedRun) -> ListedRun:

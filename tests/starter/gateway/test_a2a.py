@@ -42,6 +42,7 @@ from a2a.utils.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
+from a2a.utils.task import ListTasksCursor, encode_list_tasks_cursor
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.struct_pb2 import Value
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -50,6 +51,7 @@ from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
 from starlette.routing import Route
 
+from baton.starter.gateway import a2a_push
 from baton.starter.gateway.server import listen, serving
 from baton.starter.gateway.settings import GatewaySettings
 from baton.testing import Reply
@@ -465,12 +467,78 @@ async def test_tasks_are_listed_in_pages_and_by_state(gateway: GatewayServer) ->
                 break
         assert [task.id for task in listed] == started[::-1]
         assert [answer(task) for task in listed] == [*"edcba"]
+        assert page.total_size == 5
         working = await client.list_tasks(ListTasksRequest(status=TaskState.TASK_STATE_WORKING))
         assert working.total_size == 0
         short = await client.list_tasks(ListTasksRequest(history_length=0))
         assert not any(task.history or task.artifacts for task in short.tasks)
-        with pytest.raises(InvalidParamsError):
-            await client.list_tasks(ListTasksRequest(page_token="nonsense"))
+        for token in ("nonsense", *(token_at(time) for time in (None, -1, 2**63, 10**40))):
+            with pytest.raises(InvalidParamsError):
+                await client.list_tasks(ListTasksRequest(page_token=token))
+        for time in (0, 2**63 - 1):
+            await client.list_tasks(ListTasksRequest(page_token=token_at(time)))
+
+
+def token_at(nanoseconds: int | None) -> str:
+    return encode_list_tasks_cursor(ListTasksCursor(timestamp_ns=nanoseconds, task_id="x"))
+
+
+async def pages(client: A2AClient, **filters: Any) -> list[list[str]]:
+    """The ids of the tasks of all pages of a list."""
+    found: list[list[str]] = []
+    request = ListTasksRequest(**filters)
+    while not found or request.page_token:
+        page = await client.list_tasks(request)
+        found.append([task.id for task in page.tasks])
+        request.page_token = page.next_page_token
+    return found
+
+
+async def test_the_task_whose_state_has_changed_last_is_listed_first(gateway: GatewayServer) -> None:
+    gateway.env.answer = lambda request: Reply(text="a", held="slowly" in str(request))
+    async with a2a_client(gateway, "agent/one", streaming=False) as client:
+        slow = task_of(await send(client, message("Answer slowly."), waits=False)).id
+        await gateway.env.wait_for_calls(1)
+        quick = [task_of(await send(client, message("Why?"))).id for _ in range(2)]
+        assert await pages(client, page_size=2) == [quick[::-1], [slow]]
+        gateway.env.model.release()
+        await gateway.finished(slow)
+        done = {"status": TaskState.TASK_STATE_COMPLETED}
+        while len((await pages(client, **done))[0]) < 3:
+            await asyncio.sleep(0.02)
+        assert await pages(client, page_size=2) == [[slow, quick[1]], [quick[0]]]
+
+
+async def test_a_page_of_tasks_searches_a_bounded_number_of_runs(
+    gateway: GatewayServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway.env.answer = lambda _: Reply(text="a")
+    async with a2a_client(gateway, "agent/one", streaming=False) as one:
+        first = task_of(await send(one, message("Why?"))).id
+        async with a2a_client(gateway, "agent/two", streaming=False) as two:
+            for _ in range(4):
+                await send(two, message("Why?"))
+        last = task_of(await send(one, message("Why?"))).id
+        assert await pages(one) == [[last, first]]
+        monkeypatch.setattr("baton.starter.runs.listing.MAX_SEARCHED", 2)
+        assert await pages(one) == [[last], [], [first]]
+
+
+async def test_tasks_are_listed_while_no_worker_can_tell_what_is_decided(served_env: Environment) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        async with served_env.with_manifests([agent("buyer", "order"), agent("shop"), SHOP]) as own:
+            gateway = await stack.enter_async_context(GatewayServer.running(own))
+            own.script(line("buyer", call("order", input="desks")))
+            client = await stack.enter_async_context(a2a_client(gateway, "agent/buyer", streaming=False))
+            task = task_of(await send(client, message("Buy desks.")))
+        (listed,) = (await client.list_tasks(ListTasksRequest(status=TaskState.TASK_STATE_INPUT_REQUIRED))).tasks
+        assert (listed.id, listed.status) == (task.id, task.status)
+        await own.client.get_workflow_handle(task.id).terminate()
+        while (ended := (await client.list_tasks(ListTasksRequest())).tasks[0]).status.state != (
+            TaskState.TASK_STATE_FAILED
+        ):
+            await asyncio.sleep(0.02)
+        assert ended.id == task.id
 
 
 @pytest.mark.full
@@ -657,6 +725,41 @@ async def test_push_notifications_survive_the_gateway_and_are_tried_again(served
         (headers["x-a2a-notification-token"], headers["authorization"]) == ("t-1", "Bearer c-1")
         for _, headers in receiver.received
     )
+
+
+@pytest.mark.full
+async def test_a_task_in_which_nothing_happens_does_not_hold_up_the_notifications_of_others(
+    served_env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(a2a_push, "MAX_DELIVERIES", 1)
+    monkeypatch.setattr(a2a_push, "QUIET_SECONDS", 0.2)
+    served_env.answer = lambda request: Reply(text="a", held="slowly" in str(request))
+    receiver = Receiver()
+    async with (
+        receiver.serving() as url,
+        GatewayServer.running(served_env, BATON_ALLOW_PRIVATE_HOSTS="1") as gateway,
+        a2a_client(gateway, "agent/one", streaming=False) as client,
+    ):
+
+        async def asked(text: str) -> Task:
+            config = TaskPushNotificationConfig(url=url)
+            configuration = SendMessageConfiguration(return_immediately=True, task_push_notification_config=config)
+            request = SendMessageRequest(message=message(text), configuration=configuration)
+            return task_of([event async for event in client.send_message(request)])
+
+        async def told(task: Task) -> None:
+            async with asyncio.timeout(30):
+                while not any(task.id in str(body) and "COMPLETED" in str(body) for body, _ in receiver.received):
+                    await asyncio.sleep(0.02)
+
+        slow = await asked("Answer slowly.")
+        await served_env.wait_for_calls(1)
+        for _ in range(2):
+            await told(await asked("Why?"))
+        served_env.model.release()
+        await told(slow)
+        numbers = [(str(body), headers["x-a2a-notification-id"]) for body, headers in receiver.received]
+        assert len(set(numbers)) == len(numbers), "nothing is posted twice"
 
 
 async def test_a_push_notification_of_version_0_3_is_the_task(served_env: Environment) -> None:

@@ -25,7 +25,9 @@ from baton.starter.gateway.targets import LISTED_SECONDS, Targets
 from baton.starter.operations.manifests import manifests_of_workers
 from baton.starter.runs import listing
 from baton.starter.server.embedded import EmbeddedServer
-from baton.temporal.client import connect
+from baton.temporal.client import PROGRAM, connect
+from baton.temporal.encryption import Key
+from baton.temporal.executions import RunExecution, delete_execution
 from baton.testing import Reply
 from baton.worker import run_worker
 from tests.harness.environment import Environment, agent, call, line, manifest
@@ -189,6 +191,23 @@ async def waiting(gateway: GatewayServer) -> Json:
         await asyncio.sleep(0.05)
     first: Json = found[0]
     return first
+
+
+async def test_a_run_that_the_gateway_has_no_key_to_read_does_not_hide_what_waits_in_others(
+    gateway: GatewayServer,
+) -> None:
+    address = gateway.env.client.service_client.config.target_host
+    other = await connect(address, {"BATON_ENCRYPTION_KEYS": str(Key.generate("other"))})
+    queue = f"{gateway.env.task_queue}{PROGRAM}other"
+    handle = await other.start_workflow("query", id=f"{uuid.uuid4()}", task_queue=queue, memo={"namespace": "default"})
+    try:
+        while handle.id not in [run["id"] for run in (await gateway.get("/runs"))["runs"]]:
+            await asyncio.sleep(0.02)
+        assert await gateway.get("/inbox") == {"waiting": []}
+    finally:
+        await handle.terminate()
+        run_id = handle.first_execution_run_id or ""
+        await delete_execution(other, RunExecution(handle.id, run_id, run_id, "query", is_open=False))
 
 
 @pytest.mark.full

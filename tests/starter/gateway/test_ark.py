@@ -1,12 +1,19 @@
 """ARK's API, as its clients use it: queries by name, lists, streams and cancellation."""
 
 import asyncio
+import contextlib
+import functools
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
+import pytest
 import pytest_asyncio
 
+from baton.starter.gateway import runs as runs_of_gateway
+from baton.starter.runs import listing
+from baton.testing import Reply
 from tests.harness.environment import Environment, agent, call, line, manifest
 from tests.harness.gateway import GatewayServer, key_file, read_sse
 
@@ -140,6 +147,26 @@ async def test_an_open_query_is_ended_by_its_deletion(gateway: GatewayServer) ->
     assert (await gateway.http.delete("/v1/queries/deleted")).status_code == 204
 
 
+async def test_queries_are_listed_while_no_worker_can_tell_their_status(env: Environment) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        async with env.with_manifests([agent("one")]) as served:
+            gateway = await stack.enter_async_context(GatewayServer.running(served))
+            served.script(line("one", "a"), line("one", {"held": True, "text": "b"}))
+            one = {"target": {"type": "agent", "name": "one"}}
+            await gateway.post("/v1/queries", named("ended-before", **one))
+            await chunks_of(gateway, "/stream/ended-before?from-beginning=true")
+            created = await gateway.post("/v1/queries", named("still-open", **one))
+            await served.wait_for_calls(2)
+        for query in ("", "?search=why"):
+            listed = await gateway.get(f"/v1/queries{query}")
+            phases = {each["name"]: each["status"]["phase"] for each in listed["items"]}
+            assert phases == {"ended-before": "done", "still-open": "running"}
+            newest = listed["items"][0]
+            assert (newest["name"], newest["input"], newest["namespace"]) == ("still-open", "Why?", "default")
+            assert newest["creationTimestamp"]
+        await env.client.get_workflow_handle(created["metadata"]["uid"]).terminate()
+
+
 async def test_a_stream_waits_for_its_query(gateway: GatewayServer) -> None:
     gateway.env.script(line("one", "a"), line("two", "b"))
     missing = await gateway.get("/stream/awaited", 404)
@@ -147,6 +174,69 @@ async def test_a_stream_waits_for_its_query(gateway: GatewayServer) -> None:
     reading = asyncio.create_task(chunks_of(gateway, "/stream/awaited?from-beginning=true&wait-for-query=30s"))
     await gateway.post("/v1/queries", named("awaited"))
     assert said(await reading) == {"one": "a", "two": "b"}
+
+
+@pytest.mark.full
+async def test_a_list_searches_a_bounded_number_of_runs(
+    gateway: GatewayServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway.env.answer = lambda _: Reply(text="a")
+    for name in ("oldest", "older", "newest"):
+        await gateway.post("/v1/queries", named(name, target={"type": "agent", "name": "one"}))
+        await chunks_of(gateway, f"/stream/{name}?from-beginning=true")
+    while (await gateway.get("/runs?phase=Completed"))["runs"][2:] == []:
+        await asyncio.sleep(0.02)
+    monkeypatch.setattr(runs_of_gateway, "search_runs", functools.partial(listing.search_runs, most=2))
+    listed = await gateway.get("/v1/queries")
+    assert ([each["name"] for each in listed["items"]], listed["total"]) == (["newest", "older"], 2)
+
+
+async def leave(gateway: GatewayServer, method: str, path: str) -> None:
+    """Makes a request to a gateway with one slot, leaves while it is in progress, and waits until the slot is free."""
+
+    async def is_free() -> bool:
+        return (await gateway.http.get("/v1/namespaces")).is_success
+
+    async with asyncio.timeout(20), httpx.AsyncClient(base_url=gateway.url) as leaving:
+        while True:
+            asking = asyncio.create_task(leaving.request(method, path, timeout=None))
+            while not asking.done() and await is_free():
+                await asyncio.sleep(0.02)
+            if not asking.done():
+                break
+            assert asking.result().status_code == 429, "the look at the slot was in it"
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        while not await is_free():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_stream_does_not_wait_for_its_query_after_its_client_has_left(served_env: Environment) -> None:
+    async with GatewayServer.running(served_env, BATON_GATEWAY_MAX_STREAMS="1") as gateway:
+        await leave(gateway, "GET", "/stream/never?wait-for-query=300s")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("protocol", ["ark", "responses"])
+async def test_a_deletion_does_not_wait_for_the_end_of_a_run_after_its_client_has_left(
+    env: Environment, protocol: str
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        async with env.with_manifests([agent("one")]) as served:
+            gateway = await stack.enter_async_context(GatewayServer.running(served, BATON_GATEWAY_MAX_STREAMS="1"))
+            served.script(line("one", {"held": True, "text": "b"}))
+            if protocol == "ark":
+                query = named("kept", target={"type": "agent", "name": "one"})
+                run = (await gateway.post("/v1/queries", query))["metadata"]["uid"]
+                path = "/v1/queries/kept"
+            else:
+                asked = {"model": "agent/one", "input": "Why?", "background": True}
+                response = (await gateway.post("/v1/responses", asked))["id"]
+                run = response.removeprefix("resp_")
+                path = f"/v1/responses/{response}"
+            await served.wait_for_calls(1)
+        await leave(gateway, "DELETE", path)
+        await env.client.get_workflow_handle(run).terminate()
 
 
 async def test_the_stream_has_tool_calls_and_an_answer_by_termination_once(env: Environment) -> None:

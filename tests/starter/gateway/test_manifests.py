@@ -332,6 +332,9 @@ async def test_the_roles_of_workers_count_while_none_is_live(
         for address in ("/manifests", hidden, f"{hidden}/versions", "/targets/agent/default/hidden/drawing"):
             await other.get(address, 503, key=clerk)
         assert (await other.get("/targets", key=clerk))["targets"] == []
+        asked = {"target": "agent/public", "input": "Why?"}
+        refused = await other.http.post("/runs", json=asked, headers={"authorization": f"Bearer {clerk}"})
+        assert (refused.status_code, "Roles" in refused.text, refused.headers["retry-after"]) == (503, True, "1")
         await other.post("/manifests/validate", {"text": text_of(agent("x"))}, 503, key=clerk)
         await other.get(hidden, key=keys["root"])
         # With Roles in the store, it knows that nobody else may.
@@ -340,6 +343,12 @@ async def test_the_roles_of_workers_count_while_none_is_live(
             await store.apply(load_documents([Document("r.yaml", each, {}) for each in stored]))
         assert await seen(other) == [("Agent/default/public", "store")]
         await other.get(hidden, 503, key=clerk)
+
+
+async def test_a_gateway_that_has_not_reached_the_journal_yet_says_when_to_try_again(env: Environment) -> None:
+    async with GatewayServer.running(env, BATON_JOURNAL_URL="postgresql://postgres@127.0.0.1:1/none") as gateway:
+        refused = await gateway.http.get("/targets")
+        assert (refused.status_code, refused.headers.get("retry-after")) == (503, "2")
 
 
 async def test_each_change_is_logged_with_its_caller(gateway: GatewayServer, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,7 @@
 """One question over each protocol of the gateway. Each protocol has its own tests, which ``make test-all`` runs."""
 
 import asyncio
+import dataclasses
 import uuid
 from pathlib import Path
 
@@ -10,7 +11,20 @@ from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.types import Message, Part, Role, SendMessageRequest, TaskState
 from mcp.client.client import Client as McpClient
 from openai import AsyncOpenAI
+from temporalio.client import (
+    Client,
+    DescribeWorkflowInput,
+    Interceptor,
+    OutboundInterceptor,
+    WorkflowExecutionDescription,
+)
 
+from baton.contracts.scope import ACCOUNT, CALLER
+from baton.starter.gateway.a2a_tasks import CONTEXT, TARGET
+from baton.starter.gateway.access import LOCAL
+from baton.starter.gateway.owners import PROTOCOL
+from baton.temporal.client import PROGRAM
+from baton.testing import Reply
 from tests.harness.environment import Environment, Json, line
 from tests.harness.gateway import GatewayServer, key_file, read_sse
 
@@ -128,3 +142,77 @@ async def test_who_reads_on_while_nothing_happens_is_connected_at_once(gateway: 
         gateway.env.model.release()
         following = [event["event"] async for event in read_sse(response)]
     assert following[-1] == "run.ended"
+
+
+class CountedReads(Interceptor, OutboundInterceptor):
+    """Counts the runs that are read at once."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.most = 0
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002
+        OutboundInterceptor.__init__(self, next)
+        return self
+
+    async def describe_workflow(self, input: DescribeWorkflowInput) -> WorkflowExecutionDescription:  # noqa: A002
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            return await super().describe_workflow(input)
+        finally:
+            self.now -= 1
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("path", ["/v1/queries", "/a2a/agent/one/tasks"])
+async def test_lists_of_many_clients_read_together_as_many_runs_at_once_as_one_does(
+    served_env: Environment, path: str
+) -> None:
+    reads = CountedReads()
+    known = served_env.client
+    client = Client(
+        known.service_client, namespace=known.namespace, data_converter=known.data_converter, interceptors=[reads]
+    )
+    own = dataclasses.replace(served_env, client=client)
+    own.answer = lambda _: Reply(text="a")
+    async with GatewayServer.running(own) as gateway:
+        for number in range(3):
+            if path == "/v1/queries":
+                target = {"type": "agent", "name": "one"}
+                query = {"name": f"query-{number}", "input": "Why?", "target": target}
+                run = (await gateway.post(path, query))["metadata"]["uid"]
+            else:
+                message = {"messageId": uuid.uuid4().hex, "role": "ROLE_USER", "parts": [{"text": "Why?"}]}
+                sent = await gateway.post("/a2a/agent/one/message:send", {"message": message}, a2a_version="1.0")
+                run = sent["task"]["id"]
+            await gateway.finished(run)
+        await gateway.get(path, a2a_version="1.0")
+        reads.most = 0
+        await asyncio.gather(*(gateway.get(path, a2a_version="1.0") for _ in range(20)))
+        assert 0 < reads.most <= 10
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("path", ["/v1/queries", "/a2a/agent/one/tasks"])
+async def test_a_run_that_can_not_be_read_is_listed_with_what_temporals_list_knows(
+    gateway: GatewayServer, path: str
+) -> None:
+    queue = f"{gateway.env.task_queue}{PROGRAM}none"
+    memo = {CALLER: LOCAL.name, ACCOUNT: str(LOCAL.account), "query": "odd", "namespace": "default"}
+    memo |= {PROTOCOL: "ark"} if path == "/v1/queries" else {PROTOCOL: "a2a", TARGET: "agent/one", CONTEXT: "c"}
+    unreadable = "neither an object nor a question"
+    handle = await gateway.env.client.start_workflow(
+        "query", unreadable, id=f"odd-{uuid.uuid4()}", task_queue=queue, memo=memo
+    )
+    try:
+        while not (listed := await gateway.get(path, a2a_version="1.0")).get("items", listed.get("tasks")):
+            await asyncio.sleep(0.02)
+        if path == "/v1/queries":
+            (item,) = listed["items"]
+            assert (item["name"], item["status"]["phase"], item["input"]) == ("odd", "running", "")
+        else:
+            (task,) = listed["tasks"]
+            assert (task["id"], task["contextId"], task["status"]["state"]) == (handle.id, "c", "TASK_STATE_WORKING")
+    finally:
+        await handle.terminate()
