@@ -19,7 +19,7 @@ from ..resources.agent import Agent
 from ..resources.base import JsonObject, parse_duration
 from ..resources.execution_engine import ExecutionEngine
 from ..temporal.activity import idempotency_key, key_of, on_text, workflow_id
-from .agent.executor import AgentExecutor, Execution
+from .agent.executor import Execution
 from .agent.executors import Executors
 from .context.call_record import CallRecord
 from .context.calls import Calls
@@ -86,13 +86,12 @@ class AgentActivities:
                 await self._outside.note(self._call(execution), _messages_json([*before, last.message]))
         else:
             head = await self._journal.append(request.thread.head, request.pending, key)
-            executor = await self._executors.of(context.executor)
             execution = await self._execution(request, head, context, key)
             meter = await self._meters.of(request.thread, request.speaker, context.values.catalog)
             charge = await meter.model_charge(execution.messages, execution.tools, None)
             async with self._journal.leases.hold(f"{key}/reply", charge) as lease:
                 if not lease.is_answered:
-                    messages = await self._answer(lease, executor, execution)
+                    messages = await self._answer(lease, execution)
                     *earlier, answer = [await self._secrets.redact_message(message) for message in messages]
                     await self._journal.answer(lease, head, await normalized(answer, context.schema), earlier)
             last = await self._journal.row(f"{key}/reply")
@@ -128,12 +127,6 @@ class AgentActivities:
         requested = await (await self._executors.of(executor)).cancel(execution, was_sent=was_sent)
         return CancelAgentResult(requested=requested)
 
-    async def failed_call(self, request: AskModelRequest) -> OutsideCall:
-        """The execution that the current activity has requested, and that has failed."""
-        key = idempotency_key()
-        head = await self._journal.append(request.thread.head, request.pending, key)
-        return self._call(await self._execution(request, head, await self._context(request), key))
-
     def _call(self, execution: Execution) -> OutsideCall:
         """The execution as a recording holds it."""
         agent = execution.agent
@@ -152,13 +145,13 @@ class AgentActivities:
             request=canonical_request(rendered, self._secrets.redact),
         )
 
-    async def _answer(self, lease: Lease, executor: AgentExecutor, execution: Execution) -> list[Message]:
+    async def _answer(self, lease: Lease, execution: Execution) -> list[Message]:
         """The messages of the agent's server, or recorded ones."""
         if self._outside is None:
-            return await self._execute(lease, executor, execution)
+            return await self._execute(lease, execution)
 
         async def live() -> JsonObject:
-            return _messages_json(await self._execute(lease, executor, execution))
+            return _messages_json(await self._execute(lease, execution))
 
         answer = await self._outside.answer(self._call(execution), live)
         raise_recorded(answer)
@@ -166,8 +159,9 @@ class AgentActivities:
         assert isinstance(messages, list)
         return [Message.model_validate(message) for message in messages]
 
-    async def _execute(self, lease: Lease, executor: AgentExecutor, execution: Execution) -> list[Message]:
+    async def _execute(self, lease: Lease, execution: Execution) -> list[Message]:
         check_not_blocked(execution.executor.id)
+        executor = await self._executors.of(execution.executor)
         span = call_span("invoke_agent", execution.agent.name, lambda: _agent_attributes(execution.agent))
         async with self._calls.make(lease, "agent", execution.executor, execution.values, span=span) as call:
             note_content(lambda: request_content(ModelRequest(execution.messages)))

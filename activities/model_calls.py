@@ -25,11 +25,9 @@ from .context.context_window import history_within, summarized, summary_end, uns
 from .context.lookup import find, find_team
 from .context.metering import ChainedModel, Meters, model_chain, selector_model_chain
 from .context.output_schema import normalized, output_error, output_schema, with_schema
-from .context.outside import OutsideCall
 from .context.value_resolver import ValueResolver
 from .model.provider import ModelRequest
 from .model.providers import Providers
-from .model.rendered import model_call
 from .panel import find_speaker, panel_output_schema, speaker_messages
 from .runtime.functions import FunctionRegistry
 from .runtime.secrets import SecretStore
@@ -103,13 +101,6 @@ class ModelActivities:
         begun = await self._journal.append(request.thread.head, request.pending, idempotency_key())
         await self._summaries.make(request, begun, speaker.values, speaker.model)
         return await self._model_request(request, head, speaker)
-
-    async def failed_call(self, request: AskModelRequest) -> OutsideCall:
-        """The call of the model that the current activity has made, and that has failed."""
-        speaker = await self._speaker(request)
-        head = await self._journal.append(request.thread.head, request.pending, idempotency_key())
-        model_request = await self._model_request(request, head, speaker)
-        return model_call(request.speaker, speaker.model, speaker.values, model_request)
 
     async def _speaker(self, request: AskModelRequest) -> _Speaker:
         values = await ValueResolver.of(self._journal, request.thread, self._secrets)

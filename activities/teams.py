@@ -128,10 +128,6 @@ class TeamActivities:
         row = await self._journal.row(row_id)
         return PerformResult(message=row.message.truncated(), head=row.head, coerced=coerced)
 
-    async def failed_call(self, request: PerformRequest) -> OutsideCall:
-        """The call of a function that the current activity has made, and that has failed."""
-        return (await self._performance(request)).call
-
     async def _performance(self, request: PerformRequest) -> "_Performance":
         brief = request.brief
         values = await ValueResolver.of(self._journal, request.thread, self._secrets)

@@ -113,6 +113,8 @@ class Lease:
         """
         if self._sent:
             return
+        if not self.is_held:
+            raise LeaseMissing(f"{self.call} can't be sent without the lease of the call")
         charge = self._charge if self.was_sent else None  # otherwise it was charged with the lease
         refused = await self._database.write(partial(self._send, charge), atomic=charge is not None)
         if charge and refused:
@@ -128,7 +130,12 @@ class Lease:
         return charge.reserve(connection, self.call, self._record.epoch)
 
     def answered(self, usage: TokenUsage | None) -> Work[None]:
-        """The write that accompanies the answer: the call's new state, and the amount used."""
+        """The write that accompanies the answer: the call's new state, and the amount used.
+
+        Raises LeaseMissing after the block of ``Leases.hold``, and if calls are only read.
+        """
+        if not self.is_held:
+            raise LeaseMissing(f"the answer of {self.call} can't be written without the lease of the call")
 
         def execute(connection: Connection) -> None:
             connection.execute(_ANSWERED, {"call": self.call})
@@ -177,6 +184,11 @@ class Leases:
         self._used_at = 0.0
         self._renewed_at = 0.0
         self._renewing: asyncio.Task[None] | None = None
+        self._only_read = False
+
+    def only_read(self) -> None:
+        """From now on no call is made: ``hold`` writes and charges nothing, and its leases are not held."""
+        self._only_read = True
 
     @contextlib.asynccontextmanager
     async def hold(self, call: str, charge: Charge | None = None, *, sent: bool = False) -> AsyncIterator[Lease]:
@@ -187,6 +199,12 @@ class Leases:
         that ends without writing one has made a call without an answer. Raises the charge's ``refusal`` if the call
         would exceed a budget.
         """
+        if self._only_read:
+            nobody = _Record("", 0, "reserved")
+            lease = Lease(self._database, call, nobody, None, was_sent=False, sent=sent)
+            lease.is_held = False
+            yield lease
+            return
         self._held += 1
         try:
             lease = await self._acquired(call, charge, sent=sent)

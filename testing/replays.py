@@ -4,7 +4,6 @@ import asyncio
 import atexit
 import contextlib
 import functools
-import json
 import logging
 import os
 import secrets
@@ -54,6 +53,7 @@ from ..starter.operations.recording import (
     RequestDifference,
     changed_manifests,
     described,
+    json_object,
     manifest_checksums,
     place_of,
     shown_pair,
@@ -151,8 +151,8 @@ def replay(
     Models, tools, remote agents and people answer as in the recording; nothing is sent. With ``models="live"`` a model
     or a remote agent is called for a request that has no recording, and with ``tools="live"`` a tool or a function;
     then keys are those of the process, and Secrets those of the manifests. ``update`` rewrites the file with the calls
-    of this run, unless one has failed for want of a recording. ``functions`` are the conditions and instructions of the
-    manifests, which are part of the team, and called. The run has ``timeout`` seconds.
+    of this run, unless it has failed and the recorded one has not. ``functions`` are the conditions and instructions of
+    the manifests, which are part of the team, and called. The run has ``timeout`` seconds.
 
     What differs is logged as a warning, which pytest shows for a test that fails. A Temporal server is started for the
     first replay of a process. Raises ManifestError, SettingsError, and UsageError
@@ -193,8 +193,6 @@ def play(
     player = Player(recording, models, tools, IdentityKeys((secrets.token_hex(32),)))
     with _environment(recording, sources, player, functions, settings or {}, recursive=recursive) as env:
         status, new = env.wait(_replayed(env, recording, player, seconds, update=update))
-    if status.phase == "Failed" != recording.phase and not player.differences:
-        player.differences.append(RequestDifference("the run", f"it has failed: {status.error}"))
     differences = (*player.differences, *(() if player.differences else player.answers.unused()))
     result = Replay(
         path=path,
@@ -301,9 +299,15 @@ async def _replayed(
     finally:
         ended.set()
         await people
+    if status.phase == "Failed" != recording.phase and not player.differences:
+        player.differences.append(RequestDifference("the run", f"it has failed: {status.error}"))
+    if update and not player.differences:
+        player.differences += player.unsent
     new = None
     if update and not player.differences:
-        new = (await env.recording_of(handle)).model_copy(update={"run": recording.run})
+        # The run has begun where the recorded one has, under the same names.
+        kept = {"run": recording.run, "fork": recording.fork}
+        new = (await env.recording_of(handle)).model_copy(update=kept)
     return status, new
 
 
@@ -390,6 +394,7 @@ class Player:
         self._client: Client | None = None
         self._handle: Handle[object] | None = None
         self._begun = asyncio.Event()
+        self._sent = set[int]()
 
     @property
     def hides_secrets(self) -> bool:
@@ -424,8 +429,10 @@ class Player:
         source = self._models if call.kind in ("model", "agent") else self._tools
         if source == "live" and live:
             self.live_calls += 1
+            if replaced := self.answers.replaced_by(call, place):
+                await self._send_requests(replaced)
             return await live()
-        difference = self.answers.missing(call, place)
+        difference = await COMPUTING.run(self.answers.missing, call, place)
         self.differences.append(difference)
         raise NotRecorded(str(difference))
 
@@ -566,7 +573,22 @@ class Player:
         with contextlib.suppress(RPCError):
             await env.skip_time(waiting, until - datetime.now(UTC))
 
+    @property
+    def unsent(self) -> Sequence[RequestDifference]:
+        """The requests of clients that were not sent, as no call of this run is at their places."""
+        return [
+            RequestDifference(
+                f"a client's request ({request.kind}) during call {request.during} of the recording",
+                "it was not sent, as no call was made instead of that one",
+            )
+            for request in self._recording.requests
+            if request.during not in self._sent
+        ]
+
     async def _send_requests(self, during: int) -> None:
+        if during in self._sent:
+            return
+        self._sent.add(during)
         for request in self._recording.requests:
             if request.during == during:
                 await self._send(request)
@@ -589,12 +611,6 @@ class Player:
 
     def _place(self, run: str) -> str:
         return place_of(run, self._handle.id) if self._handle else ""
-
-
-def json_object(text: str) -> JsonObject | None:
-    """A JSON object in a text; None for anything else."""
-    value = json.loads(text)
-    return value if isinstance(value, dict) else None
 
 
 def _listed(tool: JsonObject) -> ListedTool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.converter import DataConverter
@@ -23,7 +23,7 @@ from ...activities.context.value_resolver import ValueResolver
 from ...activities.forks import FORKED, field_of
 from ...contracts.attachment import segments
 from ...contracts.decisions import ApproveRequest, decision_id
-from ...contracts.errors import BatonError, Failure, JournalLost
+from ...contracts.errors import BatonError, Failure, JournalLost, NotRecorded
 from ...contracts.identity import REQUESTER, Identity
 from ...contracts.inputs import FailedRun, ForkedRun, ForkRequest
 from ...contracts.message import Head, Message, PersonDecision
@@ -73,6 +73,7 @@ from .recording import (
     RecordedRequest,
     RecordedRow,
     Recording,
+    is_too_deep,
     manifest_checksums,
     place_of,
     redacted_recording,
@@ -80,6 +81,9 @@ from .recording import (
 
 CALLING = ("ask_model", "select", "use_tool", "execute_agent", "perform", "check_arguments")
 """The activities that call something outside of the run, or after which it calls an application itself."""
+
+SECOND_CHOICE_FAILED = error_json("ModelRejected", "the selector has failed when it was asked once more")
+"""The answer of a selector's second call that has failed; nothing stores the reason, and the run has gone on."""
 
 INSIDE = frozenset(
     {
@@ -113,14 +117,21 @@ class _Activity:
 
 @dataclass
 class _Noted:
-    """An ``Outside`` that takes note of the calls of an activity, which the journal has the answers of."""
+    """An ``Outside`` that takes note of the calls of an activity, which the journal has the answers of.
+
+    ``unanswered`` is what is noted of a call without an answer there; None if all calls must have one.
+    """
 
     calls: list[tuple[OutsideCall, JsonObject]] = field(default_factory=list)
+    unanswered: JsonObject | None = None
     hides_secrets = True
 
     async def answer(self, call: OutsideCall, live: object) -> JsonObject:  # nothing is called
-        """Always raises JournalLost: a call without an answer in the journal is not made again."""
-        raise JournalLost(f"the journal has no answer to a call of {call.caller}")
+        """Takes note of a call without an answer, and raises NotRecorded; JournalLost if it must have one."""
+        if self.unanswered is None:
+            raise JournalLost(f"the journal has no answer to a call of {call.caller}")
+        self.calls.append((call, self.unanswered))
+        raise NotRecorded(f"a call of {call.caller} has no answer")
 
     async def note(self, call: OutsideCall, answer: JsonObject) -> None:
         """Adds a call."""
@@ -176,6 +187,21 @@ async def record_run(
 
     Raises UsageError for a run that can't be replayed, and JournalLost if the journal does not have all of it.
     """
+    try:
+        return await _recorded(client, handle, environment, own or Loaded(), functions)
+    except (RecursionError, ValidationError) as error:
+        if not is_too_deep(error):
+            raise
+        raise UsageError(f"{handle.id} can't be recorded: a value is nested too deeply") from None
+
+
+async def _recorded(
+    client: Client,
+    handle: RunHandle,
+    environment: Mapping[str, str],
+    own: Loaded,
+    functions: Sequence[Function],
+) -> Recording:
     described = await handle.describe()
     run_id = handle.run_id or described.run_id
     if described.close_time is None:
@@ -197,7 +223,7 @@ async def record_run(
     states: dict[str, _State] = {}
     for execution, was_retried in await _executions(client, handle.id, attempts):
         part = await _read_part(client, handle.id, execution, was_retried=was_retried)
-        activities += [activity async for activity in _activities(client.data_converter, part)]
+        activities += await _activities(client.data_converter, part)
         await taken.read(client.data_converter, part)
         if forked := await _forked(client.data_converter, part):
             states[part.workflow_id] = _State(part.run_id, forked)
@@ -205,10 +231,9 @@ async def record_run(
     noted = _Noted()
     async with contextlib.AsyncExitStack() as opened:
         shared = await opened.enter_async_context(open_shared_parts(client, environment))
+        shared.journal.leases.only_read()
         identity = await JournalIdentity.read(shared.journal.database.engine)
-        parts = await opened.enter_async_context(
-            open_parts(shared, identity, own or Loaded(), environment, functions, noted)
-        )
+        parts = await opened.enter_async_context(open_parts(shared, identity, own, environment, functions, noted))
         reader = _Reader(client, shared.journal, parts, noted)
         calls = [call for activity in activities async for call in reader.calls(activity)]
         answered = [activity.request for activity in activities if isinstance(activity.request, UseToolRequest)]
@@ -361,11 +386,12 @@ def _texts(value: JsonValue) -> Iterator[str]:
                 yield from _texts(item)
 
 
-async def _activities(converter: DataConverter, part: _Part) -> AsyncIterator[_Activity]:
+async def _activities(converter: DataConverter, part: _Part) -> list[_Activity]:
     """The activities of a part of a run that have called something."""
     open_activities: dict[int, _Activity] = {}
     applications = _ApplicationCalls(converter)
     ended: list[_Activity] = []
+    before_last = 0  # how many had ended when the last call began
     for event in part.events:
         name, attributes = event_attributes(event)
         if name == "activity_task_scheduled" and attributes.activity_type.name in CALLING:
@@ -379,6 +405,8 @@ async def _activities(converter: DataConverter, part: _Part) -> AsyncIterator[_A
                 scheduled_at=event.event_time.ToDatetime(UTC),
                 request=await decode_payload(converter, attributes.input, REQUEST_TYPES[activity_type]),
             )
+            if not getattr(open_activities[event.event_id].request, "fallback", 0):  # else it goes on with a call
+                before_last = len(ended)
         elif name in CALL_ENDS and attributes.scheduled_event_id in open_activities:
             activity = open_activities.pop(attributes.scheduled_event_id)
             if name == "activity_task_completed":
@@ -395,10 +423,9 @@ async def _activities(converter: DataConverter, part: _Part) -> AsyncIterator[_A
                 ended.append(replace(activity, was_interrupted=True))
         elif failed := await applications.read(event):
             ended.append(failed)
-    while part.was_retried and ended and (ended[-1].failure or ended[-1].was_interrupted):
+    while part.was_retried and len(ended) > before_last and (ended[-1].failure or ended[-1].was_interrupted):
         ended.pop()
-    for activity in ended:
-        yield activity
+    return ended
 
 
 def _writer(result: object) -> tuple[str, str] | None:
@@ -537,8 +564,9 @@ class _Reader:
             workflow_run_id=activity.run_id,
         )
         self._noted.calls.clear()
+        self._noted.unanswered = SECOND_CHOICE_FAILED if activity.type == "select" else None
         if activity.failure or activity.was_interrupted:
-            await self._failed(environment, function.__self__, activity)
+            await self._failed(environment, function, activity)
         else:
             await self._check(activity)
             await environment.run(function, activity.request)
@@ -555,22 +583,35 @@ class _Reader:
                 ),
             )
 
-    async def _failed(self, environment: ActivityEnvironment, activities: Any, activity: _Activity) -> None:
-        """Adds the call of an activity that has no answer, unless it has failed before it called anybody."""
+    async def _failed(self, environment: ActivityEnvironment, function: Any, activity: _Activity) -> None:
+        """Adds the calls of an activity that has no answer, unless it has failed before it called anybody.
+
+        The last of them is the one that has failed. Raises UsageError for one that a replay would not fail at.
+        """
         answer: JsonObject = {"interrupted": True}
         if failure := activity.failure:
             waits = failure.wait is not None  # for the end of an outage, after which the call is made again
             if waits or failure.type in INSIDE:
                 return
             answer = error_json(failure.type, failure.message)
-        if activity.type == "select":
+        if isinstance(activity.request, UseToolRequest):
+            for request in activity.requests or [activity.request]:
+                called = (activity.called,) if activity.called else ()
+                call: OutsideCall | None = await environment.run(function.__self__.failed_call, request, *called)
+                if call:
+                    await self._noted.note(call, answer)
+                    break
             return
-        for request in activity.requests or [activity.request]:
-            called = (activity.called,) if activity.called else ()
-            call: OutsideCall | None = await environment.run(activities.failed_call, request, *called)
-            if call:
-                await self._noted.note(call, answer)
-                break
+        self._noted.unanswered = answer
+        with contextlib.suppress(NotRecorded):
+            await environment.run(function, activity.request)
+        *earlier, (last, _) = self._noted.calls  # the journal may have an answer that came too late
+        if activity.type == "select" and activity.failure and earlier:
+            raise UsageError(
+                f"the selector of {last.caller} has failed when it was asked once more, because its answer had named "
+                "nobody: a replay would go on without a second answer"
+            )
+        self._noted.calls[-1] = last, answer
 
     async def _check(self, activity: _Activity) -> None:
         """Raises JournalLost before an activity runs whose answer is not in the journal."""
@@ -683,8 +724,9 @@ def _requests(requests: Sequence[RequestReceived], times: Sequence[datetime]) ->
         yield RecordedRequest(kind=request.kind, data=request.data, by=request.by, during=during)
 
 
-NOT_REPLAYED = ("forks", "resources", "retries", "carried", "after", "thread", "pinned", "spec", "name")
-"""The fields of a run's input that a replay does not need: it gets the manifests, and makes its own query."""
+NOT_REPLAYED = ("forks", "resources", "retries", "carried", "after", "thread", "pinned", "spec", "name", "redacted")
+"""The fields of a run's input that a replay does not need: it gets the manifests, makes its own query, and has no
+personal data."""
 
 
 def _input(run_input: JsonObject) -> JsonObject:

@@ -6,15 +6,17 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue, ValidationError, model_validator
 
 from ...activities.context.outside import OutsideCall, OutsideKind, redacted_json
 from ...contracts.inputs import ForkedRun
 from ...contracts.message import Message
 from ...contracts.status import Phase
+from ...contracts.text import parse_json
 from ...resources.base import JsonModel, JsonObject
 from ...resources.catalog import Catalog
 from ...resources.query import Query
@@ -34,6 +36,16 @@ class RecordedCall(JsonModel):
     place: str = ""
     request: JsonObject
     answer: JsonObject
+
+    @model_validator(mode="after")
+    def _decision_is_readable(self) -> Self:
+        changed = self.answer.get("arguments")
+        if self.kind == "person" and isinstance(changed, str):
+            try:
+                json_object(changed)
+            except ValueError as error:
+                raise ValueError(f"the changed arguments of a decision: {error}") from None
+        return self
 
     @property
     def key(self) -> str:
@@ -132,12 +144,29 @@ class Recording(JsonModel):
             return cls.model_validate(_unpacked(data))
         except OSError as error:
             raise UsageError(f"the recording {path} can't be read: {error.strerror}") from None
-        except ValidationError as error:
+        except (RecursionError, ValidationError) as error:
+            if isinstance(error, RecursionError) or is_too_deep(error):
+                raise UsageError(f"{path} is not a recording of a run: it is nested too deeply") from None
             first = error.errors(include_input=False, include_url=False)[0]
             where = ".".join(map(str, first["loc"]))
             raise UsageError(f"{path} is not a recording of a run: {where}: {first['msg']}") from None
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise UsageError(f"{path} is not a recording of a run: {error}") from None
+
+
+def json_object(text: str) -> JsonObject:
+    """The JSON object in a text. Raises ValueError if it is anything else."""
+    value = parse_json(text)
+    if not isinstance(value, dict):
+        raise ValueError("it is not a JSON object")
+    return value
+
+
+def is_too_deep(error: RecursionError | ValidationError) -> bool:
+    """Whether an error says that a value is nested more deeply than a recording may be."""
+    return isinstance(error, RecursionError) or any(
+        problem["type"] == "recursion_depth_exceeded" for problem in error.errors(include_url=False)
+    )
 
 
 def manifest_checksums(catalog: Catalog) -> dict[str, str]:
@@ -345,9 +374,11 @@ class RecordedAnswers:
 
     def __init__(self, calls: Iterable[RecordedCall]) -> None:
         self._calls = [*calls]
+        self._keys = [call.key for call in self._calls]
         self._unused = defaultdict[str, list[int]](list)
-        for index, call in enumerate(self._calls):
-            self._unused[call.key].append(index)
+        self._replaced = set[int]()
+        for index, key in enumerate(self._keys):
+            self._unused[key].append(index)
 
     def take(self, call: OutsideCall, place: str) -> tuple[int, JsonObject] | None:
         """The number of a recorded call, from 1, and its answer; None if none is left that is equal."""
@@ -358,20 +389,37 @@ class RecordedAnswers:
         equal.remove(index)
         return index + 1, self._calls[index].answer
 
+    def replaced_by(self, call: OutsideCall, place: str) -> int | None:
+        """The number of the recorded call instead of which a call without an answer is made; None if there is none.
+
+        It is the first one of that caller for that purpose, at the same place if there is one, that was neither taken
+        nor replaced. It can still be taken.
+        """
+        unused = {index for indexes in self._unused.values() for index in indexes} - self._replaced
+        who = call.kind, call.caller, call.purpose
+        equal = [
+            index
+            for index in sorted(unused)
+            if (self._calls[index].kind, self._calls[index].caller, self._calls[index].purpose) == who
+        ]
+        if not equal:
+            return None
+        index = next((index for index in equal if self._calls[index].place == place), equal[0])
+        self._replaced.add(index)
+        return index + 1
+
     def missing(self, call: OutsideCall, place: str) -> RequestDifference:
-        """What a call without an answer differs in from the nearest recorded one."""
+        """What a call without an answer differs in from the nearest recorded one; this may take seconds."""
         name = described(call.kind, call.caller, call.purpose, call.request)
-        count = sum(
-            recorded.key == key_of(call.kind, call.caller, call.purpose, call.request) for recorded in self._calls
-        )
-        if count:
+        if count := self._keys.count(key_of(call.kind, call.caller, call.purpose, call.request)):
             return RequestDifference(name, f"the request is recorded {_times(count)}, and is now made once more")
         nearest: tuple[tuple[int, bool, bool], int, tuple[str, JsonValue, JsonValue]] | None = None
         for index, recorded in enumerate(self._calls):
             if recorded.kind != call.kind:
                 continue
-            found = [*_differences(_whole(recorded), _whole(call))]
-            rank = len(found), index not in self._unused[recorded.key], recorded.place != place
+            most = nearest[0][0] + 1 if nearest else None
+            found = [*islice(_differences(_whole(recorded), _whole(call)), most)]
+            rank = len(found), index not in self._unused[self._keys[index]], recorded.place != place
             if nearest is None or rank < nearest[0]:
                 nearest = rank, index, next(iter(found), ("order of its fields", None, None))
         if nearest is None:
@@ -402,7 +450,11 @@ def place_of(run: str, root: str) -> str:
 
 def redacted_recording(recording: Recording, redact: Callable[[str], str]) -> Recording:
     """The recording without the secrets that ``redact`` knows, also in its names."""
-    data = recording.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    data: JsonObject = recording.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    for call in _objects(data.get("calls")):
+        answer = _object(call["answer"])
+        if call["kind"] == "person" and isinstance(changed := answer.get("arguments"), str):  # it stays valid JSON
+            answer["arguments"] = json.dumps(redacted_json(json_object(changed), redact), ensure_ascii=False)
     return Recording.model_validate_json(json.dumps(redacted_json(data, redact)))
 
 

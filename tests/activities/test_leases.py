@@ -211,6 +211,27 @@ def post(server: ToolServer, method: str = "POST") -> HttpRequest:
     return HttpRequest(method=method, destination=own_server(server.url), headers=(), body=None)
 
 
+async def test_a_journal_that_is_only_read_holds_no_leases_and_charges_nothing(journal_url: str) -> None:
+    call = new_call()
+    account = Account(f"{uuid.uuid4()}/a", (("tokens", 0),))
+    charge = Charge((account,), Amount(tokens=7), lambda _: BudgetExceeded("too much"), per_sending=True)
+    journal = await Journal.open(journal_url, "default")
+    journal.leases.only_read()
+    async with journal.leases.hold(call, charge) as lease:
+        assert not lease.is_answered
+        with pytest.raises(LeaseMissing):
+            await lease.send_once("pay")
+        with pytest.raises(LeaseMissing):
+            await answer(journal, lease, "paid")
+    for column, value in (
+        (schema.calls.c.id, call),
+        (schema.charges.c.call, f"{call}/1"),
+        (schema.accounts.c.id, account.id),
+    ):
+        assert not await journal.database.run(select(column).where(column == value))
+    await journal.close()
+
+
 async def test_a_request_that_may_have_effects_is_sent_only_as_long_as_the_lease_of_a_call_is_held(
     journals: list[Journal], tool_server: ToolServer
 ) -> None:

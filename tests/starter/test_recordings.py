@@ -1,6 +1,7 @@
 """Recordings of runs: what their files hold, how they are replayed, and what is said about differences."""
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -16,6 +17,8 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from pydantic import JsonValue
+from sqlalchemy import select
 from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
@@ -26,6 +29,7 @@ import baton.testing
 from baton.activities.context.outside import OutsideCall
 from baton.contracts.decisions import ApproveRequest, PendingDecision, ReplyRequest
 from baton.contracts.identity import IDENTITY_KEY, REQUESTER, START, Identity, IdentityKeys
+from baton.journal import schema
 from baton.resources.base import JsonObject
 from baton.starter.api.handle import Handle
 from baton.starter.api.teams import MemberInput
@@ -39,6 +43,7 @@ from tests.harness.payments import tool as activity_tool
 from tests.harness.processes import ROOT, USERS_PYTEST, process_env
 from tests.harness.processes import baton as run_baton
 from tests.harness.settlements import settlements, workflow_tool
+from tests.harness.tool_server import Answer, ToolServer
 from tests.harness.user_machine import UserMachine
 from tests.recordings.record import FOLDER, RUNS, record_sample
 
@@ -432,6 +437,8 @@ def test_the_same_request_is_answered_in_order_and_not_once_more() -> None:
 
 
 def test_a_secret_of_digits_is_no_number_in_the_file_either() -> None:
+    decision: JsonObject = {"approved": True, "arguments": '{"pin": 48151623}'}
+    call = RecordedCall(kind="person", caller="clerk", purpose="approval", request={"tool": "pay"}, answer=decision)
     recording = Recording(
         run="r",
         question="My PIN is 48151623.",
@@ -439,9 +446,11 @@ def test_a_secret_of_digits_is_no_number_in_the_file_either() -> None:
         phase="Completed",
         workflow="query",
         input={"pin": 48151623},
+        calls=(call,),
     )
     redacted = redacted_recording(recording, lambda text: text.replace("48151623", "[secret]"))
     assert (redacted.question, redacted.input) == ("My PIN is [secret].", {"pin": "[secret]"})
+    assert redacted.calls[0].answer == {"approved": True, "arguments": '{"pin": "[secret]"}'}
 
 
 def test_secrets_are_nowhere_in_the_file(baton_environment: EnvironmentFactory, tmp_path: Path) -> None:
@@ -962,3 +971,325 @@ async def test_decisions_of_approvers_are_replayed_without_their_keys(baton_serv
     assert "the recorded decision is refused: ann may not decide" in refused.differences[0].problem
     endless = await asyncio.to_thread(replay, path, shop(limit=""), functions=[weigh])
     assert "nobody has decided in time, and now there is no limit" in endless.differences[0].problem
+
+
+def test_an_update_keeps_the_state_from_which_a_fork_has_gone_on(
+    baton_environment: EnvironmentFactory, tmp_path: Path
+) -> None:
+    env = baton_environment(nested(), model=answer)
+    run = env.wait(env.start("team/desk", "Weigh parcel 7."))
+    env.wait(run.result())
+    fork = env.wait(run.fork("2/1/call-1", changes={"last.prompt": "You are the very last."}))
+    env.wait(fork.result())
+    path = tmp_path / f"fork{SUFFIX}"
+    env.wait(env.record(fork, path))
+    before = Recording.read(path)
+    path.write_text(path.read_text().replace('"answer": "last: done"', '"answer": "old"', 1))
+    assert replay(path, nested(), update=True).updated
+    after = Recording.read(path)
+    assert (after.answer, after.run, after.fork) == (before.answer, before.run, before.fork)
+    replayed = replay(path, nested())
+    assert replayed.unchanged, replayed.report
+
+
+def test_a_run_that_fails_with_a_live_model_does_not_replace_its_recording(
+    parcel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = parcel.read_text()
+    with ScriptedModel(lambda _: Reply(status=401)).serve() as url:
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        run = replay(parcel, clerk("You measure parcels."), models="live", update=True)
+    assert "it has failed" in run.report
+    assert not run.updated
+    assert parcel.read_text() == before
+
+
+def test_a_retried_run_is_recorded_with_a_failed_call_whose_error_a_model_has_read(
+    baton_environment: EnvironmentFactory, tmp_path: Path
+) -> None:
+    def broken(parcel: str) -> str:
+        """Weighs a parcel."""
+        raise ValueError("the scale is broken")
+
+    broken.__name__ = "weigh"
+    refusals = iter([True])
+
+    def refused_once(request: Request) -> Reply | str:
+        refused = bool(request.tool_results) and next(refusals, False)
+        return Reply(status=400) if refused else answer(request)
+
+    agent = baton.Agent("clerk", prompt="You weigh parcels.", tools=[broken])
+    env = baton_environment(agent, model=refused_once)
+    run = env.wait(env.start("agent/clerk", "Weigh parcel 7."))
+    with pytest.raises(baton.RunFailed):
+        env.wait(run.result())
+    env.wait(env.wait(env.retry(run.id)).result())
+    path = tmp_path / f"retried{SUFFIX}"
+    env.wait(env.record(run, path))
+    calls = Recording.read(path).calls
+    assert [(call.kind, "error" in call.answer) for call in calls] == [
+        ("model", False),
+        ("tool", True),
+        ("model", False),
+    ]
+    replayed = replay(path, agent)
+    assert replayed.unchanged, replayed.report
+
+
+def test_a_retried_run_is_recorded_without_the_failures_of_the_models_that_it_has_asked_again(
+    baton_environment: EnvironmentFactory, tmp_path: Path
+) -> None:
+    model: JsonObject = {
+        "type": "openai",
+        "model": {"value": "m"},
+        "config": {"openai": {"baseUrl": {"value": "http://m"}}},
+    }
+    models = [
+        baton.Manifest("Model", "main", {**model, "fallback": {"name": "spare"}}),
+        baton.Manifest("Model", "spare", model),
+    ]
+    agent = baton.Manifest("Agent", "clerk", {"prompt": "You weigh.", "modelRef": {"name": "main"}})
+    refusals = iter([True, True])
+    env = baton_environment(
+        agent, *models, model=lambda _: Reply(status=400) if next(refusals, False) else Reply(text="7 kg")
+    )
+    run = env.wait(env.start("agent/clerk", "Weigh parcel 7."))
+    with pytest.raises(baton.RunFailed):
+        env.wait(run.result())
+    env.wait(env.wait(env.retry(run.id)).result())
+    path = tmp_path / f"retried{SUFFIX}"
+    env.wait(env.record(run, path))
+    (call,) = Recording.read(path).calls
+    assert "error" not in call.answer
+    replayed = replay(path, [agent, *models])
+    assert replayed.unchanged, replayed.report
+
+
+def selecting(**selector: Any) -> list[baton.Manifest]:
+    """A team with a selector and a budget, and its members."""
+    names = ("one", "two", "three")
+    spec = {
+        "strategy": "selector",
+        "selector": selector,
+        "maxTurns": 2,
+        "onMaxTurns": "complete",
+        "budget": {"modelCalls": 50},
+        "members": [{"name": name, "type": "agent"} for name in names],
+    }
+    agents = [baton.Manifest("Agent", name, {"prompt": "You talk."}) for name in names]
+    return [baton.Manifest("Team", "desk", spec), *agents]
+
+
+async def charged(env: baton.testing.Environment) -> list[tuple[Any, ...]]:
+    """What the journal of an environment has of calls and of what they have charged."""
+    async with env._journal() as journal:
+        tables = (schema.charges, schema.accounts, schema.calls)
+        return [tuple(row) for table in tables for row in sorted(await journal.database.run(select(table)))]
+
+
+@pytest.mark.parametrize(
+    ("choices", "fails", "purposes"),
+    [
+        (["nonsense", 400, "two"], False, "choice second-choice! call choice call"),
+        (["one", 400], True, "choice call choice!"),
+    ],
+)
+def test_a_selector_that_fails_is_recorded_and_nothing_is_charged_for_that(
+    baton_environment: EnvironmentFactory, tmp_path: Path, choices: list[str | int], fails: bool, purposes: str
+) -> None:
+    answers = iter(choices)
+
+    def talk(request: Request) -> Reply | str:
+        if request.agent is not None:
+            return "I see."
+        choice = next(answers)
+        return choice if isinstance(choice, str) else Reply(status=choice)
+
+    env = baton_environment(*selecting(), model=talk)
+    run = env.wait(env.start("team/desk", "Talk."))
+    with pytest.raises(baton.RunFailed) if fails else contextlib.nullcontext():
+        env.wait(run.result())
+    before = env.wait(charged(env))
+    path = tmp_path / f"desk{SUFFIX}"
+    env.wait(env.record(run, path))
+    assert env.wait(charged(env)) == before
+    calls = Recording.read(path).calls
+    assert [f"{call.purpose}{'!' * ('error' in call.answer)}" for call in calls] == purposes.split()
+    replayed = replay(path, selecting())
+    assert replayed.unchanged, replayed.report
+
+
+def test_a_call_that_fails_after_its_summaries_is_recorded_with_them(
+    baton_environment: EnvironmentFactory, tmp_path: Path
+) -> None:
+    window = {"maxTokens": 20, "summarize": {"after": 30}}
+    agents = [
+        baton.Manifest("Agent", name, {"prompt": "You talk.", "contextWindow": window}) for name in ("one", "two")
+    ]
+    team = baton.Team("desk", strategy="round-robin", members=agents, max_turns=4, on_max_turns="complete")
+    summaries: list[Request] = []
+
+    def talk(request: Request) -> Reply | str:
+        if request.agent is None:
+            summaries.append(request)
+            return "They have talked."
+        return Reply(status=400) if summaries else f"{request.agent} says: {'word ' * 12}"
+
+    env = baton_environment(team, model=talk)
+    run = env.wait(env.start("team/desk", "Talk."))
+    with pytest.raises(baton.RunFailed):
+        env.wait(run.result())
+    path = tmp_path / f"desk{SUFFIX}"
+    env.wait(env.record(run, path))
+    *_, summary, failed = Recording.read(path).calls
+    assert (summary.purpose, "error" in failed.answer) == ("summary/0", True)
+    replayed = replay(path, team)
+    assert replayed.unchanged, replayed.report
+
+
+def guess(question: str) -> str:
+    """A member of a team that fails."""
+    raise ValueError(f"nobody knows: {question}")
+
+
+@pytest.mark.parametrize("kind", ["agent", "function"])
+def test_a_member_without_a_model_that_fails_is_recorded(
+    baton_environment: EnvironmentFactory, tmp_path: Path, tool_server: ToolServer, kind: str
+) -> None:
+    tool_server.answers(Answer(status=400))
+    engine = baton.ExecutionEngine("pricing", address=tool_server.url, type="langchain")
+    member: MemberInput = (
+        guess if kind == "function" else baton.Agent("actuary", prompt="Price it.", execution_engine=engine)
+    )
+    team = baton.Team("desk", strategy="sequential", members=[clerk(), member])
+    env = baton_environment(team, model=answer)
+    run = env.wait(env.start("team/desk", "Weigh parcel 7."))
+    with pytest.raises(baton.RunFailed):
+        env.wait(run.result())
+    path = tmp_path / f"desk{SUFFIX}"
+    env.wait(env.record(run, path))
+    last = Recording.read(path).calls[-1]
+    assert (last.kind, "error" in last.answer) == (kind, True)
+    replayed = replay(path, team)
+    assert replayed.unchanged, replayed.report
+
+
+def test_what_clients_have_sent_is_sent_during_the_live_calls_that_replace_the_recorded_ones(
+    baton_environment: EnvironmentFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def desk(prompt: str, *names: str) -> baton.Team:
+        members = [baton.Agent(name, prompt=prompt) for name in names]
+        return baton.Team("desk", strategy="sequential", members=members)
+
+    asked, steered = threading.Event(), threading.Event()
+
+    def wait_for_message(request: Request) -> str:
+        asked.set()
+        steered.wait(60)
+        return f"{request.agent}: done"
+
+    env = baton_environment(desk("You talk.", "one", "two"), model=wait_for_message)
+    run = env.wait(env.start("team/desk", "Talk."))
+    assert asked.wait(60)
+    env.wait(run.steer("Be quick.", "bob"))
+    steered.set()
+    env.wait(run.result())
+    path = tmp_path / f"desk{SUFFIX}"
+    env.wait(env.record(run, path))
+    assert [request.during for request in Recording.read(path).requests] == [1]
+    with ScriptedModel(lambda request: f"{request.agent}: live").serve() as url:
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        before = path.read_text()
+        other = replay(path, desk("You listen.", "ann", "ben"), models="live", update=True)
+        assert other.differences[0].call == "a client's request (steer) during call 1 of the recording"
+        assert (other.updated, path.read_text()) == (False, before)
+        assert replay(path, desk("You listen.", "one", "two"), models="live", update=True).updated
+    assert [request.during for request in Recording.read(path).requests] == [1]
+    assert "Be quick." in str(Recording.read(path).calls[1].request["messages"])
+    assert replay(path, desk("You listen.", "one", "two")).unchanged
+
+
+def test_a_run_whose_personal_data_was_redacted_is_replayed_without_the_setting(
+    baton_environment: EnvironmentFactory, tmp_path: Path
+) -> None:
+    patterns = tmp_path / "patterns.yaml"
+    patterns.write_text("email: '[a-z]{1,20}@[a-z.]{1,20}'\n")
+    agent = clerk(tools=False)
+    env = baton_environment(agent, model=lambda _: "Ask bob@example.com.", settings={"BATON_REDACT": str(patterns)})
+    run = env.wait(env.start("agent/clerk", "I am ann@example.com."))
+    env.wait(run.result())
+    path = tmp_path / f"clerk{SUFFIX}"
+    env.wait(env.record(run, path))
+    assert "example.com" not in path.read_text()
+    replayed = replay(path, agent)
+    assert replayed.unchanged, replayed.report
+
+
+@pytest.mark.parametrize("depth", [450, 900])
+def test_a_run_with_arguments_that_are_nested_too_deeply_is_not_recorded(
+    baton_environment: EnvironmentFactory, tmp_path: Path, depth: int
+) -> None:
+    deep: Any = 7
+    for _ in range(depth):
+        deep = [deep]
+    call = Reply(calls=[ScriptedToolCall(name="weigh", arguments={"parcel": deep})])
+
+    def weigh(parcel: object) -> str:
+        """Weighs a parcel."""
+        return "2 kg"
+
+    env = baton_environment(
+        baton.Agent("clerk", prompt="You weigh.", tools=[weigh]),
+        model=lambda request: "Done." if request.tool_results else call,
+    )
+    run = env.wait(env.start("agent/clerk", "Weigh."))
+    env.wait(run.result())
+    with pytest.raises(UsageError, match=r"is nested too deeply"):
+        env.wait(env.record(run, tmp_path / f"clerk{SUFFIX}"))
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_file_with_wrong_values_is_no_recording(tmp_path: Path) -> None:
+    decision: JsonObject = {"approved": True, "arguments": '{"parcel": 8}'}
+    call = RecordedCall(kind="person", caller="clerk", purpose="approval", request={"tool": "weigh"}, answer=decision)
+    path = tmp_path / f"clerk{SUFFIX}"
+    recording = Recording(
+        run="r", question="q", answer="a", phase="Completed", workflow="query", input={}, calls=(call,)
+    )
+    recording.write(path)
+    written = path.read_text()
+    assert Recording.read(path).calls == (call,)
+    for arguments in ("{parcel: 8}", "[8]", ""):
+        path.write_text(written.replace(json.dumps('{"parcel": 8}'), json.dumps(arguments)))
+        with pytest.raises(UsageError, match=r"is not a recording of a run: calls.0: .*the changed arguments"):
+            Recording.read(path)
+    for depth in (400, 100_000):
+        path.write_text(written.replace('"weigh"', "[" * depth + "]" * depth))
+        with pytest.raises(UsageError, match=r"is not a recording of a run: it is nested too deeply$"):
+            Recording.read(path)
+
+
+def test_the_nearest_of_many_calls_is_found_in_less_time_than_the_recording_is_read() -> None:
+    messages: list[JsonValue] = [{"role": "user", "content": f"{number} {'word ' * 200}"} for number in range(200)]
+    calls = [
+        RecordedCall(
+            kind="model",
+            caller="Agent/default/a",
+            purpose="call",
+            request={"model": "m", "messages": messages[:number]},
+            answer={},
+        )
+        for number in range(1, 201)
+    ]
+    changed: list[JsonValue] = [{"role": "user", "content": "Why?"}, *messages[1:150]]
+    request: JsonObject = {"model": "m", "messages": changed}
+    call = OutsideCall(kind="model", caller="Agent/default/a", purpose="call", run="r", request=request)
+    began = time.process_time()
+    answers = RecordedAnswers(calls)
+    indexed = time.process_time()
+    difference = answers.missing(call, "")
+    found = time.process_time()
+    assert (difference.nearest, difference.field) == (150, "messages[0].content")
+    assert found - indexed < indexed - began
