@@ -88,13 +88,16 @@ class ResponseWriter:
     """The attempt of the current speech whose item was added; 0 if none was."""
 
     _closed: int = 0
-    """The last attempt of the current speech whose item was taken back, if it was added."""
+    """The last attempt of the current speech whose item was taken back."""
 
     _sent: int = 0
     """The characters of the current attempt that were sent, or that the client has already."""
 
     _held: tuple[int, int] | None = None
     """The sequence number and the output index of the last item, which is done once it is known to be the answer."""
+
+    _waiting: list[JsonObject] = field(default_factory=list)
+    """The events of items that were taken back, which follow once the last item is done."""
 
     def feed(self, update: Update) -> Iterator[JsonObject]:
         """The events that an update brings."""
@@ -119,8 +122,7 @@ class ResponseWriter:
             speech = Speech(event.id, event.run, self.echo.get("target", ""), text=answer, length=len(answer))
             yield from self._said(speech)
             yield from self._spoken(speech)
-        if self._held:
-            yield from self._finish("final_answer" if answer else "commentary")
+        yield from self._finish("final_answer" if answer else "commentary")
         kind, response = self._ended(event, status)
         self.final = response
         yield from self._send(self._base, kind, response=response)
@@ -209,7 +211,7 @@ class ResponseWriter:
         return kind, response
 
     def _said(self, speech: Speech) -> Iterator[JsonObject]:
-        yield from self._pass_attempts(speech, speech.attempt - 1)
+        self._pass_attempts(speech, speech.attempt - 1)
         start = self._start_of(speech.attempt)
         index = self._index + speech.attempt - 1
         item_id = _item_id(speech)
@@ -217,9 +219,7 @@ class ResponseWriter:
             yield from self._finish("commentary")
             self._attempt = speech.attempt
             self._sent = max(0, self.after - start - 1)
-            item = _item(speech, "in_progress", self._expected_phase, None)
-            yield from self._send(start, "response.output_item.added", output_index=index, item=item)
-            yield from self._send_part_added(start + 1, item_id, index)
+            yield from self._send_item_added(speech, speech.attempt)
         text = speech.text[self._sent :]
         if text:
             self._sent += len(text)
@@ -231,7 +231,9 @@ class ResponseWriter:
         attempts = speech.attempt
         if speech.has_failed or not speech.text:
             failed = attempts if speech.has_failed else attempts - 1
-            yield from self._pass_attempts(speech, failed)
+            self._pass_attempts(speech, failed)
+            if self._held is None:
+                yield from self._finish("commentary")
             self._go_on(failed * RESERVED, failed)
             return
         start = self._start_of(attempts)
@@ -243,23 +245,22 @@ class ResponseWriter:
         self._go_on(end + 3 - self._base, attempts)
 
     def _finish(self, phase: Literal["commentary", "final_answer"]) -> Iterator[JsonObject]:
-        """Ends the last item, of which it is now known whether it is the answer."""
-        if self._held is None:
-            return
-        number, index = self._held
-        self._held = None
-        item = self.output[-1] = {**self.output[-1], "phase": phase}
-        yield from self._send(number, "response.output_item.done", output_index=index, item=item)
+        """Ends the last item, of which it is now known whether it is the answer, and those taken back after it."""
+        if self._held:
+            number, index = self._held
+            self._held = None
+            item = self.output[-1] = {**self.output[-1], "phase": phase}
+            yield from self._send(number, "response.output_item.done", output_index=index, item=item)
+        yield from self._waiting
+        self._waiting.clear()
 
-    def _pass_attempts(self, speech: Speech, last: int) -> Iterator[JsonObject]:
-        """Takes the items of failed attempts back, as far as the client has them."""
+    def _pass_attempts(self, speech: Speech, last: int) -> None:
+        """Takes the items of failed attempts back, for every reader: what one has seen of them is stored nowhere."""
         for attempt in range(self._closed + 1, last + 1):
-            start = self._start_of(attempt)
-            if start <= self.after < start + RESERVED - 1:
-                index = self._index + attempt - 1
-                yield from self._send_part_added(start + 1, _item_id(speech, attempt), index)
-                yield from self._take_back(speech, attempt, "")
-            self._closed = attempt
+            text = speech.text[: self._sent] if attempt == self._attempt else ""
+            if attempt != self._attempt:
+                self._waiting += self._send_item_added(speech, attempt)
+            self._waiting += self._take_back(speech, attempt, text)
 
     def _take_back(self, speech: Speech, attempt: int, text: str) -> Iterator[JsonObject]:
         index = self._index + attempt - 1
@@ -285,9 +286,15 @@ class ResponseWriter:
         """The phase of an item before it is known: what an agent says may be the answer, what a member says is not."""
         return "commentary" if self.echo.get("kind") == "team" and not self.answer_only else "final_answer"
 
-    def _send_part_added(self, number: int, item_id: str, index: int) -> Iterator[JsonObject]:
+    def _send_item_added(self, speech: Speech, attempt: int) -> Iterator[JsonObject]:
+        start = self._start_of(attempt)
+        index = self._index + attempt - 1
+        item = _item(speech, "in_progress", self._expected_phase, None, attempt)
         part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-        yield from self._send_part(number, "response.content_part.added", item_id, index, part=part)
+        yield from self._send(start, "response.output_item.added", output_index=index, item=item)
+        yield from self._send_part(
+            start + 1, "response.content_part.added", _item_id(speech, attempt), index, part=part
+        )
 
     def _send_dones(self, number: int, item_id: str, index: int, text: str) -> Iterator[JsonObject]:
         part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}

@@ -332,9 +332,37 @@ async def test_what_a_failed_attempt_has_said_is_taken_back_for_those_who_have_s
         rest = await events_after(gateway, final["id"], number)
         before = [event for event in seen if event["sequence_number"] <= number]
         assert texts_of(before + rest) == outputs_of(final)
-        kinds = [event["type"] for event in before + rest if not event["type"].endswith(".delta")]
-        late = number < incomplete["sequence_number"] and number < 2
-        assert late or kinds == [event["type"] for event in seen if not event["type"].endswith(".delta")]
+        assert marks_of(before + rest) == marks_of(seen)
+
+
+def marks_of(events: list[Json]) -> list[tuple[int, str, int | None]]:
+    """The number, the type and the output index of each event but the pieces of texts."""
+    return [
+        (event["sequence_number"], event["type"], event.get("output_index"))
+        for event in events
+        if not event["type"].endswith(".delta")
+    ]
+
+
+@pytest.mark.parametrize("model", ["one", "relay"])
+async def test_each_output_index_is_the_place_of_its_item_among_those_that_were_added(
+    served_env: Environment, gateway: GatewayServer, api: AsyncOpenAI, model: str
+) -> None:
+    """OpenAI's client for JavaScript appends each added item to a list, in which it looks for the index."""
+    wrong = {"text": "Nothing of this remains. " * 8, "cut": 150}
+    failures = [{"status": 503}, wrong]
+    served_env.script(line("one", {"text": WORDS, "before": failures}), line("two", {"text": "b", "before": failures}))
+    seen = await response_events(api, model)
+    final = seen[-1]["response"]
+    later = await events_after(gateway, final["id"])
+    assert marks_of(later) == marks_of(seen)
+    for events in (seen, later):
+        added = [event["output_index"] for event in events if event["type"] == "response.output_item.added"]
+        done = [event for event in events if event["type"] == "response.output_item.done"]
+        assert added == [event["output_index"] for event in done] == [*range(len(added))]
+        assert [event["item"] for event in done if not event["item"].get("retracted")] == final["output"]
+        assert texts_of(events) == outputs_of(final)
+    assert [item["phase"] for item in final["output"]][-1] == "final_answer"
 
 
 async def test_a_client_that_asks_again_joins_its_run_while_it_goes_on(
