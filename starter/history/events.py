@@ -361,7 +361,8 @@ class WaitStartedEvent(BaseEvent):
     of its ``tool``. ``text`` is the question, the arguments of the tool, or the reason. ``speaker`` is whose turn
     waits, or the owner of a budget. ``tool`` is the called tool. A question that ``authorizes`` is one of a server to
     which a person gives a permission elsewhere, such as by signing in, and replies afterwards. ``approvers`` says who
-    may decide, if not anyone may.
+    may decide, if not anyone may. If a call waits to be made again, the end of ``wait`` is the id of the call, and
+    ``attempts`` says how many attempts have failed.
     """
 
     type: Literal["wait.started"] = "wait.started"
@@ -372,6 +373,7 @@ class WaitStartedEvent(BaseEvent):
     text: str | None = None
     authorizes: bool = False
     approvers: str | None = None
+    attempts: int | None = None
 
 
 class WaitEndedEvent(BaseEvent):

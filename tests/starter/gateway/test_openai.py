@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
 
-from tests.harness.environment import Environment, Json, agent, call, line, team
+from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.gateway import GatewayServer, key_file
 
 WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen " * 2
@@ -21,6 +21,18 @@ PNG = base64.b64encode(b"\x89PNG not really").decode()
 MANIFESTS = [
     agent("one"),
     agent("two"),
+    agent("fragile", modelRef={"name": "fragile"}),
+    manifest(
+        "Model",
+        "fragile",
+        {
+            "provider": "openai",
+            "model": {"value": "m"},
+            "config": {"openai": {}},
+            "circuitBreaker": {"failures": 1, "openFor": "1s"},
+        },
+    ),
+    team("broken", "one", "fragile", "two", strategy="sequential"),
     agent("asking", tools=[{"name": "terminate", "approval": {"required": True}}]),
     team("duo", "one", "two", maxTurns=1, onMaxTurns="complete"),
     team("relay", "one", "two", strategy="sequential"),
@@ -83,7 +95,8 @@ def outputs_of(response: Any) -> dict[str, str]:
 
 async def test_the_served_teams_and_agents_are_models(api: AsyncOpenAI) -> None:
     listed = [model.id async for model in api.models.list()]
-    assert listed == ["agent/asking", "agent/one", "agent/two", "team/both", "team/duo", "team/nested", "team/relay"]
+    agents = ["agent/asking", "agent/fragile", "agent/one", "agent/two"]
+    assert listed == [*agents, "team/both", "team/broken", "team/duo", "team/nested", "team/relay"]
     assert (await api.models.retrieve("team/duo")).id == "team/duo"
     assert (await api.models.retrieve("duo")).id == "team/duo"
 
@@ -549,3 +562,20 @@ async def test_a_chat_ends_with_an_error_if_the_next_attempt_says_something_else
             pieces.append(piece)
     assert raised.value.code == "answer_restarted"
     assert WORDS.startswith("".join(pieces))
+
+
+async def test_a_response_goes_on_after_a_circuit_breaker_was_open(
+    served_env: Environment, gateway: GatewayServer, api: AsyncOpenAI
+) -> None:
+    failing = {"status": 503, "headers": {"retry-after-ms": "1"}}
+    served_env.script(
+        line("one", "a"),
+        line("fragile", {"text": "b", "before": [failing] * 2}),
+        line("two", {"text": WORDS, "pause": 0.2}),
+    )
+    seen = await response_events(api, "broken")
+    final = seen[-1]["response"]
+    assert [*outputs_of(final).values()] == ["a", "b", WORDS]
+    later = await events_after(gateway, final["id"])
+    assert marks_of(later) == marks_of(seen)
+    assert texts_of(seen) == texts_of(later) == outputs_of(final)
