@@ -377,7 +377,10 @@ class ResponsesApi:
         turns = turns_shown(request, TURNS)
         if results := input_results(body.input):
             if body.previous_response_id:
-                await self._find(request, body.previous_response_id)
+                previous = await self._find(request, body.previous_response_id)
+                if stray := [each.id for each in results if each.is_new and each.place[0] != previous.run.id]:
+                    text = f"No tool call found for function call output with call_id {stray[0]}."
+                    raise BadRequestError(text, param="input")
             part = await give_results(self._runs, caller, target, results, "input")
             return await self._answer_to(request, body, part)
         messages = input_messages(body.input)
@@ -390,7 +393,7 @@ class ResponsesApi:
         question = TargetQuestion(
             input=body.input if isinstance(body.input, str) and len(messages) == 1 else messages,
             conversation=body.conversation,
-            after=await self._head(request, body.previous_response_id) if body.previous_response_id else None,
+            after=await self._head(request, body.previous_response_id, body) if body.previous_response_id else None,
             tools=choices.tools,
             settings=settings,
         )
@@ -494,11 +497,22 @@ class ResponsesApi:
             raise NotFoundError(f"the response '{response[:200]}' was not stored")
         return Part(run, frozenset({last} if last else ()), last)
 
-    async def _head(self, request: Request, response: str) -> Head:
-        """The place in the conversation after an earlier response. Raises NotFoundError and ConflictError."""
-        run = (await self._find(request, response)).run
+    async def _head(self, request: Request, response: str, body: ResponseRequest) -> Head:
+        """The place in the conversation after an earlier response.
+
+        Raises NotFoundError, ConflictError, and BadRequestError if it ended with calls: only their results continue it.
+        """
+        part = await self._find(request, response)
+        run = part.run
+        if calls := await _calls_of(part):
+            given = [] if isinstance(body.input, str) else [item.get("call_id") for item in body.input]
+            missing = [call for call in calls if call not in given]
+            text = "input: the results of calls have to be its last items; send messages after the response to them"
+            if missing:
+                text = f"No tool output found for function call {', '.join(missing)}."
+            raise BadRequestError(text, param="input")
         if await run.is_open():
-            text = "the run of the previous response has not ended, or waits for results of calls"
+            text = "the run of the previous response has not ended"
             raise ConflictError(text, param="previous_response_id")
         status = await run.result()
         head = status.responses[0].head if status.responses else None
@@ -533,6 +547,15 @@ def _echo(run: Run) -> dict[str, Any]:
     text = run.memo.get(ECHO)
     echo: dict[str, Any] = json.loads(text) if isinstance(text, str) else {}
     return echo
+
+
+async def _calls_of(part: Part) -> list[str]:
+    """The ids of the calls with which a response has ended."""
+    spec = await part.run.spec()
+    if not (spec and spec.client and spec.client.tools):
+        return []
+    items = (await _read(part, wait=False)).output
+    return [str(item["call_id"]) for item in items if item["type"] == "function_call"]
 
 
 def _headers(run: Run) -> dict[str, str]:

@@ -166,6 +166,35 @@ async def test_a_response_ends_with_calls_and_the_next_one_goes_on(
     assert third.output_text == "Bye."
 
 
+async def test_a_response_that_ended_with_calls_is_followed_by_their_results_only(
+    served_env: Environment, api: AsyncOpenAI
+) -> None:
+    served_env.script(line("open", BOTH, "Done."), line("closed", "No."))
+    other = await api.responses.create(model="closed", input="Why?")
+    first = await api.responses.create(model="open", input="Weather?", tools=TOOLS)
+    given = outputs(first, {"Bern": "rain", "Rome": "sun"})
+    calls = [each["call_id"] for each in given]
+
+    async def refusal(previous: Any, items: Any) -> str:
+        with pytest.raises(openai.BadRequestError) as refused:
+            await api.responses.create(model="open", input=items, tools=TOOLS, previous_response_id=previous.id)
+        assert (refused.value.type, refused.value.param) == ("invalid_request_error", "input")
+        return refused.value.message
+
+    for _ in range(2):  # while its run waits, and once it has ended
+        missing = await refusal(first, "Thanks.")
+        assert "No tool output found" in missing
+        assert all(each in missing for each in calls)
+        missing = await refusal(first, [given[0], {"role": "user", "content": "Well?"}])
+        assert calls[0] not in missing
+        assert calls[1] in missing
+        assert "last items" in await refusal(first, [*given, {"role": "user", "content": "Well?"}])
+        assert calls[0] in await refusal(other, given)
+        second = await api.responses.create(model="open", input=given, tools=TOOLS, previous_response_id=first.id)
+        assert second.output_text == "Done."
+    assert len(served_env.model.requests) == 3
+
+
 async def test_calls_of_a_response_are_streamed_with_the_same_numbers_for_all_readers(
     served_env: Environment, gateway: GatewayServer, api: AsyncOpenAI
 ) -> None:
