@@ -165,17 +165,22 @@ class ResponseWriter:
             "incomplete_details": None,
             "instructions": self.echo.get("instructions"),
             "max_output_tokens": self.echo.get("max_output_tokens"),
+            "max_tool_calls": None,
             "model": self.echo.get("model", ""),
             "output": [],
             "parallel_tool_calls": True,
+            "prompt_cache_key": None,
             "previous_response_id": self.echo.get("previous_response_id"),
             "conversation": self.echo.get("conversation"),
             "reasoning": self.echo.get("reasoning", {"effort": None, "summary": None}),
+            "safety_identifier": None,
+            "service_tier": "default",
             "store": self.echo.get("store", True),
             "temperature": self.echo.get("temperature"),
             "text": self.echo.get("text", {"format": {"type": "text"}}),
             "tool_choice": "auto",
             "tools": [],
+            "top_logprobs": 0,
             "top_p": self.echo.get("top_p"),
             "truncation": "disabled",
             "usage": None,
@@ -339,7 +344,7 @@ def usage_of(usage: TokenUsage) -> JsonObject:
     """The token usage of a run in the form of a response."""
     return {
         "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
         "output_tokens": usage.completion_tokens,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": usage.total_tokens,
@@ -523,18 +528,20 @@ class ResponsesApi:
     def _stream(self, part: Part, after: int) -> Response:
         async def encoded() -> AsyncGenerator[bytes, None]:
             writer = _writer(part, after)
+            number: JsonValue = after
             try:
                 async for event in _events(part, writer, wait=True, live=True):
                     if isinstance(event, str):
                         yield comment(event)
                     else:
+                        number = event["sequence_number"]
                         yield encode(json.dumps(event), event=str(event["type"]))
             except Exception as error:
                 translated = as_gateway_error(error)
                 if translated is None:
                     raise
                 fields = error_body(translated)["error"]
-                yield encode(json.dumps({**fields, "type": "error", "sequence_number": after}), event="error")
+                yield encode(json.dumps({**fields, "type": "error", "sequence_number": number}), event="error")
 
         return EventStream(encoded(), headers=_headers(part.run))
 

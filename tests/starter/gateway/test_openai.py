@@ -5,15 +5,17 @@ import base64
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import openai
 import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
+from openai.types.responses import Response as OpenAiResponse
+from openai.types.responses import ResponseStreamEvent
 
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
-from tests.harness.gateway import GatewayServer, key_file
+from tests.harness.gateway import GatewayServer, key_file, read_sse
 
 WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen " * 2
 PNG = base64.b64encode(b"\x89PNG not really").decode()
@@ -579,3 +581,39 @@ async def test_a_response_goes_on_after_a_circuit_breaker_was_open(
     later = await events_after(gateway, final["id"])
     assert marks_of(later) == marks_of(seen)
     assert texts_of(seen) == texts_of(later) == outputs_of(final)
+
+
+EVENT_TYPES: Json = {
+    get_args(event.model_fields["type"].annotation)[0]: event for event in get_args(get_args(ResponseStreamEvent)[0])
+}
+"""The types of OpenAI's package for the events of a stream, by their names."""
+
+
+async def test_responses_and_their_events_have_the_types_of_openais_package(
+    served_env: Environment, gateway: GatewayServer
+) -> None:
+    served_env.script(
+        line("one", {"text": WORDS, "before": [{"text": WORDS, "cut": 50}]}),
+        line("two", {"text": "b", "stop": "content_filter"}),
+        line("fragile", {"status": 400}),
+        line("asking", call("terminate", response="Approved.")),
+    )
+
+    async def checked(response: Json) -> str:
+        """The status of a response, once it was compared with the type of OpenAI's package."""
+        OpenAiResponse.model_validate(response, strict=True)
+        return str(response["status"])
+
+    statuses = set()
+    for model in ("one", "relay", "fragile"):
+        for turns in ("items", "none"):
+            body = {"model": model, "input": "Why?", "stream": True, "metadata": {"a": "b"}}
+            async with gateway.http.stream("POST", f"/v1/responses?turns={turns}", json=body) as response:
+                events = [event["data"] async for event in read_sse(response)]
+            for event in events:
+                EVENT_TYPES[event["type"]].model_validate(event, strict=True)
+            statuses.add(await checked(await gateway.get(f"/v1/responses/{events[-1]['response']['id']}")))
+    begun = await gateway.post("/v1/responses", {"model": "asking", "input": "Why?", "background": True})
+    statuses.add(await checked(begun))
+    statuses.add(await checked(await gateway.post(f"/v1/responses/{begun['id']}/cancel")))
+    assert statuses == {"completed", "incomplete", "failed", "in_progress", "cancelled"}

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.gateway import GatewayServer, key_file
+from tests.starter.gateway.test_openai import EVENT_TYPES
 
 CITY: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 FUNCTION: Json = {"name": "weather", "description": "The weather in a city.", "parameters": CITY}
@@ -213,9 +214,11 @@ async def test_calls_of_a_response_are_streamed_with_the_same_numbers_for_all_re
     assert numbers == sorted(set(numbers))
     path = f"/v1/responses/{first.id}?stream=true&starting_after="
     for number in numbers[:-1]:
-        read = [event["data"]["sequence_number"] async for event in gateway.events(f"{path}{number}")]
-        assert read[-1] == numbers[-1]
-        assert read[0] > number
+        read = [event["data"] async for event in gateway.events(f"{path}{number}")]
+        assert read[-1]["sequence_number"] == numbers[-1]
+        assert read[0]["sequence_number"] > number
+        for event in read:
+            EVENT_TYPES[event["type"]].model_validate(event, strict=True)
 
 
 async def test_settings_that_the_agent_allows_reach_the_model(served_env: Environment, api: AsyncOpenAI) -> None:
