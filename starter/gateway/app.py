@@ -5,7 +5,6 @@ import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from http import HTTPStatus
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -126,7 +125,7 @@ class _Errors:
             translated = as_gateway_error(error)
             if translated is None:
                 raise
-            if translated.status == HTTPStatus.METHOD_NOT_ALLOWED:
+            if translated.status == 405:
                 translated.methods = self._methods(scope)
             raise translated from error
 
