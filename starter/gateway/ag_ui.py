@@ -129,7 +129,9 @@ class AgUi:
             run, after = await self._resume(caller, answers)
         else:
             run, after = await self._start(caller, target, asked), None
-        return EventStream(_stream(run, after, asked))
+        spec = await run.spec()
+        tools = [tool.name for tool in spec.client.tools] if spec and spec.client else ()
+        return EventStream(_stream(run, after, asked, tools))
 
     async def _start(self, caller: Caller, target: ServedTarget, asked: ag_types.RunAgentInput) -> Run:
         """The run of ``runId``. It is joined whatever else is in the request: the messages have grown since."""
@@ -349,10 +351,11 @@ class _Step:
 
 @dataclass
 class _Message:
-    """A message whose text is being sent: the characters so far."""
+    """A message whose text is being sent: the characters that the client has, and whether this stream has begun it."""
 
     id: str
-    characters: int = 0
+    characters: int
+    is_begun: bool = False
 
 
 @dataclass
@@ -368,16 +371,13 @@ class Translator:
     steps: dict[tuple[object, ...], _Step] = field(default_factory=dict)
     messages: dict[str, _Message] = field(default_factory=dict)
     retracted: dict[str, int] = field(default_factory=dict)
-    """How often the text of a call was taken back."""
+    """The number of the last message of a call that was taken back."""
 
     answers: Answers = field(default_factory=Answers)
     """What models have answered, of which conversations have a copy."""
 
     replies: set[tuple[str, str]] = field(default_factory=set)
     """The replies of people, each with its run."""
-
-    calls: set[str] = field(default_factory=set)
-    """The ids of tool calls without a result."""
 
     @singledispatchmethod
     def translate(self, event: Event) -> Iterable[ag.BaseEvent]:
@@ -419,23 +419,25 @@ class Translator:
 
     @translate.register
     def _delta(self, event: TextDeltaEvent) -> Iterable[ag.BaseEvent]:
-        message = self.messages.get(_call(event))
-        if message is None:
-            message = self.messages[_call(event)] = _Message(self._message_id(_call(event)))
+        call = _call(event)
+        message = self.messages.get(call)
+        if message is None:  # after an interrupt, the client has what precedes the offset
+            message = self.messages[call] = _Message(self._message_id(call, event.attempt), event.offset)
+        if event.text and not message.is_begun:
+            message.is_begun = True
             yield ag.TextMessageStartEvent(message_id=message.id, role="assistant", name=event.speaker)
-        text = event.text[max(0, message.characters - event.offset) :]
-        message.characters += len(text)
-        if text:
-            yield ag.TextMessageContentEvent(message_id=message.id, delta=text)
+        if event.text:
+            yield ag.TextMessageContentEvent(message_id=message.id, delta=event.text)
+        message.characters = event.offset + len(event.text)
 
     @translate.register
     def _retract(self, event: TextRetractedEvent) -> Iterable[ag.BaseEvent]:
         call = _call(event)
         message = self.messages.get(call)
+        message_id = message.id if message else self._message_id(call, event.attempt)
         yield from self._end_message(call)
-        self.retracted[call] = self.retracted.get(call, 0) + 1
-        if message:
-            yield ag.CustomEvent(name=RETRACTED, value={"messageId": message.id})
+        self.retracted[call] = event.attempt
+        yield ag.CustomEvent(name=RETRACTED, value={"messageId": message_id})
 
     @translate.register
     def _answer(self, event: ModelAnsweredEvent) -> Iterable[ag.BaseEvent]:
@@ -448,6 +450,7 @@ class Translator:
                     at=event.at,
                     call=event.call,
                     speaker=event.speaker,
+                    attempt=event.attempts,
                     offset=len(event.text) - len(rest),
                     text=rest,
                 )
@@ -477,27 +480,26 @@ class Translator:
         yield self.snapshot
 
     def _end_message(self, call: str) -> Iterable[ag.BaseEvent]:
-        if message := self.messages.pop(call, None):
+        message = self.messages.pop(call, None)
+        if message and message.is_begun:
             yield ag.TextMessageEndEvent(message_id=message.id)
 
-    def _message_id(self, call: str) -> str:
-        """The same for every reader, except of a text that was taken back."""
-        times = self.retracted.get(call, 0)
-        return f"{call}/{times + 1}" if times else call
+    def _message_id(self, call: str, attempt: int) -> str:
+        """The same in every stream. The text of an attempt may be taken back, and come again with the answer."""
+        number = max(attempt, self.retracted.get(call, 0) + 1)
+        return f"{call}/{number}" if number > 1 else call
 
     @translate.register
     def _call_tool(self, event: ToolCalledEvent) -> Iterable[ag.BaseEvent]:
-        if event.tool in self.client_tools:  # the client was told when the run began to wait for it
-            return
-        self.calls.add(_call(event))
-        yield from _tool_call(_call(event), event.tool, event.arguments)
+        if event.tool not in self.client_tools:  # of its own, the client is told when the run begins to wait for it
+            yield from _tool_call(_call(event), event.tool, event.arguments)
 
     @translate.register
     def _return(self, event: ToolReturnedEvent | ToolFailedEvent) -> Iterable[ag.BaseEvent]:
-        call = _call(event)
-        if call not in self.calls:  # it is the client's, or was begun in the stream before the interrupt
+        is_application = isinstance(event, ToolFailedEvent) and event.tool_call is None  # it was not told as a call
+        if event.tool in self.client_tools or is_application:
             return
-        self.calls.discard(call)
+        call = _call(event)
         text = event.text if isinstance(event, ToolReturnedEvent) else event.error
         yield ag.ToolCallResultEvent(message_id=f"{call}/result", tool_call_id=call, content=text or "", role="tool")
 
@@ -537,16 +539,19 @@ def _tool_call(id_: str, tool: str, arguments: str | None) -> Iterable[ag.BaseEv
     yield ag.ToolCallEndEvent(tool_call_id=id_)
 
 
-async def _stream(run: Run, after: str | None, asked: ag_types.RunAgentInput) -> AsyncGenerator[bytes, None]:
+async def _stream(
+    run: Run, after: str | None, asked: ag_types.RunAgentInput, client_tools: Collection[str]
+) -> AsyncGenerator[bytes, None]:
     """The events of a run after a cursor, encoded."""
-    async with contextlib.aclosing(_events(run, after, asked)) as events:
+    async with contextlib.aclosing(_events(run, after, asked, client_tools)) as events:
         async for event in events:
             yield encode(event.model_dump_json(by_alias=True))
 
 
-async def _events(run: Run, after: str | None, asked: ag_types.RunAgentInput) -> AsyncGenerator[ag.BaseEvent, None]:
+async def _events(
+    run: Run, after: str | None, asked: ag_types.RunAgentInput, client_tools: Collection[str]
+) -> AsyncGenerator[ag.BaseEvent, None]:
     ids = {"thread_id": asked.thread_id, "run_id": asked.run_id}
-    client_tools = [tool.name for tool in asked.tools or ()]
     translator = Translator(run.id, _session(asked.state), client_tools)
     yield ag.RunStartedEvent(**ids, protocol_version=VERSION, parent_run_id=asked.parent_run_id)
     yield translator.snapshot

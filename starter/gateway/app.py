@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route, Router
+from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from temporalio.client import Client
 from temporalio.service import RPCError
@@ -80,6 +80,8 @@ def create_app(gateway: Gateway) -> ASGIApp:
         response = form(error)
         if error.retry_after is not None:
             response.headers["retry-after"] = str(max(1, round(error.retry_after)))
+        if error.methods:
+            response.headers["allow"] = ", ".join(sorted(error.methods))
         if error.status == 401:
             response.headers["www-authenticate"] = "Bearer"
         return response
@@ -100,8 +102,8 @@ def create_app(gateway: Gateway) -> ASGIApp:
 class _Errors:
     """Turns the exceptions of routes into GatewayErrors, for which the guard has the response."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, router: Router) -> None:
+        self._router = router
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
@@ -113,7 +115,7 @@ class _Errors:
 
         scope["app"] = self  # so that routes raise an HTTPException for an unknown path or method
         try:
-            await self._app(scope, receive, noting)
+            await self._router(scope, receive, noting)
         except ClientDisconnect:
             return
         except Exception as error:
@@ -123,7 +125,15 @@ class _Errors:
             translated = as_gateway_error(error)
             if translated is None:
                 raise
+            if translated.status == 405:
+                translated.methods = self._methods(scope)
             raise translated from error
+
+    def _methods(self, scope: Scope) -> set[str]:
+        """The methods of all routes with the path of a request; Starlette names only those of the first one."""
+        routes = [route for route in self._router.routes if isinstance(route, Route)]
+        found = [route.methods or () for route in routes if route.matches(scope)[0] != Match.NONE]
+        return {method for methods in found for method in methods}
 
 
 async def _healthz(_: Request) -> Response:

@@ -1,6 +1,7 @@
 """The errors of the gateway. Each protocol has its own form for them."""
 
 import logging
+from collections.abc import Collection
 from typing import Self
 
 from pydantic import BaseModel, ValidationError
@@ -20,11 +21,13 @@ class GatewayError(Exception):
     """A request that is not carried out; the text says why, and is shown to the client.
 
     ``status`` is the HTTP status, ``code`` a stable word for programs, ``param`` the field of the request that is
-    wrong, ``retry_after`` the seconds after which the client may try again.
+    wrong, ``retry_after`` the seconds after which the client may try again, ``methods`` those that the path has if it
+    does not have the method of the request.
     """
 
     status = 400
     code = "invalid_request"
+    methods: Collection[str] = ()
 
     def __init__(self, message: str, *, param: str | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)

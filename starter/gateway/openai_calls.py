@@ -60,6 +60,11 @@ class ToolResult:
     output: str
     is_new: bool
 
+    @property
+    def place(self) -> tuple[str, str | None]:
+        """The run that has made the call, and its decision."""
+        return place_of(self.id.removeprefix(PREFIX))
+
 
 def place_of(text: str) -> tuple[str, str | None]:
     """The run's id, and the decision that precedes the part of the run, from an id without its prefix."""
@@ -247,7 +252,7 @@ async def give_results(
     the caller may not see it, BadRequestError for calls of several runs or of another target, and ConflictError if a
     call has got another result or waits no more.
     """
-    run_id, _ = place_of(results[-1].id.removeprefix(PREFIX))
+    run_id, _ = results[-1].place
     try:
         run = await runs.find(caller, run_id)
     except NotFoundError:
@@ -261,7 +266,7 @@ async def give_results(
     given = set()
     last = None
     for result in results:
-        owner, decision = place_of(result.id.removeprefix(PREFIX))
+        owner, decision = result.place
         if owner != run.id and result.is_new:
             raise BadRequestError(f"{param}: the results are of calls of several runs", param=param)
         if owner == run.id and decision and (result.is_new or decision in pending):

@@ -88,13 +88,16 @@ class ResponseWriter:
     """The attempt of the current speech whose item was added; 0 if none was."""
 
     _closed: int = 0
-    """The last attempt of the current speech whose item was taken back, if it was added."""
+    """The last attempt of the current speech whose item was taken back."""
 
     _sent: int = 0
     """The characters of the current attempt that were sent, or that the client has already."""
 
     _held: tuple[int, int] | None = None
     """The sequence number and the output index of the last item, which is done once it is known to be the answer."""
+
+    _waiting: list[JsonObject] = field(default_factory=list)
+    """The events of items that were taken back, which follow once the last item is done."""
 
     def feed(self, update: Update) -> Iterator[JsonObject]:
         """The events that an update brings."""
@@ -119,8 +122,7 @@ class ResponseWriter:
             speech = Speech(event.id, event.run, self.echo.get("target", ""), text=answer, length=len(answer))
             yield from self._said(speech)
             yield from self._spoken(speech)
-        if self._held:
-            yield from self._finish("final_answer" if answer else "commentary")
+        yield from self._finish("final_answer" if answer else "commentary")
         kind, response = self._ended(event, status)
         self.final = response
         yield from self._send(self._base, kind, response=response)
@@ -163,17 +165,22 @@ class ResponseWriter:
             "incomplete_details": None,
             "instructions": self.echo.get("instructions"),
             "max_output_tokens": self.echo.get("max_output_tokens"),
+            "max_tool_calls": None,
             "model": self.echo.get("model", ""),
             "output": [],
             "parallel_tool_calls": True,
+            "prompt_cache_key": None,
             "previous_response_id": self.echo.get("previous_response_id"),
             "conversation": self.echo.get("conversation"),
             "reasoning": self.echo.get("reasoning", {"effort": None, "summary": None}),
+            "safety_identifier": None,
+            "service_tier": "default",
             "store": self.echo.get("store", True),
             "temperature": self.echo.get("temperature"),
             "text": self.echo.get("text", {"format": {"type": "text"}}),
             "tool_choice": "auto",
             "tools": [],
+            "top_logprobs": 0,
             "top_p": self.echo.get("top_p"),
             "truncation": "disabled",
             "usage": None,
@@ -209,7 +216,7 @@ class ResponseWriter:
         return kind, response
 
     def _said(self, speech: Speech) -> Iterator[JsonObject]:
-        yield from self._pass_attempts(speech, speech.attempt - 1)
+        self._pass_attempts(speech, speech.attempt - 1)
         start = self._start_of(speech.attempt)
         index = self._index + speech.attempt - 1
         item_id = _item_id(speech)
@@ -217,9 +224,7 @@ class ResponseWriter:
             yield from self._finish("commentary")
             self._attempt = speech.attempt
             self._sent = max(0, self.after - start - 1)
-            item = _item(speech, "in_progress", self._expected_phase, None)
-            yield from self._send(start, "response.output_item.added", output_index=index, item=item)
-            yield from self._send_part_added(start + 1, item_id, index)
+            yield from self._send_item_added(speech, speech.attempt)
         text = speech.text[self._sent :]
         if text:
             self._sent += len(text)
@@ -231,7 +236,9 @@ class ResponseWriter:
         attempts = speech.attempt
         if speech.has_failed or not speech.text:
             failed = attempts if speech.has_failed else attempts - 1
-            yield from self._pass_attempts(speech, failed)
+            self._pass_attempts(speech, failed)
+            if self._held is None:
+                yield from self._finish("commentary")
             self._go_on(failed * RESERVED, failed)
             return
         start = self._start_of(attempts)
@@ -243,23 +250,22 @@ class ResponseWriter:
         self._go_on(end + 3 - self._base, attempts)
 
     def _finish(self, phase: Literal["commentary", "final_answer"]) -> Iterator[JsonObject]:
-        """Ends the last item, of which it is now known whether it is the answer."""
-        if self._held is None:
-            return
-        number, index = self._held
-        self._held = None
-        item = self.output[-1] = {**self.output[-1], "phase": phase}
-        yield from self._send(number, "response.output_item.done", output_index=index, item=item)
+        """Ends the last item, of which it is now known whether it is the answer, and those taken back after it."""
+        if self._held:
+            number, index = self._held
+            self._held = None
+            item = self.output[-1] = {**self.output[-1], "phase": phase}
+            yield from self._send(number, "response.output_item.done", output_index=index, item=item)
+        yield from self._waiting
+        self._waiting.clear()
 
-    def _pass_attempts(self, speech: Speech, last: int) -> Iterator[JsonObject]:
-        """Takes the items of failed attempts back, as far as the client has them."""
+    def _pass_attempts(self, speech: Speech, last: int) -> None:
+        """Takes the items of failed attempts back, for every reader: what one has seen of them is stored nowhere."""
         for attempt in range(self._closed + 1, last + 1):
-            start = self._start_of(attempt)
-            if start <= self.after < start + RESERVED - 1:
-                index = self._index + attempt - 1
-                yield from self._send_part_added(start + 1, _item_id(speech, attempt), index)
-                yield from self._take_back(speech, attempt, "")
-            self._closed = attempt
+            text = speech.text[: self._sent] if attempt == self._attempt else ""
+            if attempt != self._attempt:
+                self._waiting += self._send_item_added(speech, attempt)
+            self._waiting += self._take_back(speech, attempt, text)
 
     def _take_back(self, speech: Speech, attempt: int, text: str) -> Iterator[JsonObject]:
         index = self._index + attempt - 1
@@ -285,9 +291,15 @@ class ResponseWriter:
         """The phase of an item before it is known: what an agent says may be the answer, what a member says is not."""
         return "commentary" if self.echo.get("kind") == "team" and not self.answer_only else "final_answer"
 
-    def _send_part_added(self, number: int, item_id: str, index: int) -> Iterator[JsonObject]:
+    def _send_item_added(self, speech: Speech, attempt: int) -> Iterator[JsonObject]:
+        start = self._start_of(attempt)
+        index = self._index + attempt - 1
+        item = _item(speech, "in_progress", self._expected_phase, None, attempt)
         part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-        yield from self._send_part(number, "response.content_part.added", item_id, index, part=part)
+        yield from self._send(start, "response.output_item.added", output_index=index, item=item)
+        yield from self._send_part(
+            start + 1, "response.content_part.added", _item_id(speech, attempt), index, part=part
+        )
 
     def _send_dones(self, number: int, item_id: str, index: int, text: str) -> Iterator[JsonObject]:
         part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
@@ -332,7 +344,7 @@ def usage_of(usage: TokenUsage) -> JsonObject:
     """The token usage of a run in the form of a response."""
     return {
         "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
         "output_tokens": usage.completion_tokens,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": usage.total_tokens,
@@ -370,7 +382,10 @@ class ResponsesApi:
         turns = turns_shown(request, TURNS)
         if results := input_results(body.input):
             if body.previous_response_id:
-                await self._find(request, body.previous_response_id)
+                previous = await self._find(request, body.previous_response_id)
+                if stray := [each.id for each in results if each.is_new and each.place[0] != previous.run.id]:
+                    text = f"No tool call found for function call output with call_id {stray[0]}."
+                    raise BadRequestError(text, param="input")
             part = await give_results(self._runs, caller, target, results, "input")
             return await self._answer_to(request, body, part)
         messages = input_messages(body.input)
@@ -383,7 +398,7 @@ class ResponsesApi:
         question = TargetQuestion(
             input=body.input if isinstance(body.input, str) and len(messages) == 1 else messages,
             conversation=body.conversation,
-            after=await self._head(request, body.previous_response_id) if body.previous_response_id else None,
+            after=await self._head(request, body.previous_response_id, body) if body.previous_response_id else None,
             tools=choices.tools,
             settings=settings,
         )
@@ -487,11 +502,22 @@ class ResponsesApi:
             raise NotFoundError(f"the response '{response[:200]}' was not stored")
         return Part(run, frozenset({last} if last else ()), last)
 
-    async def _head(self, request: Request, response: str) -> Head:
-        """The place in the conversation after an earlier response. Raises NotFoundError and ConflictError."""
-        run = (await self._find(request, response)).run
+    async def _head(self, request: Request, response: str, body: ResponseRequest) -> Head:
+        """The place in the conversation after an earlier response.
+
+        Raises NotFoundError, ConflictError, and BadRequestError if it ended with calls: only their results continue it.
+        """
+        part = await self._find(request, response)
+        run = part.run
+        if calls := await _calls_of(part):
+            given = [] if isinstance(body.input, str) else [item.get("call_id") for item in body.input]
+            missing = [call for call in calls if call not in given]
+            text = "input: the results of calls have to be its last items; send messages after the response to them"
+            if missing:
+                text = f"No tool output found for function call {', '.join(missing)}."
+            raise BadRequestError(text, param="input")
         if await run.is_open():
-            text = "the run of the previous response has not ended, or waits for results of calls"
+            text = "the run of the previous response has not ended"
             raise ConflictError(text, param="previous_response_id")
         status = await run.result()
         head = status.responses[0].head if status.responses else None
@@ -502,18 +528,20 @@ class ResponsesApi:
     def _stream(self, part: Part, after: int) -> Response:
         async def encoded() -> AsyncGenerator[bytes, None]:
             writer = _writer(part, after)
+            number: JsonValue = after
             try:
                 async for event in _events(part, writer, wait=True, live=True):
                     if isinstance(event, str):
                         yield comment(event)
                     else:
+                        number = event["sequence_number"]
                         yield encode(json.dumps(event), event=str(event["type"]))
             except Exception as error:
                 translated = as_gateway_error(error)
                 if translated is None:
                     raise
                 fields = error_body(translated)["error"]
-                yield encode(json.dumps({**fields, "type": "error", "sequence_number": after}), event="error")
+                yield encode(json.dumps({**fields, "type": "error", "sequence_number": number}), event="error")
 
         return EventStream(encoded(), headers=_headers(part.run))
 
@@ -526,6 +554,15 @@ def _echo(run: Run) -> dict[str, Any]:
     text = run.memo.get(ECHO)
     echo: dict[str, Any] = json.loads(text) if isinstance(text, str) else {}
     return echo
+
+
+async def _calls_of(part: Part) -> list[str]:
+    """The ids of the calls with which a response has ended."""
+    spec = await part.run.spec()
+    if not (spec and spec.client and spec.client.tools):
+        return []
+    items = (await _read(part, wait=False)).output
+    return [str(item["call_id"]) for item in items if item["type"] == "function_call"]
 
 
 def _headers(run: Run) -> dict[str, str]:

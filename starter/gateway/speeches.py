@@ -35,7 +35,7 @@ class Speech:
 
     ``text`` is what was received of the current ``attempt``; of one that was read after its end, and that is very long,
     it is the beginning. ``length`` is that of the whole text once the speech has ended. A speech that has failed ends
-    without a text.
+    without a text. ``earlier`` are the attempts before the call waited, and was made again.
     """
 
     id: str
@@ -43,6 +43,7 @@ class Speech:
     speaker: str
     turn: int | None = None
     attempt: int = 1
+    earlier: int = 0
     text: str = ""
     length: int = 0
     has_ended: bool = False
@@ -148,10 +149,10 @@ class Speeches:
         elif self._is_heard(event.run):
             yield from self._feed(event)
 
-    def _feed(self, event: Event) -> Iterator[Update]:  # one case for each type
+    def _feed(self, event: Event) -> Iterator[Update]:  # noqa: C901  # one case for each type
         self._answers.read(event)
         match event:
-            case ModelCalledEvent():
+            case ModelCalledEvent() if (event.run, event.call) not in self._open:  # or it is made again after a wait
                 speech = Speech(event.id, event.run, event.speaker, turn=event.turn)
                 self._open[event.run, event.call] = speech
                 self._queue.append(speech)
@@ -161,6 +162,13 @@ class Speeches:
                     self._queue.append(speech)
                     self._end(speech, event.text)
                     yield from self._announce()
+            case WaitStartedEvent(attempts=int(attempts)):
+                call = event.wait.removeprefix(f"{event.run}/")
+                if answer := self._open.get((event.run, call)):
+                    yield from self._retract(answer)
+                    answer.earlier += attempts
+                    answer.attempt = answer.earlier + 1
+                yield Waits(event)
             case WaitStartedEvent() | WaitEndedEvent():
                 yield Waits(event)
             case TextDeltaEvent() | TextRetractedEvent() | AttemptFailedEvent() | ModelAnsweredEvent():
@@ -169,7 +177,7 @@ class Speeches:
             case ModelFailedEvent():
                 if answer := self._open.pop((event.run, event.call), None):
                     yield from self._retract(answer)
-                    answer.attempt = max(event.attempts, answer.attempt)
+                    answer.attempt = max(answer.earlier + event.attempts, answer.attempt)
                     answer.has_failed = True
                     self._end(answer, "")
                     yield from self._announce()
@@ -184,11 +192,11 @@ class Speeches:
             case TextRetractedEvent():
                 yield from self._retract(speech)
             case AttemptFailedEvent():
-                speech.attempt = event.attempt + 1
+                speech.attempt = speech.earlier + event.attempt + 1
             case ModelAnsweredEvent():
                 del self._open[event.run, event.call]
                 text = event.text or ""
-                speech.attempt = max(event.attempts, speech.attempt)
+                speech.attempt = max(speech.earlier + event.attempts, speech.attempt)
                 self._end(speech, text)
                 yield from self._announce()
 

@@ -234,22 +234,25 @@ class TextDeltaEvent(BaseEvent):
     """The next piece of the text that a model is sending; ``offset`` is the number of characters before it.
 
     Only a reader that is connected during the call receives it. Once it has received a piece, it receives all of the
-    text, unless ``text.retracted`` retracts it.
+    text, unless ``text.retracted`` retracts it. A reader that goes on from a cursor within the text receives another
+    piece when the call ends: an empty one if nothing remains. ``attempt`` is the attempt of the call, from 1.
     """
 
     type: Literal["text.delta"] = "text.delta"
     call: str
     speaker: str
+    attempt: int = 1
     offset: int
     text: str
 
 
 class TextRetractedEvent(BaseEvent):
-    """The text of a call so far is retracted, because its attempt failed; the next piece begins at offset 0."""
+    """The text of a call so far is retracted, because its ``attempt`` failed; the next piece begins at offset 0."""
 
     type: Literal["text.retracted"] = "text.retracted"
     call: str
     speaker: str
+    attempt: int = 1
     characters: int
 
 
@@ -358,7 +361,8 @@ class WaitStartedEvent(BaseEvent):
     of its ``tool``. ``text`` is the question, the arguments of the tool, or the reason. ``speaker`` is whose turn
     waits, or the owner of a budget. ``tool`` is the called tool. A question that ``authorizes`` is one of a server to
     which a person gives a permission elsewhere, such as by signing in, and replies afterwards. ``approvers`` says who
-    may decide, if not anyone may.
+    may decide, if not anyone may. If a call waits to be made again, the end of ``wait`` is the id of the call, and
+    ``attempts`` says how many attempts have failed.
     """
 
     type: Literal["wait.started"] = "wait.started"
@@ -369,6 +373,7 @@ class WaitStartedEvent(BaseEvent):
     text: str | None = None
     authorizes: bool = False
     approvers: str | None = None
+    attempts: int | None = None
 
 
 class WaitEndedEvent(BaseEvent):

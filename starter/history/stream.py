@@ -183,7 +183,11 @@ class _LiveCall:
             yield self._say(piece.text[self.characters - begun :])
 
     def end(self, result: object, attempts: int) -> Iterator[Event]:
-        """Completes the text that was read with the rest of the answer, or takes it back."""
+        """Completes the text that was read with the rest of the answer, or takes it back.
+
+        A reader that has gone on within the text is told of the rest also if it is empty: it can't know the length of
+        what was read before.
+        """
         if self.characters:
             is_answer = isinstance(result, AskModelResult)  # a selector's choice has no text
             text = result.message.content if isinstance(result, AskModelResult) else ""
@@ -191,7 +195,7 @@ class _LiveCall:
             is_cut = len(text) < self.characters  # the history has its beginning
             if not is_answer or not (is_same or is_cut):
                 yield from self._retract()
-            elif len(text) > self.characters:
+            elif len(text) > self.characters or self.said is None:
                 yield self._say(text[self.characters :])
         self.reader.place.calls.pop(self.event_id, None)
 
@@ -200,7 +204,7 @@ class _LiveCall:
         self.said = None if self.said is None else self.said + text
         self.characters += len(text)
         self._note()
-        return TextDeltaEvent(**self._base("text.delta"), offset=offset, text=text)
+        return TextDeltaEvent(**self._base("text.delta"), attempt=self.attempt, offset=offset, text=text)
 
     def _retract(self) -> Iterator[Event]:
         characters = self.characters
@@ -208,7 +212,7 @@ class _LiveCall:
             self.characters = 0
             self.said = ""
             self._note()
-            yield TextRetractedEvent(**self._base("text.retracted"), characters=characters)
+            yield TextRetractedEvent(**self._base("text.retracted"), attempt=self.attempt, characters=characters)
 
     def _note(self) -> None:
         self.reader.place.calls[self.event_id] = self.attempt, self.characters

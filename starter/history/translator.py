@@ -422,6 +422,7 @@ class EventTranslator:
                 speaker=event.call.speaker or None,
                 tool=event.call.name if isinstance(event.call.request, UseToolRequest) else None,
                 text=failure.message,
+                attempts=event.attempts,
             ),
         )
 

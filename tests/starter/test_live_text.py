@@ -19,7 +19,7 @@ from baton.contracts.requests import LiveText
 from baton.contracts.settings import STATE_DIR
 from baton.journal.live_text import LEASE, FileChannel, LiveTextPublisher, channel_of, read_live_text
 from baton.starter.console.watch import Watch
-from baton.starter.history.events import Event
+from baton.starter.history.events import Event, TextDeltaEvent
 from baton.starter.history.stream import stream_events
 from baton.temporal.activity import Heartbeat, StreamingCall
 from baton.temporal.encryption import Key, Keys
@@ -85,6 +85,15 @@ async def test_a_second_reader_goes_on_within_an_answer(live: Environment) -> No
     events += await read_live(live, handle, events[-1].cursor)
     check_text(events)
     check_stream(events, await read_events(handle, live.client))
+
+
+async def test_a_reader_that_goes_on_after_the_whole_text_is_told_where_it_ends(live: Environment) -> None:
+    live.script(line("one", {"text": WORDS, "pause": 0.15}))
+    handle = await live.start_team(ONE)
+    last = [event for event in await read_live(live, handle) if isinstance(event, TextDeltaEvent)][-1]
+    assert last.offset + len(last.text) == len(WORDS)
+    events = [event for event in await read_live(live, handle, last.cursor) if isinstance(event, TextDeltaEvent)]
+    assert [(event.offset, event.text) for event in events] == [(len(WORDS), "")]
 
 
 @pytest.mark.full

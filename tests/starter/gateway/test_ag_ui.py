@@ -1,8 +1,10 @@
 """AG-UI: runs as streams of events for user interfaces."""
 
 import asyncio
+import threading
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,11 +16,14 @@ from pydantic import TypeAdapter
 from baton.starter.gateway.server import listen
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.gateway import GatewayServer, key_file, read_sse
+from tests.harness.ports import own_port
 from tests.harness.processes import BATON, process_env
+from tests.harness.tool_server import Answer, ToolServer
 
 EVENTS: TypeAdapter[Any] = TypeAdapter(AgUiEvent)
 ANN: Json = {"name": "ann", "type": "human", "prompt": "Is it legal?"}
 BOB: Json = {"name": "bob", "type": "human", "prompt": "Is it wise?"}
+WAIT_PORT = own_port()
 MANIFESTS = [
     agent("one"),
     agent("two"),
@@ -32,6 +37,18 @@ MANIFESTS = [
     agent("open", clients={"tools": True, "settings": ["instructions"]}),
     team("rounds", "one", "two", maxRounds=2),
     manifest("Team", "panel", {"strategy": "parallel", "members": [ANN, BOB]}),
+    manifest("Tool", "wait", {"type": "http", "http": {"url": f"http://127.0.0.1:{WAIT_PORT}/"}}),
+    agent("waiting", "wait"),
+    manifest(
+        "Agent",
+        "patient",
+        {
+            "prompt": "You are patient.",
+            "tools": [{"name": "wait"}, {"name": "calculator", "approval": {"required": True}}],
+        },
+    ),
+    team("both", "one", "patient", strategy="parallel"),
+    team("waiters", "waiting", "careful", strategy="parallel"),
     manifest("Team", "asked", {"strategy": "sequential", "members": [{"name": "one", "type": "agent"}, ANN, BOB]}),
 ]
 CALCULATE = call("calculator", expression="2+2")
@@ -185,6 +202,96 @@ async def test_an_approval_interrupts_and_the_run_goes_on_with_it_once(gateway: 
     assert len(gateway.env.model.requests) == 2
 
 
+LONG = " ".join(f"word{number}" for number in range(50))
+"""A text of several pieces."""
+
+
+@dataclass
+class Gate:
+    """The server of the tool ``wait``: it answers once the gate is open."""
+
+    opened: threading.Event = field(default_factory=threading.Event)
+
+    def answer(self, _number: int) -> Answer:
+        self.opened.wait()
+        return Answer("Enough.")
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    server = ToolServer()
+    server.answer = gate.answer
+    with server.serving(WAIT_PORT):
+        yield gate
+        gate.opened.set()
+
+
+async def until_interrupted(
+    gateway: GatewayServer, target: str, body: Json, first: str, then: Callable[[], None]
+) -> list[Json]:
+    """The events of a run up to its interrupt. ``then`` is called at the first event of the type ``first``."""
+    events: list[Json] = []
+    async for event in following(gateway, target, body):
+        if event["type"] == first and first not in types_of(events):
+            then()
+        events.append(event)
+    return events
+
+
+def approved(asked: Asked, run: str, events: list[Json]) -> Json:
+    """The request that approves the only interrupt at the end of a stream."""
+    [interrupt] = interrupts_of(events)
+    return asked(run, None, resume=[{"interruptId": interrupt["id"], "status": "resolved", "payload": True}])
+
+
+async def test_a_text_that_an_interrupt_has_cut_goes_on_in_the_next_stream(
+    gateway: GatewayServer, asked: Asked, gate: Gate
+) -> None:
+    gateway.env.script(line("one", {"text": LONG, "held": True}), line("patient", call("wait"), CALCULATE, "4"))
+    before = await until_interrupted(gateway, "both", asked("r1"), "TEXT_MESSAGE_CONTENT", gate.opened.set)
+    [(message, begun)] = texts_of(before).items()
+    assert len(begun) < len(LONG)
+    gateway.env.model.release()
+    for _ in range(2):
+        after = await stream(gateway, "both", approved(asked, "r2", before))
+        assert begun + texts_of(after)[message] == LONG
+        assert sorted(texts_of(after).values(), key=len)[0] == "4"
+        assert len(texts_of(after)) == 2
+
+
+@pytest.mark.full
+async def test_a_text_that_is_taken_back_after_an_interrupt_is_retracted_and_sent_as_another_message(
+    gateway: GatewayServer, asked: Asked, gate: Gate
+) -> None:
+    failing = {"text": LONG, "held": True, "cut": 160}
+    gateway.env.script(line("one", {"text": LONG, "before": [failing]}), line("patient", call("wait"), CALCULATE, "4"))
+    before = await until_interrupted(gateway, "both", asked("r1"), "TEXT_MESSAGE_CONTENT", gate.opened.set)
+    [message] = texts_of(before)
+    gateway.env.model.release()
+    await gateway.env.wait_for_calls(4)  # the second attempt has begun
+    after = await stream(gateway, "both", approved(asked, "r2", before))
+    assert [event["value"]["messageId"] for event in after if event["type"] == "CUSTOM"] == [message]
+    assert message not in texts_of(after)
+    assert sorted(texts_of(after).values(), key=len) == ["4", LONG]
+    whole = await stream(gateway, "both", asked("r1"))
+    assert {key: text for key, text in texts_of(whole).items() if text == LONG}.items() <= texts_of(after).items()
+
+
+async def test_a_tool_that_was_called_before_an_interrupt_has_its_result_in_the_next_stream(
+    gateway: GatewayServer, asked: Asked, gate: Gate
+) -> None:
+    gateway.env.script(line("waiting", call("wait"), "Waited."), line("careful", {**CALCULATE, "held": True}, "4"))
+    before = await until_interrupted(gateway, "waiters", asked("r1"), "TOOL_CALL_END", gateway.env.model.release)
+    [called] = [event["toolCallId"] for event in before if event["type"] == "TOOL_CALL_START"]
+    assert "TOOL_CALL_RESULT" not in types_of(before)
+    gate.opened.set()
+    after = await stream(gateway, "waiters", approved(asked, "r2", before))
+    returned = {event["toolCallId"]: event["content"] for event in after if event["type"] == "TOOL_CALL_RESULT"}
+    assert returned.pop(called) == "Enough."
+    assert [*returned] == [event["toolCallId"] for event in after if event["type"] == "TOOL_CALL_START"]
+
+
 async def test_an_abandoned_approval_is_rejected(gateway: GatewayServer, asked: Asked) -> None:
     gateway.env.script(line("careful", CALCULATE, "Not done."))
     [interrupt] = interrupts_of(await stream(gateway, "careful", asked("r1")))
@@ -245,7 +352,7 @@ async def test_the_client_executes_its_tools_and_the_run_goes_on_with_their_resu
     assert first[-1]["type"] == "RUN_FINISHED"
     assert "outcome" not in first[-1]
     assert "The user's city: Bern" in str(gateway.env.model.requests[0].body)
-    body = asked("r2", "Weather?", tools=[WEATHER])
+    body = asked("r2", "Weather?")
     body["messages"] += [
         {
             "id": "a",

@@ -47,6 +47,28 @@ async def test_own_hosts_are_accepted(served_env: Environment, host: str) -> Non
         await gateway.get("/targets", host=host)
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/runs", "GET, HEAD, POST"),
+        ("OPTIONS", "/runs/one-1/approve", "POST"),
+        ("POST", "/v1/responses/resp_one-1", "DELETE, GET, HEAD"),
+        ("HEAD", "/v1/chat/completions", "POST"),
+        ("GET", "/ag-ui/agent/one", "POST"),
+        ("GET", "/mcp", "POST"),
+        ("DELETE", "/.well-known/agent-card.json", "GET, HEAD"),
+        ("PATCH", "/ark/v1/namespaces/default/queries/q", "DELETE, GET, HEAD, PUT"),
+        ("POST", "/healthz", "GET, HEAD"),
+    ],
+)
+async def test_the_response_to_a_method_that_is_not_served_names_those_that_are(
+    gateway: GatewayServer, method: str, path: str, allowed: str
+) -> None:
+    response = await gateway.http.request(method, path)
+    assert (response.status_code, response.headers.get("allow")) == (405, allowed)
+    assert method == "HEAD" or "Method Not Allowed" in response.text
+
+
 async def test_two_hosts_in_a_request_are_refused(gateway: GatewayServer) -> None:
     response = await raw(gateway, b"GET /targets HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
     assert response.split()[1] in (b"403", b"400"), response

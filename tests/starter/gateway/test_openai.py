@@ -5,15 +5,17 @@ import base64
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import openai
 import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
+from openai.types.responses import Response as OpenAiResponse
+from openai.types.responses import ResponseStreamEvent
 
-from tests.harness.environment import Environment, Json, agent, call, line, team
-from tests.harness.gateway import GatewayServer, key_file
+from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
+from tests.harness.gateway import GatewayServer, key_file, read_sse
 
 WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen " * 2
 PNG = base64.b64encode(b"\x89PNG not really").decode()
@@ -21,6 +23,18 @@ PNG = base64.b64encode(b"\x89PNG not really").decode()
 MANIFESTS = [
     agent("one"),
     agent("two"),
+    agent("fragile", modelRef={"name": "fragile"}),
+    manifest(
+        "Model",
+        "fragile",
+        {
+            "provider": "openai",
+            "model": {"value": "m"},
+            "config": {"openai": {}},
+            "circuitBreaker": {"failures": 1, "openFor": "1s"},
+        },
+    ),
+    team("broken", "one", "fragile", "two", strategy="sequential"),
     agent("asking", tools=[{"name": "terminate", "approval": {"required": True}}]),
     team("duo", "one", "two", maxTurns=1, onMaxTurns="complete"),
     team("relay", "one", "two", strategy="sequential"),
@@ -83,7 +97,8 @@ def outputs_of(response: Any) -> dict[str, str]:
 
 async def test_the_served_teams_and_agents_are_models(api: AsyncOpenAI) -> None:
     listed = [model.id async for model in api.models.list()]
-    assert listed == ["agent/asking", "agent/one", "agent/two", "team/both", "team/duo", "team/nested", "team/relay"]
+    agents = ["agent/asking", "agent/fragile", "agent/one", "agent/two"]
+    assert listed == [*agents, "team/both", "team/broken", "team/duo", "team/nested", "team/relay"]
     assert (await api.models.retrieve("team/duo")).id == "team/duo"
     assert (await api.models.retrieve("duo")).id == "team/duo"
 
@@ -332,9 +347,37 @@ async def test_what_a_failed_attempt_has_said_is_taken_back_for_those_who_have_s
         rest = await events_after(gateway, final["id"], number)
         before = [event for event in seen if event["sequence_number"] <= number]
         assert texts_of(before + rest) == outputs_of(final)
-        kinds = [event["type"] for event in before + rest if not event["type"].endswith(".delta")]
-        late = number < incomplete["sequence_number"] and number < 2
-        assert late or kinds == [event["type"] for event in seen if not event["type"].endswith(".delta")]
+        assert marks_of(before + rest) == marks_of(seen)
+
+
+def marks_of(events: list[Json]) -> list[tuple[int, str, int | None]]:
+    """The number, the type and the output index of each event but the pieces of texts."""
+    return [
+        (event["sequence_number"], event["type"], event.get("output_index"))
+        for event in events
+        if not event["type"].endswith(".delta")
+    ]
+
+
+@pytest.mark.parametrize("model", ["one", "relay"])
+async def test_each_output_index_is_the_place_of_its_item_among_those_that_were_added(
+    served_env: Environment, gateway: GatewayServer, api: AsyncOpenAI, model: str
+) -> None:
+    """OpenAI's client for JavaScript appends each added item to a list, in which it looks for the index."""
+    wrong = {"text": "Nothing of this remains. " * 8, "cut": 150}
+    failures = [{"status": 503}, wrong]
+    served_env.script(line("one", {"text": WORDS, "before": failures}), line("two", {"text": "b", "before": failures}))
+    seen = await response_events(api, model)
+    final = seen[-1]["response"]
+    later = await events_after(gateway, final["id"])
+    assert marks_of(later) == marks_of(seen)
+    for events in (seen, later):
+        added = [event["output_index"] for event in events if event["type"] == "response.output_item.added"]
+        done = [event for event in events if event["type"] == "response.output_item.done"]
+        assert added == [event["output_index"] for event in done] == [*range(len(added))]
+        assert [event["item"] for event in done if not event["item"].get("retracted")] == final["output"]
+        assert texts_of(events) == outputs_of(final)
+    assert [item["phase"] for item in final["output"]][-1] == "final_answer"
 
 
 async def test_a_client_that_asks_again_joins_its_run_while_it_goes_on(
@@ -521,3 +564,56 @@ async def test_a_chat_ends_with_an_error_if_the_next_attempt_says_something_else
             pieces.append(piece)
     assert raised.value.code == "answer_restarted"
     assert WORDS.startswith("".join(pieces))
+
+
+async def test_a_response_goes_on_after_a_circuit_breaker_was_open(
+    served_env: Environment, gateway: GatewayServer, api: AsyncOpenAI
+) -> None:
+    failing = {"status": 503, "headers": {"retry-after-ms": "1"}}
+    served_env.script(
+        line("one", "a"),
+        line("fragile", {"text": "b", "before": [failing] * 2}),
+        line("two", {"text": WORDS, "pause": 0.2}),
+    )
+    seen = await response_events(api, "broken")
+    final = seen[-1]["response"]
+    assert [*outputs_of(final).values()] == ["a", "b", WORDS]
+    later = await events_after(gateway, final["id"])
+    assert marks_of(later) == marks_of(seen)
+    assert texts_of(seen) == texts_of(later) == outputs_of(final)
+
+
+EVENT_TYPES: Json = {
+    get_args(event.model_fields["type"].annotation)[0]: event for event in get_args(get_args(ResponseStreamEvent)[0])
+}
+"""The types of OpenAI's package for the events of a stream, by their names."""
+
+
+async def test_responses_and_their_events_have_the_types_of_openais_package(
+    served_env: Environment, gateway: GatewayServer
+) -> None:
+    served_env.script(
+        line("one", {"text": WORDS, "before": [{"text": WORDS, "cut": 50}]}),
+        line("two", {"text": "b", "stop": "content_filter"}),
+        line("fragile", {"status": 400}),
+        line("asking", call("terminate", response="Approved.")),
+    )
+
+    async def checked(response: Json) -> str:
+        """The status of a response, once it was compared with the type of OpenAI's package."""
+        OpenAiResponse.model_validate(response, strict=True)
+        return str(response["status"])
+
+    statuses = set()
+    for model in ("one", "relay", "fragile"):
+        for turns in ("items", "none"):
+            body = {"model": model, "input": "Why?", "stream": True, "metadata": {"a": "b"}}
+            async with gateway.http.stream("POST", f"/v1/responses?turns={turns}", json=body) as response:
+                events = [event["data"] async for event in read_sse(response)]
+            for event in events:
+                EVENT_TYPES[event["type"]].model_validate(event, strict=True)
+            statuses.add(await checked(await gateway.get(f"/v1/responses/{events[-1]['response']['id']}")))
+    begun = await gateway.post("/v1/responses", {"model": "asking", "input": "Why?", "background": True})
+    statuses.add(await checked(begun))
+    statuses.add(await checked(await gateway.post(f"/v1/responses/{begun['id']}/cancel")))
+    assert statuses == {"completed", "incomplete", "failed", "in_progress", "cancelled"}

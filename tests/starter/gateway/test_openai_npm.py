@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,23 @@ console.log(JSON.stringify({
 }));
 """
 
+STREAMED = """
+import OpenAI from "openai";
+const api = new OpenAI({ baseURL: process.env.GATEWAY + "/v1", apiKey: "none" });
+const shown = [];
+const read = async (asked) => {
+  const stream = api.responses.stream(asked);
+  let text = "";
+  stream.on("response.output_text.delta", (event) => (text = event.snapshot));
+  const response = await stream.finalResponse();
+  shown.push({ text, output: response.output_text });
+  return response.id;
+};
+const id = await read({ model: "agent/one", input: "Why?" });
+await read({ response_id: id, starting_after: 1 });
+console.log(JSON.stringify(shown));
+"""
+
 
 def run(folder: Path, *command: str, **variables: str) -> str:
     """The output of a command."""
@@ -51,15 +69,28 @@ def run(folder: Path, *command: str, **variables: str) -> str:
     return done.stdout
 
 
+async def output(folder: Path, program: str, gateway: GatewayServer) -> Any:
+    """The JSON that a program with OpenAI's client prints."""
+    (folder / "program.mjs").write_text(program)
+    await asyncio.to_thread(run, folder, "npm", "install", "--no-audit", "--no-fund", "openai@6")
+    return json.loads(await asyncio.to_thread(run, folder, "node", "program.mjs", GATEWAY=gateway.url))
+
+
 async def test_the_client_of_npm_chats_streams_and_reconnects(gateway: GatewayServer, tmp_path: Path) -> None:
     gateway.env.script(line("one", {"text": "one two three four", "pause": 0.2}), line("two", "b"))
-    (tmp_path / "program.mjs").write_text(PROGRAM)
-    await asyncio.to_thread(run, tmp_path, "npm", "install", "--no-audit", "--no-fund", "openai@6")
-    shown = json.loads(await asyncio.to_thread(run, tmp_path, "node", "program.mjs", GATEWAY=gateway.url))
-    assert shown == {
+    assert await output(tmp_path, PROGRAM, gateway) == {
         "chat": "one two three four",
         "streamed": "one two three four",
         "response": ["commentary", "final_answer"],
         "text": "one two three fourb",
         "retrieved": "one two three fourb",
     }
+
+
+async def test_the_helper_of_npm_accumulates_a_response_whose_first_attempts_have_failed(
+    gateway: GatewayServer, tmp_path: Path
+) -> None:
+    failures = [{"status": 503}, {"text": "Nothing of this remains. " * 8, "cut": 150}]
+    gateway.env.script(line("one", {"text": "one two three four", "before": failures}))
+    whole = {"text": "one two three four", "output": "one two three four"}
+    assert await output(tmp_path, STREAMED, gateway) == [whole, whole]

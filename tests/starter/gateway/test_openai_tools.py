@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.gateway import GatewayServer, key_file
+from tests.starter.gateway.test_openai import EVENT_TYPES
 
 CITY: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 FUNCTION: Json = {"name": "weather", "description": "The weather in a city.", "parameters": CITY}
@@ -166,6 +167,35 @@ async def test_a_response_ends_with_calls_and_the_next_one_goes_on(
     assert third.output_text == "Bye."
 
 
+async def test_a_response_that_ended_with_calls_is_followed_by_their_results_only(
+    served_env: Environment, api: AsyncOpenAI
+) -> None:
+    served_env.script(line("open", BOTH, "Done."), line("closed", "No."))
+    other = await api.responses.create(model="closed", input="Why?")
+    first = await api.responses.create(model="open", input="Weather?", tools=TOOLS)
+    given = outputs(first, {"Bern": "rain", "Rome": "sun"})
+    calls = [each["call_id"] for each in given]
+
+    async def refusal(previous: Any, items: Any) -> str:
+        with pytest.raises(openai.BadRequestError) as refused:
+            await api.responses.create(model="open", input=items, tools=TOOLS, previous_response_id=previous.id)
+        assert (refused.value.type, refused.value.param) == ("invalid_request_error", "input")
+        return refused.value.message
+
+    for _ in range(2):  # while its run waits, and once it has ended
+        missing = await refusal(first, "Thanks.")
+        assert "No tool output found" in missing
+        assert all(each in missing for each in calls)
+        missing = await refusal(first, [given[0], {"role": "user", "content": "Well?"}])
+        assert calls[0] not in missing
+        assert calls[1] in missing
+        assert "last items" in await refusal(first, [*given, {"role": "user", "content": "Well?"}])
+        assert calls[0] in await refusal(other, given)
+        second = await api.responses.create(model="open", input=given, tools=TOOLS, previous_response_id=first.id)
+        assert second.output_text == "Done."
+    assert len(served_env.model.requests) == 3
+
+
 async def test_calls_of_a_response_are_streamed_with_the_same_numbers_for_all_readers(
     served_env: Environment, gateway: GatewayServer, api: AsyncOpenAI
 ) -> None:
@@ -184,9 +214,11 @@ async def test_calls_of_a_response_are_streamed_with_the_same_numbers_for_all_re
     assert numbers == sorted(set(numbers))
     path = f"/v1/responses/{first.id}?stream=true&starting_after="
     for number in numbers[:-1]:
-        read = [event["data"]["sequence_number"] async for event in gateway.events(f"{path}{number}")]
-        assert read[-1] == numbers[-1]
-        assert read[0] > number
+        read = [event["data"] async for event in gateway.events(f"{path}{number}")]
+        assert read[-1]["sequence_number"] == numbers[-1]
+        assert read[0]["sequence_number"] > number
+        for event in read:
+            EVENT_TYPES[event["type"]].model_validate(event, strict=True)
 
 
 async def test_settings_that_the_agent_allows_reach_the_model(served_env: Environment, api: AsyncOpenAI) -> None:
