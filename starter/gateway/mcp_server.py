@@ -118,6 +118,9 @@ class McpServer:
         self._calls: dict[types.RequestId, asyncio.Future[tuple[Run, ServedTarget | None]]] = {}
         """The runs of calls in progress over stdio, which the client may cancel, once each is started."""
 
+        self._cancellations: set[asyncio.Task[None]] = set()
+        """Those in progress of runs whose clients have closed the connection."""
+
         private = CacheHint(ttl_ms=2_000, scope="private")
         self.server: Server[Any] = Server(
             "baton",
@@ -149,6 +152,10 @@ class McpServer:
             self._calls[context.request_id] = asking
         try:
             result = await self._answered(context, params, asking)
+        except asyncio.CancelledError:
+            if _is_bound_to_connection(context, params) and await context.request.is_disconnected():
+                self._cancel_soon(asking)
+            raise
         except Exception:  # after a cancellation, which is no Exception, cancel_call needs the run
             self._ended(context)
             raise
@@ -221,11 +228,13 @@ class McpServer:
             and params.request_id is not None
             and (asking := self._calls.pop(params.request_id, None))
         ):
-            try:
-                run, _ = await asking
-            except (GatewayError, ValueError, _UnknownToolError):
-                return  # nothing was started
-            await run.cancel(params.reason or "canceled by an MCP client")
+            await _cancel_run(asking, params.reason or "canceled by an MCP client")
+
+    def _cancel_soon(self, asking: "asyncio.Future[tuple[Run, ServedTarget | None]]") -> None:
+        """Cancels the run of a call whose request is already canceled, and so can't wait for it."""
+        cancellation = asyncio.create_task(_cancel_run(asking, "an MCP client has closed the connection of the call"))
+        self._cancellations.add(cancellation)
+        cancellation.add_done_callback(self._cancellations.discard)
 
     def _ended(self, context: Context) -> None:
         if context.request_id is not None:
@@ -304,6 +313,26 @@ class McpServer:
 
 class _UnknownToolError(Exception):
     pass
+
+
+def _is_bound_to_connection(context: Context, params: types.CallToolRequestParams) -> bool:
+    """Whether the client's closing of the connection cancels the run of the call, as MCP demands since 2026-07-28.
+
+    The same call with a key joins the run, so such a run goes on. The end of the gateway closes connections, too, but
+    then the client has not disconnected.
+    """
+    is_modern_http = context.request is not None and context.protocol_version in MODERN_PROTOCOL_VERSIONS
+    return (
+        is_modern_http and params.name not in (RESULT_TOOL, REPLY_TOOL) and IDEMPOTENCY_KEY not in (context.meta or {})
+    )
+
+
+async def _cancel_run(asking: "asyncio.Future[tuple[Run, ServedTarget | None]]", reason: str) -> None:
+    try:
+        run, _ = await asking
+    except (GatewayError, ValueError, _UnknownToolError):
+        return  # nothing was started
+    await run.cancel(reason)
 
 
 def _translating(
