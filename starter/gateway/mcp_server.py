@@ -20,6 +20,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, Streamable
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, Field, JsonValue, ValidationError
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -153,7 +154,8 @@ class McpServer:
         try:
             result = await self._answered(context, params, asking)
         except asyncio.CancelledError:
-            if _is_bound_to_connection(context, params) and await context.request.is_disconnected():
+            request = _bound_request(context, params)
+            if request and await request.is_disconnected():
                 self._cancel_soon(asking)
             raise
         except Exception:  # after a cancellation, which is no Exception, cancel_call needs the run
@@ -315,16 +317,17 @@ class _UnknownToolError(Exception):
     pass
 
 
-def _is_bound_to_connection(context: Context, params: types.CallToolRequestParams) -> bool:
-    """Whether the client's closing of the connection cancels the run of the call, as MCP demands since 2026-07-28.
+def _bound_request(context: Context, params: types.CallToolRequestParams) -> Request | None:
+    """The HTTP request of a call whose client cancels the run by disconnecting, as MCP demands since 2026-07-28.
 
-    The same call with a key joins the run, so such a run goes on. The end of the gateway closes connections, too, but
+    The same call with a key joins the run, so such a run goes on. The end of the gateway cancels requests, too, but
     then the client has not disconnected.
     """
-    is_modern_http = context.request is not None and context.protocol_version in MODERN_PROTOCOL_VERSIONS
-    return (
-        is_modern_http and params.name not in (RESULT_TOOL, REPLY_TOOL) and IDEMPOTENCY_KEY not in (context.meta or {})
-    )
+    is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+    asks_target = params.name not in (RESULT_TOOL, REPLY_TOOL)
+    has_key = IDEMPOTENCY_KEY in (context.meta or {})
+    request: Request | None = context.request
+    return request if is_modern and asks_target and not has_key else None
 
 
 async def _cancel_run(asking: "asyncio.Future[tuple[Run, ServedTarget | None]]", reason: str) -> None:
