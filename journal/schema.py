@@ -284,6 +284,17 @@ audit = Table(
 )
 """The audit log: see ``journal/audit.py``. Its rows are never changed or deleted, also not with the run they name."""
 
+erasures = Table(
+    "baton_erasures",
+    metadata,
+    Column("temporal_namespace", String(255), primary_key=True),
+    Column("kind", String(16), primary_key=True),
+    Column("namespace", String(255), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("run", String(255), primary_key=True),
+)
+"""The runs that erasures have still to erase: see ``journal/erasures.py``. The rows of a finished one are deleted."""
+
 versions = Table("baton_schema", metadata, Column("version", Integer, primary_key=True))
 """One row per version that the tables have been migrated to; the highest is the current one."""
 

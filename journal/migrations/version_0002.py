@@ -27,6 +27,14 @@ def upgrade(op: Operations) -> None:
         sa.Column("previous", sa.String(64), nullable=False),
         sa.Column("hash", sa.String(64), nullable=False),
     )
+    op.create_table(
+        "baton_erasures",
+        sa.Column("temporal_namespace", sa.String(255), primary_key=True),
+        sa.Column("kind", sa.String(16), primary_key=True),
+        sa.Column("namespace", sa.String(255), primary_key=True),
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("run", sa.String(255), primary_key=True),
+    )
     op.add_column("baton_manifests", sa.Column("author", sa.String(255)))
     op.create_table(
         "baton_quota_accounts",

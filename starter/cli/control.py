@@ -8,6 +8,7 @@ import typer
 
 from ..account import account_name, client_identity
 from ..errors import UsageError
+from ..text import escape_line
 from .exit_codes import REFUSED, CommandEndError
 from .options import Namespace, RunName, RunNames
 from .terminal import print_message
@@ -142,7 +143,7 @@ def _control(
                 refused = True
                 continue
             if done:
-                print_message(f"{handle.id}: {done}")
+                print_message(f"{escape_line(handle.id)}: {done}")
         if refused:
             raise CommandEndError(REFUSED)
 

@@ -34,6 +34,7 @@ from ..runs.start import (
     start_run,
 )
 from ..server.connection import ServerLocation
+from ..text import escape_line
 from .terminal import dump, print_message, stderr_console
 
 
@@ -67,7 +68,7 @@ async def _follow_started(
     """Says which runs were started and, unless ``detach``, follows them to their end."""
     with _explain_return(started):
         for handle in started:
-            print_message(f"{word} {handle.id}{_link(server, client, handle)}", style="dim")
+            print_message(f"{word} {escape_line(handle.id)}{_link(server, client, handle)}", style="dim")
         if reason := await why_not_served(client, (await started[0].describe()).task_queue if started else None):
             print_message(f"note: {reason}")
         if detach:
@@ -151,7 +152,7 @@ async def _follow_to_end(client: Client, started: list[RunHandle]) -> RunResults
         status = await final_status(client, handle)
         print_status(console, handle.id, status, await reset_time(client, handle))
         if status.failure and status.failure.family in RETRIED and status.failure.type not in NOT_RETRIED:
-            print_message(f"Resume it from the failed call: baton retry {handle.id}")
+            print_message(f"Resume it from the failed call: baton retry {escape_line(handle.id)}")
         results.append(await run_manifest(client, handle, status))
     return RunResults(results, tuple(handle.id for handle in started), watch.last_text)
 
@@ -162,7 +163,7 @@ def _explain_return(started: list[RunHandle]) -> Iterator[None]:
     try:
         yield
     except (asyncio.CancelledError, RPCError) as end:
-        watch = " or ".join(f"baton watch {handle.id}" for handle in started)
+        watch = " or ".join(f"baton watch {escape_line(handle.id)}" for handle in started)
         lost = "Connection lost; the run continues when Temporal and a worker are back."
         reason = lost if isinstance(end, RPCError) else "Detached; the run continues."
         print_message(f"{reason} Follow it with: {watch}")
@@ -175,7 +176,7 @@ def _link(server: ServerLocation, client: Client, handle: RunHandle) -> str:
     """Where a run is shown: in the console, if one is served here, or else in Temporal's UI."""
     if server.console:
         return f"  {server.console}/#/runs/{quote(handle.id, safe='')}"
-    return f"  {server.ui}/namespaces/{client.namespace}/workflows/{handle.id}" if server.ui else ""
+    return f"  {server.ui}/namespaces/{client.namespace}/workflows/{quote(handle.id, safe='')}" if server.ui else ""
 
 
 def printed(results: list[JsonObject], form: str) -> str:

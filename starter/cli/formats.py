@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from ..errors import UsageError
-from .terminal import dump, print_result, print_rows
+from .terminal import dump, print_line, print_result, print_rows
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -53,7 +53,7 @@ def print_items(
         print_rows(columns, [(item.cells, item.value) for item in items], output, none)
     elif output == "name":
         for item in items:
-            print_result(item.name)
+            print_line(item.name)
     elif output.startswith(JSONPATH):
         print_result(fill_template(output.removeprefix(JSONPATH), value))
     else:

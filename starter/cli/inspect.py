@@ -11,7 +11,7 @@ from ..errors import UsageError
 from .exit_codes import FAILED, CommandEndError
 from .formats import TABLES, ListedItem, ListOutput, print_items
 from .options import Namespace, Output, OutputFormat, QueryFormat, QueryOutput, RunName
-from .terminal import dump, print_result, print_rows, stderr_console, write_file
+from .terminal import dump, print_line, print_result, print_rows, stderr_console, write_file
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -67,7 +67,7 @@ def list_runs(
                 if states.get(item.name) != item.cells[STATE]:
                     states[item.name] = item.cells[STATE]
                     cells = zip(item.cells, widths, strict=True)
-                    print_result("  ".join(cell.ljust(width) for cell, width in cells).rstrip())
+                    print_line("  ".join(cell.ljust(width) for cell, width in cells).rstrip())
 
     with_client(show, typed=False)
 
@@ -224,7 +224,7 @@ async def _print_events(
             value = event.model_dump(mode="json")
             match output:
                 case EventFormat.text:
-                    print_result(event.line)
+                    print_line(event.line)
                 case EventFormat.yaml:
                     print_result(f"---\n{dump(value, output)}")
                 case _:
@@ -241,8 +241,10 @@ async def _print_ark_events(client: "Client", handle: "RunHandle", output: Event
 
     def show(run_event: "RunEvent") -> None:
         for event in recorder.record(run_event):
-            is_text = output is EventFormat.ark
-            print_result(event.line if is_text else json.dumps(event.value, ensure_ascii=False))
+            if output is EventFormat.ark:
+                print_line(event.line)
+            else:
+                print_result(json.dumps(event.value, ensure_ascii=False))
 
     await follow(client, handle, show, wait=wait)
 

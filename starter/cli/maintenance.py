@@ -18,7 +18,7 @@ from ...installation import require
 from ..errors import UsageError
 from .exit_codes import REFUSED, CommandEndError
 from .options import Output, OutputFormat, Recursive
-from .terminal import dump, print_message, print_result, print_rows
+from .terminal import dump, print_line, print_message, print_result, print_rows
 
 app = typer.Typer()
 
@@ -103,7 +103,7 @@ def check_journal() -> None:
 
     lost = with_client(runs_without_rows)
     for run in lost.runs:
-        print_result(run)
+        print_line(run)
     if lost.runs:
         print_message(
             f"The journal lacks rows of {len(lost.runs)} of {lost.checked} open runs: it is older than Temporal's "

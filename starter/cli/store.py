@@ -11,7 +11,7 @@ from .evaluation import show_difference
 from .exit_codes import REFUSED, CommandEndError
 from .formats import TABLES, ListOutput, parse_selector
 from .options import Files, Gateway, Output, OutputFormat, Recursive
-from .terminal import print_message, print_result
+from .terminal import print_line, print_message, print_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -341,7 +341,7 @@ def _erase(
 
     erased = with_client(erase)
     for run in erased.runs:
-        print_result(f"{run} {'would be erased' if dry else 'erased'}")
+        print_line(f"{run} {'would be erased' if dry else 'erased'}")
     counts = f"{erased.messages:,} messages in the journal and {erased.executions:,} executions in Temporal"
     print_message(f"{'Would erase' if dry else 'Erased'} {counts}.")
 

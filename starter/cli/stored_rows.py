@@ -35,7 +35,7 @@ from ..operations.manifests import Store, StoreError, WorkerFiles, missing_manif
 from ..operations.remote import Described, RemoteGateway
 from ..text import field_lines, format_age
 from .formats import TABLES, ListedItem, print_items
-from .terminal import dump, print_message, print_result, print_rows
+from .terminal import dump, print_line, print_message, print_result, print_rows
 
 WATCH_INTERVAL = 1.0
 """Seconds between two polls of the store's revision."""
@@ -352,7 +352,7 @@ async def watch_manifests(store: Store, selections: Sequence[Selection], output:
         revision = changes.revision
         for stored in filter(matches, changes.manifests):
             cells = zip(_cells(stored, selections[0], output), widths, strict=True)
-            print_result("  ".join(cell.ljust(width) for cell, width in cells).rstrip())
+            print_line("  ".join(cell.ljust(width) for cell, width in cells).rstrip())
 
 
 async def _select(store: Store, in_files: Sequence[ListedManifest], selection: Selection) -> Sequence[ListedManifest]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..text import as_yaml, escape_control_characters
+from ..text import as_yaml, escape_control_characters, escape_line
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -51,6 +51,11 @@ def print_message(text: str, style: str | None = None) -> None:
 def print_result(result: str) -> None:
     """Prints a result on stdout, unchanged; on a terminal control characters are escaped."""
     print(escape_control_characters(result) if sys.stdout.isatty() else result, flush=True)
+
+
+def print_line(result: str) -> None:
+    """Prints a result of one line, such as an id: also line ends in it, which others may have chosen, are visible."""
+    print_result(escape_line(result))
 
 
 def write_file(file: Path, text: str) -> None:

@@ -20,6 +20,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, Streamable
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, Field, JsonValue, ValidationError
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -118,6 +119,9 @@ class McpServer:
         self._calls: dict[types.RequestId, asyncio.Future[tuple[Run, ServedTarget | None]]] = {}
         """The runs of calls in progress over stdio, which the client may cancel, once each is started."""
 
+        self._cancellations: set[asyncio.Task[None]] = set()
+        """Those in progress of runs whose clients have closed the connection."""
+
         private = CacheHint(ttl_ms=2_000, scope="private")
         self.server: Server[Any] = Server(
             "baton",
@@ -149,6 +153,11 @@ class McpServer:
             self._calls[context.request_id] = asking
         try:
             result = await self._answered(context, params, asking)
+        except asyncio.CancelledError:
+            request = _bound_request(context, params)
+            if request and await request.is_disconnected():
+                self._cancel_soon(asking)
+            raise
         except Exception:  # after a cancellation, which is no Exception, cancel_call needs the run
             self._ended(context)
             raise
@@ -221,11 +230,13 @@ class McpServer:
             and params.request_id is not None
             and (asking := self._calls.pop(params.request_id, None))
         ):
-            try:
-                run, _ = await asking
-            except (GatewayError, ValueError, _UnknownToolError):
-                return  # nothing was started
-            await run.cancel(params.reason or "canceled by an MCP client")
+            await _cancel_run(asking, params.reason or "canceled by an MCP client")
+
+    def _cancel_soon(self, asking: "asyncio.Future[tuple[Run, ServedTarget | None]]") -> None:
+        """Cancels the run of a call whose request is already canceled, and so can't wait for it."""
+        cancellation = asyncio.create_task(_cancel_run(asking, "an MCP client has closed the connection of the call"))
+        self._cancellations.add(cancellation)
+        cancellation.add_done_callback(self._cancellations.discard)
 
     def _ended(self, context: Context) -> None:
         if context.request_id is not None:
@@ -304,6 +315,27 @@ class McpServer:
 
 class _UnknownToolError(Exception):
     pass
+
+
+def _bound_request(context: Context, params: types.CallToolRequestParams) -> Request | None:
+    """The HTTP request of a call whose client cancels the run by disconnecting, as MCP demands since 2026-07-28.
+
+    The same call with a key joins the run, so such a run goes on. The end of the gateway cancels requests, too, but
+    then the client has not disconnected.
+    """
+    is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+    asks_target = params.name not in (RESULT_TOOL, REPLY_TOOL)
+    has_key = IDEMPOTENCY_KEY in (context.meta or {})
+    request: Request | None = context.request
+    return request if is_modern and asks_target and not has_key else None
+
+
+async def _cancel_run(asking: "asyncio.Future[tuple[Run, ServedTarget | None]]", reason: str) -> None:
+    try:
+        run, _ = await asking
+    except (GatewayError, ValueError, _UnknownToolError):
+        return  # nothing was started
+    await run.cancel(reason)
 
 
 def _translating(

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.service import RPCError, RPCStatusCode
 
 from ...contracts.decisions import ApproveRequest, GiveResultRequest, PendingDecision, ReplyRequest
@@ -28,11 +28,14 @@ from ..runs.decisions import NotDecided, decide, earlier_decision, give_result, 
 from ..runs.runs import NotServedError, RunHandle, final_status, result_status
 from ..runs.start import manifest_of_run, original_input, readable_manifests_of_run
 from .access import Caller
-from .errors import ConflictError, NotFoundError
+from .errors import ConflictError, NotFoundError, UnavailableError
 from .owners import signed_act
 
 DELETION_SECONDS = 20.0
-"""Seconds for which a deletion waits until Temporal has carried it out, which it does a moment later."""
+"""Seconds for which a deletion waits for the end of an open run, and then for Temporal to carry the deletion out."""
+
+DELETE_AGAIN_SECONDS = 5
+"""Seconds after which a client may repeat a deletion that is not finished."""
 
 POLL_SECONDS = 0.1
 
@@ -92,17 +95,33 @@ class Run:
         """Cancels the run if it is open, waits for its end, and deletes it in Temporal, with its child runs.
 
         What the journal has of it is deleted by the next ``baton prune``. Notifications are delivered nevertheless.
+
+        Raises UnavailableError if it is not finished in time, as without a worker that ends the run: the same again
+        finishes it. Nothing is deleted before the run has ended.
         """
         await self.cancel("deleted")
-        await self.result()
+        try:
+            async with asyncio.timeout(DELETION_SECONDS):
+                await self._end()
+        except TimeoutError:
+            text = f"the run {self.id} is canceled but has not ended yet: delete it again once a worker has ended it"
+            raise UnavailableError(text, retry_after=DELETE_AGAIN_SECONDS) from None
         run_id = (await self.describe()).run_id
         for execution in reversed(await run_tree(self._client, self.id, run_id)):
             if execution.type != "notify":
                 await delete_execution(self._client, execution)
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(DELETION_SECONDS):
                 while await self._exists():
                     await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            text = f"Temporal has accepted the deletion of the run {self.id}, but not carried it out yet"
+            raise UnavailableError(text, retry_after=DELETE_AGAIN_SECONDS) from None
+
+    async def _end(self) -> None:
+        """Waits for the end of the run, whatever its result is."""
+        with contextlib.suppress(WorkflowFailureError):
+            await self.handle.result()
 
     async def _exists(self) -> bool:
         try:

@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
+from sqlalchemy import Connection
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -17,6 +18,7 @@ from ...contracts.identity import Actor
 from ...contracts.scope import ACCOUNT, CALLER
 from ...journal.audit import AuditEntry, append
 from ...journal.engine import Engine, connect
+from ...journal.erasures import Named, forget_erasure, note_erasure, unfinished_erasures
 from ...journal.external_storage import delete_from_bucket, workflow_family
 from ...journal.prune import (
     connected_runs,
@@ -68,10 +70,15 @@ async def erase_runs(
     client: Client, ids: Iterable[str], *, dry: bool, environ: Mapping[str, str] = os.environ
 ) -> Erased:
     """Erases the runs with these ids. Raises UsageError if one is unknown or open, or if another continues it."""
-    roots = {run_id: await _executions_of(client, run_id) for run_id in dict.fromkeys(ids)}
-    if unknown := [run_id for run_id, executions in roots.items() if not executions]:
-        raise UsageError(f"there is no run and no kind '{unknown[0]}': list the runs with baton list")
-    return await _erase(client, roots, environ, dry=dry)
+    named = [Named("run", "", run_id) for run_id in dict.fromkeys(ids)]
+    async with _connected(environ) as engine:
+        unfinished = await _unfinished(client, engine, "run")
+        roots = {run_id: await _executions_of(client, run_id) for _, _, run_id in named}
+        if unknown := [each.name for each in named if not roots[each.name] and each not in unfinished]:
+            raise UsageError(f"there is no run and no kind '{unknown[0]}': list the runs with baton list")
+        more = {run for each in named for run in unfinished.get(each, ())}
+        await _add_runs(client, roots, more)
+        return await _erase(client, engine, roots, environ, dry=dry, named=named, more=more)
 
 
 async def erase_conversation(
@@ -89,30 +96,37 @@ async def erase_conversation(
     Earlier attempts of such a run that wrote no message are erased with it; runs of another conversation that have the
     same workflow id are not.
     """
-    engine = connect(Settings.of(environ).journal)
-    try:
+    async with _connected(environ) as engine:
         last = await engine.run(partial(runs_of_conversation, namespace=client.namespace, conversation=conversation))
-        if namespace is None and len(last) > 1:
-            names = ", ".join(sorted(last))
+        unfinished = {
+            each.namespace: runs
+            for each, runs in (await _unfinished(client, engine, "conversation")).items()
+            if each.name == conversation
+        }
+        namespaces = last.keys() | unfinished.keys()
+        if namespace is None and len(namespaces) > 1:
+            names = ", ".join(sorted(namespaces))
             raise UsageError(
                 f"several namespaces have a conversation '{conversation}': name one of them with -n: {names}"
             )
-        chosen = [*last] if namespace is None else [name for name in last if name == namespace]
+        chosen = [name for name in namespaces if namespace in (None, name)]
         if not chosen:
             place = "journal" if namespace is None else f"namespace {namespace}"
             raise UsageError(
                 f"there is no conversation '{conversation}' in the {place}: list them with baton sessions list"
             )
-        runs = await engine.run(partial(connected_runs, namespace=client.namespace, runs=last[chosen[0]]))
+        last_runs = last.get(chosen[0], set())
+        runs = await engine.run(partial(connected_runs, namespace=client.namespace, runs=last_runs))
         roots: dict[str, list[WorkflowExecution]] = {}
         for run_id in await _roots_of(client, runs):
             for execution in await _executions_of(client, run_id):
                 own = {each.run_id for each in await _tree_of(client, {run_id: [execution]})}
                 if own & runs or not await engine.run(partial(count_messages, runs=own)):
                     roots.setdefault(run_id, []).append(execution)
-    finally:
-        await engine.dispose()
-    return await _erase(client, roots, environ, dry=dry, more=runs)
+        begun = unfinished.get(chosen[0], set())
+        await _add_runs(client, roots, begun)
+        named = [Named("conversation", chosen[0], conversation)]
+        return await _erase(client, engine, roots, environ, dry=dry, named=named, more=runs | begun)
 
 
 async def erase_user(client: Client, user: str, *, dry: bool, environ: Mapping[str, str] = os.environ) -> Erased:
@@ -122,13 +136,27 @@ async def erase_user(client: Client, user: str, *, dry: bool, environ: Mapping[s
 
     Raises SettingsError if a memo can't be read without a missing key: then it can't be known who has started a run.
     """
-    found: dict[str, dict[str, list[WorkflowExecution]]] = {}
-    async for run in client.list_workflows(await root_runs(client)):
-        memo = await memo_of(run)
-        name = memo.get(CALLER)
-        caller = f"{memo.get(ACCOUNT)}/{name}"
-        if user in (name, caller):
-            found.setdefault(caller, {}).setdefault(run.id, []).append(run)
+    async with _connected(environ) as engine:
+        found: dict[str, dict[str, list[WorkflowExecution]]] = {}
+        unfinished = await _unfinished(client, engine, "user")
+        for each in unfinished:
+            if user in (each.name, each.name.split("/", 2)[-1]):
+                found[each.name] = {}
+        async for run in client.list_workflows(await root_runs(client)):
+            memo = await memo_of(run)
+            name = memo.get(CALLER)
+            caller = f"{memo.get(ACCOUNT)}/{name}"
+            if user in (name, caller):
+                found.setdefault(caller, {}).setdefault(run.id, []).append(run)
+        named = Named("user", "", _caller_meant(user, found))
+        roots = found[named.name]
+        more = unfinished.get(named, set())
+        await _add_runs(client, roots, more)
+        return await _erase(client, engine, roots, environ, dry=dry, named=[named], more=more)
+
+
+def _caller_meant(user: str, found: Collection[str]) -> str:
+    """The caller that a name means among those that have it. Raises UsageError if there is none, or several."""
     if not found:
         raise UsageError(f"Temporal has no run that '{user}' has started through the gateway")
     # A name may have slashes: one that looks like another caller with its account is not enough to erase its runs.
@@ -137,7 +165,7 @@ async def erase_user(client: Client, user: str, *, dry: bool, environ: Mapping[s
     if not chosen:
         choices = " or ".join(sorted(found))
         raise UsageError(f"the name '{user}' does not tell whose runs to erase: name the account as well, as {choices}")
-    return await _erase(client, found[chosen[0]], environ, dry=dry)
+    return chosen[0]
 
 
 async def erase_expired(
@@ -153,8 +181,7 @@ async def erase_expired(
     as a run with its workflow id is open, which may be about to retry it.
     """
     now = datetime.now(UTC)
-    engine = connect(Settings.of(environ).journal)
-    try:
+    async with _connected(environ) as engine:
         namespaces = await engine.run(namespaces_of_runs)
         ended: dict[str, list[WorkflowExecution]] = {}
         closed = "ExecutionStatus != 'Running' AND ExecutionStatus != 'ContinuedAsNew'"
@@ -172,56 +199,85 @@ async def erase_expired(
             together = {each: ended.pop(each) for each in {run_id, *others} if each in ended}
             if together.keys() >= {run_id, *others}:
                 with contextlib.suppress(UsageError):  # a younger run needs it, perhaps one with the same workflow id
-                    erased = erased.with_more(await _erase(client, together, environ, dry=dry))
+                    erased = erased.with_more(await _erase(client, engine, together, environ, dry=dry))
+        return erased
+
+
+@contextlib.asynccontextmanager
+async def _connected(environ: Mapping[str, str]) -> AsyncIterator[Engine]:
+    """The journal's engine."""
+    engine = connect(Settings.of(environ).journal)
+    try:
+        yield engine
     finally:
         await engine.dispose()
-    return erased
+
+
+async def _unfinished(client: Client, engine: Engine, kind: str) -> dict[Named, set[str]]:
+    return await engine.run(partial(unfinished_erasures, namespace=client.namespace, kinds=[kind]))
+
+
+async def _add_runs(client: Client, roots: dict[str, list[WorkflowExecution]], runs: Collection[str]) -> None:
+    """Adds to ``roots`` what an interrupted erasure has left in Temporal of its ``runs``."""
+    for root in await _roots_of(client, runs):
+        known = {execution.run_id for execution in roots.get(root, ())}
+        for execution in await _executions_of(client, root):
+            own = {each.run_id for each in await _tree_of(client, {root: [execution]})}
+            if execution.run_id not in known and not own.isdisjoint(runs):
+                roots.setdefault(root, []).append(execution)
 
 
 async def _erase(
     client: Client,
+    engine: Engine,
     roots: Mapping[str, Sequence[WorkflowExecution]],
     environ: Mapping[str, str],
     *,
     dry: bool,
+    named: Sequence[Named] = (),
     more: Collection[str] = (),
 ) -> Erased:
     """Erases executions, and the rows of the runs ``more`` that Temporal has deleted.
 
     Others may have the same workflow ids: what the journal or the bucket has of both by that id stays.
 
-    The executions are deleted last: an erasure that was interrupted finds them, and goes on. Once Temporal has
-    accepted that, nothing else is left to do.
+    Before anything is deleted, the journal notes under what was ``named`` which runs are erased, and forgets it at the
+    end: so the same command finishes an erasure that was interrupted. Without a name, the executions find the rest:
+    they are deleted last.
     """
     tree = await _closed_tree(client, roots)
     runs = {execution.run_id for execution in tree}
     shared = await _shared_ids(client, roots, tree)
     space = await describe_namespace(client)
-    engine = connect(Settings.of(environ).journal)
-    try:
-        await check_server(engine, space.namespace_info)
-        connected = await engine.run(partial(connected_runs, namespace=client.namespace, runs={*more, *runs}))
-        await _check_others(client, connected - runs)
-        messages = await engine.run(partial(count_messages, runs=connected))
-        if not dry:
-            await _delete_rows(engine, client.namespace, connected)
-            alone = [root for root in roots if root not in shared]
-            await _delete_values(engine, client, alone, runs)
-            prefixes = tuple(f"{root}/" for root in alone)
-            objects = [(each.type, each.workflow_id) for each in tree if f"{each.workflow_id}/".startswith(prefixes)]
-            await delete_from_bucket(environ, client.namespace, objects)
-            actor = Actor(client_identity(), "journal")
-            deleted = [
-                AuditEntry.by(
-                    actor, [execution.run_id for execution in executions], "delete", ("run", client.namespace, run)
-                )
-                for run, executions in roots.items()
-            ]
-            await engine.run_in_transaction(lambda connection: append(connection, deleted))
-            await engine.run(partial(remove_traces, dialect=engine.dialect))
-            await _delete_executions(client, tree)
-    finally:
-        await engine.dispose()
+    await check_server(engine, space.namespace_info)
+    connected = await engine.run(partial(connected_runs, namespace=client.namespace, runs={*more, *runs}))
+    await _check_others(client, connected - runs)
+    messages = await engine.run(partial(count_messages, runs=connected))
+    if not dry:
+        noted = {each: {execution.run_id for execution in roots.get(each.name, ())} for each in named}
+        if named:
+            noted[named[0]] |= connected
+        begin = partial(_begin, namespace=client.namespace, runs=connected, noted=noted)
+        await engine.run_in_transaction(begin)
+        await delete_runs(engine, connected)
+        alone = [root for root in roots if root not in shared]
+        await _delete_values(engine, client, alone, runs)
+        prefixes = tuple(f"{root}/" for root in alone)
+        objects = [(each.type, each.workflow_id) for each in tree if f"{each.workflow_id}/".startswith(prefixes)]
+        await delete_from_bucket(environ, client.namespace, objects)
+        actor = Actor(client_identity(), "journal")
+        deleted = [
+            AuditEntry.by(
+                actor, [execution.run_id for execution in executions], "delete", ("run", client.namespace, run)
+            )
+            for run, executions in roots.items()
+            if executions
+        ]
+        await engine.run_in_transaction(lambda connection: append(connection, deleted))
+        await engine.run(partial(remove_traces, dialect=engine.dialect))
+        await _delete_executions(client, tree)
+        await engine.run_in_transaction(partial(forget_erasure, namespace=client.namespace, named=named))
+        await engine.run(partial(remove_traces, dialect=engine.dialect))
     return Erased(runs=[*roots], executions=len(tree), messages=messages)
 
 
@@ -283,12 +339,15 @@ async def _check_others(client: Client, others: Collection[str]) -> None:
         )
 
 
-async def _delete_rows(engine: Engine, namespace: str, runs: Collection[str]) -> None:
-    await engine.run(partial(forget_conversations, namespace=namespace, runs=runs))
-    await engine.run(partial(forget_copies, runs=runs))
-    if await engine.run(partial(runs_after, namespace=namespace, runs=runs)):
+def _begin(
+    connection: Connection, namespace: str, runs: Collection[str], noted: Mapping[Named, Collection[str]]
+) -> None:
+    """Notes the erasure, and forgets the conversations that end with the runs: from now on no query continues them."""
+    note_erasure(connection, namespace, noted)
+    forget_conversations(connection, namespace, runs)
+    forget_copies(connection, runs)
+    if runs_after(connection, namespace, runs):
         raise UsageError("a query has continued the conversation meanwhile: nothing was erased")
-    await delete_runs(engine, runs)
 
 
 async def _delete_values(engine: Engine, client: Client, roots: Iterable[str], runs: Collection[str]) -> None:

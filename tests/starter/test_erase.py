@@ -12,6 +12,7 @@ import pytest_asyncio
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from baton.contracts.errors import JournalUnavailable
 from baton.contracts.scope import ACCOUNT, CALLER
 from baton.journal import schema
 from baton.starter.errors import UsageError
@@ -144,9 +145,10 @@ async def test_a_conversation_is_erased_with_all_its_runs(env: Environment) -> N
         await erase_conversation(env.client, "c", dry=False, environ=env.worker_env)
 
 
-async def started_by(env: Environment, name: str, account: str = "default/default") -> Handle:
+async def started_by(env: Environment, name: str, account: str = "default/default", **spec: object) -> Handle:
     """A completed run of a caller of the gateway."""
-    query = {"name": "q", "spec": {"input": MARK, "targets": [{"type": "agent", "name": "one"}]}, "resources": TEAM}
+    asked = {"input": MARK, "targets": [{"type": "agent", "name": "one"}], **spec}
+    query = {"name": "q", "spec": asked, "resources": TEAM}
     run = await env.start("query", query, memo={CALLER: name, ACCOUNT: account})
     await env.status(run)
     await env.find_runs(f"WorkflowId = '{run.id}' AND ExecutionStatus != 'Running'", 1)
@@ -399,10 +401,47 @@ async def test_an_erasure_that_is_interrupted_in_temporal_is_in_the_audit_log(en
     while await exists(env, run.id):
         await asyncio.sleep(0)
     erasure.cancel()
-    await asyncio.wait([erasure])
+    [outcome] = await asyncio.gather(erasure, return_exceptions=True)
+    if not isinstance(outcome, Erased):
+        await erase(env, run.id)
     with pytest.raises(UsageError, match="there is no run and no kind"):
         await erase(env, run.id)
     logged = await execute(env.journal_address, "select action, kind, name from baton_audit")
     assert [tuple(row) for row in logged] == [("delete", "run", run.id)]
     if env.journal.exists():
         assert MARK.encode() not in env.journal_bytes
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("named", ["runs", "conversation", "user"])
+async def test_an_erasure_that_fails_at_any_step_is_finished_by_the_same_command(env: Environment, named: str) -> None:
+    env.answer = lambda request: Reply(text=f"{MARK} is large.")
+    user = f"ann-{uuid.uuid4().hex[:8]}"
+    runs = [await started_by(env, user, conversationId="c") for _ in range(3)]
+    other = await ended(env, "agent/two", conversationId="d")
+
+    async def erase_again() -> Erased:
+        if named == "conversation":
+            return await erase_conversation(env.client, "c", dry=False, environ=env.worker_env)
+        if named == "user":
+            return await erase_user(env.client, user, dry=False, environ=env.worker_env)
+        return await erase(env, *(run.id for run in runs))
+
+    for table in ("uses", "holds", "audit"):  # in the order in which they are needed
+        await execute(env.journal_address, f"alter table baton_{table} rename to baton_away")
+        with pytest.raises(JournalUnavailable):
+            await erase_again()
+        await execute(env.journal_address, f"alter table baton_away rename to baton_{table}")
+    erasure = asyncio.create_task(erase_again())
+    while not erasure.done() and all([await exists(env, run.id) for run in runs]):
+        await asyncio.sleep(0)
+    erasure.cancel()
+    [outcome] = await asyncio.gather(erasure, return_exceptions=True)
+    if not isinstance(outcome, Erased):
+        await erase_again()
+    assert not [run for run in runs if await exists(env, run.id)] and await exists(env, other.id)
+    assert [row[0] for row in await execute(env.journal_address, "select id from baton_conversations")] == ["d"]
+    left = await everything(env, but=schema.audit.name)
+    assert not [run for run in runs if run.id in left or str(run.first_execution_run_id) in left]
+    with pytest.raises(UsageError, match=r"there is no|has no run"):
+        await erase_again()

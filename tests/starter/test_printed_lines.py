@@ -1,5 +1,6 @@
 """Printed lines: nothing that a model, a server or a client has said looks like a line of Baton's, or is a command."""
 
+import asyncio
 import io
 from datetime import UTC, datetime, timedelta
 
@@ -14,8 +15,11 @@ from baton.starter.cli.terminal import print_message
 from baton.starter.console.status import print_decisions, print_status, print_table
 from baton.starter.console.watch import Watch
 from baton.starter.operations.doctor import CheckResult, as_text
+from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.text import format_duration
 from tests.harness.environment import Environment, agent, call, line
+from tests.harness.postgres import execute
+from tests.harness.processes import baton, process_env
 
 MADE_UP = "\x1b[2J\n? pay needs approval: baton approve a b\n  ✓ pay approved"
 
@@ -73,6 +77,27 @@ def test_each_check_of_the_doctor_has_one_line() -> None:
         "WRONG  model       HTTP 500␊ok     runs  ␛[2J",
         f"{'':19}→ look␊there",
     ]
+
+
+@pytest.mark.full
+async def test_each_id_and_each_event_has_one_line(env: Environment, server: EmbeddedServer) -> None:
+    env.script(line("one", {"text": "Fine.", "held": True}))
+    made_up = f"run{MADE_UP}"
+    given = {"agent": "one", "input": "Why?", "resources": [agent("one")]}
+    await env.client.start_workflow("agent", given, id=made_up, task_queue=env.task_queue)
+    await env.wait_for_calls(1)
+    for table in ("messages", "uses", "bookmarks"):
+        await execute(env.journal_address, f"delete from baton_{table}")
+    environ = process_env(**{**env.worker_env, "TEMPORAL_ADDRESS": server.address})
+    lost = await asyncio.to_thread(baton, "check-journal", env=environ)
+    assert "\n? pay needs approval" not in lost.stdout and "␊? pay needs approval" in lost.stdout
+    listed = await asyncio.to_thread(baton, "list", "-o", "name", env=environ)
+    assert "\n? pay needs approval" not in listed.stdout and "␊? pay needs approval" in listed.stdout
+    canceled = await asyncio.to_thread(baton, "cancel", made_up, env=environ)
+    assert "\n? pay needs approval" not in canceled.stderr and "␊? pay needs approval" in canceled.stderr
+    env.model.release()
+    events = await asyncio.to_thread(baton, "events", made_up, env=environ)
+    assert "\n? pay needs approval" not in events.stdout and "␊? pay needs approval" in events.stdout
 
 
 def test_a_message_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ export class ApiError extends Error {
 let asking = null;
 let askForKey = async () => null;
 
-/** Sets the function `(reason) => Promise<key>` that asks the user for a key. */
+/** Sets the function `(reason) => Promise<key>` that asks the user for a key; null if the user gives none. */
 export function onKeyNeeded(ask) {
   askForKey = ask;
 }
@@ -40,6 +40,7 @@ export function forgetKey() {
 /** Asks for a key, once for all requests that wait for it. */
 function newKey(reason) {
   asking ??= askForKey(reason).then((key) => {
+    if (key === null) throw new ApiError("This gateway needs a key.", { status: 401, code: "invalid_api_key" });
     sessionStorage.setItem(KEY, key);
   }).finally(() => { asking = null; });
   return asking;

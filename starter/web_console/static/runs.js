@@ -7,7 +7,6 @@ import { Duration, Empty, ErrorText, Loading, Money, Phase, Time, Tokens, count,
 const INTERVAL = 2000;
 const PROGRESS_INTERVAL = 2500;
 const PAGE = 300;
-const MAX_RUNS = 1000;
 const MAX_PROGRESS = 100;
 
 /** The most that the inbox shows before somebody wants to see all. */
@@ -89,13 +88,43 @@ function parametersOf(query) {
   return { text, team, strategy, phase, caller, startedAfter };
 }
 
+/** The newest runs that fit the filters, again and again, and those before them as far as `readOn` was called. */
+function useRuns(filters) {
+  const key = JSON.stringify(filters);
+  const newest = usePolled(
+    async (signal) => ({ key, ...(await get("/runs", { limit: PAGE, ...parametersOf(filters) }, { signal })) }), INTERVAL, [key],
+  );
+  const [read, setRead] = useState({});
+  const { value } = newest;
+  const older = read.key === key ? read : { key, runs: [], before: value?.key === key ? value.before : null };
+  const change = (next) => setRead((now) => (now.key === key ? { ...now, ...next(now) } : now));
+  useEffect(() => {
+    // What newer runs push out of the page of the newest ones stays in the list.
+    if (value?.key === key) change((now) => ({ runs: withoutDoubles([...value.runs, ...now.runs]) }));
+  }, [value]);
+  const readOn = async () => {
+    setRead({ ...older, runs: withoutDoubles([...value.runs, ...older.runs]), isLoading: true, error: null });
+    try {
+      const page = await get("/runs", { limit: PAGE, ...parametersOf(filters), before: older.before });
+      change((now) => ({ runs: withoutDoubles([...now.runs, ...page.runs]), before: page.before, isLoading: false }));
+    } catch (error) {
+      change(() => ({ error, isLoading: false }));
+    }
+  };
+  const end = value?.runs.at(-1)?.startTime;
+  const runs = withoutDoubles([...(value?.runs ?? []), ...older.runs.filter((run) => !end || run.startTime <= end)]);
+  return { ...newest, runs, older, readOn };
+}
+
+/** The runs, of those with the same id the first. */
+function withoutDoubles(runs) {
+  const ids = new Set();
+  return runs.filter((run) => !ids.has(run.id) && ids.add(run.id));
+}
+
 function RunList({ query }) {
   const filters = Object.fromEntries(FILTERS.filter((name) => query[name]).map((name) => [name, query[name]]));
-  const [limit, setLimit] = useState(PAGE);
-  const { value, error, isLoading, reload } = usePolled(
-    (signal) => get("/runs", { limit, ...parametersOf(filters) }, { signal }), INTERVAL, [limit, JSON.stringify(filters)],
-  );
-  const runs = value?.runs ?? [];
+  const { value, runs, older, readOn, error, isLoading, reload } = useRuns(filters);
   const known = useKnown(runs);
   const set = (name, wanted) => {
     const next = new URLSearchParams(Object.entries({ ...filters, [name]: wanted }).filter(([, each]) => each));
@@ -112,11 +141,12 @@ function RunList({ query }) {
       <${ErrorText} error=${error} retry=${value ? undefined : reload} />
       ${!value && isLoading && html`<${Loading} what="the runs" />`}
       ${value && !runs.length && (isFiltered
-        ? html`<${Empty} title="No run fits"><a href="#/">Show all runs</a>, or change the filters.<//>`
+        ? older.before ? html`<p class="muted">None of the newest runs fits.</p>` : html`<${Empty} title="No run fits"><a href="#/">Show all runs</a>, or change the filters.<//>`
         : html`<${Empty} title="No runs yet"><a href="#/start">Start the first one</a>, or run <code>baton run -f FILE</code> where this gateway's server is used.<//>`)}
       ${runs.length > 0 && html`<${Rows} runs=${runs} />`}
-      ${runs.length >= limit && limit < MAX_RUNS && html`
-        <p class="actions more"><button type="button" onClick=${() => setLimit(Math.min(MAX_RUNS, limit + PAGE))}>Show more</button></p>`}
+      ${older.error && html`<${ErrorText} error=${older.error} />`}
+      ${older.before && html`
+        <p class="actions more"><button type="button" disabled=${older.isLoading} onClick=${readOn}>Show older</button></p>`}
     </section>`;
 }
 

@@ -222,6 +222,9 @@ export function Dialog({ title, onClose, children, class: name = "" }) {
     <dialog ref=${ref} class=${name} aria-labelledby="dialog-title" onCancel=${(event) => {
       event.preventDefault();
       onClose?.();
+    }} onClose=${(event) => {
+      // Browsers close a dialog at the second Escape, also one that has to be answered.
+      if (!onClose && event.currentTarget.isConnected) event.currentTarget.showModal();
     }}>
       <header>
         <h2 id="dialog-title"><bdi>${title}</bdi></h2>

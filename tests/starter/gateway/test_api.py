@@ -259,6 +259,36 @@ async def test_what_the_last_workers_had_is_served_while_none_is_live(
         await other.get("/v1/models/agent/buyer", 503)
 
 
+@pytest.mark.full
+async def test_a_deletion_waits_for_a_worker_only_for_a_limited_time_and_is_finished_when_it_is_repeated(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baton.starter.gateway.run.DELETION_SECONDS", 2)
+    query = {"name": "q", "input": "Buy desks.", "target": {"type": "agent", "name": "buyer"}}
+    async with contextlib.AsyncExitStack() as stack:
+        async with env.with_manifests(SHOP) as served:
+            gateway = await stack.enter_async_context(GatewayServer.running(served))
+            served.script(line("buyer", ORDER, ORDER))
+            background = {"model": "buyer", "input": "Buy desks.", "background": True}
+            response = await gateway.post("/v1/responses", background)
+            await gateway.post("/v1/queries", query)
+            while len((await gateway.get("/inbox"))["waiting"]) < 2:
+                await asyncio.sleep(0.05)
+        paths = [f"/v1/responses/{response['id']}", "/v1/queries/q"]
+        async with asyncio.timeout(30):
+            refused = [await gateway.http.delete(path) for path in paths]
+        assert [each.status_code for each in refused] == [503, 503]
+        assert all(int(each.headers["retry-after"]) > 0 for each in refused)
+        assert all("has not ended yet: delete it again" in each.text for each in refused)
+        assert (await gateway.get(paths[0]))["status"] == "in_progress", "nothing of it is deleted"
+        async with run_worker(env.client, served.catalog, served.worker_env):
+            for path in paths:
+                while (deleted := await gateway.http.delete(path)).status_code == 503:
+                    pass
+                assert deleted.is_success, deleted.text
+                await gateway.get(path, 404)
+
+
 async def test_what_is_served_stays_while_the_manifests_of_a_live_worker_can_not_be_read(
     env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

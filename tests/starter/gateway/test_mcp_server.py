@@ -334,23 +334,58 @@ async def test_a_client_needs_the_capability_of_tasks_and_the_task_has_to_be_its
         assert (await gateway.http.post("/mcp", json={})).status_code == 401
 
 
-async def test_a_dropped_connection_ends_nothing(gateway: GatewayServer) -> None:
-    for mode in ("legacy", "auto"):
-        gateway.env.script(line("one", {"text": "a", "delay": 0.5}))
-        async with connect(gateway, mode) as client:
-            started = asyncio.Event()
+async def started_call(client: McpClient, tool: str, meta: Any = None, **arguments: str) -> "asyncio.Task[object]":
+    """A call that has reported who speaks, and goes on until the model's answer is released."""
+    started = asyncio.Event()
 
-            async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-                started.set()  # noqa: B023  # it is used in this round of the loop
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        started.set()
 
-            asked = asyncio.create_task(client.call_tool("agent_one", {"input": "Why?"}, progress_callback=on_progress))
-            await started.wait()
-            asked.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asked
-        [run, *_] = (await gateway.get("/runs"))["runs"]
-        events = await gateway.finished(run["id"])
-        assert events[-1]["data"]["phase"] == "Completed"
+    asked = asyncio.create_task(client.call_tool(tool, {**arguments}, progress_callback=on_progress, meta=meta))
+    await started.wait()
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("mode", "key", "phase"), [("legacy", None, "Completed"), ("auto", None, "Canceled"), ("auto", "k", "Completed")]
+)
+async def test_a_closed_connection_ends_the_run_of_a_call_of_version_2026_without_a_key_alone(
+    gateway: GatewayServer, mode: Mode, key: str | None, phase: str
+) -> None:
+    gateway.env.script(line("one", {"text": "a", "held": True}))
+    async with connect(gateway, mode) as client:
+        asked = await started_call(client, "agent_one", {"baton/idempotencyKey": key} if key else None, input="Why?")
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+    [run] = (await gateway.get("/runs"))["runs"]
+    if phase == "Completed":
+        gateway.env.model.release()
+    async with asyncio.timeout(30):
+        assert (await gateway.finished(run["id"]))[-1]["data"]["phase"] == phase
+
+
+async def test_a_closed_wait_for_the_result_of_a_run_does_not_end_the_run(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", {"text": "a", "held": True}))
+    run = await gateway.post("/runs", {"target": "one", "input": "Why?"}, 201)
+    async with connect(gateway) as client:
+        asked = await started_call(client, "baton_result", run=run["id"])
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+    gateway.env.model.release()
+    assert (await gateway.finished(run["id"]))[-1]["data"]["phase"] == "Completed"
+
+
+@pytest.mark.full
+async def test_the_end_of_a_gateway_ends_no_run(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", {"text": "a", "held": True}))
+    async with contextlib.AsyncExitStack() as clients:
+        async with GatewayServer.running(gateway.env) as stopped:
+            client = await clients.enter_async_context(connect(stopped))
+            asked = await started_call(client, "agent_one", input="Why?")
+        await asyncio.gather(asked, return_exceptions=True)
+    [run] = (await gateway.get("/runs"))["runs"]
+    gateway.env.model.release()
+    assert (await gateway.finished(run["id"]))[-1]["data"]["phase"] == "Completed"
 
 
 @both_eras

@@ -4,8 +4,9 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
+from baton.testing import Reply
 from tests.harness.browser import open_page
 from tests.harness.environment import Environment, line
 from tests.harness.gateway import GatewayServer
@@ -70,6 +71,34 @@ async def test_the_list_is_filtered_and_the_address_keeps_the_filters(browser: B
         for label, value, count in (("Phase", "Completed", 2), ("Phase", "Failed", 0), ("Started", "3600", 0)):
             await page.get_by_label(label, exact=True).select_option(value)
             await expect(page.locator(".run-row")).to_have_count(count)
+
+
+async def test_older_runs_are_read_on_and_stay_in_the_list_while_newer_ones_begin(
+    browser: Browser, env: Environment
+) -> None:
+    async def with_small_pages(route: Route) -> None:
+        await route.continue_(url=route.request.url.replace("limit=300", "limit=2"))
+
+    async with served(env) as gateway, open_page(browser, gateway.url) as page:
+        gateway.env.answer = lambda _: Reply(text="a")
+        for number in range(5):
+            await gateway.finished(await start(gateway, "agent/one", f"question {number}"))
+        while len((await gateway.get("/runs"))["runs"]) < 5:
+            await asyncio.sleep(0.1)
+        await page.route("**/runs?*", with_small_pages)
+        await page.reload()
+        older = page.get_by_role("button", name="Show older")
+        for count in (2, 4):
+            await expect(page.locator(".run-row")).to_have_count(count)
+            await older.click()
+        await expect(page.locator(".run-row")).to_have_count(5)
+        await expect(older).to_have_count(0)
+        for number in (5, 6, 7):
+            await start(gateway, "agent/one", f"question {number}")
+            await expect(page.locator(".run-row")).to_have_count(number + 1)
+        assert await rows(page) == [f"question {number}" for number in range(7, -1, -1)]
+        await page.get_by_label("Text").fill("question 1")
+        await expect(page.locator(".run-row")).to_have_count(1)
 
 
 async def test_of_three_hundred_live_runs_the_page_has_only_the_rows_in_view(

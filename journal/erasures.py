@@ -1,0 +1,53 @@
+"""What erasures that have begun have still to erase, so that an interrupted one is finished by the same command."""
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from sqlalchemy import Connection, and_, delete, insert, select
+
+from . import schema
+
+
+class Named(NamedTuple):
+    """What an erasure was told to erase: a ``run``, a ``conversation`` or a ``user``, with its name.
+
+    The namespace is that of the manifests of a conversation, otherwise empty.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+
+
+def note_erasure(connection: Connection, namespace: str, runs: Mapping[Named, Collection[str]]) -> None:
+    """Notes the runs that an erasure erases, by their run ids, under what it was told to erase."""
+    known = unfinished_erasures(connection, namespace, {named.kind for named in runs})
+    rows = [
+        {"temporal_namespace": namespace, **named._asdict(), "run": run}
+        for named, own in runs.items()
+        for run in sorted({*own} - known.get(named, set()))
+    ]
+    if rows:
+        connection.execute(insert(schema.erasures), rows)
+
+
+def unfinished_erasures(connection: Connection, namespace: str, kinds: Collection[str]) -> dict[Named, set[str]]:
+    """The run ids that erasures of these kinds have noted and not finished."""
+    table = schema.erasures.c
+    rows = connection.execute(
+        select(table.kind, table.namespace, table.name, table.run).where(
+            table.temporal_namespace == namespace, table.kind.in_(kinds)
+        )
+    )
+    unfinished: dict[Named, set[str]] = {}
+    for row in rows:
+        unfinished.setdefault(Named(row.kind, row.namespace, row.name), set()).add(row.run)
+    return unfinished
+
+
+def forget_erasure(connection: Connection, namespace: str, named: Collection[Named]) -> None:
+    """Forgets a finished erasure."""
+    table = schema.erasures.c
+    for each in named:
+        own = and_(table.kind == each.kind, table.namespace == each.namespace, table.name == each.name)
+        connection.execute(delete(schema.erasures).where(table.temporal_namespace == namespace, own))
