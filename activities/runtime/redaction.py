@@ -235,7 +235,9 @@ class Redactor:
             search = self._head_search
         begin = max(0, len(text) - longest + 1)
         found = search.find_matches_as_indexes(_valid(text[begin:]), overlapping=True)
-        starts = [begin + start for _, start, _ in found] + [*range(max(begin, len(text) - _HEAD + 1), len(text))]
+        starts: list[int] = [begin + start for _, start, _ in found] + [
+            *range(max(begin, len(text) - _HEAD + 1), len(text))
+        ]
         for start in starts:
             if any(form.startswith(text[start:]) for form in heads.get(text[start : start + _HEAD], ())):
                 return start
