@@ -159,7 +159,7 @@ async def compare(
         )
         shown = sys.stderr.isatty() if progress is None else progress
         reports.append(VariantReport(name, subject.shown, await evaluation.run(name, max_concurrency, progress=shown)))
-    return compare_variants(comparison, reports)
+    return compare_variants(comparison, dataset, reports)
 
 
 async def _forks_of(

@@ -29,7 +29,7 @@ from ..runs.runs import find_run
 from ..runs.start import asked_query, new_run_id
 from ..text import escape_control_characters
 from .options import OutputFormat
-from .terminal import dump, print_message, print_result
+from .terminal import check_file, dump, print_message, print_result, write_file
 
 WIDTH = 100
 """The width of a report that is printed through a pipe; on a terminal it is as wide as the terminal."""
@@ -121,6 +121,7 @@ async def run_evaluation(settings: EvaluationSettings) -> bool:
 
     Returns whether all runs have completed, without a regression. Raises UsageError and ManifestError before a run.
     """
+    check_file(settings.save)
     datasets = [path for path in settings.files if is_dataset(path)]
     files = load(*(path for path in settings.files if path not in datasets), recursive=settings.recursive)
     if not datasets and has_evaluations(files.catalog):
@@ -167,11 +168,12 @@ def finish(
     earlier: EvaluationReport[Any, Any, Any] | None,
     settings: EvaluationSettings,
 ) -> bool:
-    """Saves and prints a report; returns whether all is good."""
-    if settings.save:
-        settings.save.write_bytes(EvaluationReportAdapter.dump_json(report, indent=2))
+    """Prints and saves a report; returns whether all is good."""
     print_report(report, earlier, settings.output)
-    return is_good(report, earlier, settings.tolerance)
+    good = is_good(report, earlier, settings.tolerance)
+    if settings.save:
+        write_file(settings.save, EvaluationReportAdapter.dump_json(report, indent=2).decode())
+    return good
 
 
 def is_good(

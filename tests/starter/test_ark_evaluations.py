@@ -181,7 +181,12 @@ async def test_evaluations_of_one_name_in_different_namespaces_are_cases_of_thei
 ) -> None:
     batch = evaluation("all", type="batch", config={"evaluations": [{"name": "letter", "namespace": "b"}]})
     report = await evaluated(
-        env, write, direct("letter", "first", "a"), direct("letter", "second", "b"), direct("other", "first", "b"), batch
+        env,
+        write,
+        direct("letter", "first", "a"),
+        direct("letter", "second", "b"),
+        direct("other", "first", "b"),
+        batch,
     )
     assert assessed(report) == {"a/letter": ("first", 1.0), "b/letter": ("second", 0.25), "other": ("first", 1.0)}
     (batches,) = [table.model_dump() for table in report.analyses if table.title == "Batch evaluations"]

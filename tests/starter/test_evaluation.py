@@ -253,6 +253,9 @@ def test_mistakes_in_files_are_named_before_anything_is_paid_for(machine: UserMa
         done = machine.run("eval", "-f", write_cases(machine.folder, **changes), "-f", manifests)
         assert done.returncode == 1
         assert told in done.stderr
+    cases = write_cases(machine.folder)
+    done = machine.run("eval", "agent/one", "-f", cases, "-f", manifests, "--save", "no-folder/report.json")
+    assert (done.returncode, "no-folder/report.json can't be written" in done.stderr) == (1, True)
     assert "one file must have the cases, and none has them" in machine.run("eval", "-f", manifests).stderr
     assert machine.model.requests == []
 
