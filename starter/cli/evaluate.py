@@ -221,7 +221,7 @@ def _escaped(value: JsonValue) -> JsonValue:
         case list():
             return [*map(_escaped, value)]
         case dict():
-            return {_escaped(key): _escaped(content) for key, content in value.items()}
+            return {escape_control_characters(key): _escaped(content) for key, content in value.items()}
     return value
 
 

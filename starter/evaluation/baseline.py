@@ -132,7 +132,7 @@ def compare_with_baseline(report: Report, baseline: Report, tolerance: float = 0
 
 def _failures(report: Report) -> dict[str, dict[str, float]]:
     """The shares of failed runs, and of runs for which an evaluator has failed, by case; only of those with one."""
-    runs = Counter(case_name(case) for case in (*report.cases, *report.failures))
+    runs = Counter(map(case_name, report.cases)) + Counter(map(case_name, report.failures))
     failed: dict[str, Counter[str]] = defaultdict(Counter)
     for failure in report.failures:
         failed["completed runs"][case_name(failure)] += 1

@@ -199,7 +199,8 @@ def rules_of(*expressions: str) -> Sequence[Json]:
 
 def test_rules_of_one_name_each_count() -> None:
     CURRENT_CASE.set(CurrentCase("case", "id", facts=RunFacts([], [])))
-    outcome: Any = EventRules([*rules_of("true", "false")]).evaluate(Any)
+    context: Any = None  # rules read the current case
+    outcome: Any = EventRules([*rules_of("true", "false")]).evaluate(context)
     assert (outcome["score"].value, outcome["score"].reason) == (0.5, "not met: rule")
 
 
