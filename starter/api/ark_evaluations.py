@@ -1,6 +1,5 @@
 """Runs ARK's Evaluations in files, as the cases of a dataset of pydantic-evals."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -84,10 +83,16 @@ class _ArkEvaluations:
     id: str
     runs: EvaluationRuns
     _subjects: dict[str, EvaluatedAnswer] = field(default_factory=dict)
+    """What the cases evaluate, by their names."""
 
     @property
     def _evaluations(self) -> list[Evaluation]:
         return [manifest for manifest in self.files.catalog.manifests if isinstance(manifest, Evaluation)]
+
+    def _name(self, evaluation: Evaluation) -> str:
+        """The name of an Evaluation in the report; with its namespace if those of others have the same name."""
+        others = [one for one in self._evaluations if one.name == evaluation.name]
+        return evaluation.name if len(others) == 1 else f"{evaluation.namespace}/{evaluation.name}"
 
     def dataset(self) -> Dataset[Any, Any, Any]:
         """The cases. Raises UsageError for an evaluation that can't be run."""
@@ -96,7 +101,6 @@ class _ArkEvaluations:
         for evaluation in self._evaluations:
             settings = evaluation.spec.settings
             timeouts.append(evaluation.spec.timeout)
-            about = {"evaluation": evaluation.name, "type": evaluation.spec.kind_of}
             match evaluation.spec.kind_of:
                 case "batch":
                     self._check_batch(evaluation)
@@ -104,37 +108,47 @@ class _ArkEvaluations:
                     instead = "compare reports with --save and --baseline"
                     raise UsageError(f"{evaluation.id}: the type 'baseline' is not supported: {instead}")
                 case "direct":
-                    self._subjects[evaluation.name] = EvaluatedAnswer(output=settings.output)
-                    evaluators = [self._assessment(evaluation)]
-                    cases.append(
-                        Case(name=evaluation.name, inputs=settings.input, metadata=about, evaluators=evaluators)
-                    )
+                    answer = EvaluatedAnswer(output=settings.output)
+                    cases.append(self._case(evaluation, settings.input, answer, self._assessment(evaluation)))
                 case "dataset":
-                    cases.extend(self._golden_cases(evaluation, about))
+                    cases.extend(self._golden_cases(evaluation))
                 case "query" | "event":
                     query = settings.query_ref or self._only_query(evaluation)
-                    self._subjects[evaluation.name] = EvaluatedAnswer(query=query, namespace=evaluation.namespace)
-                    inputs = {"query": query.name}
-                    judged = [self._rules(evaluation)]
-                    if evaluation.spec.kind_of == "query":
-                        judged = [self._assessment(evaluation)]
-                    cases.append(Case(name=evaluation.name, inputs=inputs, metadata=about, evaluators=judged))
+                    answer = EvaluatedAnswer(query=query, namespace=evaluation.namespace)
+                    is_assessed = evaluation.spec.kind_of == "query"
+                    evaluator = self._assessment(evaluation) if is_assessed else self._rules(evaluation)
+                    cases.append(self._case(evaluation, {"query": query.name}, answer, evaluator))
         if not cases:
             raise UsageError("the files have no Evaluation that can be run")
         self.runs.timeout = max(timeouts, key=parse_duration)
         return Dataset(name="evaluations", cases=cases)
 
-    def _golden_cases(self, evaluation: Evaluation, about: Mapping[str, str]) -> list[Case[Any, Any, Any]]:
+    def _case(
+        self,
+        evaluation: Evaluation,
+        inputs: object,
+        answer: EvaluatedAnswer,
+        evaluator: CaseEvaluator[Any, Any, Any],
+        part: str = "",
+    ) -> Case[Any, Any, Any]:
+        """A case of an evaluation, whose name ends with that of its ``part``. Raises UsageError for a name twice."""
+        name = self._name(evaluation)
+        about = {"evaluation": name, "type": evaluation.spec.kind_of}
+        whole = f"{name}/{part}" if part else name
+        if whole in self._subjects:
+            raise UsageError(f"{evaluation.id}: there are two cases with the name {whole}")
+        self._subjects[whole] = answer
+        return Case(name=whole, inputs=inputs, metadata=about, evaluators=[evaluator])
+
+    def _golden_cases(self, evaluation: Evaluation) -> list[Case[Any, Any, Any]]:
         """The expected answers of a GoldenDataset, which are assessed as answers."""
         reference = next(one for one in evaluation.references if "GoldenDataset" in one.kinds)
         golden = self._find(evaluation, reference, GoldenDataset)
-        cases: list[Case[Any, Any, Any]] = []
-        for name, case in golden.spec.test_cases.items():
-            key = f"{evaluation.name}/{name}"
-            self._subjects[key] = EvaluatedAnswer(output=case.expected_output)
-            evaluators = [self._assessment(evaluation)]
-            cases.append(Case(name=key, inputs=case.input, metadata=dict(about), evaluators=evaluators))
-        return cases
+        assessment = self._assessment(evaluation)
+        return [
+            self._case(evaluation, case.input, EvaluatedAnswer(output=case.expected_output), assessment, name)
+            for name, case in golden.spec.test_cases.items()
+        ]
 
     def _find(self, evaluation: Evaluation, reference: Reference, kind: type[Any]) -> Any:
         found = self.files.catalog.find(reference)
@@ -154,9 +168,12 @@ class _ArkEvaluations:
             raise UsageError(
                 f"{evaluation.id}: items, template and querySelector are not supported yet: name evaluations"
             )
-        for reference in evaluation.references:
-            if "Evaluation" in reference.kinds:
-                self._find(evaluation, reference, Evaluation)
+        self._evaluations_of(evaluation)
+
+    def _evaluations_of(self, batch: Evaluation) -> list[Evaluation]:
+        """The evaluations of a batch. Raises UsageError if one is not in the files."""
+        references = [one for one in batch.references if "Evaluation" in one.kinds]
+        return [self._find(batch, reference, Evaluation) for reference in references]
 
     def _assessment(self, evaluation: Evaluation) -> CaseEvaluator[Any, Any, Any]:
         """The evaluator of an Evaluation: that of its Evaluator, with its own parameters."""
@@ -197,15 +214,17 @@ class _ArkEvaluations:
 
     def current(self, case: Case[Any, Any, Any]) -> CurrentCase:
         """The current case; the ids of the runs of its judges follow from its own."""
-        return CurrentCase(f"{self.id}-{slug(case.name or '')}")
+        name = case.name or ""
+        return CurrentCase(name, f"{self.id}-{slug(name)}")
 
     async def answer(self, inputs: object) -> str:
         """The answer that the current case evaluates."""
         current = CURRENT_CASE.get()
-        subject = next(one for name, one in self._subjects.items() if f"{self.id}-{slug(name)}" == current.run_id)
+        subject = self._subjects[current.name]
         if subject.query is None:
             return subject.output or ""
         handle = await self._run_of(subject.query, subject.namespace)
+        current.run_id = handle.id
         result = await self.runs.with_temporal(handle.result)
         client = await self.runs.connection.client()
         run: RunHandle = client.get_workflow_handle(handle.id)
@@ -254,10 +273,10 @@ class _ArkEvaluations:
         rows: list[list[str | int | float | bool | None]] = []
         for evaluation in self._evaluations:
             if evaluation.spec.kind_of == "batch":
-                names = [one.name for one in evaluation.spec.settings.evaluations]
+                names = [self._name(one) for one in self._evaluations_of(evaluation)]
                 values = [score for name in names for score in scores.get(name, ())]
                 whole = all(all(passed.get(name, [False])) for name in names)
-                rows.append([evaluation.name, len(names), round(fmean(values), 6) if values else None, whole])
+                rows.append([self._name(evaluation), len(names), round(fmean(values), 6) if values else None, whole])
         if rows:
             columns = ["evaluation", "evaluations", "score", "passed"]
             report.analyses.append(TableResult(title=BATCHES, columns=columns, rows=rows))

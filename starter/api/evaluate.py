@@ -159,7 +159,7 @@ async def compare(
         )
         shown = sys.stderr.isatty() if progress is None else progress
         reports.append(VariantReport(name, subject.shown, await evaluation.run(name, max_concurrency, progress=shown)))
-    return compare_variants(comparison, reports)
+    return compare_variants(comparison, dataset, reports)
 
 
 async def _forks_of(
@@ -389,7 +389,7 @@ class _Evaluation:
 
         current = CURRENT_CASE.get()
         current.question = self.subject.question(inputs)
-        handle = await self.subject.start(self.assessors, inputs, current.run_id)
+        handle = await self.subject.start(self.assessors, inputs, current.id)
         result = await self.assessors.with_temporal(handle.result)
         current.trajectory = trajectory_of(await self.assessors.with_temporal(lambda: _events(handle)))
         try:
@@ -403,7 +403,8 @@ class _Evaluation:
         from ..evaluation.lifecycle import CurrentCase, RunLifecycle  # noqa: PLC0415  # an extra
 
         number = self._begun[id(case)] = self._begun.get(id(case), 0) + 1
-        return RunLifecycle(case, CurrentCase(f"{self._run_ids[id(case)]}-{number}"), self._bar)
+        run_id = f"{self._run_ids[id(case)]}-{number}"
+        return RunLifecycle(case, CurrentCase(case.name or "", run_id, run_id), self._bar)
 
 
 @contextmanager

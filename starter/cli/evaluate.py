@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 from pydantic_evals.evaluators import Evaluator
 from pydantic_evals.reporting import EvaluationReport, EvaluationReportAdapter
 from rich.console import Console
@@ -27,8 +27,9 @@ from ..evaluation.datasets import is_dataset, load_dataset
 from ..evaluation.variants import VariantsFile, dataset_of_variants, manifests_of, read_variants
 from ..runs.runs import find_run
 from ..runs.start import asked_query, new_run_id
+from ..text import escape_control_characters
 from .options import OutputFormat
-from .terminal import dump, print_message, print_result
+from .terminal import check_file, dump, print_message, print_result, write_file
 
 WIDTH = 100
 """The width of a report that is printed through a pipe; on a terminal it is as wide as the terminal."""
@@ -120,6 +121,7 @@ async def run_evaluation(settings: EvaluationSettings) -> bool:
 
     Returns whether all runs have completed, without a regression. Raises UsageError and ManifestError before a run.
     """
+    check_file(settings.save)
     datasets = [path for path in settings.files if is_dataset(path)]
     files = load(*(path for path in settings.files if path not in datasets), recursive=settings.recursive)
     if not datasets and has_evaluations(files.catalog):
@@ -166,11 +168,12 @@ def finish(
     earlier: EvaluationReport[Any, Any, Any] | None,
     settings: EvaluationSettings,
 ) -> bool:
-    """Saves and prints a report; returns whether all is good."""
-    if settings.save:
-        settings.save.write_bytes(EvaluationReportAdapter.dump_json(report, indent=2))
+    """Prints and saves a report; returns whether all is good."""
     print_report(report, earlier, settings.output)
-    return is_good(report, earlier, settings.tolerance)
+    good = is_good(report, earlier, settings.tolerance)
+    if settings.save:
+        write_file(settings.save, EvaluationReportAdapter.dump_json(report, indent=2).decode())
+    return good
 
 
 def is_good(
@@ -186,9 +189,11 @@ def is_good(
         print_message(f"note: {note}")
     for regression in compared.regressions:
         print_message(f"regression: {regression}", style="red")
+    failed = len(report.failures)
     if not compared.regressions:
-        print_message("no regression")
-    return not compared.regressions
+        but = f", but {failed} run{' has' if failed == 1 else 's have'} failed" if failed else ""
+        print_message(f"no regression{but}")
+    return not (compared.regressions or failed)
 
 
 def print_report(
@@ -197,9 +202,27 @@ def print_report(
     """Prints a report in pydantic-evals' format: as a table, beside the earlier one, or as JSON or YAML."""
     if output is OutputFormat.text:
         console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
-        report.print(console=console, baseline=earlier, include_errors=False, include_reasons=True)
+        baseline = earlier and _printable(earlier)
+        _printable(report).print(console=console, baseline=baseline, include_errors=False, include_reasons=True)
     else:
         print_result(dump(EvaluationReportAdapter.dump_python(report, mode="json"), output))
+
+
+def _printable(report: EvaluationReport[Any, Any, Any]) -> EvaluationReport[Any, Any, Any]:
+    """The report without control characters: much of it was said by models and services."""
+    content = EvaluationReportAdapter.dump_python(report, mode="json")
+    return EvaluationReportAdapter.validate_python(_escaped(content))
+
+
+def _escaped(value: JsonValue) -> JsonValue:
+    match value:
+        case str():
+            return escape_control_characters(value)
+        case list():
+            return [*map(_escaped, value)]
+        case dict():
+            return {escape_control_characters(key): _escaped(content) for key, content in value.items()}
+    return value
 
 
 def find_target(files: Manifests, name: str | None) -> Target[Any]:

@@ -8,7 +8,7 @@ import typer
 from ..errors import UsageError
 from .exit_codes import FAILED, CommandEndError
 from .options import Output, OutputFormat, Recursive, Target
-from .terminal import dump, print_message, print_result, print_rows, write_file
+from .terminal import check_file, dump, print_message, print_result, print_rows, write_file
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -153,13 +153,12 @@ def compare(
     from .evaluate import run_comparison
 
     silence_sdk()
+    check_file(plot)
     comparison = asyncio.run(
         run_comparison(
             variants, manifests or (), own_id=own_id, times=times, concurrency=concurrency, run_timeout=timeout, at=at
         )
     )
-    if plot:
-        plot.write_text(draw(comparison.variants))
     if output is OutputFormat.text:
         print_rows(COLUMNS, [(row_of(one), None) for one in comparison.variants], "text", "No variants.")
     else:
@@ -167,5 +166,7 @@ def compare(
     for variant in comparison.variants:
         for error in variant.errors:
             print_message(f"failed: {variant.name}: {error}", style="red")
+    if plot:
+        write_file(plot, draw(comparison.variants))
     if any(variant.failed for variant in comparison.variants):
         raise CommandEndError(FAILED)

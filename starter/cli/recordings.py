@@ -2,14 +2,16 @@
 
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from .exit_codes import FAILED, CommandEndError
+from ..errors import UsageError
+from .exit_codes import FAILED, REFUSED, CommandEndError
 from .options import Files, Namespace, Recursive, RunName
-from .terminal import print_message, print_result
+from .terminal import check_file, print_message, print_result, write_file
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -37,7 +39,6 @@ def record(
 ) -> None:
     """Record a run that has ended in a file, which 'baton test' replays without calling anything."""
     from ...resources.loader import load_files
-    from ..errors import UsageError
     from ..operations.record import record_run
     from ..operations.recording import SUFFIX
     from .client import with_run
@@ -76,23 +77,35 @@ def test(
     timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds within which each run must end.")] = 60,
     recursive: Recursive = False,
 ) -> None:
-    """Replay recordings with the manifests of -f. Exit code 2: a call or an answer differs."""
+    """Replay recordings with the manifests of -f.
+
+    Exit code 2: a call or an answer differs; 1: a file is no recording, and the others were replayed.
+    """
     from ...testing.replays import play
     from .client import silence_sdk
 
     silence_sdk()
+    check_file(junit)
     logging.getLogger("temporalio.activity").setLevel(logging.CRITICAL)  # the report has what it would log
     replays: list[Replay] = []
+    invalid: dict[Path, str] = {}
     for path in recordings:
-        replay = play(path, files, models=models, tools=tools, update=update, seconds=timeout, recursive=recursive)
+        try:
+            replay = play(path, files, models=models, tools=tools, update=update, seconds=timeout, recursive=recursive)
+        except UsageError as error:
+            invalid[path] = str(error)
+            print_message(str(error), style="red")
+            continue
         replays.append(replay)
         _print(replay)
+    unchanged = sum(replay.unchanged for replay in replays)
+    if len(recordings) > 1:
+        print_result(f"{unchanged} of {len(recordings)} unchanged")
     if junit:
-        junit.write_text(_junit(replays))
-    differing = sum(not replay.unchanged for replay in replays)
-    if len(replays) > 1:
-        print_result(f"{len(replays) - differing} of {len(replays)} unchanged")
-    if differing:
+        write_file(junit, _junit(replays, invalid))
+    if invalid:
+        raise CommandEndError(REFUSED)
+    if unchanged < len(replays):
         raise CommandEndError(FAILED)
 
 
@@ -110,30 +123,32 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _junit(replays: "list[Replay]") -> str:
-    """A report in JUnit's format: a test case for each recording."""
+def _junit(replays: "list[Replay]", invalid: Mapping[Path, str]) -> str:
+    """A report in JUnit's format: a test case for each recording; those of ``invalid`` files are errors."""
     from xml.etree import ElementTree as ET
 
-    failures = sum(not replay.unchanged for replay in replays)
-    seconds = sum(replay.seconds for replay in replays)
-    suite = ET.Element(
-        "testsuite",
-        {
-            "name": "baton",
-            "tests": str(len(replays)),
-            "failures": str(failures),
-            "errors": "0",
-            "time": f"{seconds:.3f}",
-        },
-    )
+    from ..report.markup import h
+
+    def case(path: Path, seconds: float, *outcome: ET.Element) -> ET.Element:
+        return h("testcase", *outcome, classname="baton", name=str(path), time=f"{seconds:.3f}")
+
+    errors = [case(path, 0, h("error", problem, message=problem)) for path, problem in invalid.items()]
+    cases = []
     for replay in replays:
-        case = ET.SubElement(
-            suite, "testcase", {"classname": "baton", "name": str(replay.path), "time": f"{replay.seconds:.3f}"}
-        )
+        outcome = []
         if not replay.unchanged:
-            failure = ET.SubElement(case, "failure", {"message": replay.report.partition("\n")[0]})
-            failure.text = replay.report
-    suites = ET.Element("testsuites")
-    suites.append(suite)
+            outcome.append(h("failure", replay.report, message=replay.report.partition("\n")[0]))
+        cases.append(case(replay.path, replay.seconds, *outcome))
+    suite = h(
+        "testsuite",
+        *errors,
+        *cases,
+        name="baton",
+        tests=str(len(errors) + len(cases)),
+        failures=str(sum(not replay.unchanged for replay in replays)),
+        errors=str(len(errors)),
+        time=f"{sum(replay.seconds for replay in replays):.3f}",
+    )
+    suites = h("testsuites", suite)
     ET.indent(suites)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'

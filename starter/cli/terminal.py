@@ -1,6 +1,7 @@
 """Output of the commands: results on stdout, messages on stderr, rows as a table or JSON."""
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
@@ -56,6 +57,15 @@ def print_result(result: str) -> None:
 def print_line(result: str) -> None:
     """Prints a result of one line, such as an id: also line ends in it, which others may have chosen, are visible."""
     print_result(escape_line(result))
+
+
+def check_file(file: Path | None) -> None:
+    """Raises UsageError if a file can't be written, before the work whose result it is to have."""
+    if file is None:
+        return
+    written = file if file.exists() else file.parent
+    if file.is_dir() or not file.parent.is_dir() or not os.access(written, os.W_OK):
+        raise UsageError(f"{file} can't be written")
 
 
 def write_file(file: Path, text: str) -> None:

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, FiniteFloat, ValidationError
 from pydantic_evals.evaluators import EvaluationReason, Evaluator, EvaluatorContext, EvaluatorOutput
 
 from ...resources.base import JsonObject
-from .evaluators import RUN, as_text, assessors, in_sections, read_verdict
+from .evaluators import as_text, assessors, in_sections, read_verdict
 from .lifecycle import CURRENT_CASE
 
 MIN_SCORE = 0.7
@@ -29,7 +29,7 @@ CRITERIA = {
 class ServiceResponse(BaseModel):
     """The response of an evaluator's service (ARK: evaluations)."""
 
-    score: str | float | None = None
+    score: FiniteFloat | None = None
     passed: bool = False
     metadata: dict[str, Any] | None = None
     error: str | None = None
@@ -60,9 +60,8 @@ class ArkAssessment(Evaluator[Any, Any, Any]):
         if ctx.expected_output is not None:
             parts["Expected answer"] = as_text(ctx.expected_output)
         parts["Answer"] = as_text(ctx.output)
-        verdict = read_verdict(
-            await assessors().ask_judge(self.agent, self.model, in_sections(parts), ctx.attributes[RUN])
-        )
+        judged = CURRENT_CASE.get().id
+        verdict = read_verdict(await assessors().ask_judge(self.agent, self.model, in_sections(parts), judged))
         score = verdict.score if verdict.score is not None else float(bool(verdict.passed))
         return _outcome(score, score >= minimum, verdict.reason)
 
@@ -77,16 +76,22 @@ class ArkAssessment(Evaluator[Any, Any, Any]):
             "parameters": {**parameters},
             "evaluatorName": self.evaluator,
         }
-        answer = await assessors().ask_service(self.address or "", body, ctx.attributes[RUN])
-        try:
-            response = ServiceResponse.model_validate_json(answer)
-            score = float(response.score or 0)
-        except (ValidationError, ValueError):
-            raise ValueError(f"the service's response has no score: {answer[:200]!r}") from None
-        if response.error:
-            raise ValueError(f"the service reports: {response.error}")
+        response, score = read_response(await assessors().ask_service(self.address or "", body, CURRENT_CASE.get().id))
         reason = json.dumps(response.metadata, ensure_ascii=False) if response.metadata else ""
         return _outcome(score, response.passed, reason)
+
+
+def read_response(answer: str) -> tuple[ServiceResponse, float]:
+    """The response of a service, and its score. Raises ValueError without a finite score, or if it reports an error."""
+    try:
+        response = ServiceResponse.model_validate_json(answer)
+    except ValidationError:
+        response = ServiceResponse()
+    if response.error:
+        raise ValueError(f"the service reports: {response.error}")
+    if response.score is None:
+        raise ValueError(f"the service's response has no score: {answer[:200]!r}")
+    return response, response.score
 
 
 @dataclass(repr=False)
@@ -100,10 +105,10 @@ class EventRules(Evaluator[Any, Any, Any]):
         """The score, and whether it is at least the parameter min-score. Raises RuleError."""
         facts = CURRENT_CASE.get().facts
         assert facts, "an evaluation of the type 'event' has a run"
-        held = {rule["name"]: facts.holds(rule["expression"]) for rule in self.rules}
+        rules = [(rule, facts.holds(rule["expression"])) for rule in self.rules]
         total = sum(rule["weight"] for rule in self.rules)
-        score = sum(rule["weight"] for rule in self.rules if held[rule["name"]]) / total if total else 0.0
-        broken = ", ".join(name for name, holds in held.items() if not holds)
+        score = sum(rule["weight"] for rule, holds in rules if holds) / total if total else 0.0
+        broken = ", ".join(rule["name"] for rule, holds in rules if not holds)
         minimum = number_of(self.parameters, "min-score", MIN_SCORE)
         return _outcome(score, score >= minimum, f"not met: {broken}" if broken else "all rules are met")
 

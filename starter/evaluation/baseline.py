@@ -1,6 +1,6 @@
 """Compares a report with an earlier one, the baseline: which evaluations have become worse."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -90,7 +90,8 @@ def compare_with_baseline(report: Report, baseline: Report, tolerance: float = 0
     """The evaluations whose mean over the cases of both reports has fallen by more than ``tolerance``.
 
     With repeats in both, a fall also has to be outside of chance: the 95 % interval of the difference, case by case,
-    excludes 0. A run that has failed and had not, and an evaluator that has failed, are regressions of their own.
+    excludes 0. A greater share of failed runs of a case, or of runs for which an evaluator has failed, is a regression
+    of its own.
     """
     before, now = measured(baseline), measured(report)
     regressions: list[Regression] = []
@@ -116,19 +117,29 @@ def compare_with_baseline(report: Report, baseline: Report, tolerance: float = 0
             notes.append(f"within chance: {found}")
         else:
             regressions.append(found)
-    failed_before = {case_name(case) for case in baseline.failures}
-    failed = tuple(dict.fromkeys(case_name(case) for case in report.failures))
-    if new := tuple(name for name in failed if name not in failed_before):
-        regressions.append(Regression("completed runs", 1.0, 0.0, new))
-    broken_before = {(case_name(case), one.name) for case in baseline.cases for one in case.evaluator_failures}
-    broken = [(case_name(case), one.name) for case in report.cases for one in case.evaluator_failures]
-    for evaluator in dict.fromkeys(name for _, name in broken):
-        cases = tuple(case for case, name in broken if name == evaluator and (case, name) not in broken_before)
-        if cases:
-            regressions.append(Regression(f"{evaluator} (the evaluator has failed)", 1.0, 0.0, cases))
+    failures_before = _failures(baseline)
+    for what, shares in _failures(report).items():
+        shares_before = failures_before.get(what, {})
+        rises = {case: share - shares_before.get(case, 0.0) for case, share in shares.items()}
+        worse = tuple(sorted((case for case in rises if rises[case] > 0), key=lambda case: -rises[case]))
+        if worse:
+            before_mean = fmean(1 - shares_before.get(case, 0.0) for case in worse)
+            regressions.append(Regression(what, before_mean, fmean(1 - shares[case] for case in worse), worse))
     if missing := sorted(_cases(baseline) - _cases(report)):
         notes.append(f"cases in the baseline alone: {', '.join(missing)}")
     return Comparison(tuple(regressions), tuple(notes))
+
+
+def _failures(report: Report) -> dict[str, dict[str, float]]:
+    """The shares of failed runs, and of runs for which an evaluator has failed, by case; only of those with one."""
+    runs = Counter(map(case_name, report.cases)) + Counter(map(case_name, report.failures))
+    failed: dict[str, Counter[str]] = defaultdict(Counter)
+    for failure in report.failures:
+        failed["completed runs"][case_name(failure)] += 1
+    for case in report.cases:
+        for one in case.evaluator_failures:
+            failed[f"{one.name} (the evaluator has failed)"][case_name(case)] += 1
+    return {what: {case: count / runs[case] for case, count in counts.items()} for what, counts in failed.items()}
 
 
 def _cases(report: Report) -> set[str]:

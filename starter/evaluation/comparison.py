@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
+from pydantic_evals import Dataset
 from pydantic_evals.reporting import EvaluationReport
 
 from .baseline import case_name, measured
@@ -67,27 +68,31 @@ class VariantsComparison(BaseModel):
     variants: list[ComparedVariant]
 
 
-def compare_variants(comparison: str, reports: Sequence[VariantReport]) -> VariantsComparison:
-    """What was measured of the variants."""
-    return VariantsComparison(id=comparison, variants=[_compared(*one) for one in reports])
+def compare_variants(
+    comparison: str, dataset: Dataset[Any, Any, Any], reports: Sequence[VariantReport]
+) -> VariantsComparison:
+    """What was measured of the variants, which have been asked the cases of a dataset."""
+    has_evaluators = bool(dataset.evaluators) or any(case.evaluators for case in dataset.cases)
+    variants = [_compared(*one, has_evaluators=has_evaluators) for one in reports]
+    return VariantsComparison(id=comparison, variants=variants)
 
 
-def _compared(name: str, target: str, report: EvaluationReport[Any, Any, Any]) -> ComparedVariant:
+def _compared(
+    name: str, target: str, report: EvaluationReport[Any, Any, Any], *, has_evaluators: bool
+) -> ComparedVariant:
     qualities: dict[str, list[float]] = defaultdict(list)
-    judged = False
     for case in report.cases:
         values = [float(one.value) for one in (*case.assertions.values(), *case.scores.values())]
         # An evaluator that has failed says nothing good of the case.
         values += [0.0] * len(case.evaluator_failures)
         if values:
-            judged = True
             qualities[case_name(case)].append(sum(values) / len(values))
     for failure in report.failures:
         qualities[case_name(failure)].append(0.0)
     reasons = Counter(str(case.attributes["stop_reason"]) for case in report.cases)
     if report.failures:
         reasons["failed"] = len(report.failures)
-    quality = _quality([*qualities.values()]) if judged else None
+    quality = _quality([*qualities.values()]) if has_evaluators and qualities else None
     costs = [case.metrics["cost"] for case in report.cases if "cost" in case.metrics]
     tokens = [case.metrics["input_tokens"] + case.metrics["output_tokens"] for case in report.cases]
     return ComparedVariant(

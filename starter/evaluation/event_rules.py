@@ -300,8 +300,8 @@ class _Interpreter:
                 return all(self.value(one) for one in values)
             case ast.BoolOp(op=ast.Or(), values=values):
                 return any(self.value(one) for one in values)
-            case ast.Compare(left=left, ops=comparisons, comparators=others):
-                return self._compare(left, comparisons, others)
+            case ast.Compare(left=left, ops=ops, comparators=others) if all(type(one) in _COMPARISONS for one in ops):
+                return self._compare(left, ops, others)
             case ast.Call(func=ast.Attribute(value=ast.Name(id=helper), attr=method)):
                 return self._call(helper, method, node)
             case ast.Attribute(value=value, attr="length"):
@@ -315,10 +315,9 @@ class _Interpreter:
     def _compare(self, left: ast.expr, comparisons: Sequence[ast.cmpop], others: Sequence[ast.expr]) -> bool:
         current = self.value(left)
         for comparison, other in zip(comparisons, others, strict=True):
-            compare = _COMPARISONS.get(type(comparison))
             following = self.value(other)
             try:
-                if compare is None or not compare(current, following):
+                if not _COMPARISONS[type(comparison)](current, following):
                     return False
             except TypeError as error:
                 raise RuleError(f"{self._expression}: {error}") from None

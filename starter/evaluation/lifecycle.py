@@ -16,13 +16,16 @@ from .trajectory import Trajectory
 
 @dataclass
 class CurrentCase:
-    """One repeat of a case: the id of its run, and its trajectory once it has ended.
+    """One repeat of a case: its name, its id, the id of its run, and the run's trajectory once it has ended.
 
-    Of an evaluation of ARK, and of a fork, ``question`` is that of the evaluated query; ``facts`` are what rules of ARK
-    read of its run.
+    The ids of the runs of judges and services begin with ``id``. ``run_id`` is None for an answer without a run. Of an
+    evaluation of ARK, and of a fork, ``question`` is that of the evaluated query; ``facts`` are what rules of ARK read
+    of its run.
     """
 
-    run_id: str
+    name: str
+    id: str
+    run_id: str | None = None
     trajectory: Trajectory | None = None
     question: str | None = None
     facts: RunFacts | None = None
@@ -48,7 +51,7 @@ class RunLifecycle(CaseLifecycle[Any, Any, Any]):
         """The context with what happened in the run; the duration is that of the run, not of waiting for it."""
         trajectory = self._current.trajectory
         if trajectory is None:  # of an answer without a run
-            return replace(ctx, attributes={**ctx.attributes, RUN: self._current.run_id})
+            return ctx
         question = self._current.question
         return replace(
             ctx,

@@ -18,15 +18,20 @@ LABEL_HEIGHT = 14
 def plot(variants: Sequence[ComparedVariant]) -> str:
     """An SVG image with a point for each variant, and lines for the 95 % intervals of its quality and its cost.
 
-    If the cost of a variant is not known, the horizontal axis has the tokens of all variants. Variants without quality
-    are left out.
+    If the cost of a variant is not known, the horizontal axis has the tokens of all variants. A variant without a
+    completed run is drawn at 0, which its label says. Variants without quality are left out.
     """
-    shown = [variant for variant in variants if variant.quality]
-    has_costs = all(variant.cost for variant in shown)
-    amounts = [variant.cost if has_costs else variant.tokens for variant in shown]
+    has_costs = all(variant.cost for variant in variants if variant.quality and variant.tokens)
     label = "US dollars a run" if has_costs else "tokens a run"
-    points = [(one, amount) for one, amount in zip(shown, amounts, strict=True) if amount and one.quality]
-    most = _nice(max((amount.high for _, amount in points), default=1.0) or 1.0)
+    points: list[tuple[str, Estimate, Estimate]] = []
+    for variant in variants:
+        amount = variant.cost if has_costs else variant.tokens
+        if variant.quality and amount:
+            points.append((variant.name, amount, variant.quality))
+        elif variant.quality:
+            nothing = Estimate(mean=0, low=0, high=0, values=0)
+            points.append((f"{variant.name} (no run has completed)", nothing, variant.quality))
+    most = _nice(max((amount.high for _, amount, _ in points), default=1.0) or 1.0)
     svg = Element("svg", xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img")
     svg.set("width", str(WIDTH))
     svg.set("height", str(HEIGHT))
@@ -34,10 +39,8 @@ def plot(variants: Sequence[ComparedVariant]) -> str:
     SubElement(svg, "rect", width=str(WIDTH), height=str(HEIGHT), fill="white")
     _axes(svg, most, label)
     taken: list[tuple[float, float]] = []
-    for index, (variant, amount) in enumerate(points):
-        quality = variant.quality
-        assert quality
-        _point(svg, variant.name, amount, quality, most, COLOURS[index % len(COLOURS)], taken)
+    for index, (name, amount, quality) in enumerate(points):
+        _point(svg, name, amount, quality, most, COLOURS[index % len(COLOURS)], taken)
     indent(svg)
     return tostring(svg, encoding="unicode")
 

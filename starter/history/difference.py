@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Literal, NamedTuple
 
 from temporalio.client import Client
@@ -18,6 +18,7 @@ from ...contracts.status import Phase
 from ...contracts.turn import StopReason
 from ...resources.base import JsonModel
 from ..runs.runs import RunHandle
+from ..runs.start import forked_runs
 from .events import (
     Event,
     MessageEvent,
@@ -31,8 +32,8 @@ from .follow import RunTree
 from .run_events import CallEnded, RunEvent, RunInfo
 from .translator import EventTranslator
 
-DifferingField = Literal["speaker", "words", "tool", "arguments", "result", "place", "end"]
-"""In what two runs first differ; ``end``: one of them has nothing more there."""
+DifferingField = Literal["speaker", "words", "tool", "arguments", "result", "place", "additional", "end"]
+"""In what two runs first differ; ``additional``: a step of one of them alone; ``end``: the other one has no more."""
 
 REASONS: dict[DifferingField, str] = {
     "place": "they are in different runs or rounds",
@@ -41,6 +42,7 @@ REASONS: dict[DifferingField, str] = {
     "arguments": "the tool gets other arguments",
     "words": "the words differ",
     "result": "the tool returns something else",
+    "additional": "one of them has an additional step",
     "end": "only one of them continues",
 }
 """What the field in which two steps differ says of the runs."""
@@ -115,6 +117,8 @@ class Difference(JsonModel):
     The first ``shared`` steps are the same rows of the journal in both, as after a fork. The ``equal`` steps after them
     have the same speakers, words, calls and results. ``differs_in`` says in what the next step differs; None if there
     is no difference. ``pairs`` are the steps from there on, side by side; ``truncated``: only the first ones of them.
+    If neither run continues after the other one, but both after a third one, their steps include those of the runs that
+    they fork, back to that one.
     """
 
     a: ComparedRun
@@ -152,7 +156,31 @@ async def compare_runs(client: Client, first: RunHandle, second: RunHandle, most
     """
     a = await _read(client, first)
     b = await _read(client, second)
+    if (a.origin or b.origin) and a.origin not in b.rows and b.origin not in a.rows:
+        a, b = await _with_forked(client, a, b)
     return await asyncio.to_thread(difference, a, b, most)
+
+
+async def _with_forked(client: Client, a: "RecordedRun", b: "RecordedRun") -> "tuple[RecordedRun, RecordedRun]":
+    """Two runs after the steps of the runs that they fork, back to one that both go on from, if there is one."""
+    chains: list[list[str]] = []
+    for id_ in (a.run.id, b.run.id):
+        described = await client.get_workflow_handle(id_).describe()
+        chains.append([id_, *await forked_runs(client, id_, described.run_id)])
+    common = next((id_ for id_ in chains[0] if id_ in chains[1]), None)
+    if common is None:
+        return a, b
+    read = {a.run.id: a, b.run.id: b}
+    whole: list[RecordedRun] = []
+    for chain in chains:
+        conversation: RecordedRun | None = None
+        for id_ in reversed(chain[: chain.index(common) + 1]):
+            if id_ not in read:
+                read[id_] = await _read(client, client.get_workflow_handle(id_))
+            conversation = read[id_].after(conversation) if conversation else read[id_]
+        assert conversation
+        whole.append(conversation)
+    return whole[0], whole[1]
 
 
 @dataclass
@@ -168,13 +196,26 @@ class RecordedRun:
     rows: dict[str, int] = field(default_factory=dict)
     origin: str = ""
 
+    def after(self, other: "RecordedRun") -> "RecordedRun":
+        """The run after the steps of another one, if it continues after a row of that."""
+        count = other.rows.get(self.origin)
+        if count is None:
+            return self
+        rows = {row: number for row, number in other.rows.items() if number <= count}
+        rows |= {row: count + number for row, number in self.rows.items()}
+        return RecordedRun(self.run, [*other.steps[:count], *self.steps], rows, other.origin)
+
 
 def difference(a: RecordedRun, b: RecordedRun, most: int | None = None) -> Difference:
     """The difference between two runs that were read, with at most so many pairs."""
     # A run that continues from a row of the other one has that row's steps in common with it, without repeating them.
-    shared = a.rows.get(b.origin, 0) or b.rows.get(a.origin, 0)
-    a_steps = a.steps[shared:] if b.origin in a.rows else a.steps
-    b_steps = b.steps[shared:] if a.origin in b.rows and b.origin not in a.rows else b.steps
+    if b.origin in a.rows:
+        b = b.after(a)
+    else:
+        a = a.after(b)
+    shared = max((count for row, count in a.rows.items() if b.rows.get(row) == count), default=0)
+    a_steps = a.steps[shared:]
+    b_steps = b.steps[shared:]
     equal = 0
     for one, other in zip(a_steps, b_steps, strict=False):
         if one.differs_in(other):
@@ -195,23 +236,22 @@ def difference(a: RecordedRun, b: RecordedRun, most: int | None = None) -> Diffe
 
 def _side_by_side(a: Sequence[RunStep], b: Sequence[RunStep]) -> Iterator[StepPair]:
     """Steps in their order, those of the same speaker, or of the same tool of it, beside each other."""
+    a_left, b_left = len(a), len(b)
     for start in range(0, max(len(a), len(b)), ALIGNED):
-        yield from _aligned(a[start : start + ALIGNED], b[start : start + ALIGNED])
+        for one, other in _aligned(a[start : start + ALIGNED], b[start : start + ALIGNED]):
+            a_left -= one is not None
+            b_left -= other is not None
+            if one and other:
+                yield StepPair(a=one, b=other, differs_in=one.differs_in(other))
+            else:
+                yield StepPair(a=one, b=other, differs_in="additional" if (a_left if other else b_left) else "end")
 
 
-def _aligned(a: Sequence[RunStep], b: Sequence[RunStep]) -> Iterator[StepPair]:
+def _aligned(a: Sequence[RunStep], b: Sequence[RunStep]) -> Iterator[tuple[RunStep | None, RunStep | None]]:
     """The same of a few steps."""
     matcher = SequenceMatcher(None, [*map(_role, a)], [*map(_role, b)], autojunk=False)
-    for operation, a_from, a_to, b_from, b_to in matcher.get_opcodes():
-        if operation == "equal":
-            for one, other in zip(a[a_from:a_to], b[b_from:b_to], strict=True):
-                yield StepPair(a=one, b=other, differs_in=one.differs_in(other))
-            continue
-        for index in range(max(a_to - a_from, b_to - b_from)):
-            one_or_none = a[a_from + index] if a_from + index < a_to else None
-            other_or_none = b[b_from + index] if b_from + index < b_to else None
-            both = one_or_none.differs_in(other_or_none) if one_or_none and other_or_none else "end"
-            yield StepPair(a=one_or_none, b=other_or_none, differs_in=both)
+    for _, a_from, a_to, b_from, b_to in matcher.get_opcodes():
+        yield from zip_longest(a[a_from:a_to], b[b_from:b_to])
 
 
 def _role(step: RunStep) -> tuple[str, str, str | None]:

@@ -105,6 +105,17 @@ async def _with_forked(client: Client, run: str, run_id: str) -> AsyncIterator[t
         run, run_id = fork.run, fork.run_id
 
 
+async def forked_runs(client: Client, run: str, run_id: str) -> list[str]:
+    """The ids of the run that a run forks, of the run that this one forks, and so on, up to one that is deleted."""
+    forked: list[str] = []
+    async for started in _with_forked(client, run, run_id):
+        if started is None:
+            return forked[:-1]
+        if "forks" in started[1]:
+            forked.append(ForkRequest.model_validate(started[1]["forks"]).fork.run)
+    return forked
+
+
 async def run_manifest(client: Client, handle: RunHandle, status: Status) -> JsonObject:
     """The manifest with which a run was started, with this status and the run's id as its ``metadata.uid``.
 

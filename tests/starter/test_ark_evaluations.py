@@ -1,12 +1,18 @@
 """ARK's Evaluators, Evaluations and golden datasets: read by the loader, and run by `baton eval`."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from pydantic_evals.reporting import EvaluationReport
 
+import baton
 from baton.resources.problems import ManifestError
+from baton.starter.api.ark_evaluations import evaluate_ark
+from baton.starter.evaluation.ark_evaluators import EventRules, read_response
 from baton.starter.evaluation.event_rules import RuleError, RunFacts
+from baton.starter.evaluation.lifecycle import CURRENT_CASE, CurrentCase
 from baton.starter.history.ark_events import ArkEvent, EventRecorder
 from baton.starter.history.follow import follow
 from baton.starter.history.stream import stream_events
@@ -15,6 +21,7 @@ from tests.harness.environment import Environment, Json, agent, call, line, mani
 from tests.harness.manifests import Writer
 from tests.harness.tool_server import Answer, ToolServer
 from tests.harness.user_machine import UserMachine
+from tests.starter.test_evaluation import connection
 
 
 def evaluation(name: str, **spec: Any) -> Json:
@@ -124,6 +131,85 @@ def test_a_service_of_arks_protocol_evaluates(machine: UserMachine, tool_server:
     assert body["parameters"]["min-score"] == "0.6"
 
 
+async def evaluated(env: Environment, write: Writer, *manifests: Json) -> EvaluationReport[Any, Any, Any]:
+    """The report of Evaluations, whose default judge thinks little of answers with 'second' in them."""
+
+    def judge(request: Request) -> Reply:
+        first, *_, last = request["messages"]
+        if not first["content"].startswith("You judge"):
+            return Reply(text="It is 2.")
+        return Reply(text=json.dumps({"score": 0.25 if "second" in last["content"] else 1.0}))
+
+    env.answer = judge
+    files = baton.load(write.file(*manifests))
+    async with connection(env) as opened:
+        return await evaluate_ark(files, "assessed", opened, 10, progress=False)
+
+
+def assessed(report: EvaluationReport[Any, Any, Any]) -> dict[str, tuple[object, object]]:
+    return {case.name: (case.output, case.scores["score"].value) for case in report.cases}
+
+
+def direct(name: str, output: str, namespace: str = "default") -> Json:
+    one = evaluation(name, type="direct", config={"input": "Which?", "output": output})
+    one["metadata"]["namespace"] = namespace
+    return one
+
+
+@pytest.mark.full
+async def test_cases_whose_long_names_begin_alike_are_judged_by_their_own_answers(
+    env: Environment, write: Writer
+) -> None:
+    long = "the-letter-is-polite-and-names-the-amount-of-v"
+    of_query = evaluation("of-query", type="query", config={"queryRef": {"name": "ask"}})
+    report = await evaluated(
+        env, write, agent("one"), QUERY, of_query, direct(f"{long}1", "first"), direct(f"{long}2", "second")
+    )
+    assert assessed(report) == {
+        f"{long}1": ("first", 1.0),
+        f"{long}2": ("second", 0.25),
+        "of-query": ("It is 2.", 1.0),
+    }
+    runs = {case.name: case.attributes["run"] for case in report.cases if "run" in case.attributes}
+    assert list(runs) == ["of-query"], "the others have no run"
+    async with connection(env) as opened:
+        assert (await (await opened.attach(runs["of-query"])).result()).message == "It is 2."
+
+
+async def test_evaluations_of_one_name_in_different_namespaces_are_cases_of_their_own(
+    env: Environment, write: Writer
+) -> None:
+    batch = evaluation("all", type="batch", config={"evaluations": [{"name": "letter", "namespace": "b"}]})
+    report = await evaluated(
+        env,
+        write,
+        direct("letter", "first", "a"),
+        direct("letter", "second", "b"),
+        direct("other", "first", "b"),
+        batch,
+    )
+    assert assessed(report) == {"a/letter": ("first", 1.0), "b/letter": ("second", 0.25), "other": ("first", 1.0)}
+    (batches,) = [table.model_dump() for table in report.analyses if table.title == "Batch evaluations"]
+    assert batches["rows"] == [["all", 1, 0.25, False]]
+
+
+def rules_of(*expressions: str) -> Sequence[Json]:
+    return [{"name": "rule", "expression": expression, "weight": 1} for expression in expressions]
+
+
+def test_rules_of_one_name_each_count() -> None:
+    CURRENT_CASE.set(CurrentCase("case", "id", facts=RunFacts([], [])))
+    context: Any = None  # rules read the current case
+    outcome: Any = EventRules([*rules_of("true", "false")]).evaluate(context)
+    assert (outcome["score"].value, outcome["score"].reason) == (0.5, "not met: rule")
+
+
+@pytest.mark.parametrize("answer", ["{}", '{"score": null}', '{"score": "nan", "passed": true}', '{"score": 1e999}'])
+def test_a_response_of_a_service_without_a_finite_score_is_an_error(answer: str) -> None:
+    with pytest.raises(ValueError, match="score"):
+        read_response(answer)
+
+
 @pytest.mark.full
 def test_what_cannot_be_run_is_named_before_anything_is_paid_for(machine: UserMachine) -> None:
     for manifests, told in (
@@ -217,6 +303,7 @@ async def test_semantic_expressions_are_those_of_arks_reference(env: Environment
         ("tool.was_called(", "is not an expression"),
         ("query.get_execution_time() < 'x'", "not supported between"),
         ("[x for x in tool]", "is not known"),
+        ("query.get_resolution_status() is 'success'", "is 'success'' is not known"),
     ):
         with pytest.raises(RuleError, match=told.replace("(", r"\(").replace(")", r"\)")):
             facts.holds(wrong)

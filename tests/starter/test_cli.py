@@ -8,6 +8,7 @@ import subprocess
 import time
 import uuid
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -16,9 +17,10 @@ from baton.starter.account import account_name, client_identity
 from baton.starter.server.embedded import EmbeddedServer
 from baton.testing import Reply, Request
 from tests.harness.environment import agent, call, line, manifest, team
-from tests.harness.processes import BATON, PATIENCE, ROOT, WorkerProcess, baton
+from tests.harness.processes import BATON, PATIENCE, ROOT, WorkerProcess, baton, process_env
 from tests.harness.tool_server import ToolServer
 from tests.harness.user_machine import UserMachine
+from tests.recordings.record import FOLDER
 
 SAMPLE = ROOT / "samples" / "brainstorming.yaml"
 
@@ -638,3 +640,22 @@ def test_several_runs_are_controlled_at_once_and_one_that_has_ended_stops_none(m
         "right: cancellation requested",
     ]
     assert "run.ended" in machine.run("logs", "right", "-f").stdout
+
+
+@pytest.mark.full
+def test_an_invalid_recording_is_an_error_of_the_junit_report_and_the_others_are_replayed(tmp_path: Path) -> None:
+    recording = json.loads((FOLDER / "support.run.json").read_text())
+    (tmp_path / "differs\x1b.run.json").write_text(json.dumps({**recording, "answer": "Só."}))
+    (tmp_path / "invalid.run.json").write_text('{"calls": 1}')
+    files = "missing.run.json", "invalid.run.json", "differs\x1b.run.json", FOLDER / "support.run.json"
+    command = "test", "-f", ROOT / "samples" / "support.yaml", "--junit", "report.xml", *files
+    done = baton(*command, env=process_env(), cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.endswith("1 of 4 unchanged\n")
+    assert "invalid.run.json is not a recording of a run" in done.stderr
+    suite = ElementTree.fromstring((tmp_path / "report.xml").read_bytes())[0]
+    assert [suite.get(name) for name in ("tests", "errors", "failures")] == ["4", "2", "1"]
+    assert [[child.tag for child in case] for case in suite] == [["error"], ["error"], ["failure"], []]
+    (failure,) = suite.iter("failure")
+    assert 'recorded: "Só."' in (failure.text or "")
+    assert suite[2].get("name") == "differs␛.run.json"

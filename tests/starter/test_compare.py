@@ -60,6 +60,10 @@ def write_team(machine: UserMachine) -> None:
     machine.write(agent("one"), agent("two"), pair)
 
 
+def texts_of(drawing: str) -> set[str | None]:
+    return {element.text for element in ElementTree.fromstring(drawing).iter() if element.tag.endswith("text")}
+
+
 @pytest.mark.full
 def test_models_prompts_and_teams_are_compared_in_a_table_and_a_plot(machine: UserMachine) -> None:
     machine.model._answer = answer
@@ -86,20 +90,22 @@ def test_models_prompts_and_teams_are_compared_in_a_table_and_a_plot(machine: Us
     assert found["small"]["evaluations"]["judge_passed"]["mean"] == 0
     assert found["large"]["stop_reasons"] == {"completed": 3}
     assert found["pair"]["tokens"]["mean"] > found["large"]["tokens"]["mean"]
-    drawing = ElementTree.fromstring((machine.folder / "plot.svg").read_text())
-    texts = [element.text for element in drawing.iter() if element.tag.endswith("text")]
-    assert {"small", "large", "kind", "pair", "tokens a run", "quality"} <= set(texts)
+    texts = texts_of((machine.folder / "plot.svg").read_text())
+    assert {"small", "large", "kind", "pair", "tokens a run", "quality"} <= texts
 
 
 @pytest.mark.full
 def test_a_variant_that_fails_is_shown_and_the_exit_code_is_2(machine: UserMachine) -> None:
     machine.model._answer = lambda request: Reply(status=400) if request["model"] == "small" else answer(request)
     write_team(machine)
-    done = machine.run("compare", "-f", write_variants(machine.folder, times=2), "-o", "json")
+    file = write_variants(machine.folder, times=2)
+    done = machine.run("compare", "-f", file, "-o", "json", "--plot", "plot.svg")
     assert done.returncode == 2
     small, large, *_ = json.loads(done.stdout)["variants"]
     assert (small["failed"], small["stop_reasons"]) == (2, {"failed": 2})
+    assert small["quality"]["mean"] == 0
     assert large["failed"] == 0
+    assert {"small (no run has completed)", "large"} <= texts_of((machine.folder / "plot.svg").read_text())
 
 
 def test_mistakes_in_a_file_of_variants_are_named_before_anything_is_paid_for(machine: UserMachine) -> None:
@@ -115,6 +121,8 @@ def test_mistakes_in_a_file_of_variants_are_named_before_anything_is_paid_for(ma
         done = machine.run("compare", "-f", write_variants(machine.folder, **changes))
         assert done.returncode == 1
         assert told in " ".join(done.stderr.split())
+    done = machine.run("compare", "-f", write_variants(machine.folder), "--plot", ".")
+    assert (done.returncode, ". can't be written" in done.stderr) == (1, True)
     assert machine.model.requests == []
 
 

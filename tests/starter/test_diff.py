@@ -13,6 +13,7 @@ from baton.contracts.message import Head
 from baton.starter.console.difference import print_difference
 from baton.starter.history.difference import ComparedRun, RecordedRun, RunStep, compare_runs, difference
 from baton.starter.history.fork import ForkChanges, fork_run
+from baton.starter.runs.runs import RunHandle
 from baton.testing import Reply, Request
 from tests.harness.environment import Environment, agent, call, line, team
 from tests.harness.user_machine import UserMachine
@@ -165,6 +166,21 @@ def test_the_first_pairs_of_a_difference_are_those_of_the_whole_one() -> None:
     assert (first.pairs, first.truncated, first.differs_in) == (whole.pairs[:3], True, whole.differs_in)
 
 
+def test_an_additional_step_is_not_the_end_of_the_other_run() -> None:
+    def run(name: str, *words: str) -> RecordedRun:
+        steps = [RunStep(kind="message", place="", speaker=each, words=each) for each in words]
+        return RecordedRun(ComparedRun(id=name), steps)
+
+    found = difference(run("a", "one", "three"), run("b", "one", "two", "three"))
+    assert [pair.differs_in for pair in found.pairs] == ["additional", None]
+    assert found.summary == ("The first step is equal. They diverge at step 2: one of them has an additional step.")
+    ended = difference(run("a", "one"), run("b", "one", "two"))
+    assert [pair.differs_in for pair in ended.pairs] == ["end"]
+    long = [f"{number}" for number in range(600)]
+    late = difference(run("a", *long, "x", "y"), run("b", *long, "y"))
+    assert [pair.differs_in for pair in late.pairs] == ["additional", None]
+
+
 def test_nothing_that_a_server_has_said_is_a_command_to_the_terminal_or_a_line_of_the_difference() -> None:
     text = "no\x1b]0;owned\x07\nB  b\u202e\x1b[2J"
     call = RunStep(kind="tool", place=text, speaker=text, tool=text, arguments=text, error=text, model=text)
@@ -210,3 +226,28 @@ async def test_a_fork_shares_the_steps_of_the_forked_run_up_to_its_place_also_in
         found = await compare_runs(env.client, a, b)
         assert (found.shared, found.differs_in, found.pairs) == (shared, None, ()), at
         assert found.equal == 4 - shared
+
+
+@pytest.mark.full
+async def test_a_fork_of_a_fork_and_forks_of_one_run_share_the_steps_before_their_places(env: Environment) -> None:
+    env.answer = lambda request: Reply(text=f"{request.agent}: done")
+    members = [agent(name) for name in ("one", "two", "three", "four")]
+    manifests = [*members, team("four-of-them", "one", "two", "three", "four", strategy="sequential")]
+    run = await env.start_query(manifests, "team/four-of-them")
+    await env.status(run)
+
+    async def fork(forked: RunHandle, at: str) -> RunHandle:
+        started = await fork_run(env.client, forked, at, ForkChanges())
+        await env.status(started)
+        return started
+
+    first, second = await fork(run, "1"), await fork(run, "2")
+    of_first = await fork(first, "3")
+    for a, b, shared, equal in (
+        (first, of_first, 2, 1),
+        (run, of_first, 1, 3),
+        (first, second, 1, 3),
+        (second, of_first, 1, 3),
+    ):
+        for found in (await compare_runs(env.client, a, b), await compare_runs(env.client, b, a)):
+            assert (found.shared, found.equal, found.differs_in) == (shared, equal, None), found.summary

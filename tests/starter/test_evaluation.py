@@ -12,16 +12,28 @@ from pydantic_evals import Case, Dataset
 from pydantic_evals.evaluators import (
     ArgumentCorrectness,
     EqualsExpected,
+    EvaluationResult,
     Evaluator,
+    EvaluatorSpec,
     HasMatchingSpan,
     MaxModelRequests,
     ToolCorrectness,
     TrajectoryMatch,
 )
-from pydantic_evals.reporting import EvaluationReportAdapter
+from pydantic_evals.evaluators.evaluator import EvaluatorFailure
+from pydantic_evals.reporting import (
+    EvaluationReport,
+    EvaluationReportAdapter,
+    ReportCase,
+    ReportCaseFailure,
+    TableResult,
+)
 
 import baton
 from baton.evaluation import AgentJudge, MaxCost, Speakers, StoppedWith
+from baton.starter.cli.evaluate import is_good, print_report
+from baton.starter.cli.options import OutputFormat
+from baton.starter.evaluation.baseline import Regression, compare_with_baseline
 from baton.starter.evaluation.evaluators import read_verdict
 from baton.starter.evaluation.intervals import amount_interval, grouped_interval, mean_interval, share_interval
 from baton.testing import Reply, Request
@@ -241,6 +253,9 @@ def test_mistakes_in_files_are_named_before_anything_is_paid_for(machine: UserMa
         done = machine.run("eval", "-f", write_cases(machine.folder, **changes), "-f", manifests)
         assert done.returncode == 1
         assert told in done.stderr
+    cases = write_cases(machine.folder)
+    done = machine.run("eval", "agent/one", "-f", cases, "-f", manifests, "--save", "no-folder/report.json")
+    assert (done.returncode, "no-folder/report.json can't be written" in done.stderr) == (1, True)
     assert "one file must have the cases, and none has them" in machine.run("eval", "-f", manifests).stderr
     assert machine.model.requests == []
 
@@ -264,3 +279,85 @@ async def test_a_run_that_is_started_once_is_not_started_again_after_its_end(env
         assert len(env.model.requests) == 2
         with pytest.raises(TypeError, match="once needs an id"):
             await opened.start(SHOUTER, "a", once=True)
+
+
+SOURCE = EvaluatorSpec(name="Check", arguments=None)
+
+
+def completed(name: str, repeat: int = 0, *, reason: str = "", evaluator_has_failed: bool = False) -> ReportCase:
+    """A repeat of a case whose run has completed, and for which an evaluator gives a ``reason``, or has failed."""
+    failures = [EvaluatorFailure(name="check", error_message=reason, error_stacktrace="", source=SOURCE)]
+    result = EvaluationResult(name="check", value=True, reason=reason, source=SOURCE)
+    return ReportCase(
+        name=f"{name} [{repeat}]",
+        source_case_name=name,
+        inputs="Why?",
+        metadata=None,
+        expected_output=None,
+        output="So.",
+        metrics={},
+        attributes={"stop_reason": "completed"},
+        scores={},
+        labels={},
+        assertions={} if evaluator_has_failed else {"check": result},
+        task_duration=1.0,
+        total_duration=1.0,
+        evaluator_failures=failures if evaluator_has_failed else [],
+    )
+
+
+def failed(name: str, repeat: int = 0) -> ReportCaseFailure:
+    """A repeat of a case whose run has failed."""
+    return ReportCaseFailure(
+        name=f"{name} [{repeat}]",
+        source_case_name=name,
+        inputs="Why?",
+        metadata=None,
+        expected_output=None,
+        error_message="it has failed",
+        error_stacktrace="",
+    )
+
+
+def report_of(*cases: ReportCase | ReportCaseFailure) -> EvaluationReport[Any, Any, Any]:
+    return EvaluationReport(
+        name="letters",
+        cases=[one for one in cases if isinstance(one, ReportCase)],
+        failures=[one for one in cases if isinstance(one, ReportCaseFailure)],
+    )
+
+
+def test_more_failed_repeats_of_a_case_than_in_the_baseline_are_a_regression(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = report_of(*(completed("late", repeat) for repeat in range(3)), failed("late", 3))
+    half = report_of(completed("late"), completed("late", 1), failed("late", 2), failed("late", 3))
+    assert compare_with_baseline(half, before).regressions == (Regression("completed runs", 0.75, 0.5, ("late",)),)
+    none = report_of(*(failed("late", repeat) for repeat in range(4)))
+    assert compare_with_baseline(none, before).regressions == (Regression("completed runs", 0.75, 0.0, ("late",)),)
+    assert not is_good(none, before, 0.0)
+    assert compare_with_baseline(before, half).regressions == ()
+    capsys.readouterr()
+    assert not is_good(before, half, 0.0), "a run has failed"
+    assert "no regression, but 1 run has failed" in capsys.readouterr().err
+
+
+def test_more_failures_of_an_evaluator_than_in_the_baseline_are_a_regression() -> None:
+    before = report_of(completed("late"), completed("late", 1, evaluator_has_failed=True))
+    now = report_of(*(completed("late", repeat, evaluator_has_failed=True) for repeat in range(2)))
+    (regression,) = compare_with_baseline(now, before).regressions
+    assert regression == Regression("check (the evaluator has failed)", 0.5, 0.0, ("late",))
+    assert compare_with_baseline(before, now).regressions == ()
+
+
+def test_nothing_that_a_judge_or_a_service_has_said_is_a_command_to_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = "so\x1b]0;owned\x07\x9b2J\u202e"
+    report = report_of(completed("late", reason=text), completed(text, reason=text, evaluator_has_failed=True))
+    report.analyses.append(TableResult(title=text, columns=[text], rows=[[text]]))
+    for earlier in (None, report):
+        print_report(report, earlier, OutputFormat.text)
+        printed = capsys.readouterr().out
+        assert {each for each in printed if each != "\n" and not each.isprintable()} == set()
+        assert "so␛]0;owned␇" in printed

@@ -59,12 +59,12 @@ function Comparison({ a, b }) {
 
 const DIFFERS = {
   speaker: "other speakers", words: "other words", tool: "other tools", arguments: "other arguments", result: "other results",
-  place: "other places", end: "only in one run",
+  place: "other places", additional: "only in one run", end: "only in one run",
 };
 
 const PARTS = {
   speaker: "another speaker follows", words: "the words differ", tool: "another tool is called", arguments: "a tool is called with other arguments",
-  result: "a call has another result", place: "another team continues", end: "one of them has a step that the other one lacks",
+  result: "a call has another result", place: "another team continues", additional: "one of them has a step that the other one lacks", end: "only one of them continues",
 };
 
 /** Where two runs diverge, in a sentence. */
