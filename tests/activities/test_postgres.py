@@ -7,6 +7,7 @@ import signal
 import traceback
 import uuid
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from baton.journal.journal import Journal
 from baton.testing import Reply, Request
 from tests.harness.environment import Environment, agent, line, team, texts
 from tests.harness.postgres import PASSWORD, PostgresServer, execute
+from tests.harness.shared_account import FrozenWorker, charge, charged
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -154,6 +156,39 @@ async def holding(url: str, statement: str) -> AsyncIterator[None]:
     yield
     with contextlib.suppress(Exception):
         await task
+
+
+@pytest.mark.full
+async def test_a_worker_that_freezes_in_a_transaction_stops_no_other_one_and_repeats_it(
+    journal: Journal, url: str
+) -> None:
+    database = journal.database
+    async with FrozenWorker.charging(url, "run/frozen") as frozen:
+        async with asyncio.timeout(60):
+            await database.transact(partial(charge, call="run/other"))
+        assert await charged(database) == ["run/other"]
+        await frozen.go_on()
+    assert await charged(database) == ["run/frozen", "run/other"]
+
+
+@pytest.mark.full
+async def test_calls_that_wait_for_a_locked_account_leave_connections_to_others(journal: Journal, url: str) -> None:
+    """Their worker goes on renewing its leases, and makes calls that are charged to no account."""
+    database = journal.database
+    await database.transact(partial(charge, call="run/first"))
+    names = [f"run/{number}" for number in range(12)]
+    async with holding(url, "perform 1 from baton_accounts for update"):
+        calls = [asyncio.create_task(database.transact(partial(charge, call=name))) for name in names]
+        while await execute(url, "select count(*) < 5 from pg_locks where not granted") == [(True,)]:
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(10):
+            await journal.leases.renew()
+            head = await journal.append(Head(), replies("a"), "call")
+        assert await contents(journal, head) == ["a"]
+        assert not any(call.done() for call in calls)
+        await execute(url, "select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'")
+    await asyncio.gather(*calls)
+    assert await charged(database) == sorted(["run/first", *names])
 
 
 @pytest.mark.full
