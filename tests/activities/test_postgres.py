@@ -19,6 +19,8 @@ from temporalio.client import Client
 
 from baton.contracts.errors import JournalUnavailable
 from baton.contracts.message import Head, Message
+from baton.journal.accounts import Account, Accounts, Amount, Reached, reserve
+from baton.journal.database import Database
 from baton.journal.journal import Journal
 from baton.journal.prune import delete_runs, delete_values
 from baton.resources.documents import Document
@@ -262,6 +264,37 @@ async def test_what_is_stored_again_while_it_is_deleted_is_kept(journal: Journal
     assert await execute(url, f"select run from baton_uses where run in ('{old}', '{new}')") == [(new,)]
     assert await execute(url, "select sha from baton_catalogs") == [(journal.catalog_name(CATALOG),)]
     assert await database.get_blob(sha) == b"long"
+
+
+async def set_clock(url: str, hours: int) -> None:
+    """Sets the clock of a database forward."""
+    await execute(
+        url,
+        "create or replace function public.clock_timestamp() returns timestamptz volatile language sql "
+        f"as $$ select pg_catalog.clock_timestamp() + interval '{hours} hours' $$",
+    )
+
+
+async def test_the_duration_of_a_budget_passes_by_the_clock_of_the_database(url: str) -> None:
+    """The clocks of workers may differ."""
+    await execute(url, f"alter database {make_url(url).database} set search_path = public, pg_catalog")
+    await set_clock(url, hours=0)
+    database = await Database.connect(url, "default", upgrade=True)
+
+    async def charge_call(call: str) -> Reached | None:
+        account = Account("run/limited", limits=(), seconds=3_600)
+        return await database.transact(lambda connection: reserve(connection, call, [account], Amount(model_calls=1)))
+
+    assert await charge_call("run/1") is None
+    await set_clock(url, hours=2)
+    refused = await charge_call("run/2")
+    assert refused
+    assert refused.limit == "duration"
+    await Accounts(database).grant("run/limited", 0, Amount(), seconds=3_600)
+    assert await charge_call("run/3") is None
+    await set_clock(url, hours=4)
+    assert await charge_call("run/4")
+    await database.close()
 
 
 @pytest.mark.full
