@@ -152,8 +152,7 @@ class RunActivities:
             return
         database = self._journal.database
         families = {workflow_family(workflow_id)}
-        delete = partial(delete_values, namespace=database.namespace, families=families, before=before)
-        await database.engine.run(delete)
+        await delete_values(database.engine, database.namespace, families, before)
 
 
 async def is_family_shared(client: Client, workflow_id: str, runs: Collection[str]) -> bool:

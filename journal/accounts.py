@@ -4,7 +4,6 @@ A call is charged to all its accounts, under its id, in the transaction in which
 calls can't spend the same amount twice, and a call that was sent stays charged, regardless of its outcome.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Any
@@ -18,6 +17,7 @@ from . import schema
 from .database import Database
 from .quotas import QuotaAccount, ReachedQuota, add_to_quotas, charge_quotas, database_time, lock_quotas, open_rows
 from .rows import insert_missing
+from .schema import run_of
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,10 @@ class Accounts:
 
     async def grant(self, account: str, number: int, amount: Amount, seconds: float | None) -> None:
         """Grants an additional amount and time to an account; a grant with the same ``number`` counts once."""
-        row = {"account": account, "number": number, "until": int(time.time() + (seconds or 0)), **vars(amount)}
 
         def insert(connection: Connection) -> None:
+            until = int(database_time(connection) + (seconds or 0))
+            row = {"account": account, "number": number, "until": until, **vars(amount)}
             connection.execute(insert_missing(connection.dialect.name, schema.grants), [row])
 
         await self._database.transact(insert)
@@ -131,7 +132,7 @@ class Accounts:
         def copy(connection: Connection) -> None:
             charges = schema.charges.c
             spent: dict[str, Amount] = {}
-            for row in connection.execute(select(schema.charges).where(charges.account.startswith(f"{old}/"))):
+            for row in connection.execute(select(schema.charges).where(run_of(charges.account) == old)):
                 if belongs(row.call):
                     owner = row.account[len(old) + 1 :]
                     spent[owner] = spent.get(owner, Amount()) + _amount_in(row)
@@ -156,9 +157,10 @@ def _amount_in(row: Any) -> Amount:
 def _carry_over(connection: Connection, new: str, call: str, spent: Mapping[str, Amount]) -> None:
     if _charges(connection, call):
         return
+    now = int(database_time(connection))
     for owner, amount in spent.items():
         account = f"{new}/{owner}"
-        values = {"id": account, "began": int(time.time()), **vars(Amount())}
+        values = {"id": account, "began": now, **vars(Amount())}
         connection.execute(insert_missing(connection.dialect.name, schema.accounts), [values])
         own = [Account(id=account, limits=())]
         _locked(connection, own)
@@ -178,12 +180,13 @@ def reserve(
 ) -> Reached | None:
     """Charges the estimate of a call to all accounts, or to none if it would exceed a limit, which is returned.
 
-    A call that is already charged is neither charged again nor refused. ``now`` is the time by which the periods of
-    ``quotas`` are chosen, by default that of the database, and ``booking`` the id under which the call books a minute.
+    A call that is already charged is neither charged again nor refused. ``now`` is the time by which durations are
+    measured and the periods of ``quotas`` are chosen, by default that of the database, and ``booking`` the id under
+    which the call books a minute.
     """
-    clock = time.time()
+    now = database_time(connection) if now is None else now
     new = [
-        {"id": account.id, "began": int(clock), **vars(Amount())}
+        {"id": account.id, "began": int(now), **vars(Amount())}
         for account in sorted(accounts, key=lambda account: account.id)
     ]
     if new:
@@ -193,11 +196,10 @@ def reserve(
         return None
     granted = _granted(connection, accounts)
     for account in accounts:
-        if refused := _refused(account, used[account.id], granted.get(account.id, ()), amount, clock):
+        if refused := _refused(account, used[account.id], granted.get(account.id, ()), amount, now):
             return refused
     rows: tuple[str, ...] = ()
     if quotas:
-        now = database_time(connection) if now is None else now
         charged = charge_quotas(connection, quotas, vars(amount), booking, now)
         if isinstance(charged, ReachedQuota):
             return charged

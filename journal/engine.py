@@ -40,6 +40,7 @@ class _Cursor(Protocol):
 
 class _Connection(Protocol):
     def cursor(self) -> _Cursor: ...
+    def commit(self) -> None: ...
 
 
 def set_pragmas(connection: _Connection, _record: object) -> None:
@@ -188,6 +189,21 @@ CONNECT_TIMEOUT = 10.0
 STATEMENT_TIMEOUT = 30.0
 """Seconds after which an unresponsive PostgreSQL server counts as unavailable."""
 
+_SESSION = {
+    "idle_in_transaction_session_timeout": "5s",
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "4",
+    "tcp_user_timeout": "30000",
+}
+"""Parameters of PostgreSQL's sessions: the server ends the transaction of a client that has frozen or whose machine is
+lost, which would keep its locks, and closes its connections. Such a transaction is repeated."""
+
+_POOL_SIZE = 10
+
+_MAX_TRANSACTIONS = 5
+"""Connections with a transaction, which may wait for another one's locks. The others are left to single statements."""
+
 _MIGRATION_LOCK = int.from_bytes(b"baton")
 """The key of the advisory lock in PostgreSQL that serializes migrations."""
 
@@ -329,6 +345,17 @@ def _unsynced(connection: Connection) -> Iterator[None]:
             raise
 
 
+def set_session(connection: _Connection, _record: object) -> None:
+    """Sets the parameters of a PostgreSQL session, as a listener of SQLAlchemy's event ``connect``.
+
+    They are no parameters of the connection: poolers refuse connections with those that they don't know.
+    """
+    cursor = connection.cursor()
+    cursor.execute("select " + ", ".join(f"set_config('{name}', '{value}', false)" for name, value in _SESSION.items()))
+    cursor.close()
+    connection.commit()
+
+
 class _PostgreSQL(Engine):
     """asyncpg parses the URL itself, because it supports libpq's parameters, such as ``sslmode``."""
 
@@ -341,10 +368,12 @@ class _PostgreSQL(Engine):
         self._engine = create_async_engine(
             "postgresql+asyncpg://",
             connect_args={**self._address, "command_timeout": STATEMENT_TIMEOUT},
-            pool_size=10,
+            pool_size=_POOL_SIZE,
             pool_pre_ping=True,
             **_AUTOCOMMIT,
         )
+        event.listen(self._engine.sync_engine, "connect", set_session)
+        self._transactions = asyncio.Semaphore(_MAX_TRANSACTIONS)
 
     async def _run(self, work: Work[T]) -> T:
         async with self._engine.connect() as connection:
@@ -361,12 +390,13 @@ class _PostgreSQL(Engine):
             poolclass=NullPool,
             isolation_level="READ COMMITTED",  # to see what others have committed before it got the lock
         )
+        event.listen(engine.sync_engine, "connect", set_session)
         async with engine.begin() as connection:
             await connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
             return await connection.run_sync(work)
 
     async def _run_in_transaction(self, work: Work[T]) -> T:
-        async with self._engine.connect() as connection:
+        async with self._transactions, self._engine.connect() as connection:
             await connection.execution_options(isolation_level="READ COMMITTED")  # until it is closed here
             async with connection.begin():
                 return await connection.run_sync(work)

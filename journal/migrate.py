@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, inspect, literal, select
 
 from ..contracts.errors import JournalUnavailable
 from . import schema
-from .engine import Engine
+from .engine import Engine, Work
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -44,7 +44,7 @@ async def migrate(engine: Engine, migrations: Path = MIGRATIONS, *, upgrade: boo
         try:
             current = await engine.run(_inspect)
             if current < needed and (upgrade or current == 0):
-                current = await engine.run_exclusively(lambda connection: _upgrade(connection, migrations))
+                current = await engine.run_exclusively(_upgrade(migrations))
             break
         except JournalUnavailable:
             if delay is None:
@@ -70,21 +70,25 @@ def _inspect(connection: Connection) -> int:
     return version(connection)
 
 
-def _upgrade(connection: Connection, migrations: Path) -> int:
-    """Runs the missing migrations in one transaction, and returns the new version of the tables."""
+def _upgrade(migrations: Path) -> Work[int]:
+    """A function that runs the missing migrations in one transaction, and returns the new version of the tables."""
+    # Imported before the transaction begins: PostgreSQL ends one that is idle for seconds.
     from alembic.migration import MigrationContext  # noqa: PLC0415  # slow, and most workers have nothing to migrate
     from alembic.operations import Operations  # noqa: PLC0415
     from alembic.script import ScriptDirectory  # noqa: PLC0415
 
-    current = version(connection)  # again: another worker may have migrated meanwhile
-    if current >= newest(migrations):
+    def execute(connection: Connection) -> int:
+        current = version(connection)  # again: another worker may have migrated meanwhile
+        if current >= newest(migrations):
+            return current
+        operations = Operations(MigrationContext.configure(connection))
+        scripts = ScriptDirectory(migrations, version_locations=[migrations])
+        missing = scripts.iterate_revisions("head", f"{current:04}" if current else "base")  # the newest first
+        for script in reversed([*missing]):
+            script.module.upgrade(operations)
+            current = int(script.revision)
+            connection.execute(schema.versions.insert(), {"version": current})
+            _log.info("the journal's tables now have version %s", current)
         return current
-    operations = Operations(MigrationContext.configure(connection))
-    scripts = ScriptDirectory(migrations, version_locations=[migrations])
-    missing = scripts.iterate_revisions("head", f"{current:04}" if current else "base")  # the newest first
-    for script in reversed([*missing]):
-        script.module.upgrade(operations)
-        current = int(script.revision)
-        connection.execute(schema.versions.insert(), {"version": current})
-        _log.info("the journal's tables now have version %s", current)
-    return current
+
+    return execute

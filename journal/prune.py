@@ -13,15 +13,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Column, Connection, Select, delete, exists, func, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Select, Table, and_, delete, exists, func, select, tuple_
 
 from . import schema
 from .engine import Engine
 from .quotas import delete_ended_periods
-from .schema import RUN_COLUMNS, run_of
-
-SHARED_COLUMNS = (schema.catalogs.c.sha,)
-"""Columns of rows that several runs share; such a row is deleted with the last of them."""
+from .schema import RUN_COLUMNS, SHARED, run_of
 
 BATCH_SIZE = 500
 """Ids in one statement."""
@@ -168,51 +165,55 @@ async def delete_runs(engine: Engine, runs: Collection[str]) -> None:
     prune finds the conversation again if this one is interrupted.
 
     A catalog that a run begins to use meanwhile stays: a run records its use first, and the statements check the uses.
+    If they were too early to see it, the run waits for the deletion, and writes the catalog again.
     """
-    used = await engine.run(partial(_catalogs_of, runs=runs))
     messages_last = sorted(RUN_COLUMNS, key=lambda column: column is schema.messages.c.id)
     for column in messages_last:
         for some in _batches(runs):
-            if await _delete_batch(engine, column, some) < MAX_DELETED:
+            if await _delete_batch(engine, run_of(column).in_(some), column.table) < MAX_DELETED:
                 continue
             for few in _batches(some, RUNS_AT_ONCE):
-                while await _delete_batch(engine, column, few) == MAX_DELETED:
+                while await _delete_batch(engine, run_of(column).in_(few), column.table) == MAX_DELETED:
                     pass
-        if column is schema.uses.c.run:
-            await engine.run(partial(_delete_unused, catalogs=used))
 
 
-async def _delete_batch(engine: Engine, column: Column[Any], runs: Collection[str]) -> int:
-    """Deletes at most MAX_DELETED rows of runs, pauses as long as that took, and returns their number."""
+async def _delete_batch(engine: Engine, condition: ColumnElement[bool], table: Table) -> int:
+    """Deletes at most MAX_DELETED rows, pauses as long as that took, and returns their number.
+
+    What they were the last to use is deleted in the same transaction: nothing refers to it afterwards.
+    """
     began = time.monotonic()
-    deleted = await engine.run(partial(_delete_some, column=column, runs=runs))
+    deleted = await engine.run_in_transaction(partial(_delete_some, condition=condition, table=table))
     if deleted:
         await asyncio.sleep(time.monotonic() - began)
     return deleted
 
 
-def _catalogs_of(connection: Connection, runs: Collection[str]) -> set[str]:
-    used = set[str]()
-    for some in _batches(runs):
-        of_runs = select(schema.uses.c.sha).where(run_of(schema.uses.c.run).in_(some))
-        used.update(connection.execute(of_runs).scalars())
-    return used
-
-
-def _delete_some(connection: Connection, column: Column[Any], runs: Collection[str]) -> int:
-    """Deletes at most MAX_DELETED rows of runs, and returns their number."""
-    keys = [*column.table.primary_key]
-    rows = connection.execute(select(*keys).where(run_of(column).in_(runs)).limit(MAX_DELETED)).all()
+def _delete_some(connection: Connection, condition: ColumnElement[bool], table: Table) -> int:
+    keys = [*table.primary_key]
+    wanted = select(*keys).where(condition).limit(MAX_DELETED)
+    if table in SHARED.values():
+        wanted = wanted.with_for_update()  # who stores such a row waits; the next statement sees a use from before
+    rows = connection.execute(wanted).all()
     if rows:
-        connection.execute(delete(column.table).where(tuple_(*keys).in_([tuple(row) for row in rows])))
+        connection.execute(delete(table).where(tuple_(*keys).in_([tuple(row) for row in rows]), condition))
+    if rows and table in SHARED:
+        shared = SHARED[table]
+        unused = and_(shared.c.sha.in_({row.sha for row in rows}), _is_unused(table))
+        _delete_some(connection, unused, shared)
     return len(rows)
 
 
-def _delete_unused(connection: Connection, catalogs: Collection[str]) -> None:
-    for column in SHARED_COLUMNS:
-        for some in _batches(catalogs):
-            unused = ~exists().where(schema.uses.c.sha == column)
-            connection.execute(delete(column.table).where(column.in_(some), unused))
+def _is_unused(uses: Table) -> ColumnElement[bool]:
+    """The condition for rows of the table that is SHARED by these uses: nothing uses them."""
+    return ~exists().where(uses.c.sha == SHARED[uses].c.sha)
+
+
+async def delete_unused(engine: Engine) -> None:
+    """Deletes the catalogs and large values that nothing uses: earlier versions left some if they were killed."""
+    for uses, shared in SHARED.items():
+        while await _delete_batch(engine, _is_unused(uses), shared) == MAX_DELETED:
+            pass
 
 
 def find_idle_families(connection: Connection, namespace: str, before: datetime) -> set[str]:
@@ -224,21 +225,16 @@ def find_idle_families(connection: Connection, namespace: str, before: datetime)
     return {*connection.execute(idle).scalars()}
 
 
-def delete_values(connection: Connection, namespace: str, families: Collection[str], before: datetime) -> None:
+async def delete_values(engine: Engine, namespace: str, families: Collection[str], before: datetime) -> None:
     """Deletes the large values that only these families have stored, all of them before ``before``.
 
     A value that is stored meanwhile stays, as in ``delete_runs``.
     """
     holds = schema.holds.c
-    blobs = schema.blobs.c
     for some in _batches(families):
-        in_namespace = holds.temporal_namespace == namespace
-        of_families = in_namespace, holds.family.in_(some), holds.at < int(before.timestamp())
-        released = connection.execute(select(holds.sha).where(*of_families)).scalars().all()
-        connection.execute(delete(schema.holds).where(*of_families))
-        for some_released in _batches({*released}):
-            unused = ~exists().where(holds.sha == blobs.sha)
-            connection.execute(delete(schema.blobs).where(blobs.sha.in_(some_released), unused))
+        old = holds.temporal_namespace == namespace, holds.family.in_(some), holds.at < int(before.timestamp())
+        while await _delete_batch(engine, and_(*old), schema.holds) == MAX_DELETED:
+            pass
 
 
 async def delete_old_periods(engine: Engine) -> None:

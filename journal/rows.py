@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Executable, Select, Table, bindparam, case, select, update
+from sqlalchemy import Connection, Executable, Select, Table, bindparam, case, false, select, update
 from sqlalchemy import Row as Record
 from sqlalchemy.dialects import postgresql, sqlite
 
@@ -68,8 +68,17 @@ _INSERTS: dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]] = {
 
 @cache
 def insert_missing(dialect: str, table: Table) -> Executable:
-    """Inserts the rows whose primary keys are not in the table yet, and returns the inserted keys."""
-    return _INSERTS[dialect](table).on_conflict_do_nothing().returning(*table.primary_key)
+    """Inserts the rows whose primary keys are not in the table yet, and returns the inserted keys.
+
+    A SHARED row that is there is locked: if it is being deleted, because its new use came too late to be seen, the
+    statement waits, and inserts the row again.
+    """
+    insert = _INSERTS[dialect](table)
+    keys = [*table.primary_key]
+    if table in schema.SHARED.values():
+        same = {key.name: key for key in keys}
+        return insert.on_conflict_do_update(index_elements=keys, set_=same, where=false()).returning(*keys)
+    return insert.on_conflict_do_nothing().returning(*keys)
 
 
 SELECT_ROW: Select[Any] = select(schema.messages).where(

@@ -47,6 +47,7 @@ uses = Table(
     Column("run", String(255), primary_key=True),
     Column("sha", String(64), primary_key=True),
     Column("namespace", String(255)),
+    Index("baton_uses_sha", "sha"),
 )
 """The catalogs that runs have pinned; a catalog is deleted with the last of its runs. ``namespace`` is that of the
 manifest with which the run began, for its retention; NULL for runs of a version before 1.1."""
@@ -118,6 +119,7 @@ holds = Table(
     Column("family", String(64), primary_key=True),
     Column("sha", String(64), primary_key=True),
     Column("at", BigInteger, nullable=False),
+    Index("baton_holds_sha", "sha"),
 )
 """The values that families of workflows have stored, with the time of the last store in seconds since 1970."""
 
@@ -315,6 +317,9 @@ keys = Table(
 )
 """The ids of the keys that have encrypted data here; ``proof`` verifies that a worker has the same key."""
 
+SHARED = {uses: catalogs, holds: blobs}
+"""Tables of rows that several runs share, by the tables of their uses; such a row is deleted with its last use."""
+
 RUN_ID_LENGTH = 36
 """Characters of a run's id, which is a UUID."""
 
@@ -345,3 +350,6 @@ for _column in RUN_COLUMNS:
 _between_runs = run_of(messages.c.parent) != run_of(messages.c.id)
 Index("baton_messages_after", run_of(messages.c.parent), sqlite_where=_between_runs, postgresql_where=_between_runs)
 """The first message of each run, by the run that it continues."""
+
+Index("baton_charges_account", run_of(charges.c.account))
+"""The charges to the accounts of a run, also those that calls of other runs have made."""

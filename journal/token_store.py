@@ -6,6 +6,7 @@ from sqlalchemy import Connection, select, update
 
 from . import schema
 from .database import Database
+from .quotas import database_time
 from .rows import insert_missing
 
 _table = schema.tokens
@@ -27,12 +28,12 @@ class TokenStore:
 
         Returns the lease, or 0 if another worker holds it or the token has changed.
         """
-        now = int(time.time() * 1_000)
-        row = {"id": token_id, "token": "", "leased_until": 0, "changed": now // 1_000}
-        lease = now + int(seconds * 1_000)
-        free = update(_table).where(_table.c.id == token_id, _table.c.token == known, _table.c.leased_until <= now)
 
         def execute(connection: Connection) -> int:
+            now = int(database_time(connection) * 1_000)
+            row = {"id": token_id, "token": "", "leased_until": 0, "changed": now // 1_000}
+            lease = now + int(seconds * 1_000)
+            free = update(_table).where(_table.c.id == token_id, _table.c.token == known, _table.c.leased_until <= now)
             connection.execute(insert_missing(connection.dialect.name, _table), [row])
             taken = connection.execute(free.values(leased_until=lease).returning(_table.c.id)).all()
             return lease if taken else 0

@@ -486,7 +486,12 @@ CONNECTED = {
     "aiobotocore": {"activities/model/bedrock.py"},  # with the gate's check of addresses
     "aiohttp": {"activities/model/bedrock.py"},
     "botocore": {"activities/model/bedrock.py"},
-    "alembic": {"journal/migrate.py", "journal/migrations/version_0001.py", "journal/migrations/version_0002.py"},
+    "alembic": {
+        "journal/migrate.py",
+        "journal/migrations/version_0001.py",
+        "journal/migrations/version_0002.py",
+        "journal/migrations/version_0003.py",
+    },
     "anthropic": {"activities/model/anthropic.py"},
     "anyio": {"activities/tool/mcp/connection.py"},  # for processes
     "asyncpg": {"journal/live_text.py"},  # to the journal

@@ -354,8 +354,7 @@ async def _delete_values(engine: Engine, client: Client, roots: Iterable[str], r
     """Deletes the long values of runs in the journal, unless runs whose ids begin equally may need them."""
     before = datetime.now(UTC)
     families = {workflow_family(root) for root in roots if not await is_family_shared(client, root, runs)}
-    delete = partial(delete_values, namespace=client.namespace, families=families, before=before)
-    await engine.run(delete)
+    await delete_values(engine, client.namespace, families, before)
 
 
 async def _delete_executions(client: Client, tree: Sequence[RunExecution]) -> None:

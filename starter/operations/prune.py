@@ -22,6 +22,7 @@ from ...journal.prune import (
     count_messages,
     delete_old_periods,
     delete_runs,
+    delete_unused,
     delete_values,
     find_conversations,
     find_idle_families,
@@ -144,7 +145,8 @@ async def prune_journal(
             await delete_runs(engine, runs)
             await delete_old_periods(engine)
             families = idle - needed.families
-            await engine.run(partial(delete_values, namespace=namespace, families=families, before=since))
+            await delete_values(engine, namespace, families, since)
+            await delete_unused(engine)
         return Pruned(len(past), messages, len(conversations) - len(past))
     finally:
         await engine.dispose()

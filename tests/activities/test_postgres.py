@@ -7,6 +7,8 @@ import signal
 import traceback
 import uuid
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,17 @@ from temporalio.client import Client
 
 from baton.contracts.errors import JournalUnavailable
 from baton.contracts.message import Head, Message
+from baton.journal.accounts import Account, Accounts, Amount, Reached, reserve
+from baton.journal.database import Database
 from baton.journal.journal import Journal
+from baton.journal.prune import delete_runs, delete_values
+from baton.resources.documents import Document
+from baton.resources.loader import load_documents
+from baton.resources.run_catalog import RunCatalog
 from baton.testing import Reply, Request
 from tests.harness.environment import Environment, agent, line, team, texts
 from tests.harness.postgres import PASSWORD, PostgresServer, execute
+from tests.harness.shared_account import FrozenWorker, charge, charged
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -154,6 +163,138 @@ async def holding(url: str, statement: str) -> AsyncIterator[None]:
     yield
     with contextlib.suppress(Exception):
         await task
+
+
+async def end_holding(url: str) -> None:
+    """Ends the transaction of ``holding``."""
+    await execute(url, "select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'")
+
+
+@pytest.mark.full
+async def test_a_worker_that_freezes_in_a_transaction_stops_no_other_one_and_repeats_it(
+    journal: Journal, url: str
+) -> None:
+    database = journal.database
+    async with FrozenWorker.charging(url, "run/frozen") as frozen:
+        async with asyncio.timeout(60):
+            await database.transact(partial(charge, call="run/other"))
+        assert await charged(database) == ["run/other"]
+        await frozen.go_on()
+    assert await charged(database) == ["run/frozen", "run/other"]
+
+
+@pytest.mark.full
+async def test_calls_that_wait_for_a_locked_account_leave_connections_to_others(journal: Journal, url: str) -> None:
+    """Their worker goes on renewing its leases, and makes calls that are charged to no account."""
+    database = journal.database
+    await database.transact(partial(charge, call="run/first"))
+    names = [f"run/{number}" for number in range(12)]
+    async with holding(url, "perform 1 from baton_accounts for update"):
+        calls = [asyncio.create_task(database.transact(partial(charge, call=name))) for name in names]
+        while await execute(url, "select count(*) < 5 from pg_locks where not granted") == [(True,)]:
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(10):
+            await journal.leases.renew()
+            head = await journal.append(Head(), replies("a"), "call")
+        assert await contents(journal, head) == ["a"]
+        assert not any(call.done() for call in calls)
+        await end_holding(url)
+    await asyncio.gather(*calls)
+    assert await charged(database) == sorted(["run/first", *names])
+
+
+CATALOG = RunCatalog.of_files(load_documents([Document("x.yaml", agent("one"), {})]).catalog)
+
+
+@pytest.mark.full
+async def test_a_deletion_that_is_interrupted_leaves_no_catalog_and_no_large_value(journal: Journal, url: str) -> None:
+    database = journal.database
+    run = f"{uuid.uuid4()}"
+    await journal.pin(CATALOG, run)
+    await database.put_blob(b"long", "family")
+    later = datetime.now(UTC) + timedelta(minutes=1)
+
+    async def delete() -> None:
+        await delete_runs(database.engine, {run})
+        await delete_values(database.engine, "default", {"family"}, later)
+
+    for table in ("baton_catalogs", "baton_blobs"):
+        async with holding(url, f"lock table {table} in share mode"):
+            deleting = asyncio.create_task(delete())
+            while await execute(url, "select count(*) from pg_locks where not granted") == [(0,)]:
+                await asyncio.sleep(0.01)
+            deleting.cancel()
+            await asyncio.wait([deleting])
+            await end_holding(url)
+    await delete()
+    for table in ("uses", "catalogs", "holds", "blobs"):
+        assert await execute(url, f"select count(*) from baton_{table}") == [(0,)]
+
+
+@pytest.mark.full
+async def test_what_is_stored_again_while_it_is_deleted_is_kept(journal: Journal, url: str) -> None:
+    database = journal.database
+    old, new = f"{uuid.uuid4()}", f"{uuid.uuid4()}"
+    await journal.pin(CATALOG, old)
+    sha = await database.put_blob(b"long", "old")
+    later = datetime.now(UTC) + timedelta(minutes=1)
+    await execute(
+        url,
+        "create function wait() returns trigger language plpgsql "
+        "as $$ begin perform pg_advisory_xact_lock_shared(1); return old; end $$",
+    )
+    for table in ("baton_catalogs", "baton_blobs"):
+        await execute(url, f"create trigger waiting before delete on {table} for each row execute function wait()")
+    async with holding(url, "perform pg_advisory_xact_lock(1)"):
+        deleting = [
+            asyncio.create_task(delete_runs(database.engine, {old})),
+            asyncio.create_task(delete_values(database.engine, "default", {"old"}, later)),
+        ]
+        while await execute(url, "select count(*) from pg_locks where not granted") != [(2,)]:
+            await asyncio.sleep(0.01)
+        storing = [
+            asyncio.create_task(journal.pin(CATALOG, new)),
+            asyncio.create_task(database.put_blob(b"long", "new")),
+        ]
+        for use in (f"baton_uses where run = '{new}'", "baton_holds where family = 'new'"):
+            while await execute(url, f"select count(*) from {use}") != [(1,)]:
+                await asyncio.sleep(0.01)
+        await end_holding(url)
+    await asyncio.gather(*deleting, *storing)
+    assert await execute(url, f"select run from baton_uses where run in ('{old}', '{new}')") == [(new,)]
+    assert await execute(url, "select sha from baton_catalogs") == [(journal.catalog_name(CATALOG),)]
+    assert await database.get_blob(sha) == b"long"
+
+
+async def set_clock(url: str, hours: int) -> None:
+    """Sets the clock of a database forward."""
+    await execute(
+        url,
+        "create or replace function public.clock_timestamp() returns timestamptz volatile language sql "
+        f"as $$ select pg_catalog.clock_timestamp() + interval '{hours} hours' $$",
+    )
+
+
+async def test_the_duration_of_a_budget_passes_by_the_clock_of_the_database(url: str) -> None:
+    """The clocks of workers may differ."""
+    await execute(url, f"alter database {make_url(url).database} set search_path = public, pg_catalog")
+    await set_clock(url, hours=0)
+    database = await Database.connect(url, "default", upgrade=True)
+
+    async def charge_call(call: str) -> Reached | None:
+        account = Account("run/limited", limits=(), seconds=3_600)
+        return await database.transact(lambda connection: reserve(connection, call, [account], Amount(model_calls=1)))
+
+    assert await charge_call("run/1") is None
+    await set_clock(url, hours=2)
+    refused = await charge_call("run/2")
+    assert refused
+    assert refused.limit == "duration"
+    await Accounts(database).grant("run/limited", 0, Amount(), seconds=3_600)
+    assert await charge_call("run/3") is None
+    await set_clock(url, hours=4)
+    assert await charge_call("run/4")
+    await database.close()
 
 
 @pytest.mark.full

@@ -95,9 +95,11 @@ async def test_conversations_older_than_the_retention_are_deleted_with_all_their
     before = await ids(env)
     assert await prune(env, dry=True) == Pruned(conversations=1, messages=3, remaining=2)
     assert await ids(env) == before
+    await execute(env.journal_url, "insert into baton_catalogs values ('unused', '')")
+    await execute(env.journal_url, "insert into baton_blobs values ('unused', '')")
     assert await prune(env) == Pruned(conversations=1, messages=3, remaining=2)
     assert before - await ids(env) == {old, child, continued}
-    for table, left in {"catalogs": 2, "uses": 2, "bookmarks": 1}.items():
+    for table, left in {"catalogs": 2, "uses": 2, "bookmarks": 1, "blobs": 0}.items():
         assert await execute(env.journal_url, f"select count(*) from baton_{table}") == [(left,)]
     assert await prune(env) == Pruned(conversations=0, messages=0, remaining=2)
 
@@ -129,11 +131,13 @@ async def test_the_rows_of_a_run_are_found_by_an_index(journal_url: str) -> None
     statements.append(select_runs("default"))
     statements.append(select(row).where(below.in_(["a", "b"]), below != row))
     statements.append(select(row, below).where(below != row, below > ""))
+    statements += [select(uses).where(uses.c.sha == "a") for uses in schema.SHARED]
+    statements.append(select(schema.charges).where(schema.run_of(schema.charges.c.account) == "a"))
     engine = connect(journal_url)
     plans = [await engine.run(partial(plan_of, statement=statement)) for statement in statements]
     await engine.dispose()
-    assert [plan for plan in plans if not re.search("_(run|after)", plan)] == []
-    assert all("baton_messages_after" in plan for plan in plans[-2:])
+    assert [plan for plan in plans if not re.search("_(run|after|sha|account)\\b", plan)] == []
+    assert sum("baton_messages_after" in plan for plan in plans) == 2
 
 
 def plan_of(connection: Connection, statement: Select[Any]) -> str:
