@@ -17,7 +17,7 @@ from baton.starter.runs.listing import recent_runs
 from baton.starter.runs.runs import live_status
 from baton.testing import Reply, Request
 from baton.worker import run_worker
-from baton.workflows.state.outages import seconds_after
+from baton.workflows.state.outages import EVENTS_OF_A_WAIT, seconds_after, seconds_apart
 from tests.activities.test_inline_manifests import model
 from tests.harness import frozen_models
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team, texts
@@ -249,3 +249,19 @@ async def test_a_call_that_no_worker_finishes_is_an_outage_that_its_run_waits_fo
 
 def test_a_wait_is_bounded_however_many_there_were_before() -> None:
     assert [seconds_after(waits) for waits in (0, 1, 7, 8, 5_000)] == [2, 4, 256, 300, 300]
+
+
+@pytest.mark.parametrize("calls", [1, 3, 49, 100])
+def test_however_many_calls_wait_for_a_month_their_history_has_space_for_it(calls: int) -> None:
+    month = 31 * 86_400
+    events = 100
+    passed = 0.0
+    while passed < month:
+        passed += max(900.0, seconds_apart(calls, month - passed, events, size=events * 600))
+        events += calls * EVENTS_OF_A_WAIT
+    assert events < 51_200
+
+
+def test_waits_are_longer_where_each_of_them_stores_much() -> None:
+    assert seconds_apart(10, 86_400, events=1_000, size=20_000_000) > 10 * seconds_apart(10, 86_400, 1_000, 600_000)
+    assert seconds_apart(10, 86_400, events=60_000, size=60_000_000) == 86_400 * 110 / 1_000

@@ -174,7 +174,9 @@ async def options_after_wait(
     is_circuit = failure.type == CircuitOpen.__name__
     is_quota = failure.type == QuotaReached.__name__
     is_outage = not (is_circuit or is_quota)
-    wait = timedelta(seconds=failure.wait or 0) if is_circuit else run.outages.begin(activity, summary, failure)
+    wait = timedelta(seconds=failure.wait or 0)
+    if not is_circuit:
+        wait = run.outages.begin(activity, summary, failure, until - workflow.now())
     if workflow.now() + wait > until and not is_quota:
         raise ActivityFailed(failure.without_wait())
     kind: WaitKind = "quota" if is_quota else "circuit_breaker" if is_circuit else "outage"
