@@ -104,7 +104,8 @@ async def apply(store: Store, *manifests: Json) -> None:
 async def test_the_more_calls_of_a_run_wait_for_a_month_the_longer_each_of_them_waits(env: Environment) -> None:
     calls = 40
     reply = Reply(calls=[ScriptedToolCall(name="noop", arguments={"message": str(number)}) for number in range(calls)])
-    async with env.with_manifests([agent("a", "noop", parallelToolCalls=True), quota(perMonth={"toolCalls": 1})]) as tenant:
+    manifests = [agent("a", "noop", parallelToolCalls=True), quota(perMonth={"toolCalls": 1})]
+    async with env.with_manifests(manifests) as tenant:
         tenant.answer = lambda _: reply
         asked = await ask(tenant)
         status = await until(asked, lambda status: len(status.outages or ()) == calls - 1)

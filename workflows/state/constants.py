@@ -67,5 +67,8 @@ FALLBACK_FAMILIES = ("ModelError", "AuthenticationError", "TimeoutError")
 WAIT_FOR_WORKERS = "wait-for-workers"
 """Patch: a call that no worker has finished in time is an outage, which begins with the first failure of the call."""
 
+WAIT_FOR_WORKERS_OF_FUNCTIONS = "wait-for-workers-of-functions"
+"""Patch: the same for a function that is a member."""
+
 UNNOTICED_ABSENCE = timedelta(minutes=1)
 """The time until the first failure of a call from which that, and not the start of the call, begins an outage."""
