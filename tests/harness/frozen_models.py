@@ -1,4 +1,4 @@
-"""A worker for the models' task queue that is frozen: it takes calls, and sends no heartbeat."""
+"""Workers for the task queues of models and tools that are frozen: they take calls, and send no heartbeat."""
 
 import asyncio
 
@@ -12,6 +12,9 @@ QUEUE = "frozen-models"
 SETTINGS = {"BATON_MODEL_TASK_QUEUE": QUEUE, "BATON_ROLES": "workflows,tools"}
 """The settings of an environment whose own worker calls no models."""
 
+SETTINGS_OF_FUNCTIONS = {"BATON_TOOL_TASK_QUEUE": "frozen-functions", "BATON_ROLES": "workflows,models"}
+"""The settings of an environment whose own worker calls no functions."""
+
 
 @activity.defn(name="ask_model")
 async def ask_model(_: JsonValue) -> None:
@@ -19,9 +22,20 @@ async def ask_model(_: JsonValue) -> None:
     await asyncio.Event().wait()
 
 
+@activity.defn(name="perform")
+async def perform(_: JsonValue) -> None:
+    """A call that does not end."""
+    await asyncio.Event().wait()
+
+
 def frozen_worker(env: Environment) -> Worker:
     """The frozen worker."""
     return Worker(env.client, task_queue=env.variables["BATON_MODEL_TASK_QUEUE"], activities=[ask_model])
+
+
+def frozen_worker_for_functions(env: Environment) -> Worker:
+    """The frozen worker for functions that are members."""
+    return Worker(env.client, task_queue=env.variables["BATON_TOOL_TASK_QUEUE"], activities=[perform])
 
 
 def teams(env: Environment) -> list[Json]:

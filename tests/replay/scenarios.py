@@ -23,6 +23,7 @@ from baton.testing import Reply, Request, Script
 from baton.worker import run_worker
 from tests.harness import frozen_models
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
+from tests.harness.functions import ballot
 from tests.harness.mcp_process import McpServerProcess
 from tests.harness.memory_server import MemoryServer
 from tests.harness.panels import SYNTHESIS, debate, panel, panelist_line, prompt_line, role_member
@@ -715,6 +716,18 @@ async def repeated_by_cron(env: Environment) -> Handle:
     return handle
 
 
+async def without_a_worker_for_functions(env: Environment) -> Handle:
+    """No worker finishes the call of a function that is a member; another one makes it again."""
+    members = [{"name": "ballot", "type": "activity"}]
+    async with frozen_models.frozen_worker_for_functions(env):
+        handle = await env.start_query([team("team", strategy="sequential", members=members)], "team/team")
+        while (await handle.query("status"))["phase"] == "Running":
+            await asyncio.sleep(0.1)
+    async with run_worker(env.client, env.catalog, {**env.worker_env, "BATON_ROLES": "tools"}, (ballot,)):
+        await env.status(handle)
+    return handle
+
+
 SCENARIOS: dict[str, Scenario] = {
     each.__name__: each
     for each in (
@@ -768,6 +781,7 @@ SCENARIOS: dict[str, Scenario] = {
         decided_by_approvers,
         admission,
         without_a_worker_for_models,
+        without_a_worker_for_functions,
         conversation_with_a_ttl,
         expiry,
         memory,
@@ -806,6 +820,7 @@ SETTINGS: dict[Scenario, dict[str, str]] = {
     audited: {"BATON_AUDIT": "1"},
     decided_by_approvers: {"BATON_IDENTITY_KEY": IDENTITY_KEY},
     without_a_worker_for_models: frozen_models.SETTINGS,
+    without_a_worker_for_functions: frozen_models.SETTINGS_OF_FUNCTIONS,
 }
 """The settings of the workers of some scenarios."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from temporalio.client import Client
+from temporalio.service import RPCError
 
 from baton.contracts.status import Status
 from baton.starter.history.live_state import LiveState
@@ -17,10 +18,11 @@ from baton.starter.runs.listing import recent_runs
 from baton.starter.runs.runs import live_status
 from baton.testing import Reply, Request
 from baton.worker import run_worker
-from baton.workflows.state.outages import seconds_after
+from baton.workflows.state.outages import EVENTS_OF_A_WAIT, seconds_after, seconds_apart
 from tests.activities.test_inline_manifests import model
 from tests.harness import frozen_models
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team, texts
+from tests.harness.functions import ballot
 from tests.harness.tool_server import Answer, ToolServer
 
 DOWN = Reply(status=503, text="down", headers={"retry-after-ms": "1"})
@@ -247,5 +249,48 @@ async def test_a_call_that_no_worker_finishes_is_an_outage_that_its_run_waits_fo
         assert (status.phase, status.message) == ("Completed", "Here.")
 
 
+@pytest.mark.full
+async def test_missed_heartbeats_do_not_count_as_attempts_of_a_function_that_is_a_member(
+    client: Client, tmp_path: Path
+) -> None:
+    settings = {**frozen_models.SETTINGS_OF_FUNCTIONS, "BATON_TOOL_TASK_QUEUE": uuid.uuid4().hex}
+    members = [{"name": "ballot", "type": "activity"}]
+    async with Environment.running(client, tmp_path, variables=settings, functions=(ballot,)) as env:
+        async with frozen_models.frozen_worker_for_functions(env):
+            handle = await env.start_query([team("team", strategy="sequential", members=members)], "team/team")
+            child = client.get_workflow_handle(f"{handle.id}/target-1/team")
+            while await attempts_of(child) < 5:
+                assert (await handle.query("status"))["phase"] == "Running"
+                await asyncio.sleep(0.1)
+        async with run_worker(client, env.catalog, {**env.worker_env, "BATON_ROLES": "tools"}, (ballot,)):
+            status = await env.status(handle)
+        assert (status.phase, status.message) == ("Completed", "{'choice': 1}")
+
+
+async def attempts_of(handle: Handle) -> int:
+    """The attempts of the call that a run waits for."""
+    try:
+        pending = (await handle.describe()).raw_description.pending_activities
+    except RPCError:  # it has not begun
+        return 0
+    return max((call.attempt for call in pending), default=0)
+
+
 def test_a_wait_is_bounded_however_many_there_were_before() -> None:
     assert [seconds_after(waits) for waits in (0, 1, 7, 8, 5_000)] == [2, 4, 256, 300, 300]
+
+
+@pytest.mark.parametrize("calls", [1, 3, 49, 100])
+def test_however_many_calls_wait_for_a_month_their_history_has_space_for_it(calls: int) -> None:
+    month = 31 * 86_400
+    events = 100
+    passed = 0.0
+    while passed < month:
+        passed += max(900.0, seconds_apart(calls, month - passed, events, size=events * 600))
+        events += calls * EVENTS_OF_A_WAIT
+    assert events < 51_200
+
+
+def test_waits_are_longer_where_each_of_them_stores_much() -> None:
+    assert seconds_apart(10, 86_400, events=1_000, size=20_000_000) > 10 * seconds_apart(10, 86_400, 1_000, 600_000)
+    assert seconds_apart(10, 86_400, events=60_000, size=60_000_000) == 86_400 * 110 / 1_000

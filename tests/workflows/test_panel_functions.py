@@ -15,7 +15,8 @@ from temporalio.client import Client
 
 from baton.contracts.panel import Briefing, Decision, PanelShape, Verdict
 from baton.resources.functions import function
-from tests.harness.environment import Environment
+from baton.starter.runs.start import retry_run
+from tests.harness.environment import Environment, manifest
 from tests.harness.panels import SYNTHESIS, debate, model_requests, panel, panel_result, panelist_line, role_member
 
 
@@ -68,6 +69,30 @@ def flaky(briefing: Briefing) -> str:
     return "here"
 
 
+_held: dict[str, int] = {}
+"""How often each team's function has been called that waits, by the names of these members."""
+
+
+@function
+async def holds(briefing: Briefing) -> str:
+    """Waits until the test says otherwise."""
+    _held[briefing.agent_name] = 1
+    while _held[briefing.agent_name] == 1:
+        await asyncio.sleep(0.01)
+    return "held"
+
+
+_refusals: list[str] = []
+
+
+@function
+def refuses_once(briefing: Briefing) -> str:
+    if not _refusals:
+        _refusals.append(briefing.agent_name)
+        raise ValueError("not now")
+    return " | ".join(briefing.remarks or ())
+
+
 @function
 def leaves(briefing: Briefing) -> str:
     sys.exit(3)
@@ -115,6 +140,8 @@ def report(shape: PanelShape) -> dict[str, int]:
 
 
 FUNCTIONS = (
+    holds,
+    refuses_once,
     leaves,
     runs_out,
     gives_up,
@@ -203,6 +230,40 @@ async def test_a_function_that_fails_ends_the_panel_at_once(env: Environment, na
     assert "/" not in turn.failure.message
     assert turn.failure.member == name
     assert [each.content for each in turn.messages] == ["a1"]
+
+
+async def held(name: str) -> None:
+    """Waits until the function ``holds`` waits for this member, and lets it end after the block."""
+    while name not in _held:
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("strategy", ["sequential", "parallel"])
+async def test_a_message_to_a_function_that_fails_is_in_the_conversation_and_read_by_the_retry(
+    env: Environment, strategy: str
+) -> None:
+    _refusals.clear()
+    _held.clear()
+    members = [performs("holds", **{"as": "first"}), performs("refuses-once", **{"as": "second"})]
+    spec = {"strategy": strategy, "members": members, "maxConcurrency": 1 if strategy == "parallel" else None}
+    spec = {name: value for name, value in spec.items() if value}
+    handle = await env.start_query([manifest("Team", "team", spec)], "team/team")
+    await held("first")
+    await handle.execute_update("steer", {"text": "Hurry.", "name": "ann"})
+    _held["first"] = 2
+    status = await env.status(handle)
+    [response] = status.responses
+    assert status.phase == "Failed"
+    assert response.head
+    assert [row["content"] for row in env.transcript(response.head.id)] == ["Why?", "held", "Hurry."]
+    _held["first"] = 2
+    status = await env.status(await retry_run(env.client, handle))
+    [response] = status.responses
+    assert response.head
+    said = [row["content"] for row in env.transcript(response.head.id)]
+    assert said[:3] == ["Why?", "held", "Hurry."]
+    assert "Hurry." in said[3]
+    assert said.count("Hurry.") == 1
 
 
 async def test_a_function_is_called_again_where_a_connection_has_failed(env: Environment) -> None:

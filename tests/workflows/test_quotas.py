@@ -18,7 +18,7 @@ from baton.journal.journal import Journal
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
 from baton.starter.operations.manifests import Store
-from baton.testing import Reply, Request
+from baton.testing import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Environment, Handle, Json, agent, call, manifest
 
 
@@ -98,6 +98,27 @@ async def store_of(env: Environment) -> AsyncIterator[Store]:
 
 async def apply(store: Store, *manifests: Json) -> None:
     await store.apply(load_documents([Document("quota.yaml", each, {}) for each in manifests]))
+
+
+@pytest.mark.full
+async def test_the_more_calls_of_a_run_wait_for_a_month_the_longer_each_of_them_waits(env: Environment) -> None:
+    calls = 40
+    reply = Reply(calls=[ScriptedToolCall(name="noop", arguments={"message": str(number)}) for number in range(calls)])
+    manifests = [agent("a", "noop", parallelToolCalls=True), quota(perMonth={"toolCalls": 1})]
+    async with env.with_manifests(manifests) as tenant:
+        tenant.answer = lambda _: reply
+        asked = await ask(tenant)
+        status = await until(asked, lambda status: len(status.outages or ()) == calls - 1)
+        await asked.signal(ASK_AGAIN)
+        status = await until(asked, lambda status: all(each.attempts > 1 for each in status.outages or ()))
+        assert len(status.outages or ()) == calls - 1
+        now = datetime.now(UTC)
+        soonest = min(each.until for each in status.outages or ())
+        month_ends = (now.replace(day=1, hour=0, minute=0, second=0) + timedelta(days=32)).replace(day=1)
+        waits = (month_ends - now) / (soonest - now)
+        assert waits * (calls - 1) * 11 < 50_000
+        await asked.signal("cancel")
+        await tenant.status(asked)
 
 
 async def test_a_quota_of_tool_calls_fails_the_run_and_is_no_result_of_the_tool(env: Environment) -> None:

@@ -156,7 +156,20 @@ CALL = ActivityOptions(
         initial_interval=timedelta(seconds=0.5), maximum_interval=timedelta(seconds=30), maximum_attempts=4
     ),
 )
-"""Options of activities that call a model, a tool or a function."""
+"""Options of activities that call a model or a tool."""
+
+
+PERFORM = ActivityOptions(
+    start_to_close_timeout=CALL["start_to_close_timeout"],
+    schedule_to_close_timeout=CALL["schedule_to_close_timeout"],
+    heartbeat_timeout=HEARTBEAT_TIMEOUT,
+    retry_policy=RetryPolicy(
+        initial_interval=timedelta(seconds=0.5),
+        maximum_interval=timedelta(seconds=2),  # that after the third attempt: later ones follow missed heartbeats only
+        maximum_attempts=4 + MISSED_HEARTBEATS,
+    ),
+)
+"""Options of activities that call a function as a member; a missed heartbeat does not count as an attempt."""
 
 
 MEMORY = ActivityOptions(

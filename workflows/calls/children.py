@@ -121,8 +121,9 @@ class ChildMailbox:
         return True
 
 
-MAX_RESTART_WAIT = 30.0
-"""Maximum seconds between two attempts to start a child while a run with the same id is still open."""
+MAX_RESTART_WAIT = 600.0
+"""Maximum seconds between two attempts to start a child while a run with the same id is still open. An attempt takes
+some 15 events, and the run may have to wait for weeks until a worker closes the other one."""
 
 
 class ChildWorkflows:

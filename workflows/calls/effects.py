@@ -79,7 +79,13 @@ from ...contracts.text import truncate
 from ...contracts.turn import Thread
 from ...resources.base import JsonModel
 from ...resources.budget import Budget
-from ..state.constants import APPEND_BYTES, FALLBACK_FAMILIES, UNNOTICED_ABSENCE, WAIT_FOR_WORKERS
+from ..state.constants import (
+    APPEND_BYTES,
+    FALLBACK_FAMILIES,
+    UNNOTICED_ABSENCE,
+    WAIT_FOR_WORKERS,
+    WAIT_FOR_WORKERS_OF_FUNCTIONS,
+)
 from ..state.decisions import WaitKind, recorded_wait
 from ..state.run_state import RunState
 from ..state.stopping import ActivityFailed, ActivityInterrupted, uncancelled
@@ -90,6 +96,7 @@ from .activities import (
     LOCAL_TIMEOUT,
     LOOK,
     MEMORY,
+    PERFORM,
     STORING,
     WHILE_STOPPING,
     ActivityOptions,
@@ -174,7 +181,9 @@ async def options_after_wait(
     is_circuit = failure.type == CircuitOpen.__name__
     is_quota = failure.type == QuotaReached.__name__
     is_outage = not (is_circuit or is_quota)
-    wait = timedelta(seconds=failure.wait or 0) if is_circuit else run.outages.begin(activity, summary, failure)
+    wait = timedelta(seconds=failure.wait or 0)
+    if not is_circuit:
+        wait = run.outages.begin(activity, summary, failure, until - workflow.now())
     if workflow.now() + wait > until and not is_quota:
         raise ActivityFailed(failure.without_wait())
     kind: WaitKind = "quota" if is_quota else "circuit_breaker" if is_circuit else "outage"
@@ -522,6 +531,7 @@ async def execute_activity(
     *,
     continues: bool = False,
     retries: RetryPlan | None = None,
+    awaits_worker: bool = False,
 ) -> Result:
     """The result of an activity on a task queue, by default the run's own.
 
@@ -529,7 +539,7 @@ async def execute_activity(
     no worker has finished in time, unless the request or the run ``gives_up``. A call refused by a budget with
     ``onExceeded: ask`` is repeated after an approval by a person, any number of times. With ``continues``, a long run
     continues as new while it waits for that approval, and the next run makes the call from the beginning. ``retries``
-    are the attempts that a manifest sets.
+    are the attempts that a manifest sets. With ``awaits_worker``, a call waits only for the journal, and for a worker.
 
     Raises:
         ActivityFailed: it fails and is not retried.
@@ -539,11 +549,10 @@ async def execute_activity(
     waits_out = isinstance(request, CallRequest) and not request.gives_up and not run.gives_up
     if isinstance(request, CallRequest):
         request = request.giving_up(not waits_out)
-    waits_for_workers = waits_out or "schedule_to_close_timeout" not in options
-    longest = options.get("schedule_to_close_timeout", run.max_outage)
-    options = {**options, "schedule_to_close_timeout": longest}
+    waits_for_workers = waits_out or awaits_worker or "schedule_to_close_timeout" not in options
+    longest = run.max_outage if waits_for_workers else options["schedule_to_close_timeout"]
+    options = {"schedule_to_close_timeout": longest, **options}
     if waits_out:
-        longest = run.max_outage
         options = {**options, "retry_policy": attempts(FIRST_ATTEMPTS)["retry_policy"]}
     options = retried(options, retries)
     patience = _Patience(longest)
@@ -621,7 +630,8 @@ def _read_failure(error: ActivityError, name: str, *, waits_for_workers: bool) -
     """The failure of a call. One that no worker has finished in time is made again, after a wait."""
     failed = read_failure(error.cause, name, error.activity_id)
     is_timeout = isinstance(error.cause, ActivityTimeout) and not isinstance(error.cause.cause, ApplicationError)
-    if waits_for_workers and is_timeout and isinstance(failed, ActivityFailed) and workflow.patched(WAIT_FOR_WORKERS):
+    patch = WAIT_FOR_WORKERS_OF_FUNCTIONS if name == "perform" else WAIT_FOR_WORKERS
+    if waits_for_workers and is_timeout and isinstance(failed, ActivityFailed) and workflow.patched(patch):
         return ActivityFailed(failed.failure.waiting(0))
     return failed
 
@@ -636,7 +646,12 @@ async def perform(run: RunState, request: PerformRequest) -> PerformResult:
     """Calls a registered function that is a member."""
     place = f"round {request.brief.round}" if request.turn is None else f"turn {request.turn}"
     summary = f"{place} · {request.name} · {request.function}"
-    return await execute_activity(run, "perform", request, PerformResult, CALL, summary, run.task_queues.tools)
+    queue = run.task_queues.tools
+    # A function has no server whose outage would be waited for, but its worker may be away.
+    awaits_worker = not run.gives_up
+    return await execute_activity(
+        run, "perform", request, PerformResult, PERFORM, summary, queue, awaits_worker=awaits_worker
+    )
 
 
 async def conclude(run: RunState, request: ConcludeRequest) -> AskModelResult:

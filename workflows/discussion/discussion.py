@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from temporalio import workflow
 
+from ...contracts.control_messages import SteerRequest
 from ...contracts.errors import Failure, MaxTurnsReached
 from ...contracts.inputs import State, TeamState
 from ...contracts.message import Head, Message, TokenUsage
@@ -29,7 +30,7 @@ from ..state.stopping import ActivityFailed, ActivityInterrupted, ContinueAsNew,
 from ..state.telling import tell
 from .agent_turn import AgentTurn
 from .member_turn import MemberTurn, TeamContext
-from .members import MEMBER_KINDS, AgentRun, RunningMember
+from .members import MEMBER_KINDS, AgentRun, FunctionTurn, RunningMember
 
 _UNSPACED = (
     "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Tibetan, Burmese, Khmer
@@ -233,11 +234,14 @@ class Discussion:
         """The state from which a continued run resumes the discussion, or a retry one that failed."""
         return self._before_failure or self._state()
 
-    def keep_state(self) -> None:
-        """Keeps the state before a failed or interrupted turn or call: what follows only ends the discussion."""
+    def keep_state(self, unread: Sequence[SteerRequest] = ()) -> None:
+        """Keeps the state before a failed or interrupted turn or call: what follows only ends the discussion.
+
+        ``unread`` are the messages of people that this turn has taken, for a retry.
+        """
         if self._before_failure is None:
             self._before_failure = self._state()
-            self.run.inbox.keep()
+            self.run.inbox.keep(unread)
 
     def _state(self) -> TeamState:
         return TeamState(
@@ -297,7 +301,8 @@ class Discussion:
         self.continue_as_new_if_long()
 
     async def run_turn(self, member: MemberPlan, turn: MemberTurn, *, beside: bool = False) -> TurnResult:
-        """The result of a member's turn. A turn that failed or was stopped before it began has no messages.
+        """The result of a member's turn. A turn that failed or was stopped before it began has no messages; ``unread``
+        are those of people that it has added to the conversation, where nobody has answered them.
 
         If other members speak at the same time (``beside``), an agent takes its turn in a run of its own, which can
         continue as new.
@@ -312,14 +317,18 @@ class Discussion:
             tell("turn began", {"kind": member.kind, "member": turn.name, "turn": turn.number})
         self._interrupted = None
         self._turn = running if isinstance(running, AgentTurn) else None
+
+        def begun() -> TurnResult:
+            return running.begun if isinstance(running, FunctionTurn) else TurnResult(head=turn.thread.head, turns=0)
+
         try:
             result = await running.execute()
         except (ActivityInterrupted, asyncio.CancelledError):
-            result = TurnResult(head=turn.thread.head, turns=0, stop_reason=self.run.stop.interruption)
+            result = begun().stopped(self.run.stop.interruption)
         except ActivityFailed as failed:
-            result = TurnResult(head=turn.thread.head, turns=0, stop_reason="failed", failure=failed.failure)
+            result = begun().failed(failed.failure)
         if result.is_unfinished and not beside:
-            self.keep_state()
+            self.keep_state(result.unread)
         self._turn = None
         record(TURNS, kind=member.kind, outcome=result.stop_reason)
         tell(

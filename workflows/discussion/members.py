@@ -23,12 +23,16 @@ from .member_turn import MemberTurn, TeamContext
 
 
 class FunctionTurn:
-    """Calls a registered function: with the brief in a panel, and otherwise with a briefing of the conversation."""
+    """Calls a registered function: with the brief in a panel, and otherwise with a briefing of the conversation.
+
+    ``begun`` is what there is of the turn if the call fails: the messages of people that the function was to read.
+    """
 
     def __init__(self, member: ActivityMember, team: TeamContext, turn: MemberTurn) -> None:
         self._member = member
         self._team = team
         self._turn = turn
+        self.begun = TurnResult(head=turn.thread.head, turns=0)
 
     async def execute(self) -> TurnResult:
         """The function's result as the message of the turn."""
@@ -59,10 +63,14 @@ class FunctionTurn:
         """The conversation with the messages of people that wait."""
         thread = self._turn.thread
         run = self._team.run
-        messages = run.inbox.drain()
-        if not messages:
+        requests = run.inbox.take()
+        if not requests:
             return thread
-        return thread.at(await uncancelled(asyncio.create_task(effects.append(run, thread.head, (*messages,)))))
+        self.begun = self.begun.with_unread(requests)
+        messages = tuple(request.message for request in requests)
+        head = await uncancelled(asyncio.create_task(effects.append(run, thread.head, messages)))
+        self.begun = self.begun.at(head)
+        return thread.at(head)
 
 
 class NestedTeamTurn:

@@ -22,6 +22,18 @@ LONGEST_QUOTA_WAIT = 900.0
 QUOTA_SPREAD = 5.0
 """Seconds by which the waits for a Quota differ, so that not all calls are made when a period begins."""
 
+EVENTS_OF_A_WAIT = 11
+"""Events of a history for a wait, and for the attempts before it."""
+
+MAX_EVENTS = 40_000
+"""Events of a history up to which waits are spread over the time that is left. Temporal terminates a run at 51,200."""
+
+MAX_BYTES = 40_000_000
+"""Bytes of a history, accordingly. Temporal terminates a run at 50 MB."""
+
+LAST_EVENTS = 1_000
+"""Events with which the waits of a run whose history has reached these limits still reckon."""
+
 SPREAD = 0.25
 """The jitter of a wait, as a fraction of it, so that waiting runs do not all resume at once."""
 
@@ -30,6 +42,16 @@ def seconds_after(waits: int) -> float:
     """How long the next wait is after so many of the same call, before the jitter."""
     doublings: int = 2 ** min(waits, MAX_DOUBLINGS)
     return min(FIRST_WAIT * doublings, LONGEST_WAIT)
+
+
+def seconds_apart(calls: int, seconds: float, events: int, size: int) -> float:
+    """How long each of so many calls has to wait in order that they can wait for ``seconds``, again and again.
+
+    The run can't continue as new meanwhile, so the waits have to fit into the rest of its history, which has so many
+    events and so many bytes.
+    """
+    events_left = min(MAX_EVENTS - events, (MAX_BYTES - size) * events // max(1, size))
+    return seconds * calls * EVENTS_OF_A_WAIT / max(events_left, LAST_EVENTS)
 
 
 class Outages:
@@ -54,15 +76,23 @@ class Outages:
         """Whether this run, or a run below, waits for the end of an outage."""
         return bool(self._waits or self.below)
 
-    def begin(self, activity: str, call: str, failure: Failure) -> timedelta:
-        """Notes that the attempts of an activity have failed, and returns the time until the next ones."""
+    def begin(self, activity: str, call: str, failure: Failure, left: timedelta) -> timedelta:
+        """Notes that the attempts of an activity have failed, and returns the time until the next ones.
+
+        ``left`` is how long the call may still wait, except for a Quota, whose failure says when it is reset.
+        """
         known, waits = self._waits.get(activity, (None, 0))
         seconds = seconds_after(waits)
         seconds *= 1 + SPREAD * (2 * workflow.random().random() - 1)
         seconds = max(seconds, failure.wait or 0)
         if failure.type == QuotaReached.__name__:
             # Not longer with each wait: the call would come too late for the minute in which it has a place.
-            seconds = min((failure.wait or 0) + QUOTA_SPREAD * workflow.random().random(), LONGEST_QUOTA_WAIT)
+            until_reset = (failure.wait or 0) + QUOTA_SPREAD * workflow.random().random()
+            seconds = min(until_reset, max(LONGEST_QUOTA_WAIT, self._seconds_apart(activity, until_reset)))
+        else:
+            # Never beyond the time that is left, so that no call gives up sooner because others wait, too.
+            total = left.total_seconds()
+            seconds = max(seconds, min(self._seconds_apart(activity, total), total))
         wait = timedelta(seconds=seconds)
         now = workflow.now()
         outage = Outage(
@@ -76,6 +106,11 @@ class Outages:
         self._waits[activity] = outage, waits + 1
         self.on_change()
         return wait
+
+    def _seconds_apart(self, activity: str, seconds: float) -> float:
+        info = workflow.info()
+        calls = len({*self._waits, activity})
+        return seconds_apart(calls, seconds, info.get_current_history_length(), info.get_current_history_size())
 
     def end(self, activity: str | None) -> None:
         """Notes that a call waits no longer."""

@@ -35,7 +35,7 @@ async def run_all_members(team: Discussion) -> str:
         # A retry resumes from a branch with the finished turns alone; the conversation itself has all of them in order.
         so_far = team.result.so_far
         await _join(team, state, {index: turn for index, turn in turns.items() if not turn.is_unfinished})
-        team.keep_state()
+        team.keep_state([request for turn in turns.values() if turn.is_unfinished for request in turn.unread])
         team.result.so_far = so_far
     state = await _join(team, state, turns)
     if state.failure and (team.plan.on_member_error == "fail" or state.failed == len(team.members)):
