@@ -67,11 +67,11 @@ FALLBACK_FAMILIES = ("ModelError", "AuthenticationError", "TimeoutError")
 WAIT_FOR_WORKERS = "wait-for-workers"
 """Patch: a call that no worker has finished in time is an outage, which begins with the first failure of the call."""
 
-REPEATED_INPUT = "repeated-input"
-"""Patch: an input that Temporal repeats, by a cron schedule or a retry of the workflow, is a client's."""
-
 WAIT_FOR_WORKERS_OF_FUNCTIONS = "wait-for-workers-of-functions"
 """Patch: the same for a function that is a member."""
+
+REPEATED_INPUT = "repeated-input"
+"""Patch: an input that Temporal repeats, by a cron schedule or a retry of the workflow, is a client's."""
 
 UNNOTICED_ABSENCE = timedelta(minutes=1)
 """The time until the first failure of a call from which that, and not the start of the call, begins an outage."""

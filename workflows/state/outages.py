@@ -109,7 +109,7 @@ class Outages:
 
     def _seconds_apart(self, activity: str, seconds: float) -> float:
         info = workflow.info()
-        calls = len({*self._waits, activity})
+        calls = len(self._waits) + (activity not in self._waits)
         return seconds_apart(calls, seconds, info.get_current_history_length(), info.get_current_history_size())
 
     def end(self, activity: str | None) -> None:

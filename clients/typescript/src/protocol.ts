@@ -1219,9 +1219,9 @@ export interface GiveResultRequest {
  * ended its team. `failure` is set exactly when `stopReason` is `failed` or `timeout`, or `max_turns` or
  * `budget` where those fail the run. `answer` is set if the answer is not the last message: after `terminate`,
  * or from a parallel team. `unread` are messages of people that a child workflow received too late: it returns them
- * to its parent. `memberFailures` are the failures of members that did not fail their team.
- * `outerBudget` is an enclosing budget, if it has ended the turn. `handoff` is the index of the member to which
- * a member has transferred the conversation.
+ * to its parent; or those that a function was to read, whose call failed. `memberFailures` are the failures of
+ * members that did not fail their team. `outerBudget` is an enclosing budget, if it has ended the turn. `handoff`
+ * is the index of the member to which a member has transferred the conversation.
  */
 export interface TurnResult {
   head: Head;
