@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from ...contracts.errors import Failure
 from ...contracts.inputs import FailedRun
 from ...contracts.message import TokenUsage
-from ...contracts.panel import PerformRequest, PerformResult, SpeakerBrief
+from ...contracts.panel import PerformRequest, PerformResult
 from ...contracts.plan import QueryPlan, TargetPlan, TeamPlan
 from ...contracts.requests import (
     AskModelRequest,
@@ -42,6 +42,7 @@ from .run_events import (
     RunInfo,
     RunStarted,
     is_deferred,
+    may_be_repeated,
     token_usage,
 )
 
@@ -244,6 +245,8 @@ class TeamTurns:
     run: RunInfo
     plan: TeamPlan | None = None
     started: int = 0
+    failures: dict[int, Failure] = field(default_factory=dict)
+    """Of members' turns that have failed, unless their call is repeated."""
     _turns: dict[int, _OpenTurn] = field(default_factory=dict)
     _members: dict[int, tuple[int, JsonObject]] = field(default_factory=dict)
 
@@ -266,6 +269,9 @@ class TeamTurns:
 
     def start_member(self, member: str, kind: str, number: int, in_round: int) -> Iterator[NamedEvent]:
         """The events for the start of a member's turn, and of the team's turn if it begins as well."""
+        if self.run.type != "parallel":
+            for failed, failure in [*self.failures.items()]:
+                yield from self.end_member(failed, "Failed", failure)
         place = self.place(number, in_round)
         turn = in_round or 1 + (number - 1) // self._members_per_turn
         if turn not in self._turns:
@@ -289,6 +295,7 @@ class TeamTurns:
         if number not in self._members:
             return
         key, data = self._members.pop(number)
+        self.failures.pop(number, None)
         usage = usage or TokenUsage()
         turn = self._turns[key]
         turn.ended += 1
@@ -302,7 +309,8 @@ class TeamTurns:
         failure = run_ended.failure if run_ended and run_ended.stop_reason != "max_turns" else None
         end = "Failed" if failure else "Canceled" if run_ended and run_ended.phase == "Canceled" else "Completed"
         for number in [*self._members]:
-            yield from self.end_member(number, "Failed" if failure else "Canceled", failure)
+            own = self.failures.get(number) or failure
+            yield from self.end_member(number, "Failed" if own else "Canceled", own)
         for key in [*self._turns]:
             yield self._end(key, end, failure)
 
@@ -372,6 +380,7 @@ class EventBuilder:
     selected: bool = False
     open_turns: dict[TurnKey, _AgentTurn] = field(default_factory=dict)
     turn_of_reply: dict[str, TurnKey] = field(default_factory=dict)
+    function_turns: dict[str, int] = field(default_factory=dict)
     ended_by: str | None = None
     end_message: str | None = None
 
@@ -445,12 +454,18 @@ class EventBuilder:
         match call.request:
             case AskModelRequest() as request if self.run.kind == "team" and _turn_key(request) not in self.started:
                 yield from self._agent_started(call, request)
-            case PerformRequest(name=name, turn=int(turn)):
-                yield from self.start_turn(name, "activity", turn)
-            case PerformRequest(name=name, brief=SpeakerBrief(member_index=int(), round=in_round)):
-                yield from self.start_turn(name, "activity", in_round=in_round)
+            case PerformRequest() as request if call.id not in self.function_turns:
+                yield from self._function_started(call, request)
         if call.activity_type in CALL_EVENTS:
             yield f"{CALL_EVENTS[call.activity_type]}Started", started_data(call, self.team_turns.place_of(call))
+
+    def _function_started(self, call: ActivityCall, request: PerformRequest) -> Iterator[NamedEvent]:
+        """The events for the start of a function's turn as a member; a call that is repeated continues it."""
+        if request.turn is None and request.brief.member_index is None:
+            return
+        number = request.turn or 1 + self.team_turns.started
+        self.function_turns[call.id] = number
+        yield from self.start_turn(request.name, "activity", number, 0 if request.turn else request.brief.round)
 
     def _agent_started(self, call: ActivityCall, request: AskModelRequest) -> Iterator[NamedEvent]:
         """The events for the start of an agent's turn, as a member or in another role of a panel."""
@@ -487,11 +502,13 @@ class EventBuilder:
         elif call.activity_type == "recall":
             yield "ContextLoadFailed", {**self._data, **failure_data(ended.failure)}
         yield from self._selected(ended.result)
-        if isinstance(call.request, PerformRequest) and (
-            call.request.turn is not None or call.request.brief.member_index is not None
-        ):
+        if number := self.function_turns.get(call.id):
             usage = TokenUsage(tool_calls=1)
-            yield from self.team_turns.end_member(self.team_turns.started, end, ended.failure, usage)
+            if ended.failure and may_be_repeated(ended):
+                self.team_turns.failures[number] = ended.failure
+            else:
+                del self.function_turns[call.id]
+                yield from self.team_turns.end_member(number, end, ended.failure, usage)
         if (turn := self._open_turn(ended)) and not is_deferred(ended):
             yield from self._continue_turn(turn, ended)
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Literal
 
 from ...contracts.decisions import AskPersonRequest, AskPersonResult, DecisionKind, GrantRequest
-from ...contracts.errors import Failure
+from ...contracts.errors import CallTimeout, Failure
 from ...contracts.inputs import Continuation, FailedRun, ForkedRun
 from ...contracts.message import Head, Message, PersonDecision, TokenUsage
 from ...contracts.panel import BriefRequest, PerformRequest, PerformResult, SpeakerBrief
@@ -384,3 +384,9 @@ def is_deferred(ended: CallEnded) -> bool:
     """Whether a call was prevented by an open circuit breaker, or by a budget that a person may raise."""
     failure = ended.failure
     return failure is not None and (failure.wait is not None or bool(failure.budget and failure.budget.asks))
+
+
+def may_be_repeated(ended: CallEnded) -> bool:
+    """Whether the run may make the call again in the same turn: also one that no worker has finished."""
+    failure = ended.failure
+    return is_deferred(ended) or (failure is not None and failure.type == CallTimeout.__name__)

@@ -75,6 +75,7 @@ from .run_events import (
     RunInfo,
     RunReset,
     RunStarted,
+    may_be_repeated,
     token_usage,
 )
 
@@ -320,7 +321,7 @@ class EventTranslator:
                     turn=choice.turn,
                     hidden=call.hidden,
                 )
-            case PerformRequest(name=name, brief=brief, turn=turn):
+            case PerformRequest(name=name, brief=brief, turn=turn) if call.id not in self._turns:
                 yield from self._start_turn(
                     event.at,
                     call.id,
@@ -363,6 +364,9 @@ class EventTranslator:
                 yield from self._messages(event)
                 if turn := self._turns.get(call.id):
                     turn.usage += usage
+                    turn.failure = event.failure
+                    if may_be_repeated(event):
+                        return
                 returned = event.result.message.content if isinstance(event.result, PerformResult) else None
                 yield from self._end_turn(
                     event.at,

@@ -54,6 +54,7 @@ class Relay:
     @workflow.run
     async def run(self, workflow_type: str, run_input: Json, queue: str) -> None:
         """Continues as a workflow of another type, on another queue."""
+        run_input["carried"]["firstRun"] = workflow.info().first_execution_run_id
         workflow.continue_as_new(args=[run_input], workflow=workflow_type, task_queue=queue)
 
 

@@ -710,8 +710,9 @@ async def repeated_by_cron(env: Environment) -> Handle:
     """The server starts the next run of a cron with the input of the first one."""
     env.script(line("a", *(["Yes."] * 9)))
     run_input = {"agent": "a", "input": "Why?", "resources": [agent("a")]}
-    handle = await env.start("agent", run_input, cron_schedule="@every 1s")
-    await env.wait_for_calls(2)
+    handle = await env.start("agent", run_input, cron_schedule="@every 2s")
+    while len([run async for run in env.closed_runs()]) < 2:
+        await asyncio.sleep(0.05)
     await handle.terminate()
     return handle
 

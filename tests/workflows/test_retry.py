@@ -260,7 +260,7 @@ async def test_a_client_can_not_pass_the_state_of_a_run_by_a_cron(env: Environme
     await env.turn_result(failed)
     state: Json = await failed.query("retry_input")
     if is_first_known:
-        state["carried"]["first_run"] = failed.first_execution_run_id
+        state["carried"]["firstRun"] = failed.first_execution_run_id
     calls = len(env.model.requests)
     handle = await env.start("agent", state, cron_schedule="@every 1s")
     runs = set[str]()
