@@ -111,7 +111,8 @@ async def heartbeats(heartbeat: Heartbeat) -> AsyncIterator[None]:
         while True:
             await asyncio.sleep(INTERVAL)
             with contextlib.suppress(TimeoutError):  # a heartbeat with the former text is better than a late one
-                text = await asyncio.wait_for(heartbeat.live_text(), REDACTING_SECONDS)
+                async with asyncio.timeout(REDACTING_SECONDS):
+                    text = await heartbeat.live_text()
             activity.heartbeat(text)
 
     task = asyncio.create_task(send())

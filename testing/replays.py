@@ -489,7 +489,8 @@ class Player:
                     given.add(pending.id)
                     await self._decide(env, handle, pending)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), POLL)
+                async with asyncio.timeout(POLL):
+                    await ended.wait()
 
     async def _decide(self, env: Environment, handle: Handle[object], pending: PendingDecision) -> None:
         text = pending.question if pending.kind == "question" else pending.arguments

@@ -448,7 +448,8 @@ class A2ACall:
         async with contextlib.aclosing(stream):
             while not self._progress.is_settled:
                 try:
-                    event = await asyncio.wait_for(anext(stream), IDLE if self._progress.task else None)
+                    async with asyncio.timeout(IDLE if self._progress.task else None):
+                        event = await anext(stream)
                 except (StopAsyncIteration, TimeoutError):
                     return
                 had_task = bool(self._progress.task)

@@ -160,7 +160,8 @@ class Watch:
             live.refresh()
             await asyncio.sleep(MIN_DRAW_INTERVAL)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), MAX_DRAW_INTERVAL)
+                async with asyncio.timeout(MAX_DRAW_INTERVAL):
+                    await self._changed.wait()
 
     def print_unfinished(self) -> None:
         """Prints the answers that models are still streaming."""

@@ -363,7 +363,8 @@ class _EventStream:
         """Waits, and reads the heartbeats of open calls."""
         is_live = time.monotonic() - self._received_at < LIVE_HEARTBEAT_INTERVAL
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._hurry.wait(), LIVE_HEARTBEAT_INTERVAL if is_live else HEARTBEAT_INTERVAL)
+            async with asyncio.timeout(LIVE_HEARTBEAT_INTERVAL if is_live else HEARTBEAT_INTERVAL):
+                await self._hurry.wait()
         self._hurry.clear()
         await _read_heartbeats(self._client, [*self._calls.values()])
 

@@ -404,7 +404,8 @@ async def _check(
 
 async def _temporal(address: str | None, settings: Settings) -> list[CheckResult]:
     try:
-        client: Client = await asyncio.wait_for(connect(address), CHECK_TIMEOUT)
+        async with asyncio.timeout(CHECK_TIMEOUT):
+            client = await connect(address)
     except (ConnectionFailed, TimeoutError) as error:
         return [CheckResult("server", False, str(error) or "Temporal did not answer in time", START_HINT)]
     checked = await asyncio.gather(

@@ -185,7 +185,8 @@ async def _is_needed(state_dir: StateDir, client: Client) -> bool:
 async def _wait_second(stopped: asyncio.Event) -> bool:
     """Waits for a second, or until the event is set; returns whether it is set."""
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stopped.wait(), 1)
+        async with asyncio.timeout(1):
+            await stopped.wait()
     return stopped.is_set()
 
 
