@@ -190,7 +190,7 @@ def test_no_two_classes_of_the_package_have_the_same_name() -> None:
 
 
 def test_no_module_waits_with_a_function_that_can_ignore_a_cancellation() -> None:
-    """``asyncio.wait_for`` of Python 3.11 does if what it waits for is done at that moment; ``asyncio.timeout`` never."""
+    """``asyncio.wait_for`` of Python 3.11 does if what it waits for is done at that moment. Use ``asyncio.timeout``."""
     assert [file.name for file in FILES if "asyncio.wait_for" in file.read_text()] == []
 
 
