@@ -25,6 +25,7 @@ from baton.starter.history.ark_events import ArkEvent, EventRecorder
 from baton.starter.history.decoder import HistoryDecoder
 from baton.starter.history.follow import follow
 from baton.starter.history.run_events import RunEvent, RunInfo
+from baton.starter.history.translator import EventTranslator
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.converter import DATA_CONVERTER
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, team
@@ -32,12 +33,16 @@ from tests.replay.recorded import HISTORIES
 from tests.replay.scenarios import TRIO, trio
 
 
+async def decoded(file: Path) -> list[RunEvent]:
+    """What has happened in one recorded run."""
+    history = WorkflowHistory.from_json("run", await asyncio.to_thread(file.read_text))
+    decoder = HistoryDecoder(RunInfo("run", "run"), DATA_CONVERTER)
+    return [each for event in history.events for each in await decoder.decode(event)]
+
+
 async def recorded(name: str) -> list[Json]:
     """The events of one recorded run, without its child runs."""
-    text = (HISTORIES / f"{name}.json").read_text()
-    history = WorkflowHistory.from_json("run", text)
-    reader, recorder = HistoryDecoder(RunInfo("run", "run"), DATA_CONVERTER), EventRecorder()
-    occurred = [each for event in history.events for each in await reader.decode(event)]
+    occurred, recorder = await decoded(HISTORIES / f"{name}.json"), EventRecorder()
     return [event.value for each in occurred for event in recorder.record(each)]
 
 
@@ -266,6 +271,22 @@ async def test_everything_that_has_started_in_a_closed_run_has_ended_once(file: 
     turns = [(each["type"], each["turn"]) for each in named(found, "TeamTurn") if each["type"] != "MaxTurns"]
     assert len(turns) == len({*turns})
     assert len([kind for kind, _ in turns if kind == "Start"]) == len([kind for kind, _ in turns if kind != "Start"])
+
+
+@pytest.mark.parametrize("file", [*filter(is_over, sorted(HISTORIES.glob("*.json")))], ids=lambda file: file.stem)
+async def test_every_turn_of_a_closed_run_begins_and_ends_once_in_the_typed_stream(file: Path) -> None:
+    occurred, translator = await decoded(file), EventTranslator(RunInfo("run", "run"))
+    open_turns: list[tuple[object, ...]] = []
+    begun = set[tuple[object, ...]]()
+    for event in (event for each in occurred for event in translator.translate(each)):
+        if event.type == "turn.started":
+            turn = event.speaker, event.turn, event.round, event.part
+            assert turn not in begun
+            begun.add(turn)
+            open_turns.append(turn)
+        elif event.type == "turn.ended":
+            open_turns.remove((event.speaker, event.turn, event.round, event.part))
+    assert open_turns == []
 
 
 async def test_a_model_and_a_tool_that_are_targets_themselves_have_events_without_an_agent() -> None:
