@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
+import baton
 from baton.starter.server.embedded import TUNING, EmbeddedServer
 from baton.starter.server.state_dir import StateDir
 from tests.harness.environment import Environment
@@ -44,6 +45,13 @@ Names and shapes of stored values would vanish or change. Running teams, clients
 {problems}"""
 
 
+def without_folders(text: str) -> str:
+    """The text with the paths in its stack traces relative to the folders of the package and of its libraries."""
+    for folder, shown in ((sys.prefix, ".venv"), (Path(baton.__file__).parent, ""), (ROOT, "")):
+        text = text.replace(f"{folder}/", f"{shown}/" if shown else "")
+    return text
+
+
 async def record(name: str, scenario: Scenario) -> list[Run]:
     """Runs a scenario on a server of its own; its runs, child runs included."""
     tuning = (*TUNING, SHORT_HISTORIES) if scenario in WITH_SHORT_HISTORIES else TUNING
@@ -66,7 +74,7 @@ async def record(name: str, scenario: Scenario) -> list[Run]:
         finally:
             await server.stop()
     started = (history.events[0].workflow_execution_started_event_attributes for history in histories)
-    texts = [history.to_json().replace(f"{ROOT}/", "") for history in histories]  # stack traces have paths of files
+    texts = [without_folders(history.to_json()) for history in histories]
     return [(each.workflow_type.name, text) for each, text in zip(started, texts, strict=True)]
 
 

@@ -39,6 +39,10 @@ async def test_a_run_recorded_by_an_earlier_version_goes_on_in_this_one(name: st
     await replay([WorkflowHistory.from_json(started["workflowId"], RECORDED[name])])
 
 
+def test_no_recorded_history_has_the_path_of_a_folder_of_its_machine() -> None:
+    assert [name for name, text in RECORDED.items() if 'File \\"/' in text] == []
+
+
 @pytest.mark.parametrize("code", [ReadsClock, DrawsNumber])
 async def test_a_replay_refuses_code_that_is_not_deterministic_though_the_history_fits_it(code: type) -> None:
     history = WorkflowHistory.from_json("reminder", (EXAMPLE / "before_patch.json").read_text())
