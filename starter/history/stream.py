@@ -196,7 +196,11 @@ class _LiveCall:
             if not is_answer or not (is_same or is_cut):
                 yield from self._retract()
             elif len(text) > self.characters or self.said is None:
-                yield self._say(text[self.characters :])
+                rest = text[self.characters :]
+                last = self._say(rest)
+                if not rest:  # its cursor is after the call, so that it comes once
+                    self.reader.place.calls.pop(self.event_id, None)
+                yield last
         self.reader.place.calls.pop(self.event_id, None)
 
     def _say(self, text: str) -> Event:
@@ -204,7 +208,8 @@ class _LiveCall:
         self.said = None if self.said is None else self.said + text
         self.characters += len(text)
         self._note()
-        return TextDeltaEvent(**self._base("text.delta"), attempt=self.attempt, offset=offset, text=text)
+        kind = "text.delta" if text else "text.delta-end"  # the piece before has the same number of characters
+        return TextDeltaEvent(**self._base(kind), attempt=self.attempt, offset=offset, text=text)
 
     def _retract(self) -> Iterator[Event]:
         characters = self.characters

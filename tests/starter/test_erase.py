@@ -1,6 +1,7 @@
 """``baton delete RUN``: erases a run with all of its data, and nothing that another run needs."""
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
@@ -438,7 +439,8 @@ async def test_an_erasure_that_fails_at_any_step_is_finished_by_the_same_command
     erasure.cancel()
     [outcome] = await asyncio.gather(erasure, return_exceptions=True)
     if not isinstance(outcome, Erased):
-        await erase_again()
+        with contextlib.suppress(UsageError):  # all was erased before the cancellation took effect
+            await erase_again()
     assert not [run for run in runs if await exists(env, run.id)] and await exists(env, other.id)
     assert [row[0] for row in await execute(env.journal_address, "select id from baton_conversations")] == ["d"]
     left = await everything(env, but=schema.audit.name)

@@ -94,6 +94,8 @@ async def test_a_reader_that_goes_on_after_the_whole_text_is_told_where_it_ends(
     assert last.offset + len(last.text) == len(WORDS)
     events = [event for event in await read_live(live, handle, last.cursor) if isinstance(event, TextDeltaEvent)]
     assert [(event.offset, event.text) for event in events] == [(len(WORDS), "")]
+    assert events[0].id != last.id
+    assert not [event for event in await read_live(live, handle, events[0].cursor) if event.type == "text.delta"]
 
 
 @pytest.mark.full

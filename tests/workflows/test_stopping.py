@@ -240,7 +240,7 @@ async def test_a_worker_logs_a_failed_attempt_in_a_line_and_nothing_of_a_cancell
     env: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:
     env.script(line("one", {"text": "late", "hang": True}), line("two", {"status": 400, "text": "bad"}))
-    query = {"input": "?", "targets": [{"type": "agent", "name": name} for name in ("one", "two")], "timeout": "3s"}
+    query = {"input": "?", "targets": [{"type": "agent", "name": name} for name in ("one", "two")], "timeout": "6s"}
     handle = await env.start("query", {"name": "q", "spec": query, "resources": [agent("one"), agent("two")]})
     assert (await env.status(handle)).phase == "Failed"
     while not any(request.disconnected_at for request in env.model.requests):
