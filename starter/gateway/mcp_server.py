@@ -318,7 +318,7 @@ class _UnknownToolError(Exception):
 
 
 def _bound_request(context: Context, params: types.CallToolRequestParams) -> Request | None:
-    """The HTTP request of a call whose client cancels the run by disconnecting, as MCP demands since 2026-07-28.
+    """The HTTP request of a call whose client cancels the run by disconnecting, as MCP requires since 2026-07-28.
 
     The same call with a key joins the run, so such a run goes on. The end of the gateway cancels requests, too, but
     then the client has not disconnected.

@@ -29,10 +29,10 @@ MAX_EVENTS = 40_000
 """Events of a history up to which waits are spread over the time that is left. Temporal terminates a run at 51,200."""
 
 MAX_BYTES = 40_000_000
-"""Bytes of a history, accordingly. Temporal terminates a run at 50 MB."""
+"""The same limit in bytes. Temporal terminates a run at 50 MB."""
 
 LAST_EVENTS = 1_000
-"""Events with which the waits of a run whose history has reached these limits still reckon."""
+"""The number of events that is assumed to be left once a history has reached these limits."""
 
 SPREAD = 0.25
 """The jitter of a wait, as a fraction of it, so that waiting runs do not all resume at once."""
@@ -45,7 +45,7 @@ def seconds_after(waits: int) -> float:
 
 
 def seconds_apart(calls: int, seconds: float, events: int, size: int) -> float:
-    """How long each of so many calls has to wait in order that they can wait for ``seconds``, again and again.
+    """The shortest wait of each of so many calls with which all can wait, again and again, for ``seconds`` in total.
 
     The run can't continue as new meanwhile, so the waits have to fit into the rest of its history, which has so many
     events and so many bytes.
