@@ -27,6 +27,7 @@ from tests.harness.hangs import HangReporter
 from tests.harness.manifests import Writer
 from tests.harness.ports import own_ports
 from tests.harness.postgres import PostgresServer
+from tests.harness.process_state import process_state
 from tests.harness.processes import process_env
 from tests.harness.tool_server import ToolServer
 from tests.harness.user_machine import UserMachine
@@ -124,6 +125,16 @@ async def _event_loop(pytestconfig: pytest.Config) -> AsyncIterator[None]:
     pytestconfig.stash[HANGS].loop = asyncio.get_running_loop()
     yield
     await close_idle()
+
+
+@pytest.fixture(autouse=True)
+def _same_process() -> Iterator[None]:
+    """Fails a test that leaves its process changed: the tests after it would depend on the order of all."""
+    before = process_state()
+    yield
+    after = process_state()
+    changed = {name: (was, after[name]) for name, was in before.items() if name in after and after[name] != was}
+    assert not changed, "the test has changed its process: what was, and what is now"
 
 
 @pytest.fixture

@@ -2,7 +2,8 @@
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -86,12 +87,14 @@ def test(
 
     silence_sdk()
     check_file(junit)
-    logging.getLogger("temporalio.activity").setLevel(logging.CRITICAL)  # the report has what it would log
     replays: list[Replay] = []
     invalid: dict[Path, str] = {}
     for path in recordings:
         try:
-            replay = play(path, files, models=models, tools=tools, update=update, seconds=timeout, recursive=recursive)
+            with _failed_attempts_in_report():
+                replay = play(
+                    path, files, models=models, tools=tools, update=update, seconds=timeout, recursive=recursive
+                )
         except UsageError as error:
             invalid[path] = str(error)
             print_message(str(error), style="red")
@@ -107,6 +110,18 @@ def test(
         raise CommandEndError(REFUSED)
     if unchanged < len(replays):
         raise CommandEndError(FAILED)
+
+
+@contextmanager
+def _failed_attempts_in_report() -> Iterator[None]:
+    """Keeps failed calls out of the log while a recording is replayed: its report has them."""
+    logger = logging.getLogger("temporalio.activity")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _print(replay: "Replay") -> None:
