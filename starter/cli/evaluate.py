@@ -15,6 +15,7 @@ from pydantic_evals.evaluators import Evaluator
 from pydantic_evals.reporting import EvaluationReport, EvaluationReportAdapter
 from rich.console import Console
 
+from ...contracts.settings import importable_from_here
 from ...resources.loader import load_files
 from ..api.ark_evaluations import evaluate_ark, has_evaluations
 from ..api.client import Connection, Target
@@ -250,7 +251,7 @@ def sole_target(files: Manifests) -> ResourceDefinition[Any]:
 def own_evaluators(modules: Sequence[str]) -> list[type[Evaluator[Any, Any, Any]]]:
     """The evaluators that Python modules define. Raises UsageError."""
     found: list[type[Evaluator[Any, Any, Any]]] = []
-    sys.path.insert(0, str(Path.cwd()))
+    importable_from_here()
     for name in modules:
         try:
             module = importlib.import_module(name.removesuffix(".py").replace("/", "."))

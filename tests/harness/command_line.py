@@ -50,14 +50,16 @@ def _text(stream: io.TextIOWrapper) -> str:
 
 @contextlib.contextmanager
 def _process_state(env: dict[str, str], argv: list[str], stdin: io.TextIOWrapper) -> Iterator[None]:
-    before = dict(os.environ), sys.argv, sys.stdin
+    before = dict(os.environ), sys.argv, sys.stdin, sys.excepthook
+    import_path = sys.path[:]
     os.environ.clear()
     os.environ.update(env)
     sys.argv, sys.stdin = argv, stdin
     try:
         yield
     finally:
-        environment, sys.argv, sys.stdin = before
+        environment, sys.argv, sys.stdin, sys.excepthook = before
+        sys.path[:] = import_path
         os.environ.clear()
         os.environ.update(environment)
         stderr_console.cache_clear()

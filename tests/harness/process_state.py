@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ def process_state() -> Mapping[str, object]:
         "working directory": Path.cwd(),
         "variables": {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"},
         "import path": tuple(sys.path),
-        "hooks of uncaught exceptions": (sys.excepthook, threading.excepthook),
+        "hook of uncaught exceptions": sys.excepthook,
         "handlers of signals": tuple(signal.getsignal(number) for number in SIGNALS),
         "policy of event loops": type(asyncio.get_event_loop_policy()),
         "hook of warnings": warnings.showwarning,
