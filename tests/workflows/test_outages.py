@@ -18,7 +18,14 @@ from baton.starter.runs.listing import recent_runs
 from baton.starter.runs.runs import live_status
 from baton.testing import Reply, Request
 from baton.worker import run_worker
-from baton.workflows.state.outages import EVENTS_OF_A_WAIT, seconds_after, seconds_apart
+from baton.workflows.state.outages import (
+    EVENTS_OF_A_WAIT,
+    LONGEST_WAIT,
+    events_left,
+    seconds_after,
+    seconds_apart,
+    seconds_spread,
+)
 from tests.activities.test_inline_manifests import model
 from tests.harness import frozen_models
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team, texts
@@ -280,17 +287,57 @@ def test_a_wait_is_bounded_however_many_there_were_before() -> None:
     assert [seconds_after(waits) for waits in (0, 1, 7, 8, 5_000)] == [2, 4, 256, 300, 300]
 
 
+def waits_of(calls: int, seconds: float, longest: float = LONGEST_WAIT, shortest: float = 0) -> tuple[list[float], int]:
+    """How long each of so many calls waits, again and again for ``seconds``, and the events of their history then."""
+    waits: list[float] = []
+    events = 100
+    rest = seconds
+    while rest > 0:
+        left = events_left(events, events * 600)
+        wait = seconds_spread(len(waits), calls, max(longest, seconds_apart(calls, rest, left)), left)
+        waits.append(max(shortest, wait))
+        rest -= waits[-1]
+        events += calls * EVENTS_OF_A_WAIT
+    return waits, events
+
+
+DAY = 86_400
+
+
+@pytest.mark.parametrize("calls", [1, 20])
+def test_the_first_waits_of_an_outage_are_short_for_a_single_call_and_for_many(calls: int) -> None:
+    waits, _ = waits_of(calls, DAY)
+    assert waits[:7] == [2, 4, 8, 16, 32, 64, 128]
+
+
+@pytest.mark.parametrize(("longest", "shortest"), [(LONGEST_WAIT, 0), (0, 30)])
+@pytest.mark.parametrize("days", [1, 30])
+@pytest.mark.parametrize("calls", [1, 3, 49, 128, 900])
+def test_however_many_calls_wait_for_an_outage_or_a_circuit_breaker_their_history_has_space_for_it(
+    calls: int, days: int, longest: float, shortest: float
+) -> None:
+    _, events = waits_of(calls, days * DAY, longest, shortest)
+    assert events < 51_200
+
+
 @pytest.mark.parametrize("calls", [1, 3, 49, 100])
 def test_however_many_calls_wait_for_a_month_their_history_has_space_for_it(calls: int) -> None:
-    month = 31 * 86_400
+    month = 31 * DAY
     events = 100
     passed = 0.0
     while passed < month:
-        passed += max(900.0, seconds_apart(calls, month - passed, events, size=events * 600))
+        passed += max(900.0, seconds_apart(calls, month - passed, events_left(events, events * 600)))
         events += calls * EVENTS_OF_A_WAIT
     assert events < 51_200
 
 
-def test_waits_are_longer_where_each_of_them_stores_much() -> None:
-    assert seconds_apart(10, 86_400, events=1_000, size=20_000_000) > 10 * seconds_apart(10, 86_400, 1_000, 600_000)
-    assert seconds_apart(10, 86_400, events=60_000, size=60_000_000) == 86_400 * 110 / 1_000
+def test_what_a_run_stored_once_makes_its_first_waits_no_longer() -> None:
+    left = events_left(events=11, size=400_000)
+    assert seconds_spread(0, 1, max(LONGEST_WAIT, seconds_apart(1, DAY, left)), left) == 2
+
+
+def test_waits_are_longer_where_the_history_is_nearly_full() -> None:
+    assert events_left(1_000, 30_000_000) == 11_000
+    assert events_left(30_000, 600_000) == 10_000
+    assert events_left(60_000, 60_000_000) == 1_000
+    assert seconds_apart(10, DAY, left=1_000) == DAY * 110 / 1_000

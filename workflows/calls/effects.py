@@ -181,9 +181,11 @@ async def options_after_wait(
     is_circuit = failure.type == CircuitOpen.__name__
     is_quota = failure.type == QuotaReached.__name__
     is_outage = not (is_circuit or is_quota)
-    wait = timedelta(seconds=failure.wait or 0)
-    if not is_circuit:
-        wait = run.outages.begin(activity, summary, failure, until - workflow.now())
+    left = until - workflow.now()
+    if is_circuit:
+        wait = run.outages.begin_of_circuit(activity, failure, left)
+    else:
+        wait = run.outages.begin(activity, summary, failure, left)
     if workflow.now() + wait > until and not is_quota:
         raise ActivityFailed(failure.without_wait())
     kind: WaitKind = "quota" if is_quota else "circuit_breaker" if is_circuit else "outage"

@@ -13,7 +13,7 @@ FIRST_WAIT = 2.0
 LONGEST_WAIT = 300.0
 """Seconds: a call that waits for a day makes some hundred attempts, which its history holds."""
 
-MAX_DOUBLINGS = 10
+MAX_DOUBLINGS = 20
 """Waits after which none becomes longer: a run may wait for a Quota thousands of times."""
 
 LONGEST_QUOTA_WAIT = 900.0
@@ -28,8 +28,11 @@ EVENTS_OF_A_WAIT = 11
 MAX_EVENTS = 40_000
 """Events of a history up to which waits are spread over the time that is left. Temporal terminates a run at 51,200."""
 
+BYTES_OF_A_WAIT = 10_000
+"""Bytes of a history for a wait, and for the attempts before it, whose request has at most some 4 kB."""
+
 MAX_BYTES = 40_000_000
-"""The same limit in bytes. Temporal terminates a run at 50 MB."""
+"""The limit of MAX_EVENTS in bytes. Temporal terminates a run at 50 MB."""
 
 LAST_EVENTS = 1_000
 """The number of events that is assumed to be left once a history has reached these limits."""
@@ -44,14 +47,32 @@ def seconds_after(waits: int) -> float:
     return min(FIRST_WAIT * doublings, LONGEST_WAIT)
 
 
-def seconds_apart(calls: int, seconds: float, events: int, size: int) -> float:
+def events_left(events: int, size: int) -> int:
+    """The events that waits may add to a history with so many events and bytes: a run can't continue as new meanwhile.
+
+    At least LAST_EVENTS.
+    """
+    waits_by_size = (MAX_BYTES - size) // BYTES_OF_A_WAIT
+    return max(LAST_EVENTS, min(MAX_EVENTS - events, waits_by_size * EVENTS_OF_A_WAIT))
+
+
+def seconds_apart(calls: int, seconds: float, left: int) -> float:
     """The shortest wait of each of so many calls with which all can wait, again and again, for ``seconds`` in total.
 
-    The run can't continue as new meanwhile, so the waits have to fit into the rest of its history, which has so many
-    events and so many bytes.
+    ``left`` is the number of events that these waits may add to the history.
     """
-    events_left = min(MAX_EVENTS - events, (MAX_BYTES - size) * events // max(1, size))
-    return seconds * calls * EVENTS_OF_A_WAIT / max(events_left, LAST_EVENTS)
+    return seconds * calls * EVENTS_OF_A_WAIT / left
+
+
+def seconds_spread(waits: int, calls: int, longest: float, left: int) -> float:
+    """The next wait of one of so many calls after so many ``waits``: they double until they are the ``longest``.
+
+    Shorter waits may add a quarter of the events that are ``left``. If that is too little, the first ones are left out.
+    """
+    shorter = left // (4 * calls * EVENTS_OF_A_WAIT) - waits
+    doublings: int = 2 ** min(waits, MAX_DOUBLINGS)
+    halvings: int = 2 ** min(max(shorter, 0), MAX_DOUBLINGS)
+    return min(max(FIRST_WAIT * doublings, longest / halvings), longest)
 
 
 class Outages:
@@ -64,35 +85,36 @@ class Outages:
         self.on_change: Callable[[], None] = lambda: None
         self.below: tuple[str, ...] = ()
         self.asks_again = False
-        self._waits: dict[str, tuple[Outage, int]] = {}
+        self._shown: dict[str, Outage] = {}
+        self._waits: dict[str, int] = {}
 
     @property
     def own(self) -> tuple[Outage, ...]:
         """Those of the run's own calls."""
-        return tuple(outage for outage, _ in self._waits.values())
+        return tuple(self._shown.values())
 
     @property
     def are_awaited(self) -> bool:
         """Whether this run, or a run below, waits for the end of an outage."""
-        return bool(self._waits or self.below)
+        return bool(self._shown or self.below)
 
     def begin(self, activity: str, call: str, failure: Failure, left: timedelta) -> timedelta:
         """Notes that the attempts of an activity have failed, and returns the time until the next ones.
 
         ``left`` is how long the call may still wait, except for a Quota, whose failure says when it is reset.
         """
-        known, waits = self._waits.get(activity, (None, 0))
-        seconds = seconds_after(waits)
-        seconds *= 1 + SPREAD * (2 * workflow.random().random() - 1)
-        seconds = max(seconds, failure.wait or 0)
+        known = self._shown.get(activity)
+        total = left.total_seconds()
+        jitter = 1 + SPREAD * (2 * workflow.random().random() - 1)
+        seconds = max(seconds_after(self._waits.get(activity, 0)) * jitter, failure.wait or 0)
         if failure.type == QuotaReached.__name__:
             # Not longer with each wait: the call would come too late for the minute in which it has a place.
             until_reset = (failure.wait or 0) + QUOTA_SPREAD * workflow.random().random()
-            seconds = min(until_reset, max(LONGEST_QUOTA_WAIT, self._seconds_apart(activity, until_reset)))
+            self._count(activity)
+            seconds = min(until_reset, max(LONGEST_QUOTA_WAIT, self._seconds_apart(until_reset)))
         else:
             # Never beyond the time that is left, so that no call gives up sooner because others wait, too.
-            total = left.total_seconds()
-            seconds = max(seconds, min(self._seconds_apart(activity, total), total))
+            seconds = max(seconds, min(self._seconds_spread(activity, LONGEST_WAIT, total) * jitter, total))
         wait = timedelta(seconds=seconds)
         now = workflow.now()
         outage = Outage(
@@ -103,22 +125,46 @@ class Outages:
             until=now + wait,
             attempts=(known.attempts if known else 0) + (failure.attempts or 1),
         )
-        self._waits[activity] = outage, waits + 1
+        self._shown[activity] = outage
         self.on_change()
         return wait
 
-    def _seconds_apart(self, activity: str, seconds: float) -> float:
-        info = workflow.info()
-        calls = len(self._waits) + (activity not in self._waits)
-        return seconds_apart(calls, seconds, info.get_current_history_length(), info.get_current_history_size())
+    def begin_of_circuit(self, activity: str, failure: Failure, left: timedelta) -> timedelta:
+        """The time until the next attempts of a call that an open circuit breaker prevented, which is no outage.
+
+        It is ``failure.wait``, as long as the history has room for that.
+        """
+        total = left.total_seconds()
+        return timedelta(seconds=max(failure.wait or 0, min(self._seconds_spread(activity, 0, total), total)))
+
+    def _seconds_spread(self, activity: str, longest: float, seconds: float) -> float:
+        """The next wait of a call, at most ``longest`` if the history has room for such waits for ``seconds``."""
+        waits = self._count(activity)
+        return seconds_spread(waits, len(self._waits), max(longest, self._seconds_apart(seconds)), _events_left())
+
+    def _seconds_apart(self, seconds: float) -> float:
+        return seconds_apart(len(self._waits), seconds, _events_left())
+
+    def _count(self, activity: str) -> int:
+        """Counts a wait of a call, and returns how many it had before."""
+        waits = self._waits.get(activity, 0)
+        self._waits[activity] = waits + 1
+        return waits
 
     def end(self, activity: str | None) -> None:
         """Notes that a call waits no longer."""
-        if activity and self._waits.pop(activity, None):
-            self.on_change()
+        if activity:
+            self._waits.pop(activity, None)
+            if self._shown.pop(activity, None):
+                self.on_change()
 
     def child_waits(self, run: str, *, waits: bool) -> None:
         """Notes whether a child run, or a run below it, waits for the end of an outage."""
         if waits != (run in self.below):
             self.below = (*self.below, run) if waits else tuple(child for child in self.below if child != run)
             self.on_change()
+
+
+def _events_left() -> int:
+    info = workflow.info()
+    return events_left(info.get_current_history_length(), info.get_current_history_size())
