@@ -14,6 +14,7 @@ from pathlib import Path
 from baton.starter.cli.app import app
 from baton.starter.cli.exit_codes import exit_code
 from baton.starter.cli.terminal import stderr_console
+from tests.harness.process_state import kept_loggers
 
 
 def can_run_here() -> bool:
@@ -32,6 +33,7 @@ def run_here(
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
         warnings.catch_warnings(),
+        kept_loggers(),
     ):
         warnings.simplefilter("ignore", ResourceWarning)  # a command leaves the server that it starts running
         stderr_console.cache_clear()  # it has read the environment of the command before
