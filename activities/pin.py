@@ -188,7 +188,8 @@ def ineffective_fields(start: Startable, catalog: Catalog) -> Iterator[str]:
     # Nobody has to choose the default account, as a gateway does for its callers: it restricts nothing without Roles.
     if account.name != DEFAULT_ACCOUNT and not has_rights(catalog, start.namespace):
         what = f"the ServiceAccount {account} has no effect"
-        yield f"{start.id}: spec.serviceAccount: {what}: the worker has no Roles, so the run may use everything"
+        why = f"there is no Role, RoleBinding or ServiceAccount for the namespace {start.namespace}"
+        yield f"{start.id}: spec.serviceAccount: {what}: {why}, so the run may use everything there"
 
 
 def _named_start(request: PinRequest) -> tuple[str, str]:

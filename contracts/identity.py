@@ -81,7 +81,7 @@ class IdentityKeys(NamedTuple):
         keys = tuple(filter(None, (key.strip() for key in environ.get(IDENTITY_KEY, "").split(","))))
         if any(len(key) < MIN_KEY for key in keys):
             raise SettingsError(
-                f"{IDENTITY_KEY}: a key has at least {MIN_KEY} characters, such as those of: openssl rand -hex 32"
+                f"{IDENTITY_KEY}: a key must have at least {MIN_KEY} characters; make one with: openssl rand -hex 32"
             )
         return cls(keys)
 

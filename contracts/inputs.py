@@ -375,7 +375,7 @@ class TurnInput(JsonModel):
         if self.retries is not None:
             return self
         if sum(name is not None for name in self._named().values()) != 1:
-            raise ValueError('a turn needs one of {"team": "name"}, {"agent": …}, {"model": …} and {"tool": …}')
+            raise ValueError('a turn needs one of {"team": "name"}, {"agent": …}, {"model": …} or {"tool": …}')
         if self.carried is None and self.forks is None and (self.input is None) == (self.thread is None):
             raise ValueError('a turn needs {"input": "text"}')
         return self

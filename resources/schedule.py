@@ -66,7 +66,7 @@ def _check_shorthand(text: str) -> str:
         if parse_duration(rest.strip()).total_seconds() < 1:
             raise ValueError("is less than a second: write '@every 1s' or more")
     elif text not in SHORTHANDS:
-        raise ValueError(f"'{text}' is not known here; known: {', '.join(SHORTHANDS)}, @every DURATION")
+        raise ValueError(f"'{text}' is unknown; known: {', '.join(SHORTHANDS)}, @every DURATION")
     return text
 
 
@@ -95,7 +95,7 @@ def _value(field: _Field, text: str, where: str) -> int:
     if text.lower() in field.names:
         return field.first + field.names.index(text.lower())
     if not (_is_number(text) and field.first <= int(text) <= field.last):
-        raise ValueError(f"{field.name}: '{where}' is not from {field.first} to {field.last}, nor '*'")
+        raise ValueError(f"{field.name}: '{where}' must be from {field.first} to {field.last}, or '*'")
     return int(text)
 
 

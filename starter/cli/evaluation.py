@@ -85,8 +85,8 @@ def evaluate(
 ) -> None:
     """Run the cases in FILE as durable queries of a target, evaluate them, and print the report.
 
-    TARGET can be omitted if the files have a single outermost team, or a single agent. ARK's Evaluations in the files
-    are run instead if no file has cases.
+    KIND/NAME can be omitted if the files have a single outermost team, or a single agent. ARK's Evaluations in the
+    files are run instead if no file has cases.
     """
     import asyncio
 

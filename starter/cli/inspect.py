@@ -154,7 +154,7 @@ def report(
         Path | None, typer.Option("-o", "--output", help="The file, or - for stdout. Default: ID.html in this folder.")
     ] = None,
 ) -> None:
-    """Write a run so far as one HTML file to send to somebody; it can be read offline."""
+    """Write what a run has done so far to one HTML file, to send to somebody; it can be read offline."""
     from ..report.html import html_of
     from ..report.report import read_report
     from .client import with_run

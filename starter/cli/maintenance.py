@@ -31,7 +31,7 @@ def doctor(
     recursive: Recursive = False,
     output: Output = OutputFormat.text,
 ) -> None:
-    """Check the server, workers, runs, journal and models, and suggest fixes; exits with 1 on problems."""
+    """Check the server, workers, runs, journal and models, and suggest fixes; exit with 1 on problems."""
     from dataclasses import asdict
 
     from ..operations.doctor import as_text, run_checks
@@ -63,11 +63,13 @@ def migrate() -> None:
 def prune(
     older_than: Annotated[
         str | None,
-        typer.Option(help="Only runs that ended longer ago than this, such as 30d; by default the retention."),
+        typer.Option(
+            help="Only runs that ended longer ago than this, such as 30d; by default Temporal's retention period."
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted, without deleting.")] = False,
 ) -> None:
-    """Delete conversations that no run needs from the journal at BATON_JOURNAL_URL, and data past BATON_RETENTION."""
+    """Delete from the journal at BATON_JOURNAL_URL conversations that no run needs, and data past BATON_RETENTION."""
     from ..operations.erase import erase_expired
     from ..operations.journals import journal_address, retention
     from ..operations.prune import Ages, prune_journal, read_age
@@ -97,7 +99,7 @@ def prune(
 
 @app.command("check-journal")
 def check_journal() -> None:
-    """Check whether the journal has the rows of all open runs, as after a restore; exits with 1 if it lacks some."""
+    """Check whether the journal has the rows of all open runs, as after a restore; exit with 1 if it lacks some."""
     from ..operations.lost_rows import runs_without_rows
     from .client import with_client
 
@@ -131,7 +133,7 @@ def replace_journal(
 
 @app.command("reencrypt")
 def reencrypt() -> None:
-    """Encrypt the journal at BATON_JOURNAL_URL again with the first key; no worker may still encrypt with another."""
+    """Encrypt the journal at BATON_JOURNAL_URL again with the first key, which all workers must already use."""
     import asyncio
     import os
 

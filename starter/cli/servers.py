@@ -41,7 +41,7 @@ def dev(
     ui_port: UiPort = None,
     linger: Annotated[float | None, typer.Option(hidden=True, help="Seconds to keep running while unused.")] = None,
 ) -> None:
-    """Run a local Temporal server, its UI and a worker, until Ctrl-C."""
+    """Run a local Temporal server, its UI, a worker and the console, until Ctrl-C."""
     import asyncio
 
     from ...contracts.settings import importable_from_here
@@ -164,7 +164,7 @@ def mcp(
         typer.Option("-n", "--namespace", help="A namespace whose teams and agents are all tools; by default all."),
     ] = None,
 ) -> None:
-    """Serve teams and agents as tools of MCP over stdin and stdout, to the program that starts this command."""
+    """Serve teams and agents as MCP tools over stdin and stdout, to the program that starts this command."""
     require("gateway", "baton mcp")
     from ..gateway.app import Gateway
     from ..gateway.mcp_server import serve_stdio
@@ -198,7 +198,7 @@ def gateway_key(
         list[str] | None, typer.Option("--group", help="A group of the key's holder, for approvers; repeatable.")
     ] = None,
 ) -> None:
-    """Make a key for the gateway: prints it, and adds its hash to a file of keys (BATON_GATEWAY_KEYS)."""
+    """Make a key for the gateway: print it, and add its hash to a file of keys (BATON_GATEWAY_KEYS)."""
     require("gateway", "baton gateway-key")
     from pydantic import ValidationError
 

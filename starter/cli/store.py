@@ -119,8 +119,8 @@ def diff(
 ) -> None:
     """Show where two runs diverge, or with -f what 'baton apply' would change in the store.
 
-    Two runs are side by side from there on: speakers, words, calls with arguments, tokens, cost and time. With -f the
-    exit code is 1 if there are differences, as with kubectl diff.
+    Two runs are shown side by side from there on: speakers, words, calls with arguments, tokens, cost and time. With -f
+    the exit code is 1 if there are differences, as with kubectl diff.
     """
     from ..operations.remote import RemoteGateway
     from .stored_rows import differences, remote_differences

@@ -189,7 +189,7 @@ class Access:
         if caller is None and self._tokens and not key.startswith(PREFIX):
             caller = await self._tokens.verify(key)
         if caller is None:
-            raise UnauthenticatedError("the key is not known here")
+            raise UnauthenticatedError("unknown key")
         return caller
 
     def _stamp(self) -> Any:

@@ -812,7 +812,7 @@ def _phase(request: Request) -> str | None:
     phase = _filter(request, "phase")
     if phase is None or phase in PHASES:
         return phase
-    raise BadRequestError(f"phase: '{phase}' is not known here; {did_you_mean(phase, PHASES)}", param="phase")
+    raise BadRequestError(f"phase: '{phase}' is unknown; {did_you_mean(phase, PHASES)}", param="phase")
 
 
 def _time(request: Request, name: str) -> datetime | None:

@@ -58,7 +58,7 @@ class OidcTokens:
         if not (issuer.scheme == "https" or (issuer.scheme == "http" and is_loopback(issuer.hostname or ""))):
             raise SettingsError("BATON_GATEWAY_OIDC_ISSUER: write an https:// URL")
         if not settings.audience:
-            raise SettingsError("BATON_GATEWAY_OIDC_AUDIENCE is missing: tokens for other services must not count here")
+            raise SettingsError("BATON_GATEWAY_OIDC_AUDIENCE is missing: tokens for other services are not accepted")
         self._settings = settings
         self._keys: dict[str, jwt.PyJWK] = {}
         self._fetched_at = -LIFETIME
@@ -67,7 +67,7 @@ class OidcTokens:
     async def verify(self, token: str) -> Caller:
         """The caller with a token. Raises UnauthenticatedError, and UnavailableError if the issuer can't be reached."""
         if len(token) > MAX_TOKEN or token.count(".") != 2:
-            raise UnauthenticatedError("the key is not known here")
+            raise UnauthenticatedError("unknown key")
         try:
             key = await self._key(str(jwt.get_unverified_header(token).get("kid", "")))
             claims: dict[str, Any] = jwt.decode(
@@ -121,7 +121,7 @@ class OidcTokens:
             configuration = issuer.at(f"{issuer.url.rstrip('/')}/.well-known/openid-configuration")
             document = await _fetch(configuration)
             if document.get("issuer") != issuer.url:
-                raise ValueError("the configuration is of another issuer")
+                raise ValueError("the configuration belongs to another issuer")
             found = jwt.PyJWKSet.from_dict(await _fetch(issuer.at(str(document["jwks_uri"]))))
         except (BatonError, httpx.HTTPError, httpx.InvalidURL, jwt.PyJWTError, KeyError, ValueError) as error:
             _log.warning("the issuer %s: %s", issuer.authority, error)

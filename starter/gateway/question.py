@@ -80,7 +80,7 @@ class TargetQuestion(JsonModel):
         settings: JsonObject = {name: value for name, value in self.settings.items() if value is not None}
         known = {field.alias or name for name, field in ClientSettings.model_fields.items()}
         if unknown := next((name for name in settings if to_camel(name) not in known), None):
-            raise BadRequestError(f"{unknown}: this setting is not known here", param=unknown)
+            raise BadRequestError(f"{unknown}: unknown setting", param=unknown)
         if not self.tools and not settings:
             return None
         return {"tools": [tool.model_dump(mode="json") for tool in self.tools], "settings": settings}

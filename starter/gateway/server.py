@@ -83,8 +83,8 @@ def check_address(host: str, environ: Mapping[str, str] = os.environ) -> None:
     """Raises SettingsError if a gateway without keys would be reachable from other machines."""
     if not GatewaySettings.of(environ).has_keys and not is_loopback(host):
         raise SettingsError(
-            f"a gateway at {host} needs keys: set BATON_GATEWAY_KEYS to a file of keys (baton gateway-key NAME makes "
-            "one), or BATON_GATEWAY_OIDC_ISSUER"
+            f"a gateway at {host} needs keys: set BATON_GATEWAY_KEYS to a file of keys (baton gateway-key NAME "
+            "-f FILE makes one), or BATON_GATEWAY_OIDC_ISSUER"
         )
 
 

@@ -268,12 +268,14 @@ class RunTree(Generic[T]):
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
-            raise CursorError(f"the cursor is not of the run {self._handle.id}, or its history was deleted") from None
+            raise CursorError(
+                f"the cursor does not belong to the run {self._handle.id}, or its history was deleted"
+            ) from None
         common = [new_id for new_id in chain if new_id in old]
         base = old[old.index(common[-1]) + 1] if common else old[0]
         forked = await self._fork(chain[len(common)], base) if len(common) < len(chain) else None
         if forked is None:
-            raise CursorError(f"the cursor is of an earlier run with the id {self._handle.id}")
+            raise CursorError(f"the cursor belongs to an earlier run with the id {self._handle.id}")
         event, at, since = forked
         execution = len(common)
         if run_id == base and place.event < event:

@@ -302,7 +302,7 @@ async def _empty_journal(url: str) -> AsyncIterator[Engine]:
     try:
         if await engine.run(lambda connection: inspect(connection).get_table_names()):
             raise UsageError(
-                f"the journal at {engine.place} has tables: give an empty database, which is empty afterwards"
+                f"the journal at {engine.place} has tables: pass an empty database, which is emptied again afterwards"
             )
         try:
             yield engine

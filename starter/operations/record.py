@@ -608,7 +608,7 @@ class _Reader:
         *earlier, (last, _) = self._noted.calls  # the journal may have an answer that came too late
         if activity.type == "select" and activity.failure and earlier:
             raise UsageError(
-                f"the selector of {last.caller} has failed when it was asked once more, because its answer had named "
+                f"the selector of {last.caller} failed when it was asked again after naming "
                 "nobody: a replay would go on without a second answer"
             )
         self._noted.calls[-1] = last, answer

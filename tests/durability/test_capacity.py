@@ -47,7 +47,7 @@ async def test_the_sizes_of_the_page_are_measured_again(database: str, postgres:
 async def test_a_database_that_is_in_use_is_not_measured_with(postgres: PostgresServer) -> None:
     url = await postgres.database()
     await execute(url, "create table of_somebody (id int)")
-    with pytest.raises(UsageError, match="has tables: give an empty database"):
+    with pytest.raises(UsageError, match="has tables: pass an empty database"):
         await measure(Load(turns=1, runs=1), url, {}, encrypted=(False,))
     assert await execute(url, "select count(*) from of_somebody") == [(0,)]
 

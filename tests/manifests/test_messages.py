@@ -13,10 +13,10 @@ HTTP = {"type": "http", "http": {"url": "http://host", "method": "get"}}
     [
         (team("t", maxTurns=1, members=["one"]), "spec.members[0]: is text, must be a mapping"),
         (agent("a", tools=[{"name": "termnate", "type": "built-in"}]), "did you mean 'terminate'?"),
-        (manifest("Tool", "t", HTTP), "spec.http.method: 'get' is not known here; did you mean 'GET'?"),
+        (manifest("Tool", "t", HTTP), "spec.http.method: 'get' is unknown; did you mean 'GET'?"),
         (
             model() | {"spec": {"type": "opnai", "model": {"value": "x"}}},
-            "spec.type: 'opnai' is not known here; did",
+            "spec.type: 'opnai' is unknown; did",
         ),
         (team("t", "a", maxTurns=-3), "spec.maxTurns: is -3, must be 1 or more"),
         (team("t", "a", maxTurns=1, context={"a": "b"}), "spec.context: is a mapping, must be text or a list"),

@@ -160,7 +160,7 @@ def test_a_refused_manifest_exits_with_1_and_lists_every_error(machine: UserMach
     assert f"{file}:6: Query/default/talk: spec.inptu: is not a field of Query; did you mean 'input'?" in lines
     missing = f"{file}:5: Query/default/talk: spec.input: is missing; it must be the text of the question"
     assert any(each.startswith(missing) for each in lines)
-    assert any("Team/default/team: spec.strategy: 'chaos' is not known here" in each for each in lines)
+    assert any("Team/default/team: spec.strategy: 'chaos' is unknown" in each for each in lines)
     assert any("Team/default/team: spec.members: is empty" in each for each in lines)
     assert lines[-1] == "4 problems"
     assert not machine.state_dir.folder.exists(), "nothing was started"

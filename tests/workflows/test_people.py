@@ -219,8 +219,8 @@ async def test_a_reply_is_taken_while_the_run_is_paused_and_the_next_member_wait
         (people({"name": "one", "prompt": "?"}), "spec.members[0].prompt: is only for members of 'type: human'"),
         (people({**ANN, "onTimeout": "skip"}), "spec.members[0].timeout: is missing: onTimeout needs it"),
         (people({**ANN, "prompt": "x" * 4001}), "spec.members[0].prompt: is longer than 4000 characters"),
-        (people("a", strategy="round-robin", maxRounds=1, referee=ANN), "spec.referee.type: 'human' is not known here"),
-        (people("a", strategy="debate", judge=ANN), "spec.judge.type: 'human' is not known here"),
+        (people("a", strategy="round-robin", maxRounds=1, referee=ANN), "spec.referee.type: 'human' is unknown"),
+        (people("a", strategy="debate", judge=ANN), "spec.judge.type: 'human' is unknown"),
         (people(ANN, strategy="round-robin"), "spec.maxTurns: is missing, and no member agent can terminate"),
     ],
 )

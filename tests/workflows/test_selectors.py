@@ -92,7 +92,7 @@ def test_a_run_needs_what_those_need_whom_its_selector_finds(write: Writer) -> N
         ({}, "spec.selector: needs matchLabels or matchExpressions"),
         ({"matchLabels": {}}, "spec.selector: needs matchLabels or matchExpressions"),
         ({"matchLabels": {"a": 5}}, "spec.selector.matchLabels.a: is a number, must be text"),
-        (expression("a", "Is", "b"), "spec.selector.matchExpressions[0].operator: 'Is' is not known here"),
+        (expression("a", "Is", "b"), "spec.selector.matchExpressions[0].operator: 'Is' is unknown"),
         (expression("a", "In"), "spec.selector.matchExpressions[0].values: is missing: 'In' needs at least one"),
         (expression("a", "Exists", "b"), "spec.selector.matchExpressions[0].values: can't be used with 'Exists'"),
         (expression("", "Exists"), "spec.selector.matchExpressions[0].key: is empty"),

@@ -199,7 +199,8 @@ async def test_fields_of_a_query_without_effect_on_its_worker_stand_in_the_notic
     assert status.notices == (
         "Query/default/q: spec.memory: there is no Memory default/notes: the journal keeps the conversation",
         "Query/default/q: spec.serviceAccount: the ServiceAccount default/clerk has no effect: "
-        "the worker has no Roles, so the run may use everything",
+        "there is no Role, RoleBinding or ServiceAccount for the namespace default, "
+        "so the run may use everything there",
     )
 
 

@@ -70,7 +70,7 @@ function KeyDialog({ reason, onKey }) {
   return html`
     <${Dialog} title="Your key">
       <form onSubmit=${submit}>
-        <p>${reason ?? "This gateway needs a key."} The command <code>baton gateway-key NAME</code> makes one. It stays in this tab only.</p>
+        <p>${reason ?? "This gateway needs a key."} The command <code>baton gateway-key NAME -f FILE</code> makes one. It stays in this tab only.</p>
         <${Field} label="Key" error=${error}>
           ${(field) => html`<input ...${field} name="key" type="password" autocomplete="off" spellcheck=${false} required autofocus />`}
         <//>
