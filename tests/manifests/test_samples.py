@@ -12,7 +12,10 @@ import pytest
 import yaml
 from a2a.types import Part
 
+from baton.resources.agent import Agent
 from baton.resources.loader import load_files
+from baton.resources.rights import AccountName, Use, may
+from baton.resources.team import Team
 from baton.testing import Reply, Script, ScriptedModel, ScriptedToolCall
 from tests.harness.agent_server import AgentServer, Turn
 from tests.harness.anthropic_server import AnthropicServer
@@ -190,13 +193,22 @@ def test_the_chart_sample_sends_its_image_to_the_model(machine: UserMachine) -> 
     assert base64.b64decode(image["image_url"]["url"].partition(",")[2]).startswith(b"\x89PNG")
 
 
+def test_workers_with_all_samples_let_everybody_use_them() -> None:
+    """The compose file gives them to its workers. Rights in a namespace close it for all who have none."""
+    catalog = load_files([ROOT / "samples"]).catalog
+    anybody = AccountName("default", "default")
+    targets = [manifest for manifest in catalog.manifests if isinstance(manifest, Team | Agent)]
+    closed = [target.id for target in targets if not may(catalog, anybody, Use.of(target))]
+    assert {target.split("/")[1] for target in closed} == {"audit"}
+
+
 @pytest.mark.shared_server
 def test_the_rights_sample_is_refused_without_one_of_its_rights(machine: UserMachine) -> None:
     text = (ROOT / "samples" / "rights.yaml").read_text().replace("[auditor, archivist, ask-archivist]", "[auditor]")
     (machine.folder / "rights.yaml").write_text(text)
     done = machine.run("run", "-f", machine.folder / "rights.yaml")
     assert done.returncode != 0
-    assert "the ServiceAccount default/auditor may not use agents 'default/archivist'" in done.stderr
+    assert "the ServiceAccount audit/auditor may not use agents 'audit/archivist'" in done.stderr
     assert machine.model.requests == []
 
 

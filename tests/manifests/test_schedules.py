@@ -37,7 +37,7 @@ REFUSED = {
     "*/x * * * *": "minute: '*/x' has no step",
     "-1 * * * *": "minute: '-1' must be from 0 to 59",
     "1-2-3 * * * *": "minute: '1-2-3' must be",
-    "\u0665 * * * *": "minute: '\u0665' is not",
+    "\u0665 * * * *": "minute: '\u0665' must be",
     "0 0 1 1 * 1999": "year: '1999' must be from 2000",
     "0 0 30 2 *": "never fires",
     "0 0 31 4,jun *": "never fires",
