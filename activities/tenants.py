@@ -70,14 +70,17 @@ class TenantActivities:
         return ReleaseResult(woken=await self._release([request.run]))
 
     async def _release(self, runs: Sequence[str]) -> int:
-        """Deletes runs that have ended, and wakes as many others; one that has ended, too, is followed by the next."""
+        """Frees the places of runs that have ended, and wakes as many others, but none that has ended as well."""
         woken = 0
+        ended = list[str]()
         client = activity.client()
         while runs:
+            ended += runs
             following = await self._admissions.release(runs)
             answers = await asyncio.gather(*(_wake(client, run) for run in following))
             woken += sum(answers)
             runs = [run.run for run, is_awake in zip(following, answers, strict=True) if not is_awake]
+        await self._admissions.forget(ended)
         return woken
 
     async def _release_ended(self, limit: RunLimit) -> bool:

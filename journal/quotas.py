@@ -167,7 +167,8 @@ def _book(connection: Connection, accounts: Sequence[QuotaAccount], booking: str
     """Counts a call in this minute, if it has a place there; else books a minute, and returns why it has to wait."""
     if not accounts:
         return None
-    _lock_gates(connection, accounts)
+    # One row for all minutes of each account: whoever has it decides alone who gets which minute.
+    _lock_gates(connection, [account.values(0, 0) for account in accounts])
     minute, ends = bounds("minute", now)
     of_call = _charges.c.call == booking
     booked = {*connection.execute(select(_charges.c.account).where(of_call)).scalars()}
@@ -217,11 +218,12 @@ def _has_place(account: QuotaAccount, minute: int, booked: Collection[str], used
     return row in booked or used.get(row, 0) < account.limits[0][1]
 
 
-def _lock_gates(connection: Connection, accounts: Sequence[QuotaAccount]) -> None:
-    """Locks one row for all minutes of each account: whoever has it decides alone who gets which minute."""
-    gates = sorted((account.values(0, 0) for account in accounts), key=lambda row: str(row["id"]))
-    connection.execute(insert_missing(connection.dialect.name, _accounts), gates)
-    _locked(connection, [row["id"] for row in gates])
+def _lock_gates(connection: Connection, gates: Iterable[Mapping[str, Any]]) -> None:
+    """Locks rows that have no usage, in the order of their ids; they are created if they are missing."""
+    by_id = {row["id"]: row for row in sorted(gates, key=lambda row: str(row["id"]))}
+    if by_id:
+        connection.execute(insert_missing(connection.dialect.name, _accounts), [*by_id.values()])
+        _locked(connection, by_id.keys())
 
 
 def _free_minute(
@@ -263,7 +265,7 @@ class RunLimit:
 
     @property
     def gate(self) -> dict[str, Any]:
-        """The row that a transaction locks to admit runs."""
+        """The row that a transaction locks to admit runs, or to note that some have ended."""
         return QuotaAccount(self.quota, self.tenant, "minute", (), model="\nruns").values(0, 0)
 
 
@@ -280,6 +282,10 @@ class KnownRun(NamedTuple):
 
     run: str
     workflow: str
+
+
+ENDED = -1
+"""The number of a run that has ended, until those that may be next were woken."""
 
 
 class Admissions:
@@ -299,17 +305,16 @@ class Admissions:
         """
 
         def execute(connection: Connection) -> WaitingRun | None:
-            if gates := sorted((limit.gate for limit in limits), key=lambda row: str(row["id"])):
-                connection.execute(insert_missing(connection.dialect.name, _accounts), gates)
-                _locked(connection, [row["id"] for row in gates])
+            _lock_gates(connection, [limit.gate for limit in limits])
             own = _runs.c.run == run.run
             for index, limit in enumerate(limits):
                 if waiting := self._wait(connection, limit, run):
-                    later = [other.id for other in limits[index + 1 :]]
-                    connection.execute(delete(_runs).where(own, _runs.c.quota.in_(later), _runs.c.number > 0))
-                    for each in limits[: index + 1]:
-                        last = connection.execute(select(func.max(_runs.c.number)).where(self._here(each.id))).scalar()
-                        self._insert(connection, each, run, number=(last or 0) + 1)
+                    others = [other.id for other in limits if other is not limit]
+                    connection.execute(delete(_runs).where(own, _runs.c.quota.in_(others), _runs.c.number > 0))
+                    for earlier in limits[:index]:  # as open: a place that becomes free there is for another run
+                        self._insert(connection, earlier, run, number=0)
+                    last = connection.execute(select(func.max(_runs.c.number)).where(self._here(limit.id))).scalar()
+                    self._insert(connection, limit, run, number=(last or 0) + 1)
                     return waiting
             connection.execute(delete(_runs).where(own))  # also the places under limits that there are no more
             for limit in limits:
@@ -350,12 +355,17 @@ class Admissions:
         connection.execute(insert_missing(connection.dialect.name, _runs), [row])
 
     async def release(self, runs: Collection[str]) -> list[KnownRun]:
-        """Deletes runs that have ended, and returns those that may be next: one for each place that has become free."""
+        """Notes that runs have ended, and returns those that may be next: one for each place that has become free.
+
+        It returns them again until ``forget`` is called: whoever is to wake them may be killed before that.
+        """
 
         def execute(connection: Connection) -> list[KnownRun]:
             ended = _runs.c.run.in_(runs)
-            rows = connection.execute(select(_runs.c.quota, _runs.c.run).where(ended)).all()
-            connection.execute(delete(_runs).where(ended))
+            rows = connection.execute(select(_runs.c.quota, _runs.c.tenant, _runs.c.manifest).where(ended)).all()
+            # A run that is about to wait, whose place in the queue is not visible yet, would not be woken.
+            _lock_gates(connection, [RunLimit(row.manifest, row.tenant, most=0).gate for row in rows])
+            connection.execute(update(_runs).where(ended).values(number=ENDED))
             following: list[KnownRun] = []
             for quota in sorted({row.quota for row in rows}):
                 waiting = select(_runs.c.run, _runs.c.workflow).where(self._here(quota), _runs.c.number > 0)
@@ -364,6 +374,10 @@ class Admissions:
             return following
 
         return await self._database.transact(execute)
+
+    async def forget(self, runs: Collection[str]) -> None:
+        """Deletes runs that have ended, after those that may be next were woken."""
+        await self._database.run(delete(_runs).where(_runs.c.run.in_(runs), _runs.c.number == ENDED))
 
     async def to_check(self, limit: RunLimit, most: int) -> list[KnownRun]:
         """Runs that keep others waiting: open ones, each time others if there are many, and the first to wait."""

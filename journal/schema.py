@@ -219,9 +219,9 @@ quota_runs = Table(
     Column("tenant", Text, nullable=False),
     Column("manifest", Text, nullable=False),
 )
-"""The runs of tenants whose number of open runs is limited: ``number`` is 0 if a run is admitted, and counts those
-that wait from 1. ``run`` is the id of the first run of a chain, ``workflow`` its workflow id, ``manifest`` the id
-of the Quota."""
+"""The runs of tenants whose number of open runs is limited: ``number`` is 0 if a run is admitted, counts those that
+wait from 1, and is negative if a run has ended. ``run`` is the id of the first run of a chain, ``workflow`` its
+workflow id, ``manifest`` the id of the Quota."""
 
 manifests = Table(
     "baton_manifests",

@@ -23,6 +23,7 @@ from baton.journal.accounts import Account, Accounts, Amount, Reached, reserve
 from baton.journal.database import Database
 from baton.journal.journal import Journal
 from baton.journal.prune import delete_runs, delete_values
+from baton.journal.quotas import Admissions, KnownRun, RunLimit
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
 from baton.resources.run_catalog import RunCatalog
@@ -264,6 +265,25 @@ async def test_what_is_stored_again_while_it_is_deleted_is_kept(journal: Journal
     assert await execute(url, f"select run from baton_uses where run in ('{old}', '{new}')") == [(new,)]
     assert await execute(url, "select sha from baton_catalogs") == [(journal.catalog_name(CATALOG),)]
     assert await database.get_blob(sha) == b"long"
+
+
+@pytest.mark.full
+async def test_a_run_that_begins_to_wait_as_another_one_ends_is_named_as_the_next(journal: Journal, url: str) -> None:
+    """Whichever transaction is the first: either the run finds the free place, or the one that ends finds the run."""
+    admissions, limit = Admissions(journal.database), RunLimit("Quota/default/limits", "support", 1)
+    first, second = (KnownRun(f"{uuid.uuid4()}", name) for name in "ab")
+    assert await admissions.admit([limit], first) is None
+    same = f"insert into baton_quota_runs values ('{limit.id}', '{second.run}', '', '', 0, '', '')"
+    async with holding(url, same):  # stops the second run between its look at the limit and its place in the queue
+        asking = asyncio.create_task(admissions.admit([limit], second))
+        while await execute(url, "select count(*) from pg_locks where not granted") != [(1,)]:
+            await asyncio.sleep(0.01)
+        releasing = asyncio.create_task(admissions.release([first.run]))
+        while await execute(url, "select count(*) from pg_locks where not granted") == [(1,)] and not releasing.done():
+            await asyncio.sleep(0.01)
+        await end_holding(url)
+    assert await asking is not None
+    assert await releasing == [second]
 
 
 async def set_clock(url: str, hours: int) -> None:

@@ -303,6 +303,7 @@ async def test_runs_are_admitted_in_the_order_in_which_they_have_asked(journal_u
     assert await admissions.admit([limit], runs[3]) is not None
     assert await admissions.admit([limit], runs[2]) is None
     assert await admissions.release([runs[0].run, runs[2].run]) == [runs[3], runs[4]]
+    await admissions.forget([runs[0].run, runs[2].run])
     assert await admissions.release([runs[0].run]) == []
     await database.close()
 
@@ -381,6 +382,33 @@ async def test_a_run_keeps_its_place_under_one_limit_while_it_waits_for_another(
     await admissions.release([other.run])
     assert await admissions.admit([account, namespace], third) is not None, "the second run is before it"
     assert await admissions.admit([account, namespace], second) is None
+    await database.close()
+
+
+async def test_a_place_that_becomes_free_is_offered_to_a_run_that_waits_for_this_limit(journal_url: str) -> None:
+    """A run that has a place under the limit, and waits for another one, would leave the free place unused."""
+    database = await Database.connect(journal_url, "default", upgrade=True)
+    admissions = Admissions(database)
+    namespace, account = RunLimit(quota_id(), "support", 1), RunLimit(quota_id(), "support/bot", 2)
+    other, first, second, third = (known(name) for name in "abcd")
+    assert await admissions.admit([namespace], other) is None
+    for run in (first, second, third):
+        assert await admissions.admit([account, namespace], run) is not None
+    assert third in await admissions.release([second.run])
+    await database.close()
+
+
+async def test_a_release_that_is_made_again_before_the_next_runs_are_woken_names_them_again(journal_url: str) -> None:
+    database = await Database.connect(journal_url, "default", upgrade=True)
+    admissions, limit = Admissions(database), RunLimit(quota_id(), "support", 1)
+    first, second = (known(name) for name in "ab")
+    for run in (first, second):
+        await admissions.admit([limit], run)
+    assert await admissions.release([first.run]) == [second]
+    assert await admissions.release([first.run]) == [second]
+    assert await admissions.admit([limit], second) is None
+    await admissions.forget([first.run])
+    assert await admissions.release([first.run]) == []
     await database.close()
 
 
