@@ -1,7 +1,6 @@
 """Tests of the journal on PostgreSQL: addresses, refusals, and servers that are restarted or killed."""
 
 import asyncio
-import contextlib
 import re
 import signal
 import traceback
@@ -29,7 +28,7 @@ from baton.resources.loader import load_documents
 from baton.resources.run_catalog import RunCatalog
 from baton.testing import Reply, Request
 from tests.harness.environment import Environment, agent, line, team, texts
-from tests.harness.postgres import PASSWORD, PostgresServer, execute
+from tests.harness.postgres import PASSWORD, PostgresServer, end_holding, execute, holding
 from tests.harness.shared_account import FrozenWorker, charge, charged
 
 
@@ -153,22 +152,6 @@ async def test_a_statement_survives_the_death_of_the_server_that_carries_it_out(
             pass
     heads = await asyncio.gather(*writing)
     assert [await contents(journal, head) for head in heads] == [[f"{n}"] for n in range(20)]
-
-
-@contextlib.asynccontextmanager
-async def holding(url: str, statement: str) -> AsyncIterator[None]:
-    """Carries out a statement in a transaction that lasts as long as the block, or the server."""
-    task = asyncio.create_task(execute(url, f"do $$ begin {statement}; perform pg_sleep(60); end $$"))
-    while await execute(url, "select count(*) from pg_stat_activity where wait_event = 'PgSleep'") != [(1,)]:
-        await asyncio.sleep(0.01)
-    yield
-    with contextlib.suppress(Exception):
-        await task
-
-
-async def end_holding(url: str) -> None:
-    """Ends the transaction of ``holding``."""
-    await execute(url, "select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'")
 
 
 @pytest.mark.full
