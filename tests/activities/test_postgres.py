@@ -250,6 +250,16 @@ async def test_what_is_stored_again_while_it_is_deleted_is_kept(journal: Journal
     assert await database.get_blob(sha) == b"long"
 
 
+async def test_runs_that_begin_with_the_same_catalog_do_not_wait_for_each_other(journal: Journal, url: str) -> None:
+    await journal.pin(CATALOG, f"{uuid.uuid4()}")
+    sha = await journal.database.put_blob(b"long", "first")
+    async with holding(url, "perform 1 from baton_catalogs, baton_blobs for key share"):  # as another run that begins
+        async with asyncio.timeout(20):
+            await journal.pin(CATALOG, f"{uuid.uuid4()}")
+            assert await journal.database.put_blob(b"long", "second") == sha
+        await end_holding(url)
+
+
 @pytest.mark.full
 async def test_a_run_that_begins_to_wait_as_another_one_ends_is_named_as_the_next(journal: Journal, url: str) -> None:
     """Whichever transaction is the first: either the run finds the free place, or the one that ends finds the run."""
