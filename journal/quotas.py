@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, func, literal_co
 from ..resources.quota import QuotaPeriod
 from . import schema
 from .database import Database
-from .rows import insert_missing
+from .rows import insert_missing, upsert_wait
 
 MINUTE = 60
 """Seconds."""
@@ -31,6 +31,7 @@ AMOUNTS = ("tokens", "cost", "model_calls", "tool_calls")
 _accounts = schema.quota_accounts
 _charges = schema.charges
 _runs = schema.quota_runs
+_waits = schema.quota_waits
 
 
 @dataclass(frozen=True)
@@ -387,3 +388,68 @@ class Admissions:
 
 def _known(rows: Iterable[Any]) -> list[KnownRun]:
     return [KnownRun(row.run, row.workflow) for row in rows]
+
+
+class QuotaWait(NamedTuple):
+    """A ``run`` that would wait for a Quota of its ``tenant`` (NAMESPACE/ACCOUNT).
+
+    ``quotas`` is the digest of these Quotas, as the workers of the ``task_queue`` in a Temporal namespace have them.
+    """
+
+    run: KnownRun
+    tenant: str
+    quotas: str
+    temporal_namespace: str
+    task_queue: str
+
+    def note(self, connection: Connection, seconds: float) -> None:
+        """Records that the run waits for so many seconds at most, before it asks again by itself."""
+        row = {
+            "run": self.run.run,
+            "quotas": self.quotas,
+            "temporal_namespace": self.temporal_namespace,
+            "task_queue": self.task_queue,
+            "workflow": self.run.workflow,
+            "tenant": self.tenant,
+            "until": int(database_time(connection) + seconds) + 1,
+            "told": self.quotas,
+        }
+        connection.execute(upsert_wait(connection.dialect.name, row))
+
+
+class QuotaWaits:
+    """The runs that wait for a Quota, of the workers of a task queue."""
+
+    def __init__(self, database: Database, task_queue: str) -> None:
+        self._database = database
+        self._here = and_(
+            _waits.c.temporal_namespace == database.namespace,
+            _waits.c.task_queue == task_queue,
+        )
+
+    async def note(self, wait: QuotaWait, seconds: float) -> None:
+        """Records that a run waits for so many seconds at most, before it asks again by itself."""
+        await self._database.write(lambda connection: wait.note(connection, seconds), atomic=False)
+
+    async def tenants(self) -> list[str]:
+        """The tenants of runs that wait. Raises JournalUnavailable."""
+
+        def read(connection: Connection) -> list[str]:
+            now = int(database_time(connection))
+            ends = select(_waits.c.tenant, func.min(_waits.c.until).label("first")).where(self._here)
+            rows = connection.execute(ends.group_by(_waits.c.tenant)).all()
+            if any(row.first < now for row in rows):
+                connection.execute(delete(_waits).where(self._here, _waits.c.until < now))
+            return [row.tenant for row in rows]
+
+        return await self._database.engine.run(read)
+
+    async def to_tell(self, tenant: str, quotas: str) -> list[KnownRun]:
+        """The runs that began to wait when the tenant had other Quotas than now, which have the digest ``quotas``.
+
+        Each is returned once for the same Quotas, whichever worker asks. Raises JournalUnavailable.
+        """
+        changed = self._here, _waits.c.tenant == tenant, _waits.c.quotas != quotas, _waits.c.told != quotas
+        told = update(_waits).where(*changed).values(told=quotas).returning(_waits.c.run, _waits.c.workflow)
+        rows = await self._database.engine.write(lambda connection: connection.execute(told).all())
+        return [*dict.fromkeys(_known(rows))]

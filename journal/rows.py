@@ -151,6 +151,14 @@ def upsert_worker(dialect: str, worker: str, renewed: int) -> Executable:
     return insert.on_conflict_do_update(index_elements=["id"], set_={"renewed": larger})
 
 
+def upsert_wait(dialect: str, row: Mapping[str, Any]) -> Executable:
+    """Records that a run waits for a Quota; one that waits already does so ``until`` the later time."""
+    table = schema.quota_waits
+    insert = _INSERTS[dialect](table).values(**row)
+    later = case((table.c.until < row["until"], row["until"]), else_=table.c.until)
+    return insert.on_conflict_do_update(index_elements=[*table.primary_key], set_={"until": later})
+
+
 _BYTES = 24
 
 

@@ -279,7 +279,7 @@ async def test_writers_of_a_running_fleet_go_on_while_indexes_are_built(
         assert await versions(url) == [1, 2]
         await end_holding(url)
     await asyncio.gather(*starting)
-    assert await versions(url) == [1, 2, 3]
+    assert await versions(url) == [*range(1, NEXT)]
     assert await execute(url, INDEXES) == [(3,)]
 
 
@@ -298,5 +298,5 @@ async def test_an_index_whose_build_was_interrupted_is_built_again(postgres: Pos
     assert await execute(url, "select count(*) from pg_index where not indisvalid") == [(1,)]
     assert await versions(url) == [1, 2]
     await migrated(url, MIGRATIONS)
-    assert await versions(url) == [1, 2, 3]
+    assert await versions(url) == [*range(1, NEXT)]
     assert await execute(url, INDEXES) == [(3,)]

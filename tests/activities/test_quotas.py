@@ -17,7 +17,17 @@ from baton.journal import schema
 from baton.journal.accounts import Account, Amount, Reached, reserve, settle
 from baton.journal.database import Database
 from baton.journal.prune import delete_old_periods
-from baton.journal.quotas import Admissions, KnownRun, QuotaAccount, ReachedQuota, RunLimit, bounds, database_time
+from baton.journal.quotas import (
+    Admissions,
+    KnownRun,
+    QuotaAccount,
+    QuotaWait,
+    QuotaWaits,
+    ReachedQuota,
+    RunLimit,
+    bounds,
+    database_time,
+)
 
 NOON = datetime(2026, 11, 26, 12, tzinfo=UTC).timestamp()
 MIDNIGHT = datetime(2026, 11, 27, tzinfo=UTC).timestamp()
@@ -499,3 +509,34 @@ def test_there_are_never_more_open_runs_than_a_quota_allows(journal_url: str, mo
         await database.close()
 
     asyncio.run(play())
+
+
+async def test_a_run_that_waits_for_a_quota_is_named_once_after_each_change(journal_url: str) -> None:
+    database = await Database.connect(journal_url, "default", upgrade=True)
+    waits, elsewhere = QuotaWaits(database, "queue"), QuotaWaits(database, "other")
+    run = known("a")
+    before = QuotaWait(run, "support/bot", "before", "default", "queue")
+    await waits.note(before, 60)
+    await waits.note(before, 10)
+    assert await waits.tenants() == ["support/bot"]
+    assert await elsewhere.tenants() == []
+    assert await waits.to_tell("support/bot", "before") == []
+    assert await elsewhere.to_tell("support/bot", "after") == []
+    assert await waits.to_tell("support/bot", "after") == [run]
+    assert await waits.to_tell("support/bot", "after") == [], "another worker has told it"
+    await waits.note(before, 60)
+    assert await waits.to_tell("support/bot", "after") == [], (
+        "a worker that has other Quotas refuses it again and again"
+    )
+    await waits.note(before._replace(quotas="after"), 60)
+    assert await waits.to_tell("support/bot", "third") == [run]
+    await database.close()
+
+
+async def test_a_run_that_asks_again_by_itself_is_no_longer_named(journal_url: str) -> None:
+    database = await Database.connect(journal_url, "default", upgrade=True)
+    waits = QuotaWaits(database, "queue")
+    await waits.note(QuotaWait(known("a"), "support/bot", "before", "default", "queue"), -10)
+    await waits.tenants()
+    assert await waits.tenants() == []
+    await database.close()
