@@ -64,6 +64,7 @@ from .activities.runtime.worker_process import (
     stopped_by_signals,
     watch_event_loop,
 )
+from .activities.tenants import QuotaChanges
 from .activities.tool.tools import Tools
 from .contracts.errors import JournalUnavailable
 from .contracts.identity import IdentityKeys
@@ -157,7 +158,8 @@ async def open_worker_parts(
         identity = await check_journal(shared.client, shared.journal.database.engine, settings.task_queue)
         async with open_parts(shared, identity, own, environment, functions, outside) as parts:
             await publish_manifests(shared.client, shared.journal, settings, own.catalog)
-            yield shared, identity, parts
+            async with parts.quota_changes.watched():
+                yield shared, identity, parts
 
 
 @dataclass(frozen=True)
@@ -233,6 +235,7 @@ class WorkerParts:
     functions: FunctionRegistry
     secrets: SecretStore
     calls: Calls
+    quota_changes: QuotaChanges
     take_spans: Callable[[Sequence[SpanData]], None] | None
 
     @property
@@ -336,6 +339,7 @@ async def open_parts(
         interceptors: list[Interceptor] = [redaction, single_flight]
         if spans:
             interceptors += [TracedWorkflows(spans.take), TracedActivities(spans)]
+        meters = Meters(manifests, settings.task_queue)
         replays = Replays(WORKFLOWS, shared.client.data_converter)
         yield WorkerParts(
             activities=activities_of(
@@ -350,7 +354,7 @@ async def open_parts(
                 calls,
                 replays,
                 shared.attributes,
-                Meters(manifests),
+                meters,
                 outside,
             ),
             interceptors=interceptors,
@@ -358,6 +362,7 @@ async def open_parts(
             functions=registry,
             secrets=secrets,
             calls=calls,
+            quota_changes=QuotaChanges(shared.client, journal, meters),
             take_spans=spans.take if spans else None,
         )
 

@@ -39,7 +39,7 @@ from ..resources.base import JsonObject
 from ..resources.budget import NANO
 from ..resources.tool import OWN_ACTIVITIES
 from ..temporal.activity import idempotency_key
-from ..temporal.executions import RunExecution, delete_execution, run_tree
+from ..temporal.executions import RunExecution, delete_execution, delete_pushes, run_tree
 
 MAX_DEPTH = 10
 """Levels of nested runs that are described."""
@@ -121,6 +121,8 @@ class RunActivities:
         runs = {request.run_id, *(execution.run_id for execution in tree)}
         journal_kept = await _is_any_reset(client, tree, runs) or not await self._delete_rows(client, runs)
         await self._delete_long_values(client, request.workflow_id, runs)
+        if await _is_latest(client, request):
+            await delete_pushes(client, request.workflow_id)
         for execution in reversed(tree):
             await delete_execution(client, execution)
         return ExpireResult(runs=len(tree), journal_kept=journal_kept)
@@ -239,6 +241,17 @@ async def _is_any_reset(client: Client, tree: list[RunExecution], runs: set[str]
         if latest.run_id not in runs and latest.raw_info.first_run_id in first_runs:
             return True
     return False
+
+
+async def _is_latest(client: Client, request: ExpireRequest) -> bool:
+    """Whether no later run has the same workflow id; a retry finds none if it is deleted already."""
+    try:
+        latest = await client.get_workflow_handle(request.workflow_id).describe()
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        return True
+    return latest.run_id == request.run_id
 
 
 async def _is_any_known(client: Client, runs: Iterable[str]) -> bool:

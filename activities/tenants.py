@@ -1,8 +1,11 @@
-"""The activities that limit the open runs of a tenant: ``admit_run`` and ``release_run``."""
+"""The activities that limit the open runs of a tenant, and what tells waiting runs that their Quotas have changed."""
 
 import asyncio
+import contextlib
+import logging
+import random
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from temporalio import activity
@@ -10,11 +13,14 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from ..contracts.control_messages import ASK_AGAIN
+from ..contracts.errors import BatonError
 from ..contracts.requests import AdmitRequest, AdmitResult, ReleaseRequest, ReleaseResult
 from ..journal.journal import Journal
-from ..journal.quotas import Admissions, KnownRun, RunLimit
+from ..journal.quotas import Admissions, KnownRun, QuotaWaits, RunLimit
 from ..temporal.activity import workflow_id
 from .context.metering import Meters, quota_reached, run_limits, waiting_text
+
+_log = logging.getLogger(__name__)
 
 ASK_AGAIN_SECONDS = (20.0, 300.0)
 """Seconds after which a waiting run asks again, if nobody tells it to: among the next ones, and behind them."""
@@ -27,6 +33,9 @@ NEXT = 5
 
 CHECK_SECONDS = 5.0
 """Seconds between two checks of whether the runs that keep others waiting are still open."""
+
+CHANGES_SECONDS = 20.0
+"""Seconds between two looks of a worker for changed Quotas; each is up to half shorter or longer."""
 
 MAX_CHECKED = 200
 """The number of runs that one check describes."""
@@ -48,6 +57,7 @@ class TenantActivities:
     def __init__(self, journal: Journal, meters: Meters) -> None:
         self._meters = meters
         self._admissions = Admissions(journal.database)
+        self._waits = QuotaWaits(journal.database, meters.task_queue)
         self._checked: dict[str, float] = {}
 
     @activity.defn(name="admit_run")
@@ -62,7 +72,10 @@ class TenantActivities:
         if waiting is None:
             return AdmitResult()
         waited = datetime.now(UTC) - request.since if request.since else timedelta()
-        raise quota_reached(waiting_text(waiting), ask_again_after(waited, waiting.before))
+        seconds = ask_again_after(waited, waiting.before)
+        if tenant:
+            await self._waits.note(self._meters.quota_wait(tenant), seconds)
+        raise quota_reached(waiting_text(waiting), seconds)
 
     @activity.defn(name="release_run")
     async def release_run(self, request: ReleaseRequest) -> ReleaseResult:
@@ -70,14 +83,17 @@ class TenantActivities:
         return ReleaseResult(woken=await self._release([request.run]))
 
     async def _release(self, runs: Sequence[str]) -> int:
-        """Deletes runs that have ended, and wakes as many others; one that has ended, too, is followed by the next."""
+        """Frees the places of runs that have ended, and wakes as many others, but none that has ended as well."""
         woken = 0
+        ended = list[str]()
         client = activity.client()
         while runs:
+            ended += runs
             following = await self._admissions.release(runs)
             answers = await asyncio.gather(*(_wake(client, run) for run in following))
             woken += sum(answers)
             runs = [run.run for run, is_awake in zip(following, answers, strict=True) if not is_awake]
+        await self._admissions.forget(ended)
         return woken
 
     async def _release_ended(self, limit: RunLimit) -> bool:
@@ -92,6 +108,44 @@ class TenantActivities:
         ended = [run.run for run, is_open in zip(runs, are_open, strict=True) if not is_open]
         await self._release(ended)
         return bool(ended)
+
+
+class QuotaChanges:
+    """Tells the runs that wait for a Quota to ask again, once it has changed.
+
+    By themselves they ask rarely, as each time adds to their histories.
+    """
+
+    def __init__(self, client: Client, journal: Journal, meters: Meters) -> None:
+        self._client = client
+        self._meters = meters
+        self._waits = QuotaWaits(journal.database, meters.task_queue)
+
+    @contextlib.asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Looks for changes while the block runs."""
+        watching = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(CHANGES_SECONDS * random.uniform(0.5, 1.5))
+            try:
+                await self.tell()
+            except BatonError as error:  # without the journal, the calls of runs fail as well, and say so
+                _log.debug("changes of Quotas are looked for again: %s", error.message)
+
+    async def tell(self) -> None:
+        """Tells the runs whose Quotas have changed. Raises JournalUnavailable and JournalLost."""
+        for name in await self._waits.tenants():
+            tenant = await self._meters.tenant(name)
+            for run in await self._waits.to_tell(name, tenant.digest if tenant else ""):
+                with contextlib.suppress(RPCError):  # it asks by itself, later
+                    await _wake(self._client, run)
 
 
 async def _wake(client: Client, run: KnownRun) -> bool:

@@ -15,7 +15,16 @@ from ..contracts.message import TokenUsage
 from ..resources.budget import NANO
 from . import schema
 from .database import Database
-from .quotas import QuotaAccount, ReachedQuota, add_to_quotas, charge_quotas, database_time, lock_quotas, open_rows
+from .quotas import (
+    QuotaAccount,
+    QuotaWait,
+    ReachedQuota,
+    add_to_quotas,
+    charge_quotas,
+    database_time,
+    lock_quotas,
+    open_rows,
+)
 from .rows import insert_missing
 from .schema import run_of
 
@@ -70,7 +79,7 @@ class Charge:
     """The amount that a call reserves on accounts of budgets and of Quotas.
 
     ``refusal`` creates the error if a limit would be exceeded. ``per_sending``: the call is charged for every request
-    that is sent. Otherwise it is charged once.
+    that is sent. Otherwise it is charged once. ``quota_wait``: the run of a call that is to wait for a Quota.
     """
 
     accounts: tuple[Account, ...]
@@ -78,10 +87,11 @@ class Charge:
     refusal: Callable[["Reached"], BatonError]
     per_sending: bool
     quotas: tuple[QuotaAccount, ...] = ()
+    quota_wait: QuotaWait | None = None
 
     def reserve(self, connection: Connection, call: str, epoch: int) -> "Reached | None":
         """Charges the estimate for the holder of a call's lease; returns the limit that refuses the call."""
-        return reserve(
+        reached = reserve(
             connection,
             self.id_of(call, epoch),
             self.accounts,
@@ -89,6 +99,9 @@ class Charge:
             quotas=self.quotas,
             booking=f"{call}/0",  # epochs count from 1
         )
+        if isinstance(reached, ReachedQuota) and reached.wait and reached.account.waits and self.quota_wait:
+            self.quota_wait.note(connection, reached.wait)
+        return reached
 
     def settle(self, connection: Connection, call: str, epoch: int, amount: Amount | None) -> None:
         """Replaces the estimate by the amount used; None if the call was not sent."""

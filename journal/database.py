@@ -17,7 +17,7 @@ from ..contracts.requests import JournalName
 from . import schema
 from .engine import Engine, Work, connect
 from .migrate import migrate
-from .rows import insert_missing, upsert_hold
+from .rows import insert_missing, upsert_hold, without_shared
 
 RETRY_INTERVAL = 1.0
 """Seconds between the first two attempts to reach the database; each is up to half shorter or longer."""
@@ -83,7 +83,8 @@ class Database:
         def execute(connection: Connection) -> Sequence[Record[Any]]:
             keys: Sequence[Record[Any]] = ()
             for table, rows in inserts:
-                keys = _execute(connection, insert_missing(self.engine.dialect, table), rows)
+                missing = without_shared(connection, table, rows)
+                keys = _execute(connection, insert_missing(self.engine.dialect, table), missing) if missing else ()
             if then:
                 then(connection)
             return keys

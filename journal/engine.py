@@ -7,16 +7,16 @@ import sqlite3
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypedDict, TypeVar
 
-from sqlalchemy import URL, Connection, NullPool, QueuePool, create_engine, event, func, make_url, select
+from sqlalchemy import URL, Connection, NullPool, QueuePool, create_engine, event, func, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError, SQLAlchemyError, StatementError
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from ..contracts.errors import JournalUnavailable
 from ..installation import require
@@ -207,6 +207,12 @@ _MAX_TRANSACTIONS = 5
 _MIGRATION_LOCK = int.from_bytes(b"baton")
 """The key of the advisory lock in PostgreSQL that serializes migrations."""
 
+_INDEX_LOCK = int.from_bytes(b"index")
+"""The key of the one that serializes builds of indexes."""
+
+_INDEX_INTERVAL = 0.5
+"""Seconds between two attempts to get it."""
+
 _USAGE = "use sqlite:///PATH or postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 
 
@@ -254,6 +260,13 @@ class Engine(ABC):
         """Calls a function with a connection in one transaction, concurrently with others."""
         return await timed("transaction", translated(self._run_in_transaction(work)))
 
+    async def create_indexes(self, indexes: Mapping[str, str]) -> None:
+        """Creates the indexes that are missing: by name, the table and its columns or expressions in SQL.
+
+        On PostgreSQL, the table can be written meanwhile.
+        """
+        await timed("indexes", translated(self._create_indexes(indexes)))
+
     @abstractmethod
     async def _run(self, work: Work[T]) -> T: ...
 
@@ -265,6 +278,9 @@ class Engine(ABC):
 
     @abstractmethod
     async def _run_in_transaction(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    async def _create_indexes(self, indexes: Mapping[str, str]) -> None: ...
 
     @abstractmethod
     async def dispose(self) -> None:
@@ -291,6 +307,13 @@ class _SQLite(Engine):
         return await self._group.run(work, durable=durable)
 
     _run_exclusively = _run_in_transaction = _write  # SQLite has one writer at a time
+
+    async def _create_indexes(self, indexes: Mapping[str, str]) -> None:
+        def execute(connection: Connection) -> None:
+            for name, columns in indexes.items():
+                connection.execute(text(f"create index if not exists {name} on {columns}"))
+
+        await self._write(execute)
 
     async def _on_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
@@ -383,17 +406,34 @@ class _PostgreSQL(Engine):
         return await self._run(work)  # each statement commits by itself, without BEGIN and COMMIT, and is durable
 
     async def _run_exclusively(self, work: Work[T]) -> T:
-        """Uses a separate connection without a statement timeout: migrating a large table takes long."""
+        # READ COMMITTED, to see what others have committed before it got the lock.
+        async with self._engine_without_timeout("READ COMMITTED").begin() as connection:
+            await connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+            return await connection.run_sync(work)
+
+    async def _create_indexes(self, indexes: Mapping[str, str]) -> None:
+        async with self._engine_without_timeout("AUTOCOMMIT").connect() as connection:
+            # A build waits for the end of all older statements. If one of them waited for this lock, both would wait.
+            while not await connection.scalar(select(func.pg_try_advisory_lock(_INDEX_LOCK))):
+                await asyncio.sleep(_INDEX_INTERVAL)
+            for name, columns in indexes.items():
+                is_valid = text("select indisvalid from pg_index where indexrelid = to_regclass(:name)")
+                found = await connection.scalar(is_valid, {"name": name})
+                if found is False:  # its build was interrupted
+                    await connection.execute(text(f"drop index concurrently {name}"))
+                if not found:
+                    await connection.execute(text(f"create index concurrently {name} on {columns}"))
+
+    def _engine_without_timeout(self, isolation_level: Literal["READ COMMITTED", "AUTOCOMMIT"]) -> AsyncEngine:
+        """An engine that opens a new connection each time, whose statements may take long, as on a large table."""
         engine = create_async_engine(
             "postgresql+asyncpg://",
             connect_args=self._address,
             poolclass=NullPool,
-            isolation_level="READ COMMITTED",  # to see what others have committed before it got the lock
+            isolation_level=isolation_level,
         )
         event.listen(engine.sync_engine, "connect", set_session)
-        async with engine.begin() as connection:
-            await connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
-            return await connection.run_sync(work)
+        return engine
 
     async def _run_in_transaction(self, work: Work[T]) -> T:
         async with self._transactions, self._engine.connect() as connection:

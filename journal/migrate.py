@@ -6,13 +6,18 @@ not used: reading it would import Alembic on every start, although most workers 
 
 import asyncio
 import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, func, inspect, literal, select
+from sqlalchemy import Connection, func, inspect, literal, select, text
 
 from ..contracts.errors import JournalUnavailable
 from . import schema
 from .engine import Engine, Work
+
+if TYPE_CHECKING:
+    from alembic.script import Script
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -44,7 +49,7 @@ async def migrate(engine: Engine, migrations: Path = MIGRATIONS, *, upgrade: boo
         try:
             current = await engine.run(_inspect)
             if current < needed and (upgrade or current == 0):
-                current = await engine.run_exclusively(_upgrade(migrations))
+                current = await _upgrade(engine, migrations)
             break
         except JournalUnavailable:
             if delay is None:
@@ -70,25 +75,45 @@ def _inspect(connection: Connection) -> int:
     return version(connection)
 
 
-def _upgrade(migrations: Path) -> Work[int]:
-    """A function that runs the missing migrations in one transaction, and returns the new version of the tables."""
-    # Imported before the transaction begins: PostgreSQL ends one that is idle for seconds.
+async def _upgrade(engine: Engine, migrations: Path) -> int:
+    """Runs the missing migrations, and returns the new version of the tables."""
+    # Imported before a transaction begins: PostgreSQL ends one that is idle for seconds.
+    from alembic.script import ScriptDirectory  # noqa: PLC0415  # slow, and most workers have nothing to migrate
+
+    directory = ScriptDirectory(migrations, version_locations=[migrations])
+    scripts = [*directory.walk_revisions()][::-1]  # which begins with the newest
+    missing = await engine.run_exclusively(_migrate(scripts, indexed=0))
+    while missing:
+        await engine.create_indexes(missing.module.INDEXES)
+        missing = await engine.run_exclusively(_migrate(scripts, indexed=int(missing.revision)))
+    return int(scripts[-1].revision)
+
+
+def _migrate(scripts: "Sequence[Script]", indexed: int) -> "Work[Script | None]":
+    """A function that runs missing migrations in one transaction, up to one whose indexes have to be built before it.
+
+    It returns that migration, or None if there is none. The indexes of the version ``indexed`` are there.
+    """
     from alembic.migration import MigrationContext  # noqa: PLC0415  # slow, and most workers have nothing to migrate
     from alembic.operations import Operations  # noqa: PLC0415
-    from alembic.script import ScriptDirectory  # noqa: PLC0415
 
-    def execute(connection: Connection) -> int:
-        current = version(connection)  # again: another worker may have migrated meanwhile
-        if current >= newest(migrations):
-            return current
+    def execute(connection: Connection) -> "Script | None":
+        before = version(connection)  # again: another worker may have migrated meanwhile
         operations = Operations(MigrationContext.configure(connection))
-        scripts = ScriptDirectory(migrations, version_locations=[migrations])
-        missing = scripts.iterate_revisions("head", f"{current:04}" if current else "base")  # the newest first
-        for script in reversed([*missing]):
-            script.module.upgrade(operations)
-            current = int(script.revision)
-            connection.execute(schema.versions.insert(), {"version": current})
-            _log.info("the journal's tables now have version %s", current)
-        return current
+        for script in scripts:
+            number = int(script.revision)
+            if number <= before:
+                continue
+            indexes: Mapping[str, str] = getattr(script.module, "INDEXES", {})
+            if before == 0:  # nobody uses the tables yet
+                for name, columns in indexes.items():
+                    connection.execute(text(f"create index {name} on {columns}"))
+            elif indexes and number != indexed:
+                return script
+            if hasattr(script.module, "upgrade"):
+                script.module.upgrade(operations)
+            connection.execute(schema.versions.insert(), {"version": number})
+            _log.info("the journal's tables now have version %s", number)
+        return None
 
     return execute

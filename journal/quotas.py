@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, func, literal_co
 from ..resources.quota import QuotaPeriod
 from . import schema
 from .database import Database
-from .rows import insert_missing
+from .rows import insert_missing, upsert_wait
 
 MINUTE = 60
 """Seconds."""
@@ -31,6 +31,7 @@ AMOUNTS = ("tokens", "cost", "model_calls", "tool_calls")
 _accounts = schema.quota_accounts
 _charges = schema.charges
 _runs = schema.quota_runs
+_waits = schema.quota_waits
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,8 @@ def _book(connection: Connection, accounts: Sequence[QuotaAccount], booking: str
     """Counts a call in this minute, if it has a place there; else books a minute, and returns why it has to wait."""
     if not accounts:
         return None
-    _lock_gates(connection, accounts)
+    # One row for all minutes of each account: whoever has it decides alone who gets which minute.
+    _lock_gates(connection, [account.values(0, 0) for account in accounts])
     minute, ends = bounds("minute", now)
     of_call = _charges.c.call == booking
     booked = {*connection.execute(select(_charges.c.account).where(of_call)).scalars()}
@@ -217,11 +219,12 @@ def _has_place(account: QuotaAccount, minute: int, booked: Collection[str], used
     return row in booked or used.get(row, 0) < account.limits[0][1]
 
 
-def _lock_gates(connection: Connection, accounts: Sequence[QuotaAccount]) -> None:
-    """Locks one row for all minutes of each account: whoever has it decides alone who gets which minute."""
-    gates = sorted((account.values(0, 0) for account in accounts), key=lambda row: str(row["id"]))
-    connection.execute(insert_missing(connection.dialect.name, _accounts), gates)
-    _locked(connection, [row["id"] for row in gates])
+def _lock_gates(connection: Connection, gates: Iterable[Mapping[str, Any]]) -> None:
+    """Locks rows that have no usage, in the order of their ids; they are created if they are missing."""
+    by_id = {row["id"]: row for row in sorted(gates, key=lambda row: str(row["id"]))}
+    if by_id:
+        connection.execute(insert_missing(connection.dialect.name, _accounts), [*by_id.values()])
+        _locked(connection, by_id.keys())
 
 
 def _free_minute(
@@ -263,7 +266,7 @@ class RunLimit:
 
     @property
     def gate(self) -> dict[str, Any]:
-        """The row that a transaction locks to admit runs."""
+        """The row that a transaction locks to admit runs, or to note that some have ended."""
         return QuotaAccount(self.quota, self.tenant, "minute", (), model="\nruns").values(0, 0)
 
 
@@ -280,6 +283,10 @@ class KnownRun(NamedTuple):
 
     run: str
     workflow: str
+
+
+ENDED = -1
+"""The number of a run that has ended, until those that may be next were woken."""
 
 
 class Admissions:
@@ -299,17 +306,16 @@ class Admissions:
         """
 
         def execute(connection: Connection) -> WaitingRun | None:
-            if gates := sorted((limit.gate for limit in limits), key=lambda row: str(row["id"])):
-                connection.execute(insert_missing(connection.dialect.name, _accounts), gates)
-                _locked(connection, [row["id"] for row in gates])
+            _lock_gates(connection, [limit.gate for limit in limits])
             own = _runs.c.run == run.run
             for index, limit in enumerate(limits):
                 if waiting := self._wait(connection, limit, run):
-                    later = [other.id for other in limits[index + 1 :]]
-                    connection.execute(delete(_runs).where(own, _runs.c.quota.in_(later), _runs.c.number > 0))
-                    for each in limits[: index + 1]:
-                        last = connection.execute(select(func.max(_runs.c.number)).where(self._here(each.id))).scalar()
-                        self._insert(connection, each, run, number=(last or 0) + 1)
+                    others = [other.id for other in limits if other is not limit]
+                    connection.execute(delete(_runs).where(own, _runs.c.quota.in_(others), _runs.c.number > 0))
+                    for earlier in limits[:index]:  # as open: a place that becomes free there is for another run
+                        self._insert(connection, earlier, run, number=0)
+                    last = connection.execute(select(func.max(_runs.c.number)).where(self._here(limit.id))).scalar()
+                    self._insert(connection, limit, run, number=(last or 0) + 1)
                     return waiting
             connection.execute(delete(_runs).where(own))  # also the places under limits that there are no more
             for limit in limits:
@@ -350,12 +356,17 @@ class Admissions:
         connection.execute(insert_missing(connection.dialect.name, _runs), [row])
 
     async def release(self, runs: Collection[str]) -> list[KnownRun]:
-        """Deletes runs that have ended, and returns those that may be next: one for each place that has become free."""
+        """Notes that runs have ended, and returns those that may be next: one for each place that has become free.
+
+        It returns them again until ``forget`` is called: whoever is to wake them may be killed before that.
+        """
 
         def execute(connection: Connection) -> list[KnownRun]:
             ended = _runs.c.run.in_(runs)
-            rows = connection.execute(select(_runs.c.quota, _runs.c.run).where(ended)).all()
-            connection.execute(delete(_runs).where(ended))
+            rows = connection.execute(select(_runs.c.quota, _runs.c.tenant, _runs.c.manifest).where(ended)).all()
+            # A run that is about to wait, whose place in the queue is not visible yet, would not be woken.
+            _lock_gates(connection, [RunLimit(row.manifest, row.tenant, most=0).gate for row in rows])
+            connection.execute(update(_runs).where(ended).values(number=ENDED))
             following: list[KnownRun] = []
             for quota in sorted({row.quota for row in rows}):
                 waiting = select(_runs.c.run, _runs.c.workflow).where(self._here(quota), _runs.c.number > 0)
@@ -365,6 +376,10 @@ class Admissions:
 
         return await self._database.transact(execute)
 
+    async def forget(self, runs: Collection[str]) -> None:
+        """Deletes runs that have ended, after those that may be next were woken."""
+        await self._database.run(delete(_runs).where(_runs.c.run.in_(runs), _runs.c.number == ENDED))
+
     async def to_check(self, limit: RunLimit, most: int) -> list[KnownRun]:
         """Runs that keep others waiting: open ones, each time others if there are many, and the first to wait."""
         wanted = select(_runs.c.run, _runs.c.workflow).where(self._here(limit.id))
@@ -373,3 +388,68 @@ class Admissions:
 
 def _known(rows: Iterable[Any]) -> list[KnownRun]:
     return [KnownRun(row.run, row.workflow) for row in rows]
+
+
+class QuotaWait(NamedTuple):
+    """A ``run`` that would wait for a Quota of its ``tenant`` (NAMESPACE/ACCOUNT).
+
+    ``quotas`` is the digest of these Quotas, as the workers of the ``task_queue`` in a Temporal namespace have them.
+    """
+
+    run: KnownRun
+    tenant: str
+    quotas: str
+    temporal_namespace: str
+    task_queue: str
+
+    def note(self, connection: Connection, seconds: float) -> None:
+        """Records that the run waits for so many seconds at most, before it asks again by itself."""
+        row = {
+            "run": self.run.run,
+            "quotas": self.quotas,
+            "temporal_namespace": self.temporal_namespace,
+            "task_queue": self.task_queue,
+            "workflow": self.run.workflow,
+            "tenant": self.tenant,
+            "until": int(database_time(connection) + seconds) + 1,
+            "told": self.quotas,
+        }
+        connection.execute(upsert_wait(connection.dialect.name, row))
+
+
+class QuotaWaits:
+    """The runs that wait for a Quota, of the workers of a task queue."""
+
+    def __init__(self, database: Database, task_queue: str) -> None:
+        self._database = database
+        self._here = and_(
+            _waits.c.temporal_namespace == database.namespace,
+            _waits.c.task_queue == task_queue,
+        )
+
+    async def note(self, wait: QuotaWait, seconds: float) -> None:
+        """Records that a run waits for so many seconds at most, before it asks again by itself."""
+        await self._database.write(lambda connection: wait.note(connection, seconds), atomic=False)
+
+    async def tenants(self) -> list[str]:
+        """The tenants of runs that wait. Raises JournalUnavailable."""
+
+        def read(connection: Connection) -> list[str]:
+            now = int(database_time(connection))
+            ends = select(_waits.c.tenant, func.min(_waits.c.until).label("first")).where(self._here)
+            rows = connection.execute(ends.group_by(_waits.c.tenant)).all()
+            if any(row.first < now for row in rows):
+                connection.execute(delete(_waits).where(self._here, _waits.c.until < now))
+            return [row.tenant for row in rows]
+
+        return await self._database.engine.run(read)
+
+    async def to_tell(self, tenant: str, quotas: str) -> list[KnownRun]:
+        """The runs that began to wait when the tenant had other Quotas than now, which have the digest ``quotas``.
+
+        Each is returned once for the same Quotas, whichever worker asks. Raises JournalUnavailable.
+        """
+        changed = self._here, _waits.c.tenant == tenant, _waits.c.quotas != quotas, _waits.c.told != quotas
+        told = update(_waits).where(*changed).values(told=quotas).returning(_waits.c.run, _waits.c.workflow)
+        rows = await self._database.engine.write(lambda connection: connection.execute(told).all())
+        return [*dict.fromkeys(_known(rows))]

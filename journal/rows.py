@@ -70,8 +70,8 @@ _INSERTS: dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]] = {
 def insert_missing(dialect: str, table: Table) -> Executable:
     """Inserts the rows whose primary keys are not in the table yet, and returns the inserted keys.
 
-    A SHARED row that is there is locked: if it is being deleted, because its new use came too late to be seen, the
-    statement waits, and inserts the row again.
+    A SHARED row that is there is locked: if it is being deleted, as in ``without_shared``, the statement waits, and
+    inserts the row again.
     """
     insert = _INSERTS[dialect](table)
     keys = [*table.primary_key]
@@ -79,6 +79,20 @@ def insert_missing(dialect: str, table: Table) -> Executable:
         same = {key.name: key for key in keys}
         return insert.on_conflict_do_update(index_elements=keys, set_=same, where=false()).returning(*keys)
     return insert.on_conflict_do_nothing().returning(*keys)
+
+
+def without_shared(
+    connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]
+) -> Sequence[Mapping[str, Any]]:
+    """The rows to insert, without SHARED ones that are there: runs that begin with them don't wait for each other.
+
+    One that is being deleted, because its new use came too late to be seen, is waited for, and then missing.
+    """
+    if table not in schema.SHARED.values():
+        return rows
+    here = table.c.sha.in_([row["sha"] for row in rows])
+    found = {*connection.execute(select(table.c.sha).where(here).with_for_update(read=True, key_share=True)).scalars()}
+    return [row for row in rows if row["sha"] not in found]
 
 
 SELECT_ROW: Select[Any] = select(schema.messages).where(
@@ -135,6 +149,14 @@ def upsert_worker(dialect: str, worker: str, renewed: int) -> Executable:
     insert = _INSERTS[dialect](table).values(id=worker, renewed=renewed)
     larger = case((table.c.renewed < renewed, renewed), else_=table.c.renewed + 1)
     return insert.on_conflict_do_update(index_elements=["id"], set_={"renewed": larger})
+
+
+def upsert_wait(dialect: str, row: Mapping[str, Any]) -> Executable:
+    """Records that a run waits for a Quota; one that waits already does so ``until`` the later time."""
+    table = schema.quota_waits
+    insert = _INSERTS[dialect](table).values(**row)
+    later = case((table.c.until < row["until"], row["until"]), else_=table.c.until)
+    return insert.on_conflict_do_update(index_elements=[*table.primary_key], set_={"until": later})
 
 
 _BYTES = 24

@@ -219,9 +219,25 @@ quota_runs = Table(
     Column("tenant", Text, nullable=False),
     Column("manifest", Text, nullable=False),
 )
-"""The runs of tenants whose number of open runs is limited: ``number`` is 0 if a run is admitted, and counts those
-that wait from 1. ``run`` is the id of the first run of a chain, ``workflow`` its workflow id, ``manifest`` the id
-of the Quota."""
+"""The runs of tenants whose number of open runs is limited: ``number`` is 0 if a run is admitted, counts those that
+wait from 1, and is negative if a run has ended. ``run`` is the id of the first run of a chain, ``workflow`` its
+workflow id, ``manifest`` the id of the Quota."""
+
+quota_waits = Table(
+    "baton_quota_waits",
+    metadata,
+    Column("run", String(255), primary_key=True),
+    Column("quotas", String(64), primary_key=True),
+    Column("temporal_namespace", String(255), nullable=False),
+    Column("task_queue", Text, nullable=False),
+    Column("workflow", Text, nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("until", BigInteger, nullable=False),
+    Column("told", String(64), nullable=False),
+)
+"""The runs that wait for a Quota of a ``tenant`` (NAMESPACE/ACCOUNT) ``until`` a time in seconds since 1970, at most:
+``quotas`` is the digest of its Quotas with which they began to wait, and ``told`` that of those after whose change they
+were told to ask again. ``task_queue`` is that of the workers that have these Quotas."""
 
 manifests = Table(
     "baton_manifests",
@@ -340,6 +356,7 @@ RUN_COLUMNS = (
     charges.c.call,
     grants.c.account,
     quota_runs.c.run,
+    quota_waits.c.run,
 )
 """Columns that begin with the id of a run; their rows are deleted with it. Add those of new tables here."""
 

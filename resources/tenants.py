@@ -64,6 +64,12 @@ class Tenant:
         """The priority of its runs, from 1 (highest) to 5."""
         return next((quota.spec.priority for quota in self.quotas if quota.spec.priority), DEFAULT_PRIORITY)
 
+    @cached_property
+    def digest(self) -> str:
+        """A digest of its Quotas: it changes with each of their fields."""
+        texts = [f"{quota.id} {quota.spec.model_dump_json(exclude_unset=True)}" for quota in self.quotas]
+        return hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()
+
     @property
     def limits_runs(self) -> bool:
         """Whether the number of its open runs is limited."""

@@ -114,7 +114,6 @@ async def execution_chain(client: Client, name: str, run_id: str) -> list[tuple[
 
 async def _read_ahead(client: Client, name: str, starts: _Starts) -> None:
     """Remembers the starts of the executions with a workflow id that are listed; the list may lack the latest ones."""
-    quoted = name.replace("\\", "\\\\").replace("'", "\\'")
     limit = asyncio.Semaphore(CONCURRENT_READS)
 
     async def read(run_id: str) -> None:
@@ -123,8 +122,13 @@ async def _read_ahead(client: Client, name: str, starts: _Starts) -> None:
                 starts.add(name, run_id, await _started(client, name, run_id))
 
     with contextlib.suppress(RPCError):
-        listed = [run.run_id async for run in client.list_workflows(f"WorkflowId = '{quoted}'")]
+        listed = [run.run_id async for run in client.list_workflows(f"WorkflowId = '{_escaped(name)}'")]
         await asyncio.gather(*(read(run_id) for run_id in listed if starts.get(name, run_id) is None))
+
+
+def _escaped(text: str) -> str:
+    """A text between quotes in a query of Temporal."""
+    return text.replace("\\", "\\\\").replace("'", "\\'")
 
 
 async def memo_of(run: HasMemo) -> Mapping[str, object]:
@@ -232,3 +236,27 @@ async def delete_execution(client: Client, run: RunExecution) -> None:
     except RPCError as error:
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
+
+
+PUSH_WORKFLOW = "a2a-push"
+"""The type of the workflows that post what happens to a run."""
+
+
+def push_id(run: str, config: str) -> str:
+    """The workflow id of a configuration of push notifications for the run with that workflow id."""
+    return f"{run}/push/{config}"
+
+
+def pushes_of(run: str) -> str:
+    """The filter for all executions that have posted, or still post, what happens to a run."""
+    return f"WorkflowType = '{PUSH_WORKFLOW}' AND WorkflowId STARTS_WITH '{_escaped(push_id(run, ''))}'"
+
+
+async def delete_pushes(client: Client, run: str) -> None:
+    """Deletes the configurations of push notifications for a run: their histories have addresses and credentials.
+
+    One that Temporal does not list yet ends by itself, as its run is missing. Raises RPCError.
+    """
+    async for push in client.list_workflows(pushes_of(run)):
+        is_open = push.status == WorkflowExecutionStatus.RUNNING
+        await delete_execution(client, RunExecution(push.id, push.run_id, push.run_id, push.workflow_type, is_open))

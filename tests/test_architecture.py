@@ -495,7 +495,7 @@ CONNECTED = {
         "journal/migrate.py",
         "journal/migrations/version_0001.py",
         "journal/migrations/version_0002.py",
-        "journal/migrations/version_0003.py",
+        "journal/migrations/version_0004.py",
     },
     "anthropic": {"activities/model/anthropic.py"},
     "anyio": {"activities/tool/mcp/connection.py"},  # for processes

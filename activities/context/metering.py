@@ -7,13 +7,14 @@ from typing import NamedTuple, Protocol
 
 from cachetools import LRUCache
 from pydantic.alias_generators import to_camel
+from temporalio import activity
 
 from ...contracts.errors import BatonError, BudgetExceeded, BudgetReached, QuotaReached
 from ...contracts.message import Message, TokenUsage
 from ...contracts.text import BYTES_PER_TOKEN
 from ...contracts.turn import Thread
 from ...journal.accounts import AMOUNTS, Account, Amount, Charge, Reached, ReachedLimit
-from ...journal.quotas import QuotaAccount, ReachedQuota, RunLimit, WaitingRun
+from ...journal.quotas import KnownRun, QuotaAccount, QuotaWait, ReachedQuota, RunLimit, WaitingRun
 from ...resources.agent import Agent
 from ...resources.budget import NANO, Budget
 from ...resources.catalog import Catalog, Resource
@@ -113,10 +114,14 @@ _TOOL_SIZES: LRUCache[tuple[str, str, tuple[str, ...]], int] = LRUCache(1_000)
 
 
 class Meters:
-    """Makes the meters of calls, with the Quotas that the worker's manifests have at the time of the call."""
+    """Makes the meters of calls, with the Quotas that the worker's manifests have at the time of the call.
 
-    def __init__(self, own: OwnManifests) -> None:
+    ``task_queue``: the workers of that queue have the same manifests.
+    """
+
+    def __init__(self, own: OwnManifests, task_queue: str) -> None:
         self._own = own
+        self.task_queue = task_queue
 
     async def tenant(self, name: str | None) -> Tenant | None:
         """The tenant of a run with its current Quotas, by the name in the run's thread. Raises JournalUnavailable."""
@@ -127,16 +132,39 @@ class Meters:
 
     async def of(self, thread: Thread, speaker: str, catalog: Catalog) -> "Meter":
         """The meter of the calls of ``speaker``, the id of a manifest."""
-        return Meter(thread, speaker, catalog, await self.tenant(thread.tenant))
+        tenant = await self.tenant(thread.tenant)
+        return Meter(thread, speaker, catalog, tenant, self.quota_wait(tenant) if tenant else None)
+
+    def quota_wait(self, tenant: Tenant) -> QuotaWait:
+        """The run of the current activity, if it is to wait for a Quota of its tenant."""
+        info = activity.info()
+        return QuotaWait(
+            run=KnownRun(info.workflow_run_id or "", info.workflow_id or ""),
+            tenant=str(tenant.account),
+            quotas=tenant.digest,
+            temporal_namespace=info.namespace,
+            task_queue=self.task_queue,
+        )
 
 
 class Meter:
-    """The accounts of all budgets, and of all Quotas of the ``tenant``, that apply to the calls of ``speaker``."""
+    """The accounts of all budgets, and of all Quotas of the ``tenant``, that apply to the calls of ``speaker``.
 
-    def __init__(self, thread: Thread, speaker: str, catalog: Catalog, tenant: Tenant | None) -> None:
+    ``quota_wait`` is the run, for calls that are to wait for a Quota.
+    """
+
+    def __init__(
+        self,
+        thread: Thread,
+        speaker: str,
+        catalog: Catalog,
+        tenant: Tenant | None,
+        quota_wait: QuotaWait | None = None,
+    ) -> None:
         self._catalog = thread.catalog
         self._speaker = speaker
         self._tenant = tenant
+        self._quota_wait = quota_wait
         self._budgets: dict[Account, tuple[str, Budget]] = {}
         for owner in dict.fromkeys((*(thread.budgets or ()), speaker)) if thread.account else ():
             manifest = catalog.by_id(owner)
@@ -168,7 +196,14 @@ class Meter:
     def _charge(self, amount: Amount, quotas: tuple[QuotaAccount, ...], *, per_sending: bool) -> Charge | None:
         if not (self._budgets or quotas):
             return None
-        return Charge(tuple(self._budgets), amount, self._refusal, per_sending=per_sending, quotas=quotas)
+        return Charge(
+            accounts=tuple(self._budgets),
+            amount=amount,
+            refusal=self._refusal,
+            per_sending=per_sending,
+            quotas=quotas,
+            quota_wait=self._quota_wait,
+        )
 
     def _refusal(self, reached_limit: Reached) -> BatonError:
         if isinstance(reached_limit, ReachedQuota):

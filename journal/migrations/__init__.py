@@ -13,11 +13,18 @@ To add one, write the next file and nothing else; ``schema.py`` gets the tables 
     def upgrade(op: Operations) -> None:
         op.create_table("baton_budgets", sa.Column("session", sa.String(255), primary_key=True), ...)
 
-Three rules hold for every migration:
+An index on a table that may have millions of rows would block its writers while it is built, so it is no part of
+``upgrade``. It is named in ``INDEXES``, with its table and expressions in SQL, and built before ``upgrade`` runs::
+
+    INDEXES = {"baton_budgets_session": "baton_budgets (session)"}
+
+Four rules hold for every migration:
 
 - It only adds: tables, indexes, and columns that are nullable or have a server default. Workers of the previous version
   are still running meanwhile, and continue to read and write the columns they know until they are replaced.
 - It is self-contained: it imports nothing of Baton, because the code changes but a released migration does not.
-- It can run in one transaction on SQLite and on PostgreSQL (so no ``CREATE INDEX CONCURRENTLY``). It receives its
-  ``Operations``, because ``alembic.op`` is global to the process, which may migrate two journals concurrently.
+- ``upgrade`` can run in one transaction on SQLite and on PostgreSQL, and is short. It receives its ``Operations``,
+  because ``alembic.op`` is global to the process, which may migrate two journals concurrently.
+- ``INDEXES`` are on tables and columns of earlier versions, and not unique. PostgreSQL builds them outside of a
+  transaction, while writers go on; one whose build was interrupted is deleted, and built again.
 """

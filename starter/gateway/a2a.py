@@ -318,11 +318,14 @@ class TaskHandler(RequestHandler):
 
     async def _send(self, call: _Call, params: SendMessageRequest, context: ServerCallContext) -> TaskView:
         """The task of a message, which is carried out when this returns; the same message again returns its task."""
+        configures = params.configuration.HasField("task_push_notification_config")
         if params.message.task_id:
             view = await self._continue(call, params.message)
         else:
+            if configures:
+                await self._pushes.check(params.configuration.task_push_notification_config, call.caller)
             view = await TaskView.read(await self._start(call, params.message))
-        if params.configuration.HasField("task_push_notification_config"):
+        if configures:
             await self._pushes.create(params.configuration.task_push_notification_config, view, call.caller, context)
         return view
 

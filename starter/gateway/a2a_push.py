@@ -27,6 +27,7 @@ from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExec
 from temporalio.common import (
     Priority,
     RetryPolicy,
+    TypedSearchAttributes,
     WorkerDeploymentVersion,
     WorkflowIDConflictPolicy,
     WorkflowIDReusePolicy,
@@ -41,14 +42,13 @@ from ...resources.base import JsonModel, JsonObject
 from ...resources.provenance import Provenance
 from ...resources.rights import AccountName
 from ...temporal.client import task_queue
-from ...temporal.executions import memo_of
+from ...temporal.executions import PUSH_WORKFLOW, memo_of, push_id, pushes_of
+from ...temporal.search_attributes import CALLER
 from ..runs.listing import LAST
 from .a2a_tasks import TaskView, Update
 from .access import Caller
 from .errors import NotFoundError
 from .runs import Runs
-
-WORKFLOW = "a2a-push"
 
 CONFIG = "a2a.push"
 """The memo entry of the workflow with the configuration, without its secrets."""
@@ -63,6 +63,9 @@ HEARTBEAT = timedelta(seconds=30)
 POST_SECONDS = 10.0
 MAX_CONFIGS = 20
 """Configurations of one task."""
+
+MAX_CONFIGS_OF_CALLER = 1_000
+"""Configurations that one caller may have for tasks that have not ended: each is an open workflow."""
 
 MAX_DELIVERIES = 1_000
 """Configurations to which a gateway delivers at once; further ones wait for a turn."""
@@ -94,7 +97,7 @@ class Push(JsonModel):
     cursor: str | None = None
 
 
-@workflow.defn(name=WORKFLOW, sandboxed=False)
+@workflow.defn(name=PUSH_WORKFLOW, sandboxed=False)
 class PushWorkflow:
     """Posts what happens to a task until it has ended."""
 
@@ -136,15 +139,18 @@ class PushNotifications:
     ) -> TaskPushNotificationConfig:
         """Creates or replaces a configuration: what happens after the state of ``view`` is posted.
 
-        Raises InvalidParamsError for an address that is not public, or that is not https.
+        Raises InvalidParamsError for an address that is not public, or that is not https, and for too many
+        configurations.
         """
-        await self._check(config.url)
+        await self._check_url(config.url)
         config_id = config.id or hashlib.sha256(config.url.encode()).hexdigest()[:16]
         if len(config_id) > 64 or "/" in config_id:
             raise InvalidParamsError("the id of a configuration has at most 64 characters, and no slash")
-        known = await self.list(view.run.id)
-        if len(known) >= MAX_CONFIGS and config_id not in {each.id for each in known}:
-            raise InvalidParamsError(f"a task has at most {MAX_CONFIGS} push notification configurations")
+        known = {each.id for each in await self.list(view.run.id)}
+        if config_id not in known:
+            if len(known) >= MAX_CONFIGS:
+                raise InvalidParamsError(f"a task has at most {MAX_CONFIGS} push notification configurations")
+            await self._check_number(caller)
         headers = {name.lower(): value for name, value in context.state["headers"].items()}
         push = Push(
             run=view.run.id,
@@ -160,17 +166,27 @@ class PushNotifications:
             cursor=view.cursor,
         )
         shown: JsonObject = {"url": config.url, "scheme": config.authentication.scheme}
-        await self._client.start_workflow(
-            WORKFLOW,
-            push,
-            id=_workflow_id(view.run.id, config_id),
-            task_queue=self._queue,
-            memo={CONFIG: shown},
-            priority=Priority(fairness_key=caller.digest),
-            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-            id_conflict_policy=WorkflowIDConflictPolicy.TERMINATE_EXISTING,
-        )
+
+        async def start(attributes: TypedSearchAttributes) -> None:
+            await self._client.start_workflow(
+                PUSH_WORKFLOW,
+                push,
+                id=push_id(view.run.id, config_id),
+                task_queue=self._queue,
+                memo={CONFIG: shown},
+                search_attributes=attributes,
+                priority=Priority(fairness_key=caller.digest),
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+                id_conflict_policy=WorkflowIDConflictPolicy.TERMINATE_EXISTING,
+            )
+
+        await self._runs.attributed(caller, start)
         return _config(view.run.id, config_id, shown)
+
+    async def check(self, config: TaskPushNotificationConfig, caller: Caller) -> None:
+        """Raises InvalidParamsError if the configuration would be rejected for any task that is yet to be started."""
+        await self._check_url(config.url)
+        await self._check_number(caller)
 
     async def get(self, run: str, config_id: str) -> TaskPushNotificationConfig:
         """A configuration, without its secrets. Raises NotFoundError."""
@@ -180,10 +196,9 @@ class PushNotifications:
 
     async def list(self, run: str) -> list[TaskPushNotificationConfig]:
         """The configurations of a task, without their secrets, by id."""
-        prefix = _workflow_id(run, "")
-        query = f"{LAST} AND WorkflowType = '{WORKFLOW}' AND WorkflowId STARTS_WITH '{prefix}'"
+        prefix = push_id(run, "")
         found: dict[str, TaskPushNotificationConfig] = {}
-        async for execution in self._client.list_workflows(query):
+        async for execution in self._client.list_workflows(f"{LAST} AND {pushes_of(run)}"):
             if execution.status != WorkflowExecutionStatus.TERMINATED:
                 config_id = execution.id.removeprefix(prefix)
                 found[config_id] = _config(run, config_id, (await memo_of(execution)).get(CONFIG))
@@ -207,7 +222,7 @@ class PushNotifications:
             max_concurrent_activities=MAX_DELIVERIES,
             # Several gateways of one process, as in tests, are several workers for Temporal only if this differs.
             deployment_config=WorkerDeploymentConfig(
-                version=WorkerDeploymentVersion(deployment_name=WORKFLOW, build_id=uuid.uuid4().hex),
+                version=WorkerDeploymentVersion(deployment_name=PUSH_WORKFLOW, build_id=uuid.uuid4().hex),
                 use_worker_versioning=False,
             ),
         ):
@@ -281,7 +296,18 @@ class PushNotifications:
     def _destination(self, url: str) -> Destination:
         return Destination(url, Provenance.SERVER, self._private)
 
-    async def _check(self, url: str) -> None:
+    async def _check_number(self, caller: Caller) -> None:
+        if not await self._runs.finds_callers():
+            return
+        own = f"{CALLER.name} = '{caller.digest}'"
+        query = f"WorkflowType = '{PUSH_WORKFLOW}' AND ExecutionStatus = 'Running' AND {own}"
+        if (await self._client.count_workflows(query)).count >= MAX_CONFIGS_OF_CALLER:
+            raise InvalidParamsError(
+                f"a caller has at most {MAX_CONFIGS_OF_CALLER} push notification configurations of tasks that have "
+                "not ended: delete some, or wait until their tasks have ended"
+            )
+
+    async def _check_url(self, url: str) -> None:
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -309,7 +335,7 @@ class PushNotifications:
         return described
 
     def _handle(self, run: str, config_id: str) -> WorkflowHandle[object, object]:
-        return self._client.get_workflow_handle(_workflow_id(run, config_id))
+        return self._client.get_workflow_handle(push_id(run, config_id))
 
 
 @dataclass
@@ -328,10 +354,6 @@ def _body(push: Push, view: TaskView, update: Update) -> JsonObject:
         return task
     event: JsonObject = MessageToDict(to_stream_response(update))
     return event
-
-
-def _workflow_id(run: str, config_id: str) -> str:
-    return f"{run}/push/{config_id}"
 
 
 def _config(run: str, config_id: str, shown: object) -> TaskPushNotificationConfig:

@@ -17,7 +17,7 @@ from ...observability.run_log import Fields, log_event
 from ...resources.base import JsonObject
 from ...resources.catalog import Catalog
 from ...resources.query import QuerySpec
-from ...temporal.executions import delete_execution, run_tree
+from ...temporal.executions import delete_execution, delete_pushes, run_tree
 from ..history.difference import Difference, compare_runs
 from ..history.events import Event, RunEndedEvent, RunStartedEvent, WaitEndedEvent, WaitStartedEvent
 from ..history.pages import Page, first_runs, page_after, page_before, page_from
@@ -110,6 +110,7 @@ class Run:
         for execution in reversed(await run_tree(self._client, self.id, run_id)):
             if execution.type != "notify":
                 await delete_execution(self._client, execution)
+        await delete_pushes(self._client, self.id)
         try:
             async with asyncio.timeout(DELETION_SECONDS):
                 while await self._exists():

@@ -168,7 +168,7 @@ class Runs:
             say=None if say is None else SteerRequest(text=say, name=caller.name[:64]), session=session
         )
         try:
-            handle = await self._attributed(
+            handle = await self.attributed(
                 caller,
                 lambda attributes: fork_run(
                     self._client, source.handle, at, changes, run_id, memo=own, attributes=attributes
@@ -212,19 +212,17 @@ class Runs:
 
     async def _started(self, caller: Caller, start: QueryStart, run_id: str, *, joins: bool = True) -> RunHandle:
         """Starts a run of a caller. Raises WorkflowAlreadyStartedError, and RPCError."""
-        return await self._attributed(
+        return await self.attributed(
             caller,
             lambda attributes: start_run(
                 self._client, start, run_id, task_queue=self._queue, joins=joins, once=True, attributes=attributes
             ),
         )
 
-    async def _attributed(
-        self, caller: Caller, start: Callable[[TypedSearchAttributes], Awaitable[RunHandle]]
-    ) -> RunHandle:
-        """Starts a run that Temporal finds by its caller, if the server has the attribute."""
+    async def attributed(self, caller: Caller, start: Callable[[TypedSearchAttributes], Awaitable[T]]) -> T:
+        """Starts a workflow that Temporal finds by its caller, if the server has the attribute."""
         plain = TypedSearchAttributes.empty
-        if not (await self._attributes.known())["shows_callers"]:
+        if not await self.finds_callers():
             return await start(plain)
         try:
             return await start(TypedSearchAttributes([SearchAttributePair(search_attributes.CALLER, caller.digest)]))
@@ -234,9 +232,13 @@ class Runs:
                 raise
         return await start(plain)
 
+    async def finds_callers(self) -> bool:
+        """Whether the server has the attribute by which Temporal finds the workflows of a caller."""
+        return (await self._attributes.known())["shows_callers"]
+
     async def _findable_by(self, caller: Caller) -> str | None:
         """The digest by which Temporal finds all runs that the caller may see; None if it may see those of others."""
-        if caller.sees_all or not (await self._attributes.known())["shows_callers"]:
+        if caller.sees_all or not await self.finds_callers():
             return None
         catalog = await self._targets.catalog()
         namespaces = {manifest.namespace for manifest in catalog.manifests}
@@ -405,7 +407,7 @@ class Runs:
             is_query = (memo.get(PROTOCOL), memo.get("namespace")) == (protocol, namespace)
             return is_query and is_owner(caller, memo)
 
-        owner = caller.digest if (await self._attributes.known())["shows_callers"] else None
+        owner = caller.digest if await self.finds_callers() else None
         page = await search_runs(
             self._client,
             limit,

@@ -33,7 +33,7 @@ from ...journal.prune import (
     runs_of_conversation,
 )
 from ...resources.strategies import OWN_WORKFLOWS
-from ...temporal.executions import RunExecution, delete_execution, memo_of, run_tree
+from ...temporal.executions import RunExecution, delete_execution, delete_pushes, memo_of, run_tree
 from ...temporal.search_attributes import describe_namespace, root_runs
 from ..account import client_identity
 from ..errors import UsageError
@@ -275,6 +275,8 @@ async def _erase(
         ]
         await engine.run_in_transaction(lambda connection: append(connection, deleted))
         await engine.run(partial(remove_traces, dialect=engine.dialect))
+        for root in alone:
+            await delete_pushes(client, root)
         await _delete_executions(client, tree)
         await engine.run_in_transaction(partial(forget_erasure, namespace=client.namespace, named=named))
         await engine.run(partial(remove_traces, dialect=engine.dialect))

@@ -94,7 +94,7 @@ def _of_quota(connection: Connection, namespace: str, quota: Quota, now: float) 
     rows = connection.execute(select(table).where(*current)).all()
     runs = schema.quota_runs
     is_waiting = (runs.c.number > 0).label("is_waiting")
-    here = runs.c.manifest == quota.id, runs.c.temporal_namespace == namespace
+    here = runs.c.manifest == quota.id, runs.c.temporal_namespace == namespace, runs.c.number >= 0
     counted = select(runs.c.tenant, is_waiting, func.count()).where(*here)
     counts = {
         (tenant, bool(waiting)): number

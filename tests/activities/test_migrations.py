@@ -23,7 +23,7 @@ from baton.journal.journal import Journal
 from baton.journal.migrate import MIGRATIONS, VERSION, migrate
 from baton.starter.operations import doctor
 from baton.starter.server.embedded import EmbeddedServer
-from tests.harness.postgres import execute
+from tests.harness.postgres import PostgresServer, end_holding, execute, holding
 from tests.harness.processes import process_env
 
 NEXT = VERSION + 1
@@ -244,3 +244,59 @@ async def test_two_journals_are_migrated_at_once_in_one_process(tmp_path: Path) 
     urls = [f"sqlite:///{tmp_path / name}.db" for name in ("one", "two", "three")]
     await asyncio.gather(*(migrated(url, folder) for url in urls))
     assert [await execute(url, "select * from baton_invented") for url in urls] == [[("s", 1)]] * 3
+
+
+def released(tmp_path: Path, newest: int) -> Path:
+    """A folder of the migrations up to a version."""
+    folder = tmp_path / "released"
+    folder.mkdir()
+    for number in range(1, newest + 1):
+        shutil.copy(MIGRATIONS / f"version_{number:04}.py", folder)
+    return folder
+
+
+INDEXES = "select count(*) from pg_index where indisvalid and indexrelid::regclass::text in " + (
+    "('baton_charges_account', 'baton_uses_sha', 'baton_holds_sha')"
+)
+BUILDS = "pg_stat_activity where query ilike 'create index%' and state = 'active'"
+
+
+@pytest.mark.full
+async def test_writers_of_a_running_fleet_go_on_while_indexes_are_built(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """Several workers start at once, and a transaction that has written lasts longer than the others wait."""
+    url = await postgres.database()
+    await migrated(url, released(tmp_path, 2))
+    charge = "insert into baton_charges values ('{}', 'account', true, 1, 1, 1, 1)"
+    async with holding(url, charge.format("first")):
+        starting = [asyncio.create_task(migrated(url, MIGRATIONS)) for _ in range(3)]
+        while await execute(url, f"select count(*) from {BUILDS}") == [(0,)]:
+            await asyncio.sleep(0.02)
+        async with asyncio.timeout(20):
+            await execute(url, charge.format("second"))
+        assert not any(start.done() for start in starting)
+        assert await versions(url) == [1, 2]
+        await end_holding(url)
+    await asyncio.gather(*starting)
+    assert await versions(url) == [*range(1, NEXT)]
+    assert await execute(url, INDEXES) == [(3,)]
+
+
+@pytest.mark.full
+async def test_an_index_whose_build_was_interrupted_is_built_again(postgres: PostgresServer, tmp_path: Path) -> None:
+    url = await postgres.database()
+    await migrated(url, released(tmp_path, 2))
+    async with holding(url, "insert into baton_uses values ('run', 'sha')"):
+        killed = await process(url, Path(shutil.copytree(MIGRATIONS, tmp_path / "newest")))
+        while await execute(url, f"select count(*) from {BUILDS}") == [(0,)]:
+            await asyncio.sleep(0.02)
+        killed.kill()
+        await killed.wait()
+        await execute(url, f"select pg_terminate_backend(pid) from {BUILDS}")
+        await end_holding(url)
+    assert await execute(url, "select count(*) from pg_index where not indisvalid") == [(1,)]
+    assert await versions(url) == [1, 2]
+    await migrated(url, MIGRATIONS)
+    assert await versions(url) == [*range(1, NEXT)]
+    assert await execute(url, INDEXES) == [(3,)]

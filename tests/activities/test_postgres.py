@@ -1,7 +1,6 @@
 """Tests of the journal on PostgreSQL: addresses, refusals, and servers that are restarted or killed."""
 
 import asyncio
-import contextlib
 import re
 import signal
 import traceback
@@ -23,12 +22,13 @@ from baton.journal.accounts import Account, Accounts, Amount, Reached, reserve
 from baton.journal.database import Database
 from baton.journal.journal import Journal
 from baton.journal.prune import delete_runs, delete_values
+from baton.journal.quotas import Admissions, KnownRun, RunLimit
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
 from baton.resources.run_catalog import RunCatalog
 from baton.testing import Reply, Request
 from tests.harness.environment import Environment, agent, line, team, texts
-from tests.harness.postgres import PASSWORD, PostgresServer, execute
+from tests.harness.postgres import PASSWORD, PostgresServer, end_holding, execute, holding
 from tests.harness.shared_account import FrozenWorker, charge, charged
 
 
@@ -154,22 +154,6 @@ async def test_a_statement_survives_the_death_of_the_server_that_carries_it_out(
     assert [await contents(journal, head) for head in heads] == [[f"{n}"] for n in range(20)]
 
 
-@contextlib.asynccontextmanager
-async def holding(url: str, statement: str) -> AsyncIterator[None]:
-    """Carries out a statement in a transaction that lasts as long as the block, or the server."""
-    task = asyncio.create_task(execute(url, f"do $$ begin {statement}; perform pg_sleep(60); end $$"))
-    while await execute(url, "select count(*) from pg_stat_activity where wait_event = 'PgSleep'") != [(1,)]:
-        await asyncio.sleep(0.01)
-    yield
-    with contextlib.suppress(Exception):
-        await task
-
-
-async def end_holding(url: str) -> None:
-    """Ends the transaction of ``holding``."""
-    await execute(url, "select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'")
-
-
 @pytest.mark.full
 async def test_a_worker_that_freezes_in_a_transaction_stops_no_other_one_and_repeats_it(
     journal: Journal, url: str
@@ -264,6 +248,35 @@ async def test_what_is_stored_again_while_it_is_deleted_is_kept(journal: Journal
     assert await execute(url, f"select run from baton_uses where run in ('{old}', '{new}')") == [(new,)]
     assert await execute(url, "select sha from baton_catalogs") == [(journal.catalog_name(CATALOG),)]
     assert await database.get_blob(sha) == b"long"
+
+
+async def test_runs_that_begin_with_the_same_catalog_do_not_wait_for_each_other(journal: Journal, url: str) -> None:
+    await journal.pin(CATALOG, f"{uuid.uuid4()}")
+    sha = await journal.database.put_blob(b"long", "first")
+    async with holding(url, "perform 1 from baton_catalogs, baton_blobs for key share"):  # as another run that begins
+        async with asyncio.timeout(20):
+            await journal.pin(CATALOG, f"{uuid.uuid4()}")
+            assert await journal.database.put_blob(b"long", "second") == sha
+        await end_holding(url)
+
+
+@pytest.mark.full
+async def test_a_run_that_begins_to_wait_as_another_one_ends_is_named_as_the_next(journal: Journal, url: str) -> None:
+    """Whichever transaction is the first: either the run finds the free place, or the one that ends finds the run."""
+    admissions, limit = Admissions(journal.database), RunLimit("Quota/default/limits", "support", 1)
+    first, second = (KnownRun(f"{uuid.uuid4()}", name) for name in "ab")
+    assert await admissions.admit([limit], first) is None
+    same = f"insert into baton_quota_runs values ('{limit.id}', '{second.run}', '', '', 0, '', '')"
+    async with holding(url, same):  # stops the second run between its look at the limit and its place in the queue
+        asking = asyncio.create_task(admissions.admit([limit], second))
+        while await execute(url, "select count(*) from pg_locks where not granted") != [(1,)]:
+            await asyncio.sleep(0.01)
+        releasing = asyncio.create_task(admissions.release([first.run]))
+        while await execute(url, "select count(*) from pg_locks where not granted") == [(1,)] and not releasing.done():
+            await asyncio.sleep(0.01)
+        await end_holding(url)
+    assert await asking is not None
+    assert await releasing == [second]
 
 
 async def set_clock(url: str, hours: int) -> None:

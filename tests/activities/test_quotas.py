@@ -17,7 +17,17 @@ from baton.journal import schema
 from baton.journal.accounts import Account, Amount, Reached, reserve, settle
 from baton.journal.database import Database
 from baton.journal.prune import delete_old_periods
-from baton.journal.quotas import Admissions, KnownRun, QuotaAccount, ReachedQuota, RunLimit, bounds, database_time
+from baton.journal.quotas import (
+    Admissions,
+    KnownRun,
+    QuotaAccount,
+    QuotaWait,
+    QuotaWaits,
+    ReachedQuota,
+    RunLimit,
+    bounds,
+    database_time,
+)
 
 NOON = datetime(2026, 11, 26, 12, tzinfo=UTC).timestamp()
 MIDNIGHT = datetime(2026, 11, 27, tzinfo=UTC).timestamp()
@@ -303,6 +313,7 @@ async def test_runs_are_admitted_in_the_order_in_which_they_have_asked(journal_u
     assert await admissions.admit([limit], runs[3]) is not None
     assert await admissions.admit([limit], runs[2]) is None
     assert await admissions.release([runs[0].run, runs[2].run]) == [runs[3], runs[4]]
+    await admissions.forget([runs[0].run, runs[2].run])
     assert await admissions.release([runs[0].run]) == []
     await database.close()
 
@@ -381,6 +392,33 @@ async def test_a_run_keeps_its_place_under_one_limit_while_it_waits_for_another(
     await admissions.release([other.run])
     assert await admissions.admit([account, namespace], third) is not None, "the second run is before it"
     assert await admissions.admit([account, namespace], second) is None
+    await database.close()
+
+
+async def test_a_place_that_becomes_free_is_offered_to_a_run_that_waits_for_this_limit(journal_url: str) -> None:
+    """A run that has a place under the limit, and waits for another one, would leave the free place unused."""
+    database = await Database.connect(journal_url, "default", upgrade=True)
+    admissions = Admissions(database)
+    namespace, account = RunLimit(quota_id(), "support", 1), RunLimit(quota_id(), "support/bot", 2)
+    other, first, second, third = (known(name) for name in "abcd")
+    assert await admissions.admit([namespace], other) is None
+    for run in (first, second, third):
+        assert await admissions.admit([account, namespace], run) is not None
+    assert third in await admissions.release([second.run])
+    await database.close()
+
+
+async def test_a_release_that_is_made_again_before_the_next_runs_are_woken_names_them_again(journal_url: str) -> None:
+    database = await Database.connect(journal_url, "default", upgrade=True)
+    admissions, limit = Admissions(database), RunLimit(quota_id(), "support", 1)
+    first, second = (known(name) for name in "ab")
+    for run in (first, second):
+        await admissions.admit([limit], run)
+    assert await admissions.release([first.run]) == [second]
+    assert await admissions.release([first.run]) == [second]
+    assert await admissions.admit([limit], second) is None
+    await admissions.forget([first.run])
+    assert await admissions.release([first.run]) == []
     await database.close()
 
 
@@ -471,3 +509,34 @@ def test_there_are_never_more_open_runs_than_a_quota_allows(journal_url: str, mo
         await database.close()
 
     asyncio.run(play())
+
+
+async def test_a_run_that_waits_for_a_quota_is_named_once_after_each_change(journal_url: str) -> None:
+    database = await Database.connect(journal_url, "default", upgrade=True)
+    waits, elsewhere = QuotaWaits(database, "queue"), QuotaWaits(database, "other")
+    run = known("a")
+    before = QuotaWait(run, "support/bot", "before", "default", "queue")
+    await waits.note(before, 60)
+    await waits.note(before, 10)
+    assert await waits.tenants() == ["support/bot"]
+    assert await elsewhere.tenants() == []
+    assert await waits.to_tell("support/bot", "before") == []
+    assert await elsewhere.to_tell("support/bot", "after") == []
+    assert await waits.to_tell("support/bot", "after") == [run]
+    assert await waits.to_tell("support/bot", "after") == [], "another worker has told it"
+    await waits.note(before, 60)
+    assert await waits.to_tell("support/bot", "after") == [], (
+        "a worker that has other Quotas refuses it again and again"
+    )
+    await waits.note(before._replace(quotas="after"), 60)
+    assert await waits.to_tell("support/bot", "third") == [run]
+    await database.close()
+
+
+async def test_a_run_that_asks_again_by_itself_is_no_longer_named(journal_url: str) -> None:
+    database = await Database.connect(journal_url, "default", upgrade=True)
+    waits = QuotaWaits(database, "queue")
+    await waits.note(QuotaWait(known("a"), "support/bot", "before", "default", "queue"), -10)
+    await waits.tenants()
+    assert await waits.tenants() == []
+    await database.close()

@@ -1,5 +1,6 @@
 """A real PostgreSQL server for the tests, which can be stopped, killed and started."""
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -9,7 +10,7 @@ import sysconfig
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -145,3 +146,19 @@ async def execute(url: str, statement: str) -> list[tuple[object, ...]]:
         return await engine.run(run)
     finally:
         await engine.dispose()
+
+
+@contextlib.asynccontextmanager
+async def holding(url: str, statement: str) -> AsyncIterator[None]:
+    """Carries out a statement in a transaction that lasts as long as the block, or the server."""
+    task = asyncio.create_task(execute(url, f"do $$ begin {statement}; perform pg_sleep(60); end $$"))
+    while await execute(url, "select count(*) from pg_stat_activity where wait_event = 'PgSleep'") != [(1,)]:
+        await asyncio.sleep(0.01)
+    yield
+    with contextlib.suppress(Exception):
+        await task
+
+
+async def end_holding(url: str) -> None:
+    """Ends the transaction of ``holding``."""
+    await execute(url, "select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'")

@@ -87,6 +87,21 @@ async def test_a_run_waits_for_the_next_day_and_says_why_and_goes_on_when_its_qu
         assert (await tenant.status(second)).phase == "Completed"
 
 
+@pytest.mark.full
+async def test_many_calls_that_wait_go_on_within_a_minute_after_their_quota_is_raised(env: Environment) -> None:
+    """They ask by themselves only after a quarter of an hour or more."""
+    calls = [ScriptedToolCall(name="noop", arguments={"message": str(number)}) for number in range(20)]
+    replies = iter([Reply(calls=calls), Reply(text="Done.")])
+    async with env.with_manifests([agent("a", "noop", parallelToolCalls=True)]) as tenant, store_of(tenant) as store:
+        await apply(store, quota(perMonth={"toolCalls": 1}))
+        tenant.answer = lambda _: next(replies)
+        asked = await ask(tenant)
+        await until(asked, lambda status: len(status.outages or ()) == len(calls) - 1)
+        await apply(store, quota(perMonth={"toolCalls": 1_000}))
+        async with asyncio.timeout(60):
+            assert (await tenant.status(asked)).phase == "Completed"
+
+
 @contextlib.asynccontextmanager
 async def store_of(env: Environment) -> AsyncIterator[Store]:
     journal = await Journal.open(f"sqlite:///{env.folder / 'journal.db'}", "default")

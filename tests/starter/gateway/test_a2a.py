@@ -50,10 +50,18 @@ from starlette.applications import Starlette
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
 from starlette.routing import Route
+from temporalio.client import WorkflowFailureError
+from temporalio.testing import ActivityEnvironment
 
+from baton.activities.runs import RunActivities
+from baton.contracts.requests import ExpireRequest
+from baton.journal.journal import Journal
 from baton.starter.gateway import a2a_push
+from baton.starter.gateway.access import LOCAL
+from baton.starter.gateway.app import Gateway
 from baton.starter.gateway.server import listen, serving
 from baton.starter.gateway.settings import GatewaySettings
+from baton.starter.operations.erase import erase_runs
 from baton.testing import Reply
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.event_loop import watched_loop
@@ -794,6 +802,84 @@ async def test_push_notifications_go_only_to_public_addresses_by_https(gateway: 
                 GetTaskPushNotificationConfigRequest(task_id=task.id, id="mine")
             )
         await client.cancel_task(CancelTaskRequest(id=task.id))
+
+
+async def test_a_caller_has_a_limited_number_of_push_notification_configurations(
+    served_env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(a2a_push, "MAX_CONFIGS_OF_CALLER", 2)
+    served_env.answer = lambda _: Reply(hang=True)
+    path, keys = key_file(tmp_path, {"ann": {}, "bob": {}})
+    more = {"BATON_ALLOW_PRIVATE_HOSTS": "1", "BATON_GATEWAY_KEYS": str(path)}
+    async with (
+        GatewayServer.running(served_env, **more) as gateway,
+        a2a_client(gateway, "agent/one", key=keys["ann"]) as ann,
+        a2a_client(gateway, "agent/one", key=keys["bob"]) as bob,
+    ):
+        tasks = {client: await started(client, message("Why?")) for client in (ann, bob)}
+
+        def config(client: A2AClient, name: str) -> TaskPushNotificationConfig:
+            return TaskPushNotificationConfig(task_id=tasks[client].id, id=name, url="http://127.0.0.1:1/hook")
+
+        for name in ("first", "second"):
+            await ann.create_task_push_notification_config(config(ann, name))
+        text = "at most 2 push notification configurations of tasks that have not ended"
+        async with asyncio.timeout(30):
+            while True:  # until Temporal lists the new ones
+                try:
+                    await ann.create_task_push_notification_config(config(ann, "third"))
+                except InvalidParamsError as error:
+                    assert text in str(error)
+                    break
+                gone = DeleteTaskPushNotificationConfigRequest(task_id=tasks[ann].id, id="third")
+                await ann.delete_task_push_notification_config(gone)
+        await ann.create_task_push_notification_config(config(ann, "second"))
+        await bob.create_task_push_notification_config(config(bob, "first"))
+        before = len(served_env.model.requests)
+        configuration = SendMessageConfiguration(task_push_notification_config=config(ann, "fourth"))
+        with pytest.raises(InvalidParamsError):
+            async for _ in ann.send_message(SendMessageRequest(message=message("And?"), configuration=configuration)):
+                pass
+        assert len(served_env.model.requests) == before, "no task was started"
+        for client, task in tasks.items():
+            await client.cancel_task(CancelTaskRequest(id=task.id))
+
+
+async def delete_run(env: Environment, run: str, how: str) -> None:
+    """Deletes a run once it has ended, in one of the ways that there are."""
+    handle = env.client.get_workflow_handle(run)
+    with contextlib.suppress(WorkflowFailureError):
+        await handle.result()
+    if how == "deleted":
+        await (await Gateway.of(env.client, env.worker_env).runs.find(LOCAL, run)).delete()
+    elif how == "erased":
+        await erase_runs(env.client, [run], dry=False, environ=env.worker_env)
+    else:
+        journal = await Journal.open(f"sqlite:///{env.folder / 'journal.db'}", env.client.namespace)
+        request = ExpireRequest(workflow_id=run, run_id=(await handle.describe()).run_id)
+        await ActivityEnvironment(client=env.client).run(RunActivities(journal).expire, request)
+        await journal.close()
+
+
+@pytest.mark.parametrize("how", ["deleted", "erased", "expired"])
+async def test_a_push_notification_configuration_is_deleted_with_its_task(served_env: Environment, how: str) -> None:
+    """Its history has the address, the token and the credentials."""
+    served_env.answer = lambda _: Reply(hang=True)
+    async with (
+        GatewayServer.running(served_env, BATON_ALLOW_PRIVATE_HOSTS="1") as gateway,
+        a2a_client(gateway, "agent/one") as client,
+    ):
+        task = await started(client, message("Why?"))
+        config = TaskPushNotificationConfig(task_id=task.id, id="mine", url="http://127.0.0.1:1/hook")
+        await client.create_task_push_notification_config(config)
+        asked = f"WorkflowId = '{task.id}/push/mine'"
+        while not [each async for each in served_env.client.list_workflows(asked)]:
+            await asyncio.sleep(0.1)
+        await client.cancel_task(CancelTaskRequest(id=task.id))
+        async with asyncio.timeout(60):
+            await delete_run(served_env, task.id, how)
+            while [each async for each in served_env.client.list_workflows(asked)]:
+                await asyncio.sleep(0.1)
 
 
 async def test_a_deleted_push_notification_configuration_is_gone(served_env: Environment) -> None:
