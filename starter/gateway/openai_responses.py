@@ -504,8 +504,8 @@ class ResponsesApi:
             {
                 "object": "list",
                 "data": data,
-                "first_id": data[0]["id"] if data else None,
-                "last_id": data[-1]["id"] if data else None,
+                "first_id": data[0]["id"] if data else "",
+                "last_id": data[-1]["id"] if data else "",
                 "has_more": len(items) > limit,
             }
         )
