@@ -30,7 +30,7 @@ MANIFESTS = [
     agent("fixed", outputSchema=CITY),
     agent("claude", clients={"settings": ["*"]}, modelRef={"name": "claude"}),
     manifest("Model", "claude", {"provider": "anthropic", "model": {"value": "claude"}, "config": CLAUDE}),
-    team("duo", "open", "closed", maxTurns=2),
+    team("duo", "open", "closed", maxTurns=2, onMaxTurns="complete"),
 ]
 
 
