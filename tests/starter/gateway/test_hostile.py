@@ -91,9 +91,8 @@ async def test_a_question_that_is_too_large_for_temporal_is_no_outage(
 async def test_a_decision_that_is_too_large_is_refused_and_the_run_goes_on(gateway: GatewayServer) -> None:
     """The workflow task that has such an update would fail."""
     gateway.env.script(line("careful", call("calculator", expression="2+2"), "It is 4."))
-    version = {"a2a_version": "1.0"}
     sent: Json = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "2+2?"}]}
-    task = (await gateway.post("/a2a/agent/careful/message:send", {"message": sent}, **version))["task"]
+    task = (await gateway.post("/a2a/agent/careful/message:send", {"message": sent}, a2a_version="1.0"))["task"]
     run = task["id"]
     while not (found := (await gateway.get("/inbox"))["waiting"]):
         await asyncio.sleep(0.05)
@@ -108,9 +107,9 @@ async def test_a_decision_that_is_too_large_is_refused_and_the_run_goes_on(gatew
     for data in ({"approve": BIG}, {"reply": decision, "text": BIG}):
         answer: Json = {**sent, "messageId": str(len(data)), "taskId": run, "parts": [{"data": data}]}
         refused = {**RPC, "method": "SendMessage", "params": {"message": answer}}
-        assert (await gateway.post("/a2a/agent/careful", refused, **version))["error"]["code"] == -32602
+        assert (await gateway.post("/a2a/agent/careful", refused, a2a_version="1.0"))["error"]["code"] == -32602
     joins: Json = {**sent, "messageId": "n", "taskId": run, "parts": [{"data": {"approve": decision}}]}
-    ended = (await gateway.post("/a2a/agent/careful/message:send", {"message": joins}, **version))["task"]
+    ended = (await gateway.post("/a2a/agent/careful/message:send", {"message": joins}, a2a_version="1.0"))["task"]
     assert ended["status"]["state"] == "TASK_STATE_COMPLETED"
     pushed = await gateway.http.post(
         f"/a2a/agent/careful/tasks/{run}/pushNotificationConfigs", json=PUSHED, headers={"a2a-version": "1.0"}
@@ -121,13 +120,12 @@ async def test_a_decision_that_is_too_large_is_refused_and_the_run_goes_on(gatew
 @pytest.mark.full
 async def test_a_message_that_is_too_large_does_not_fail_the_run_that_it_is_sent_to(gateway: GatewayServer) -> None:
     gateway.env.script(line("one", {"text": "Because.", "held": True}))
-    version = {"a2a_version": "1.0"}
     sent: Json = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "Why?"}]}
     body: Json = {"message": sent, "configuration": {"returnImmediately": True}}
-    task = (await gateway.post("/a2a/agent/one/message:send", body, **version))["task"]
+    task = (await gateway.post("/a2a/agent/one/message:send", body, a2a_version="1.0"))["task"]
     more: Json = {**sent, "messageId": "n", "taskId": task["id"], "parts": [{"text": BIG}]}
     refused = await gateway.post(
-        "/a2a/agent/one", {**RPC, "method": "SendMessage", "params": {"message": more}}, **version
+        "/a2a/agent/one", {**RPC, "method": "SendMessage", "params": {"message": more}}, a2a_version="1.0"
     )
     assert refused["error"]["code"] == -32602
     gateway.env.model.release()

@@ -33,9 +33,10 @@ MANIFESTS = [
     team("duo", "one", "two", strategy="sequential"),
     manifest("Team", "panel", {"strategy": "sequential", "members": [{"name": "ann", "type": "human", "prompt": "?"}]}),
 ]
+CALLING: list[str | Json] = [call("noop"), "b"]
 SCRIPT = [
     line("one", *["a"] * 9),
-    line("two", *[call("noop"), "b"] * 9),
+    line("two", *CALLING * 9),
     line("failing", *[{"status": 400, "text": "no"}] * 9),
     line("cut", *[{"text": "Beca", "stop": "content_filter"}] * 9),
     line("open", *[call("weather", city="Bern")] * 9),
@@ -132,21 +133,22 @@ def a2a_call(method: str, params: Json) -> Json:
 
 
 async def a2a_1_0(gateway: GatewayServer) -> None:
-    version = {"a2a_version": "1.0"}
     for target in TARGETS:
         path = f"/a2a/{target}"
         check_proto(AgentCard, await gateway.get(f"{path}/.well-known/agent-card.json"))
-        answer = await gateway.post(path, a2a_call("SendMessage", a2a_message("1.0")), **version)
+        answer = await gateway.post(path, a2a_call("SendMessage", a2a_message("1.0")), a2a_version="1.0")
         check_proto(SendMessageResponse, answer["result"])
-        check_proto(SendMessageResponse, await gateway.post(f"{path}/message:send", a2a_message("1.0"), **version))
+        check_proto(
+            SendMessageResponse, await gateway.post(f"{path}/message:send", a2a_message("1.0"), a2a_version="1.0")
+        )
         call_ = a2a_call("SendStreamingMessage", a2a_message("1.0"))
-        async for event in streamed(gateway, path, call_, **version):
+        async for event in streamed(gateway, path, call_, a2a_version="1.0"):
             check_proto(StreamResponse, event["result"])
-        async for event in streamed(gateway, f"{path}/message:stream", a2a_message("1.0"), **version):
+        async for event in streamed(gateway, f"{path}/message:stream", a2a_message("1.0"), a2a_version="1.0"):
             check_proto(StreamResponse, event)
-        listed = await gateway.post(path, a2a_call("ListTasks", {"includeArtifacts": True}), **version)
+        listed = await gateway.post(path, a2a_call("ListTasks", {"includeArtifacts": True}), a2a_version="1.0")
         check_proto(ListTasksResponse, listed["result"])
-        check_proto(ListTasksResponse, await gateway.get(f"{path}/tasks", **version))
+        check_proto(ListTasksResponse, await gateway.get(f"{path}/tasks", a2a_version="1.0"))
 
 
 async def a2a_0_3(gateway: GatewayServer) -> None:

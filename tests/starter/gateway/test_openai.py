@@ -651,7 +651,7 @@ async def ended(gateway: GatewayServer, api: AsyncOpenAI, model: str) -> tuple[J
         answer = await api.chat.completions.create(**asked)
     except openai.InternalServerError as error:
         assert error.code == "run_failed"
-        assert streamed == error.body["message"]  # type: ignore[index, call-overload]  # a mapping, as the form has it
+        assert streamed == error.body["message"]  # type: ignore[index]  # a mapping, as the form has it
     else:
         assert streamed == answer.choices[0].finish_reason
     return response, streamed
