@@ -60,10 +60,12 @@ class SteerRequest(JsonModel):
         return Message(role="user", content=self.text, name=self.name)
 
     @property
-    def is_acceptable(self) -> bool:
-        """Whether there is a text, and text, name and id are short enough for a history."""
+    def problem(self) -> str | None:
+        """Why it is rejected; None if there is a text, and text, name and id are short enough for a history."""
         lengths = len(self.name) <= 64 and len(self.id) <= 64
-        return bool(self.text.strip()) and byte_size(self.text) <= MAX_MESSAGE and lengths
+        if self.text.strip() and byte_size(self.text) <= MAX_MESSAGE and lengths:
+            return None
+        return f"a text of 1 to {MAX_MESSAGE:,} bytes is needed, and a name of at most 64 characters"
 
 
 class SteerResult(JsonModel):
@@ -91,7 +93,7 @@ def read_steer_request(value: JsonValue) -> SteerRequest | None:
         request = SteerRequest.model_validate(value)
     except ValidationError:
         return None
-    return request if request.is_acceptable else None
+    return None if request.problem else request
 
 
 def read_terminate_request(value: JsonValue) -> TerminateRequest:

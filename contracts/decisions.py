@@ -39,6 +39,9 @@ MAX_CLIENT_RESULT = 100_000
 MAX_NAME = 256
 """Bytes of a person's name."""
 
+MAX_ID = 256
+"""Bytes of the id of a decision in a request, of which the run's answer has a copy."""
+
 DECISION = "decision "
 """The prefix, before the decision's id, of the summary of a timer that limits the wait for a decision."""
 
@@ -185,6 +188,8 @@ class ApproveRequest(JsonModel):
     @property
     def problem(self) -> str | None:
         """Why the update is rejected; None if it is acceptable."""
+        if byte_size(self.call) > MAX_ID:
+            return f"the id in 'call' has at most {MAX_ID} bytes"
         if byte_size(self.reason) > MAX_REASON:
             return f"a reason may have at most {MAX_REASON:,} bytes"
         if self.by is not None and not 0 < byte_size(self.by) <= MAX_NAME:
@@ -315,6 +320,8 @@ class ReplyRequest(JsonModel):
     @property
     def problem(self) -> str | None:
         """Why the update is rejected; None if it is acceptable."""
+        if byte_size(self.to or "") > MAX_ID:
+            return f"the id in 'to' has at most {MAX_ID} bytes"
         if not (self.text.strip() or self.declines) or byte_size(self.text) > MAX_MESSAGE:
             return f"a reply needs a text of 1 to {MAX_MESSAGE:,} bytes"
         if self.by is not None and not 0 < byte_size(self.by) <= MAX_NAME:
@@ -344,6 +351,8 @@ class GiveResultRequest(JsonModel):
     @property
     def problem(self) -> str | None:
         """Why the update is rejected; None if it is acceptable."""
+        if byte_size(self.call) > MAX_ID:
+            return f"the id in 'call' has at most {MAX_ID} bytes"
         if byte_size(self.output) > MAX_CLIENT_RESULT:
             return f"the result of a client's tool may have at most {MAX_CLIENT_RESULT:,} bytes as JSON"
         if self.by is not None and not 0 < byte_size(self.by) <= MAX_NAME:

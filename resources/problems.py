@@ -168,7 +168,7 @@ def _unknown_word(detail: ErrorDetails) -> str:
     value = detail["input"]
     if not isinstance(value, str | int | float):
         return f"is {_kind_of(value)}, must be {' or '.join(known)}"
-    return f"'{value}' is unknown; {did_you_mean(str(value), known)}"
+    return f"'{printable(str(value))}' is unknown; {did_you_mean(str(value), known)}"
 
 
 def _described(model: type[BaseModel], path: Path) -> str:

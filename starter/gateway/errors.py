@@ -131,10 +131,16 @@ def _not_routed(error: HTTPException) -> GatewayError:
     return translated
 
 
+TOO_LARGE = ("size exceeds limit", "larger than max")
+"""What Temporal says of a request that is larger than it stores or reads; its status is that of other errors, too."""
+
+
 def as_gateway_error(error: Exception) -> GatewayError | None:
     """The error that clients see for an exception; None for a bug."""
     if isinstance(error, GatewayError):
         return error
+    if isinstance(error, RPCError) and any(words in error.message for words in TOO_LARGE):
+        return TooLargeError("the request is larger than Temporal stores in one piece")
     if isinstance(error, RPCError) and error.status == RPCStatusCode.NOT_FOUND:
         return NotFoundError("the run does not exist any more")
     if isinstance(error, NotRedacted) and error.has_files:

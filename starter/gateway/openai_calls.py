@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from ...contracts.decisions import MAX_CLIENT_CALLS
 from ...contracts.message import TokenUsage
@@ -47,9 +48,10 @@ class ClientCall:
 
 @dataclass(frozen=True)
 class CallsWait:
-    """The run waits for the results of these calls: the end of a part of the run."""
+    """The run waits for the results of these calls since ``at``: the end of a part of the run."""
 
     calls: Sequence[ClientCall]
+    at: datetime
 
 
 @dataclass(frozen=True)
@@ -210,7 +212,8 @@ class _Waiting:
     def calls(self) -> CallsWait:
         """The calls that wait."""
         return CallsWait(
-            [
+            at=max(event.at for event in self.open.values()),
+            calls=[
                 ClientCall(
                     id=f"{PREFIX}{wait}_{self.run.id}",
                     decision=wait,
@@ -218,7 +221,7 @@ class _Waiting:
                     arguments=event.text or "{}",
                 )
                 for wait, event in self.open.items()
-            ]
+            ],
         )
 
 

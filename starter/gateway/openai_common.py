@@ -1,6 +1,6 @@
 """What OpenAI's protocols share: the form of errors, how runs end, and what a request may ask for."""
 
-from typing import Any
+from typing import Any, Literal
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -12,7 +12,7 @@ from .errors import BadRequestError, GatewayError
 RUN_HEADER = "x-baton-run"
 """The response header with the id of the run, by which ``/runs`` shows and controls it."""
 
-CONTENT_FILTER = "content_filter"
+CONTENT_FILTER: Literal["content_filter"] = "content_filter"
 
 
 def error_body(error: GatewayError) -> dict[str, dict[str, Any]]:
@@ -43,16 +43,19 @@ def failed_run(run: str, message: str) -> Response:
     return response
 
 
-def is_incomplete(status: Status) -> str | None:
-    """Why a run has ended before its answer was complete; None if it is complete, or has failed otherwise."""
-    if status.phase != "Failed":
-        return None
-    kind = status.failure.type if status.failure else None
-    if kind == "ContentFiltered":
-        return CONTENT_FILTER
-    if kind == "AnswerTooLong":
-        return "max_output_tokens"
-    return status.stop_reason if status.stop_reason in ("budget", "timeout", "max_turns") else None
+def is_incomplete(status: Status) -> Literal["content_filter", "max_output_tokens"] | None:
+    """Why the model has cut its answer off; None if it is complete, or the run has failed otherwise.
+
+    OpenAI's clients know no other reasons: a budget, a timeout and a number of turns are limits of the run, not of the
+    answer, so a run that reaches one has failed, and its error says so.
+    """
+    failure = status.failure.type if status.failure and status.phase == "Failed" else None
+    match failure:
+        case "ContentFiltered":
+            return CONTENT_FILTER
+        case "AnswerTooLong":
+            return "max_output_tokens"
+    return None
 
 
 def turns_shown(request: Request, allowed: tuple[str, ...]) -> str:

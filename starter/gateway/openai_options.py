@@ -42,6 +42,8 @@ RESPONSE_SETTINGS = {
     "temperature": "temperature",
     "top_p": "top_p",
     "max_output_tokens": "max_tokens",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
     "reasoning.effort": "reasoning_effort",
 }
 """The same, by the parameters of a response; a dot leads into an object."""
@@ -125,7 +127,7 @@ class _Chooser:
             tools=tools,
             settings=self.settings,
             ignored=tuple(sorted(self.ignored)),
-            format=form if form.get("type") not in (None, "text") else {"type": "text"},
+            format=_shown_format(form),
         )
 
     @property
@@ -233,15 +235,31 @@ def client_tools(tools: Sequence[JsonObject] | None) -> list[ClientTool]:
     return converted
 
 
+def _shown_format(form: JsonObject) -> JsonObject:
+    """A format as a response has it: with the fields and the types that clients require."""
+    if form.get("type") != "json_schema":
+        return {"type": form.get("type") or "text"}
+    description = form.get("description")
+    return {
+        "type": "json_schema",
+        "name": str(form.get("name", ""))[:64],
+        "description": description if isinstance(description, str) else None,
+        "schema": form["schema"],
+        "strict": form.get("strict") is True,
+    }
+
+
 def echoed(choices: Choices, limit: int) -> JsonObject:
     """The choices that have an effect, as a response repeats them; a format of at most ``limit`` characters."""
     settings = choices.settings
     form = choices.format
     if len(json.dumps(form)) > limit:
-        form = {"type": "json_schema", "name": str(form.get("name", ""))[:64], "schema": {}}
+        form = {**form, "description": None, "schema": {}}
     return {
         "temperature": settings.get("temperature"),
         "top_p": settings.get("top_p"),
+        "frequency_penalty": settings.get("frequency_penalty"),
+        "presence_penalty": settings.get("presence_penalty"),
         "max_output_tokens": settings.get("max_tokens"),
         "reasoning": {"effort": settings.get("reasoning_effort"), "summary": None},
         "text": {"format": form},

@@ -4,11 +4,12 @@ import asyncio
 import contextlib
 import hashlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import JsonValue
+from pydantic.alias_generators import to_camel
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -18,6 +19,7 @@ from ...contracts.status import Status
 from ...contracts.text import truncate
 from ...resources.agent import Agent
 from ...resources.base import JsonObject
+from ...resources.client import API_DEFAULTS, ClientTool
 from ..history.events import RunEndedEvent
 from .errors import BadRequestError, ConflictError, NotFoundError, as_gateway_error
 from .openai_calls import CallsWait, Part, give_results, place_of
@@ -65,12 +67,14 @@ MAX_ITEMS = 100
 class ResponseWriter:
     """Makes the events of a response from the updates of its run's speeches.
 
-    Only events whose sequence number is greater than ``after`` are made. ``echo`` are fields of the request. The output
-    items are those of the members, or with ``answer_only`` that of the answer.
+    Only events whose sequence number is greater than ``after`` are made. ``echo`` are fields of the request, ``tools``
+    those that the client has offered. The output items are those of the members, or with ``answer_only`` that of the
+    answer.
     """
 
     id: str
     echo: Mapping[str, Any]
+    tools: Sequence[ClientTool] = ()
     after: int = -1
     answer_only: bool = False
     created_at: int = 0
@@ -149,8 +153,18 @@ class ResponseWriter:
             yield from self._send(start + 3, "response.output_item.done", output_index=self._index, item=item)
             self.output.append(item)
             self._go_on(4, 1)
-        self.final = {**self.response("completed"), "output": list[JsonValue](self.output), "usage": usage_of(usage)}
+        self.final = {
+            **self.response("completed"),
+            "output": list[JsonValue](self.output),
+            "usage": usage_of(usage),
+            "completed_at": int(waiting.at.timestamp()),
+        }
         yield from self._send(self._base, "response.completed", response=self.final)
+
+    def _number(self, setting: str) -> JsonValue:
+        """What the request has chosen, or else the default of the APIs: strict clients require a number."""
+        chosen = self.echo.get(setting)
+        return API_DEFAULTS[to_camel(setting)] if chosen is None else chosen
 
     def response(self, status: str) -> JsonObject:
         """The response as it is, without its output."""
@@ -162,13 +176,15 @@ class ResponseWriter:
             "background": self.echo.get("background", False),
             "completed_at": None,
             "error": None,
+            "frequency_penalty": self._number("frequency_penalty"),
             "incomplete_details": None,
             "instructions": self.echo.get("instructions"),
             "max_output_tokens": self.echo.get("max_output_tokens"),
             "max_tool_calls": None,
             "model": self.echo.get("model", ""),
             "output": [],
-            "parallel_tool_calls": True,
+            "parallel_tool_calls": self.echo.get("parallel_tool_calls", True),
+            "presence_penalty": self._number("presence_penalty"),
             "prompt_cache_key": None,
             "previous_response_id": self.echo.get("previous_response_id"),
             "conversation": self.echo.get("conversation"),
@@ -176,12 +192,12 @@ class ResponseWriter:
             "safety_identifier": None,
             "service_tier": "default",
             "store": self.echo.get("store", True),
-            "temperature": self.echo.get("temperature"),
+            "temperature": self._number("temperature"),
             "text": self.echo.get("text", {"format": {"type": "text"}}),
-            "tool_choice": "auto",
-            "tools": [],
+            "tool_choice": self.echo.get("tool_choice", "auto"),
+            "tools": [{"type": "function", **tool.model_dump(mode="json"), "strict": None} for tool in self.tools],
             "top_logprobs": 0,
-            "top_p": self.echo.get("top_p"),
+            "top_p": self._number("top_p"),
             "truncation": "disabled",
             "usage": None,
             "metadata": self.echo.get("metadata", {}),
@@ -414,6 +430,8 @@ class ResponsesApi:
             "previous_response_id": body.previous_response_id,
             "conversation": {"id": body.conversation} if body.conversation else None,
             "metadata": body.metadata or {},
+            "parallel_tool_calls": body.parallel_tool_calls is not False,
+            "tool_choice": body.tool_choice or "auto",
             "turns": turns,
         }
         try:
@@ -435,7 +453,7 @@ class ResponsesApi:
         """The response to a request: a part of a run."""
         run = part.run
         if body.stream:
-            return self._stream(part, -1)
+            return await self._stream(part, -1)
         if body.background:
             return self._answer(run, await _read(part, wait=False))
         writer = await unless_disconnected(request, _read(part, wait=True))
@@ -448,7 +466,7 @@ class ResponsesApi:
         """A response as it is, or with ``stream=true`` its events after ``starting_after``."""
         part = await self._find(request, request.path_params["response"])
         if request.query_params.get("stream") in ("true", "1"):
-            return self._stream(part, number_in(request, "starting_after", -1, least=-1))
+            return await self._stream(part, number_in(request, "starting_after", -1, least=-1))
         return self._answer(part.run, await _read(part, wait=False))
 
     async def cancel(self, request: Request) -> Response:
@@ -486,8 +504,8 @@ class ResponsesApi:
             {
                 "object": "list",
                 "data": data,
-                "first_id": data[0]["id"] if data else None,
-                "last_id": data[-1]["id"] if data else None,
+                "first_id": data[0]["id"] if data else "",
+                "last_id": data[-1]["id"] if data else "",
                 "has_more": len(items) > limit,
             }
         )
@@ -525,9 +543,10 @@ class ResponsesApi:
             raise ConflictError("the previous response has no message to continue from", param="previous_response_id")
         return head
 
-    def _stream(self, part: Part, after: int) -> Response:
+    async def _stream(self, part: Part, after: int) -> Response:
+        writer = await _writer(part, after)
+
         async def encoded() -> AsyncGenerator[bytes, None]:
-            writer = _writer(part, after)
             number: JsonValue = after
             try:
                 async for event in _events(part, writer, wait=True, live=True):
@@ -575,9 +594,16 @@ def _allows_instructions(target: ServedTarget) -> bool:
     return isinstance(agent, Agent) and "instructions" in agent.client_access.allowed_settings
 
 
-def _writer(part: Part, after: int = -1) -> ResponseWriter:
+async def _writer(part: Part, after: int = -1) -> ResponseWriter:
     echo = _echo(part.run)
-    return ResponseWriter(f"{PREFIX}{part.id}", echo, after, answer_only=echo.get("turns") == "none")
+    spec = await part.run.spec()
+    return ResponseWriter(
+        f"{PREFIX}{part.id}",
+        echo,
+        tools=spec.client.tools if spec and spec.client else (),
+        after=after,
+        answer_only=echo.get("turns") == "none",
+    )
 
 
 async def _events(part: Part, writer: ResponseWriter, *, wait: bool, live: bool) -> AsyncIterator[JsonObject | str]:
@@ -602,7 +628,7 @@ async def _events(part: Part, writer: ResponseWriter, *, wait: bool, live: bool)
 
 async def _read(part: Part, *, wait: bool) -> ResponseWriter:
     """The writer of a response after all its events, or with ``wait`` false those that exist."""
-    writer = _writer(part)
+    writer = await _writer(part)
     async for _ in _events(part, writer, wait=wait, live=False):
         pass
     return writer

@@ -72,6 +72,8 @@ async def steer(
     ProgramNotRunningError.
     """
     request = SteerRequest(text=text, name=name, identity=identity)
+    if problem := request.problem:  # if it is large, not the update but the workflow task would fail
+        raise RejectedError(problem)
     try:
         sent = run.execute_update("steer", request, id=request_id, result_type=SteerResult)
         result: SteerResult = await served(client, run, sent, awaits_workers=True)

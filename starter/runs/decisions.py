@@ -15,7 +15,6 @@ from ...contracts.errors import InvalidInput, UnknownDecision
 from ...contracts.message import PersonDecision
 from ...contracts.settings import SettingsError
 from ...contracts.status import Status
-from ...resources.base import JsonModel
 from ...temporal.executions import memo_of, run_tree
 from ...temporal.histories import decode_payload
 from ...temporal.personal_data import MESSAGES, personal_data_in
@@ -266,16 +265,19 @@ async def _send(
     run: RunHandle,
     update: str,
     decision_id: str,
-    request: JsonModel,
+    request: ApproveRequest | ReplyRequest | GiveResultRequest,
     pending: Sequence[PendingDecision],
     request_id: str | None = None,
     sign: Sign = unsigned,
 ) -> PersonDecision:
-    """Sends an update to the run with the pending decision.
+    """Sends an update to the run with the pending decision. What the run would reject is not sent: if it is large, not
+    the update but the workflow task would fail.
 
     It is sent again if the decision was not pending yet, because a worker that took over the run received the update
     before an earlier activity result, or if a crashed server lost it.
     """
+    if problem := request.problem:
+        raise NotDecided(problem)
     for attempt in range(1, ATTEMPTS + 1):
         decided = next((decision for decision in pending if decision.id == decision_id), None)
         where = decided.run if decided else run.id

@@ -180,6 +180,18 @@ async def test_a_conversation_that_a_store_has_not_got_in_six_attempts_is_told_a
     assert {"Why?", "yes"} <= {row["content"] for row in env.rows()}
 
 
+async def test_a_conversation_is_read_and_saved_after_any_absence_of_the_workers(
+    env: Environment, newest: MemoryServer
+) -> None:
+    env.script(line("one", "yes"))
+    memory = manifest("Memory", "m", {"address": newest.url, "onError": "continue"})
+    handle = await env.start_query([agent("one"), memory], "agent/one", memory="m", input="Why?")
+    assert (await env.status(handle)).phase == "Completed"
+    scheduled = [each.activity_task_scheduled_event_attributes for each in (await handle.fetch_history()).events]
+    days = {each.activity_type.name: each.schedule_to_close_timeout.ToTimedelta().days for each in scheduled}
+    assert (days["recall"], days["remember"]) == (1, 1)
+
+
 async def test_what_was_written_is_not_written_again_if_the_answer_is_lost(
     env: Environment, service: MemoryServer
 ) -> None:

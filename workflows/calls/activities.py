@@ -174,7 +174,6 @@ PERFORM = ActivityOptions(
 
 MEMORY = ActivityOptions(
     start_to_close_timeout=timedelta(minutes=5),
-    schedule_to_close_timeout=timedelta(minutes=10),
     heartbeat_timeout=HEARTBEAT_TIMEOUT,
     retry_policy=RetryPolicy(
         initial_interval=timedelta(seconds=0.5),
@@ -182,7 +181,11 @@ MEMORY = ActivityOptions(
         maximum_attempts=6 + MISSED_HEARTBEATS,
     ),
 )
-"""Options of activities that read and write a remote Memory; a missed heartbeat does not count as an attempt."""
+"""Options of activities that read and write a remote Memory; a missed heartbeat does not count as an attempt.
+
+Their ``schedule_to_close_timeout`` is the longest outage for which the run waits: the Memory is not to blame for the
+time without a worker.
+"""
 
 
 CANCEL = ActivityOptions(

@@ -685,14 +685,19 @@ async def audit(run: RunState, request: AuditRequest) -> AuditResult:
     return await execute_activity(run, "audit", request, AuditResult, JOURNAL, "write the audit log")
 
 
+def _memory_options(run: RunState) -> ActivityOptions:
+    return {**MEMORY, "schedule_to_close_timeout": run.max_outage}
+
+
 async def recall(run: RunState, request: RecallRequest) -> RecallResult:
     """Reads a query's conversation from a Memory's service, and appends the question to it."""
-    return await execute_activity(run, "recall", request, RecallResult, MEMORY, "recall the conversation")
+    options = _memory_options(run)
+    return await execute_activity(run, "recall", request, RecallResult, options, "recall the conversation")
 
 
 async def remember(run: RunState, request: RememberRequest) -> RememberResult:
     """Adds a query's messages to its conversation."""
-    options = MEMORY if request.conversation.remote else JOURNAL
+    options = _memory_options(run) if request.conversation.remote else JOURNAL
     return await execute_activity(run, "remember", request, RememberResult, options, "remember the conversation")
 
 

@@ -32,7 +32,7 @@ from ...contracts.decisions import (
 )
 from ...contracts.errors import BatonError, InvalidInput, JournalLost, UnknownDecision
 from ...contracts.message import PersonDecision
-from ...contracts.text import MAX_MESSAGE, byte_size, format_time
+from ...contracts.text import byte_size, format_time
 from ...contracts.turn import CanceledChild, TurnResult
 from ...observability.run_log import Fields, current_clients
 from ...resources.base import JsonModel, JsonObject
@@ -351,8 +351,8 @@ class MessageHandlers:
         """Raises ValueError for a message that is empty, too long, too late, or that the history has no space for."""
         if self._run.inbox.is_closed:
             raise ValueError("the run is ending: no member would read the message")
-        if not request.is_acceptable:
-            raise ValueError(f"a text of 1 to {MAX_MESSAGE:,} bytes is needed, and a name of at most 64 characters")
+        if problem := request.problem:
+            raise ValueError(problem)
         if not self._children.can_forward(request):
             raise ValueError(
                 "the history has no space left to send this to every running member: wait until some of them end"

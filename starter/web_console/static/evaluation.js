@@ -53,16 +53,64 @@ async function readReport(file) {
   return { name: file.name, failures: [], analyses: [], ...report };
 }
 
-/** The mean of each evaluation by its name, over the cases of a report: an assertion is 1 or 0. */
-function meansOf({ cases }) {
+/** Compares as `compare_with_baseline` of baseline.py does, apart from chance: rows of means, and the cases that fell. */
+function compared(report, baseline) {
+  const before = valuesOf(baseline);
+  const rows = [];
+  for (const [name, now] of valuesOf(report)) {
+    const common = [...now.keys()].filter((one) => before.get(name)?.has(one));
+    if (common.length) rows.push(rowOf(name, common, (one) => mean(before.get(name).get(one)), (one) => mean(now.get(one))));
+  }
+  const failedBefore = failuresOf(baseline);
+  for (const [name, shares] of failuresOf(report)) {
+    const shareBefore = (one) => failedBefore.get(name)?.get(one) ?? 0;
+    const worse = [...shares.keys()].filter((one) => shares.get(one) > shareBefore(one));
+    if (worse.length) rows.push(rowOf(name, worse, (one) => 1 - shareBefore(one), (one) => 1 - shares.get(one)));
+  }
+  return rows;
+}
+
+/** The means of an evaluation over cases, and those cases in which it fell, the deepest fall first. */
+function rowOf(name, cases, before, now) {
+  const fall = (one) => before(one) - now(one);
+  const row = { name, before: mean(cases.map(before)), now: mean(cases.map(now)) };
+  const hasFallen = row.before - row.now > 1e-9;
+  const fallen = hasFallen ? cases.filter((one) => fall(one) > 0).sort((one, other) => fall(other) - fall(one)) : [];
+  return { ...row, fallen };
+}
+
+/** The values of each evaluation by its name and its case, each with those of its repeats: an assertion is 1 or 0. */
+function valuesOf({ cases }) {
   const values = new Map();
   for (const each of cases) {
     for (const { name, value } of [...resultsOf(each.assertions), ...resultsOf(each.scores)]) {
-      values.set(name, [...(values.get(name) ?? []), Number(value)]);
+      const ofName = values.get(name) ?? new Map();
+      values.set(name, ofName.set(caseName(each), [...(ofName.get(caseName(each)) ?? []), Number(value)]));
     }
   }
-  return new Map([...values].map(([name, all]) => [name, all.reduce((sum, value) => sum + value, 0) / all.length]));
+  return values;
 }
+
+/** The shares of failed runs, and of runs for which an evaluator has failed, by case; only of those with one. */
+function failuresOf({ cases, failures }) {
+  const runs = new Map();
+  for (const each of [...cases, ...failures]) runs.set(caseName(each), (runs.get(caseName(each)) ?? 0) + 1);
+  const shares = new Map();
+  const add = (name, one) => {
+    const ofName = shares.get(name) ?? new Map();
+    shares.set(name, ofName.set(one, (ofName.get(one) ?? 0) + 1 / runs.get(one)));
+  };
+  for (const each of failures) add("completed runs", caseName(each));
+  for (const each of cases) {
+    for (const failed of each.evaluator_failures ?? []) add(`${failed.name} (the evaluator has failed)`, caseName(each));
+  }
+  return shares;
+}
+
+/** The name of a case, without the number of its repeat. */
+const caseName = (one) => one.source_case_name ?? one.name;
+
+const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
 const resultsOf = (results) => Object.entries(results ?? {}).map(([name, result]) => ({ ...result, name }));
 
@@ -74,7 +122,7 @@ function Report({ report, baseline }) {
       ${count(report.cases.length, "case")}${report.failures.length > 0 && `, ${count(report.failures.length, "run")} failed`}
       ${report.dataset_name && html` · dataset <bdi>${visible(report.dataset_name)}</bdi>`}
     </span></p>
-    ${baseline && html`<${Changes} now=${meansOf(report)} before=${meansOf(baseline)} />`}
+    ${baseline && html`<${Changes} rows=${compared(report, baseline)} />`}
     ${report.analyses.filter((each) => Array.isArray(each.columns) && Array.isArray(each.rows)).map((each, index) => html`<${Analysis} key=${index} ...${each} />`)}
     ${report.failures.length > 0 && html`
       <section aria-label="Failed runs"><h2>Failed runs</h2>
@@ -89,30 +137,32 @@ function Report({ report, baseline }) {
     </section>`;
 }
 
-/** The means of both reports; what has become worse is marked in words. */
-function Changes({ now, before }) {
-  const names = [...now.keys()].filter((name) => before.has(name));
-  if (!names.length) return html`<p class="note-line">The baseline has none of these evaluations.</p>`;
+/** The means of both reports; what has become worse is marked in words, with its cases. */
+function Changes({ rows }) {
+  if (!rows.length) return html`<p class="note-line">No case of both reports has an evaluation in common.</p>`;
   return html`
     <section aria-label="Compared with the baseline"><h2>Compared with the baseline</h2>
       <div class="scroll" tabindex="0" role="region" aria-label="Means of both reports">
         <table>
           <thead><tr><th scope="col">Evaluation</th><th scope="col">Before</th><th scope="col">Now</th><th scope="col"></th></tr></thead>
-          <tbody>${names.map((name) => html`
-            <tr key=${name}><th scope="row"><bdi>${visible(name)}</bdi></th><td class="number">${mean(before.get(name))}</td><td class="number">${mean(now.get(name))}</td>
-              <td>${now.get(name) < before.get(name) && html`<span class="badge badge-bad">worse</span>`}</td></tr>`)}
+          <tbody>${rows.map(({ name, before, now, fallen }) => html`
+            <tr key=${name}><th scope="row"><bdi>${visible(name)}</bdi></th><td class="number">${decimal(before)}</td><td class="number">${decimal(now)}</td>
+              <td>${fallen.length > 0 && html`<span class="badge badge-bad">worse</span> <bdi>${visible(namesOf(fallen))}</bdi>`}</td></tr>`)}
           </tbody>
         </table>
       </div>
     </section>`;
 }
 
-const mean = (value) => value.toFixed(3);
+const decimal = (value) => value.toFixed(3);
+
+const SHOWN_FALLEN = 5;
+const namesOf = (cases) => cases.slice(0, SHOWN_FALLEN).join(", ") + (cases.length > SHOWN_FALLEN ? ", …" : "");
 
 /** A table of the report, such as the means with their intervals. */
 function Analysis({ title, columns, rows }) {
   const hasFractions = columns.map((_, place) => rows.some((row) => typeof row[place] === "number" && !Number.isInteger(row[place])));
-  const cell = (value, place) => (typeof value === "number" ? html`<span class="number">${hasFractions[place] ? mean(value) : value}</span>` : visible(String(value ?? "")));
+  const cell = (value, place) => (typeof value === "number" ? html`<span class="number">${hasFractions[place] ? decimal(value) : value}</span>` : visible(String(value ?? "")));
   return html`
     <section aria-label=${title}><h2><bdi>${visible(title)}</bdi></h2>
       <div class="scroll" tabindex="0" role="region" aria-label=${title}>

@@ -10,9 +10,16 @@ from urllib.parse import urlsplit
 import pytest
 
 from baton.testing import Reply
-from tests.harness.environment import Environment
+from tests.harness.environment import Environment, Json, agent, call, line, team
 from tests.harness.gateway import GatewayServer
 from tests.starter.gateway.test_guard import raw
+
+MANIFESTS = [
+    agent("one"),
+    agent("two"),
+    agent("careful", tools=[{"name": "calculator", "approval": {"required": True}}]),
+    team("duo", "one", "two", maxTurns=1, onMaxTurns="complete"),
+]
 
 
 @pytest.mark.full
@@ -47,6 +54,83 @@ async def test_no_request_that_the_description_allows_or_forbids_makes_the_gatew
 
 
 METHODS = ("get", "put", "post", "delete", "patch")
+
+BIG = "x" * 2_500_000
+"""More than Temporal stores in one piece, and less than the limit of a request."""
+
+PUSHED: Json = {"url": "https://93.184.216.34/", "token": BIG}
+SAID: Json = {"id": "m", "role": "user", "content": BIG}
+RPC: Json = {"jsonrpc": "2.0", "id": 1}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/runs", {"target": "one", "input": "?", "session": {"a": BIG}}),
+        ("/v1/responses", {"model": "one", "input": "?", "instructions": BIG}),
+        ("/v1/queries", {"name": "q", "input": BIG, "target": {"type": "agent", "name": "one"}}),
+        (
+            "/ag-ui/agent/one",
+            {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": BIG}]},
+        ),
+    ],
+    ids=["runs", "openai", "ark", "ag-ui"],
+)
+async def test_a_question_that_is_too_large_for_temporal_is_no_outage(
+    gateway: GatewayServer, path: str, body: Json
+) -> None:
+    """A client would repeat it after an outage."""
+    response = await gateway.http.post(path, json=body)
+    assert response.status_code == 413, response.text
+    assert "retry-after" not in response.headers
+    assert len(response.content) < 1_000
+
+
+@pytest.mark.full
+async def test_a_decision_that_is_too_large_is_refused_and_the_run_goes_on(gateway: GatewayServer) -> None:
+    """The workflow task that has such an update would fail."""
+    gateway.env.script(line("careful", call("calculator", expression="2+2"), "It is 4."))
+    sent: Json = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "2+2?"}]}
+    task = (await gateway.post("/a2a/agent/careful/message:send", {"message": sent}, a2a_version="1.0"))["task"]
+    run = task["id"]
+    while not (found := (await gateway.get("/inbox"))["waiting"]):
+        await asyncio.sleep(0.05)
+    (waiting,) = found
+    decision = waiting["decision"]["id"]
+    for body in (
+        {"call": BIG},
+        {"call": decision, "arguments": {"expression": BIG}},
+    ):
+        assert len((await gateway.post(f"/runs/{run}/approve", body, 409))["error"]["message"]) < 1_000
+    await gateway.post(f"/runs/{run}/reply", {"text": "x", "to": BIG}, 409)
+    for data in ({"approve": BIG}, {"reply": decision, "text": BIG}):
+        answer: Json = {**sent, "messageId": str(len(data)), "taskId": run, "parts": [{"data": data}]}
+        refused = {**RPC, "method": "SendMessage", "params": {"message": answer}}
+        assert (await gateway.post("/a2a/agent/careful", refused, a2a_version="1.0"))["error"]["code"] == -32602
+    joins: Json = {**sent, "messageId": "n", "taskId": run, "parts": [{"data": {"approve": decision}}]}
+    ended = (await gateway.post("/a2a/agent/careful/message:send", {"message": joins}, a2a_version="1.0"))["task"]
+    assert ended["status"]["state"] == "TASK_STATE_COMPLETED"
+    pushed = await gateway.http.post(
+        f"/a2a/agent/careful/tasks/{run}/pushNotificationConfigs", json=PUSHED, headers={"a2a-version": "1.0"}
+    )
+    assert pushed.status_code == 413, pushed.text
+
+
+@pytest.mark.full
+async def test_a_message_that_is_too_large_does_not_fail_the_run_that_it_is_sent_to(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", {"text": "Because.", "held": True}))
+    sent: Json = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "Why?"}]}
+    body: Json = {"message": sent, "configuration": {"returnImmediately": True}}
+    task = (await gateway.post("/a2a/agent/one/message:send", body, a2a_version="1.0"))["task"]
+    more: Json = {**sent, "messageId": "n", "taskId": task["id"], "parts": [{"text": BIG}]}
+    refused = await gateway.post(
+        "/a2a/agent/one", {**RPC, "method": "SendMessage", "params": {"message": more}}, a2a_version="1.0"
+    )
+    assert refused["error"]["code"] == -32602
+    gateway.env.model.release()
+    assert (await gateway.finished(task["id"]))[-1]["data"]["phase"] == "Completed"
+
 
 SMUGGLED = json.dumps({"target": "agent/one", "input": "smuggled"}).encode()
 INNER = b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (

@@ -16,6 +16,7 @@ from openai.types.responses import ResponseStreamEvent
 
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.gateway import GatewayServer, key_file, read_sse
+from tests.harness.open_responses import OpenResponse
 
 WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen " * 2
 PNG = base64.b64encode(b"\x89PNG not really").decode()
@@ -36,6 +37,8 @@ MANIFESTS = [
     ),
     team("broken", "one", "fragile", "two", strategy="sequential"),
     agent("asking", tools=[{"name": "terminate", "approval": {"required": True}}]),
+    agent("thrifty", tools=[{"name": "noop"}], budget={"modelCalls": 1, "onExceeded": "fail"}),
+    team("endless", "one", maxTurns=1),
     team("duo", "one", "two", maxTurns=1, onMaxTurns="complete"),
     team("relay", "one", "two", strategy="sequential"),
     team("both", "one", "two", strategy="parallel"),
@@ -97,8 +100,8 @@ def outputs_of(response: Any) -> dict[str, str]:
 
 async def test_the_served_teams_and_agents_are_models(api: AsyncOpenAI) -> None:
     listed = [model.id async for model in api.models.list()]
-    agents = ["agent/asking", "agent/fragile", "agent/one", "agent/two"]
-    assert listed == [*agents, "team/both", "team/broken", "team/duo", "team/nested", "team/relay"]
+    agents = ["agent/asking", "agent/fragile", "agent/one", "agent/thrifty", "agent/two"]
+    assert listed == [*agents, *(f"team/{name}" for name in ("both", "broken", "duo", "endless", "nested", "relay"))]
     assert (await api.models.retrieve("team/duo")).id == "team/duo"
     assert (await api.models.retrieve("duo")).id == "team/duo"
 
@@ -589,7 +592,28 @@ EVENT_TYPES: Json = {
 """The types of OpenAI's package for the events of a stream, by their names."""
 
 
-async def test_responses_and_their_events_have_the_types_of_openais_package(
+def check_response(response: Json) -> str:
+    """The status of a response, once it was compared with OpenAI's package and with Open Responses."""
+    OpenAiResponse.model_validate(response, strict=True)
+    OpenResponse.model_validate(response)
+    return str(response["status"])
+
+
+def check_event(event: Json) -> None:
+    """Compares an event, and the response that it may have, with OpenAI's package and with Open Responses."""
+    EVENT_TYPES[event["type"]].model_validate(event, strict=True)
+    if "response" in event:
+        check_response(event["response"])
+
+
+async def unread_events(gateway: GatewayServer, model: str, query: str = "") -> list[Json]:
+    """The events of a streamed response as the gateway sends them: OpenAI's client converts numbers."""
+    body = {"model": model, "input": "Why?", "stream": True, "metadata": {"a": "b"}}
+    async with gateway.http.stream("POST", f"/v1/responses{query}", json=body) as response:
+        return [event["data"] async for event in read_sse(response)]
+
+
+async def test_responses_and_their_events_have_the_types_of_openais_package_and_of_open_responses(
     served_env: Environment, gateway: GatewayServer
 ) -> None:
     served_env.script(
@@ -598,22 +622,73 @@ async def test_responses_and_their_events_have_the_types_of_openais_package(
         line("fragile", {"status": 400}),
         line("asking", call("terminate", response="Approved.")),
     )
-
-    async def checked(response: Json) -> str:
-        """The status of a response, once it was compared with the type of OpenAI's package."""
-        OpenAiResponse.model_validate(response, strict=True)
-        return str(response["status"])
-
     statuses = set()
     for model in ("one", "relay", "fragile"):
         for turns in ("items", "none"):
-            body = {"model": model, "input": "Why?", "stream": True, "metadata": {"a": "b"}}
-            async with gateway.http.stream("POST", f"/v1/responses?turns={turns}", json=body) as response:
-                events = [event["data"] async for event in read_sse(response)]
+            events = await unread_events(gateway, model, f"?turns={turns}")
             for event in events:
-                EVENT_TYPES[event["type"]].model_validate(event, strict=True)
-            statuses.add(await checked(await gateway.get(f"/v1/responses/{events[-1]['response']['id']}")))
+                check_event(event)
+            statuses.add(check_response(await gateway.get(f"/v1/responses/{events[-1]['response']['id']}")))
     begun = await gateway.post("/v1/responses", {"model": "asking", "input": "Why?", "background": True})
-    statuses.add(await checked(begun))
-    statuses.add(await checked(await gateway.post(f"/v1/responses/{begun['id']}/cancel")))
+    statuses.add(check_response(begun))
+    statuses.add(check_response(await gateway.post(f"/v1/responses/{begun['id']}/cancel")))
     assert statuses == {"completed", "incomplete", "failed", "in_progress", "cancelled"}
+
+
+async def ended(gateway: GatewayServer, api: AsyncOpenAI, model: str) -> tuple[Json, Any]:
+    """How a run ends that a model's answer does not end: the response, and the finish reason or the error of a chat."""
+    asked: Any = {"model": model, "messages": [{"role": "user", "content": "Why?"}]}
+    response = (await unread_events(gateway, model))[-1]["response"]
+    check_response(response)
+    assert await gateway.get(f"/v1/responses/{response['id']}") == response
+    streamed: Any = None
+    try:
+        chunks = [chunk async for chunk in await api.chat.completions.create(stream=True, **asked)]
+        streamed = chunks[-1].choices[0].finish_reason
+    except openai.APIError as error:
+        streamed = error.message
+    try:
+        answer = await api.chat.completions.create(**asked)
+    except openai.InternalServerError as error:
+        assert error.code == "run_failed"
+        assert streamed == error.body["message"]  # type: ignore[index]  # a mapping, as the form has it
+    else:
+        assert streamed == answer.choices[0].finish_reason
+    return response, streamed
+
+
+async def test_a_run_that_reaches_a_limit_has_failed_and_says_which(
+    served_env: Environment, gateway: GatewayServer, api: AsyncOpenAI
+) -> None:
+    served_env.script(
+        line("one", "Because."),
+        line("thrifty", *[call("noop")] * 4),
+        line("asking", call("terminate", response="Approved.")),
+    )
+    limits = {"endless": "MaxTurns", "thrifty": "budget"}
+    for model, limit in limits.items():
+        response, chat = await ended(gateway, api, model)
+        assert (response["status"], response["incomplete_details"]) == ("failed", None)
+        assert limit in response["error"]["message"]
+        assert chat == response["error"]["message"]
+    run = (await gateway.post("/runs", {"target": "asking", "input": "Why?", "timeout": "1s"}, 201))["id"]
+    await gateway.finished(run)
+    timed_out = await gateway.get(f"/v1/responses/resp_{run}")
+    assert check_response(timed_out) == "failed"
+    assert "timeout" in timed_out["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason", "finish"),
+    [
+        ({"text": "", "stop": "length"}, "max_output_tokens", "length"),
+        ({"text": "Beca", "stop": "content_filter"}, "content_filter", "content_filter"),
+    ],
+)
+async def test_an_answer_that_the_model_cuts_off_is_incomplete(
+    served_env: Environment, gateway: GatewayServer, api: AsyncOpenAI, reply: Json, reason: str, finish: str
+) -> None:
+    served_env.script(line("one", reply))
+    response, chat = await ended(gateway, api, "one")
+    assert (response["status"], response["incomplete_details"]) == ("incomplete", {"reason": reason})
+    assert chat == finish

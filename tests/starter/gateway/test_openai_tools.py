@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.gateway import GatewayServer, key_file
-from tests.starter.gateway.test_openai import EVENT_TYPES
+from tests.starter.gateway.test_openai import check_event, check_response
 
 CITY: Json = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 FUNCTION: Json = {"name": "weather", "description": "The weather in a city.", "parameters": CITY}
@@ -23,14 +23,14 @@ ASKED: Any = {"role": "user", "content": "Weather?"}
 BOTH: Json = {"calls": [*call("weather", city="Bern")["calls"], *call("weather", city="Rome")["calls"]]}
 CLAUDE: Json = {"anthropic": {"apiKey": {"value": "k"}, "baseUrl": "http://127.0.0.1:9"}}
 MANIFESTS = [
-    agent("open", clients={"tools": True, "settings": ["instructions", "temperature", "maxTokens"]}),
+    agent("open", clients={"tools": True, "settings": ["instructions", "temperature", "maxTokens", "presencePenalty"]}),
     agent("closed"),
     agent("strict", clients={"onOtherSettings": "refuse"}),
     agent("shaped", clients={"settings": ["outputSchema"]}),
     agent("fixed", outputSchema=CITY),
     agent("claude", clients={"settings": ["*"]}, modelRef={"name": "claude"}),
     manifest("Model", "claude", {"provider": "anthropic", "model": {"value": "claude"}, "config": CLAUDE}),
-    team("duo", "open", "closed", maxTurns=2),
+    team("duo", "open", "closed", maxTurns=2, onMaxTurns="complete"),
 ]
 
 
@@ -218,7 +218,7 @@ async def test_calls_of_a_response_are_streamed_with_the_same_numbers_for_all_re
         assert read[-1]["sequence_number"] == numbers[-1]
         assert read[0]["sequence_number"] > number
         for event in read:
-            EVENT_TYPES[event["type"]].model_validate(event, strict=True)
+            check_event(event)
 
 
 async def test_settings_that_the_agent_allows_reach_the_model(served_env: Environment, api: AsyncOpenAI) -> None:
@@ -235,7 +235,37 @@ async def test_settings_that_the_agent_allows_reach_the_model(served_env: Enviro
     one, two = (request.body for request in served_env.model.requests)
     assert one["temperature"] == 0.5
     assert two["messages"][0]["content"].endswith("Be brief.")
-    assert (response.max_output_tokens, response.temperature) == (60, None)
+    assert (response.max_output_tokens, response.temperature) == (60, 1)
+
+
+async def test_a_response_repeats_the_tools_and_the_settings_of_its_request(
+    served_env: Environment, gateway: GatewayServer
+) -> None:
+    served_env.script(line("open", call("weather", city="Bern"), "Rain.", "Hello."), line("shaped", '{"city": "Bern"}'))
+    asked: Json = {"input": "Weather?", "model": "open", "tools": TOOLS, "temperature": 0.5, "presence_penalty": 0.5}
+    repeated: Json = {
+        "tools": [{**TOOLS[0], "strict": None}],
+        "tool_choice": "auto",
+        "parallel_tool_calls": False,
+        "temperature": 0.5,
+        "top_p": 1,
+        "presence_penalty": 0.5,
+        "frequency_penalty": 0,
+    }
+    first = await gateway.post("/v1/responses", {**asked, "parallel_tool_calls": False})
+    results = [{"type": "function_call_output", "call_id": first["output"][0]["call_id"], "output": "rain"}]
+    second = await gateway.post("/v1/responses", {"model": "open", "input": results})
+    for response in (first, second, await gateway.get(f"/v1/responses/{first['id']}")):
+        assert check_response(response) == "completed"
+        assert {name: response[name] for name in repeated} == repeated
+        assert response["completed_at"] >= response["created_at"]
+    plain = await gateway.post("/v1/responses", {**asked, "tool_choice": "none"})
+    assert check_response(plain) == "completed"
+    assert (plain["tools"], plain["tool_choice"], plain["parallel_tool_calls"]) == ([], "none", True)
+    shape = {"type": "json_schema", "schema": CITY, "name": 7, "strict": "yes", "more": 1}
+    shaped = await gateway.post("/v1/responses", {"model": "shaped", "input": "Where?", "text": {"format": shape}})
+    assert check_response(shaped) == "completed"
+    assert shaped["text"]["format"]["schema"] == CITY
 
 
 @pytest.mark.parametrize("model", ["closed", "duo"])
