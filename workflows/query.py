@@ -248,6 +248,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         self.notifications.send("ended", lambda: ended_data(self._status()))
         await self.notifications.settle()
         await self.release()
+        await self.settle_again()
         self.late = self.take_unread()
         status = self._status()
         self.run_state.details.show_status(status)

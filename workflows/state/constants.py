@@ -73,5 +73,8 @@ WAIT_FOR_WORKERS_OF_FUNCTIONS = "wait-for-workers-of-functions"
 REPEATED_INPUT = "repeated-input"
 """Patch: an input that Temporal repeats, by a cron schedule or a retry of the workflow, is a client's."""
 
+SETTLE_AGAIN = "settle-again"
+"""Patch: a run also waits for what has come while it waited for its handlers, its parent and the audit log."""
+
 UNNOTICED_ABSENCE = timedelta(minutes=1)
 """The time until the first failure of a call from which that, and not the start of the call, begins an outage."""
