@@ -81,7 +81,7 @@ class Outages:
 
         ``left`` is how long the call may still wait, except for a Quota, whose failure says when it is reset.
         """
-        known, waits = self._waits.get(activity, (None, 0))
+        _, waits = self._waits.get(activity, (None, 0))
         seconds = seconds_after(waits)
         seconds *= 1 + SPREAD * (2 * workflow.random().random() - 1)
         seconds = max(seconds, failure.wait or 0)
@@ -94,6 +94,12 @@ class Outages:
             total = left.total_seconds()
             seconds = max(seconds, min(self._seconds_apart(activity, total), total))
         wait = timedelta(seconds=seconds)
+        self.note(activity, call, failure, wait)
+        return wait
+
+    def note(self, place: str, call: str, failure: Failure, wait: timedelta) -> None:
+        """Notes that a call, named by ``place``, has failed, and that the next attempt follows after ``wait``."""
+        known, waits = self._waits.get(place, (None, 0))
         now = workflow.now()
         outage = Outage(
             call=call,
@@ -103,18 +109,17 @@ class Outages:
             until=now + wait,
             attempts=(known.attempts if known else 0) + (failure.attempts or 1),
         )
-        self._waits[activity] = outage, waits + 1
+        self._waits[place] = outage, waits + 1
         self.on_change()
-        return wait
 
     def _seconds_apart(self, activity: str, seconds: float) -> float:
         info = workflow.info()
         calls = len(self._waits) + (activity not in self._waits)
         return seconds_apart(calls, seconds, info.get_current_history_length(), info.get_current_history_size())
 
-    def end(self, activity: str | None) -> None:
+    def end(self, place: str | None) -> None:
         """Notes that a call waits no longer."""
-        if activity and self._waits.pop(activity, None):
+        if place and self._waits.pop(place, None):
             self.on_change()
 
     def child_waits(self, run: str, *, waits: bool) -> None:
