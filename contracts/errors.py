@@ -408,6 +408,10 @@ class RunClosed(TimeoutFault):
     """A child workflow was closed from outside before it had a result."""
 
 
+class RunStillOpen(TimeoutFault):
+    """A child workflow can't be started yet, as a run with the same id is still open."""
+
+
 class ReplyOverdue(TimeoutFault):
     """A person has not replied in time."""
 

@@ -248,6 +248,7 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         self.notifications.send("ended", lambda: ended_data(self._status()))
         await self.notifications.settle()
         await self.release()
+        await self.settle_again()
         self.late = self.take_unread()
         status = self._status()
         self.run_state.details.show_status(status)
@@ -330,7 +331,8 @@ class QueryWorkflow(BaseWorkflow[QueryInput]):
         tasks = [asyncio.create_task(self._ask(index, target, thread)) for index, target in waiting]
         await wait_all(tasks, self._gives_up)
         for task in tasks:
-            task.result()
+            if not (isinstance(task.exception(), ContinueAsNew) and self._gives_up()):  # else the next run would ask it
+                task.result()
 
     async def _ask(self, index: int, target: TargetPlan, thread: Thread) -> None:
         stop = self.run_state.stop

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from temporalio.client import Client
 
 from baton.contracts.identity import Actor
 from baton.contracts.protocol import SIGNALS
@@ -21,6 +22,7 @@ from tests.activities.test_manifest_store import apply, loaded
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest
 from tests.harness.gateway import GatewayServer, key_file
 from tests.harness.postgres import execute
+from tests.replay.scenarios import audited_to_its_end, run_scenario
 from tests.starter.test_protocol import DEFINITIONS
 
 ANN = Actor("ann", "gateway", verified=True)
@@ -154,6 +156,15 @@ async def test_a_run_writes_who_has_started_steered_and_decided_and_how_it_ended
     async for row in audit_rows(AuditFilter(name=run), {"BATON_JOURNAL_URL": served.journal_address}):
         event = row_ocsf(row)
         assert (event["class_uid"], event["type_uid"]) == (6003, 600_300 + int(str(event["activity_id"])))
+
+
+@pytest.mark.full
+async def test_what_a_client_sends_while_an_audited_run_closes_is_in_the_log(env: Environment, client: Client) -> None:
+    async with Environment.running(client, env.folder, variables={"BATON_AUDIT": "1"}) as audited:
+        run = await run_scenario(audited, audited_to_its_end)
+        found = await rows(audited.journal_address, AuditFilter(name=run.id))
+    assert [row["action"] for row in found] == ["start", "end", "session"]
+    assert await problems(audited.journal_address) == []
 
 
 @pytest.mark.parametrize("at", ["2026-01-01T00:00:00", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", None])

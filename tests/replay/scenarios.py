@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import json
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.client import WorkflowFailureError, WorkflowHistory, WorkflowUpdateFailedError
 
 from baton.contracts.control_messages import SteerRequest
 from baton.contracts.decisions import ApproveRequest
@@ -31,6 +32,9 @@ from tests.harness.payments import application, tool
 from tests.harness.tool_server import Answer, ToolServer
 
 CANCEL_REQUESTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
+TIMER_FIRED = EventType.EVENT_TYPE_TIMER_FIRED
+CHILD_INITIATED = EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED
+TASK_COMPLETED = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
 TRIO = [agent("brainstormer"), agent("critic"), agent("coordinator", "terminate_team")]
 BOUND = {"onMaxTurns": "complete"}
 TEAM = team("team", "brainstormer", "critic", "coordinator", maxTurns=3)
@@ -729,6 +733,83 @@ async def without_a_worker_for_functions(env: Environment) -> Handle:
     return handle
 
 
+async def without_a_worker_after_failures(env: Environment) -> Handle:
+    """As ``without_a_worker_for_models``, but before its last attempt the call has failed."""
+    env.answer = lambda _: Reply(text="Here.")
+    async with frozen_models.failing_worker(env):
+        handle = await env.start_query(frozen_models.teams(env), "team/outer")
+        while (await handle.query("status"))["phase"] == "Running":
+            await asyncio.sleep(0.1)
+    async with run_worker(env.client, env.catalog, {**env.worker_env, "BATON_ROLES": "models"}):
+        await env.status(handle)
+    return handle
+
+
+async def audited_to_its_end(env: Environment) -> Handle:
+    """A client sends a signal to an audited query when nothing is left to do but to give its place to the next run."""
+    env.script(line("one", "Done."))
+    quota = Document("quota.yaml", manifest("Quota", "limits", {"maxConcurrentRuns": 1}), {})
+    async with open_store(env.worker_env) as store:
+        await store.apply(load_documents([quota]))
+    handle = await env.start_query([agent("one")], "agent/one", ttl="1h")
+    await signal_at_the_end(env, handle)
+    with contextlib.suppress(WorkflowFailureError):
+        await handle.result()
+    for expiry in await env.find_runs("WorkflowType = 'expire'", 1):
+        waiting = env.client.get_workflow_handle(expiry)
+        await waiting.cancel()
+        with contextlib.suppress(WorkflowFailureError):
+            await waiting.result()
+    return handle
+
+
+async def signal_at_the_end(env: Environment, handle: Handle) -> None:
+    """Sends a signal once the end of the run is written, while the run waits for the journal to give its place away."""
+    while not kinds_of(await handle.fetch_history()).count(CHILD_INITIATED):
+        await asyncio.sleep(0.005)
+    with contextlib.closing(sqlite3.connect(env.journal)) as journal:
+        journal.execute("begin immediate")
+        await handle.signal("session", {"late": True})
+
+
+async def a_function_that_is_canceled(env: Environment) -> Handle:
+    """Another member fails while a message is added to the conversation that a function is to read."""
+    members = [
+        {"name": "ann", "type": "human", "timeout": "3s"},
+        {"name": "bob", "type": "human", "timeout": "1s", "onTimeout": "skip"},
+        {"name": "ballot", "type": "activity"},
+    ]
+    spec = {"strategy": "parallel", "members": members, "maxConcurrency": 2}
+    handle = await env.start_team([manifest("Team", "team", spec)])
+    await fail_while_a_message_is_added(env, handle)
+    return handle
+
+
+async def fail_while_a_message_is_added(env: Environment, handle: Handle) -> None:
+    """Keeps the message that a function is to read from being added until the other member's time is over."""
+    while len((await handle.query("status")).get("pendingDecisions") or ()) < 2:
+        await asyncio.sleep(0.02)
+    await handle.execute_update("steer", {"text": "Hurry."})
+    with contextlib.closing(sqlite3.connect(env.journal)) as journal:
+        journal.execute("begin immediate")
+        while not is_handled(await handle.fetch_history(), TIMER_FIRED, 2):
+            await asyncio.sleep(0.05)
+
+
+def kinds_of(history: WorkflowHistory) -> "list[EventType.ValueType]":
+    """The types of the events of a history, in order."""
+    return [event.event_type for event in history.events]
+
+
+def is_handled(history: WorkflowHistory, kind: "EventType.ValueType", count: int) -> bool:
+    """Whether a history has so many events of a kind, and a workflow task has been completed after them."""
+    kinds = kinds_of(history)
+    if kinds.count(kind) < count:
+        return False
+    last = len(kinds) - 1 - kinds[::-1].index(kind)
+    return TASK_COMPLETED in kinds[last:]
+
+
 SCENARIOS: dict[str, Scenario] = {
     each.__name__: each
     for each in (
@@ -783,6 +864,9 @@ SCENARIOS: dict[str, Scenario] = {
         admission,
         without_a_worker_for_models,
         without_a_worker_for_functions,
+        without_a_worker_after_failures,
+        audited_to_its_end,
+        a_function_that_is_canceled,
         conversation_with_a_ttl,
         expiry,
         memory,
@@ -820,7 +904,9 @@ SETTINGS: dict[Scenario, dict[str, str]] = {
     traced: {"OTEL_TRACES_EXPORTER": "otlp"},  # no collector has to be there
     audited: {"BATON_AUDIT": "1"},
     decided_by_approvers: {"BATON_IDENTITY_KEY": IDENTITY_KEY},
+    audited_to_its_end: {"BATON_AUDIT": "1"},
     without_a_worker_for_models: frozen_models.SETTINGS,
+    without_a_worker_after_failures: frozen_models.SETTINGS,
     without_a_worker_for_functions: frozen_models.SETTINGS_OF_FUNCTIONS,
 }
 """The settings of the workers of some scenarios."""

@@ -3,22 +3,38 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
+from sqlalchemy import NullPool, make_url, text
+from sqlalchemy.ext.asyncio import create_async_engine
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import WorkflowExecutionStatus
 
+from baton.contracts.decisions import PendingDecision
 from baton.contracts.status import Status
 from baton.starter.runs.decisions import pending_decisions
+from baton.starter.server.embedded import EmbeddedServer
+from baton.temporal.client import connect
 from baton.testing import Reply, Request
+from baton.worker import run_worker
 from tests.harness.continued_runs import continued_runs
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, team
 from tests.harness.panels import SYNTHESIS, debate, panel, panelist_line, prompt_line, role_member
+from tests.harness.postgres import PostgresServer
 from tests.harness.tool_server import ToolServer
-from tests.workflows.test_approval import BUY, approve, pending, tool, waiting_run
+from tests.replay.scenarios import kinds_of
+from tests.workflows.test_approval import BUY, approve, pending, refused, tool, waiting_run
 from tests.workflows.test_people import ANN, people, reply
 
 pytestmark = pytest.mark.full
+
+UPDATE_ACCEPTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
 
 SIGNALS = 60
 """More than the 50 events after which a run continues as new on the server of these tests."""
@@ -238,6 +254,108 @@ async def test_more_budget_is_waited_for_in_a_run_that_continues_as_new(env_with
     await approve(latest, asked)
     status = await env.status(latest)
     assert (status.phase, status.message, len(env.model.requests)) == ("Completed", "Done.", 2)
+
+
+@contextlib.asynccontextmanager
+async def locked(url: str, table: str) -> AsyncIterator[None]:
+    """Lets whoever reads or writes a table of a PostgreSQL database wait while the block runs."""
+    engine = create_async_engine(make_url(url).set(drivername="postgresql+asyncpg"), poolclass=NullPool)
+    async with engine.begin() as connection:
+        await connection.execute(text(f"lock table {table} in access exclusive mode"))
+        yield
+    await engine.dispose()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def audited(
+    server_with_short_histories: EmbeddedServer, postgres: PostgresServer, tmp_path: Path
+) -> AsyncIterator[Environment]:
+    """Runs that write the audit log into PostgreSQL, and continue as new after 50 events.
+
+    A test runs the worker that executes workflows.
+    """
+    client = await connect(server_with_short_histories.address)
+    url = await postgres.database()
+    queues = {"BATON_MODEL_TASK_QUEUE": uuid.uuid4().hex, "BATON_TOOL_TASK_QUEUE": uuid.uuid4().hex}
+    settings = {"BATON_AUDIT": "1", "BATON_ROLES": "models,tools", **queues}
+    async with Environment.running(client, tmp_path, journal_url=url, variables=settings) as env:
+        yield env
+
+
+def workflows_worker(env: Environment) -> AbstractAsyncContextManager[object]:
+    """A worker that executes workflows, and knows no row of the journal yet."""
+    return run_worker(env.client, env.catalog, {**env.worker_env, "BATON_ROLES": "workflows"})
+
+
+async def buyer_waits(env: Environment, shop: ToolServer) -> tuple[Handle, PendingDecision]:
+    """A team whose member waits for an approval."""
+    env.script(line("buyer", BUY, "Bought."))
+    manifests = [agent("buyer", "buy"), tool(shop, {}), team("team", "buyer", strategy="sequential")]
+    handle = await env.start_team(manifests)
+    (asked,) = await pending(handle)
+    await env.wait_until_idle(handle)
+    return handle, asked
+
+
+async def test_a_decision_that_is_checked_when_its_run_is_about_to_continue_as_new_has_its_effect(
+    audited: Environment, tool_server: ToolServer
+) -> None:
+    async with workflows_worker(audited):
+        handle, asked = await buyer_waits(audited, tool_server)
+    latest = audited.client.get_workflow_handle(handle.id)
+    run_id = await execution(audited, handle.id)
+    run = audited.client.get_workflow_handle(handle.id, run_id=run_id)
+    async with workflows_worker(audited):
+        async with locked(audited.journal_url, "baton_messages"):
+            async with locked(audited.journal_url, "baton_audit"):
+                await lengthen(audited, handle.id)
+                deciding = asyncio.create_task(approve(latest, asked, arguments={"item": "ink"}))
+                await until_accepted(run)
+            await until_only(run, "review")
+        assert (await deciding)["arguments"] == '{"item": "ink"}'
+        await audited.turn_result(latest)
+    assert [each.path for each in tool_server.seen] == ["/buy?item=ink"]
+    assert await execution(audited, handle.id) != run_id
+
+
+async def test_a_decision_that_no_call_can_check_before_its_run_continues_as_new_is_refused(
+    audited: Environment, tool_server: ToolServer
+) -> None:
+    """The run is paused, so its call has not yet come to wait again."""
+    async with workflows_worker(audited):
+        handle, asked = await buyer_waits(audited, tool_server)
+        latest = audited.client.get_workflow_handle(handle.id)
+        await latest.signal("pause")
+        await cut(audited, handle)
+        run_id = await execution(audited, handle.id)
+        run = audited.client.get_workflow_handle(handle.id, run_id=run_id)
+        async with locked(audited.journal_url, "baton_audit"):
+            await lengthen(audited, handle.id)
+            deciding = asyncio.create_task(refused(latest, asked, arguments={"item": "ink"}))
+            await until_accepted(run)
+        assert "decide again" in await deciding
+        while await execution(audited, handle.id) == run_id:
+            await asyncio.sleep(0.02)
+        await latest.signal("resume")
+        await approve(latest, asked, arguments={"item": "ink"})
+        await audited.turn_result(latest)
+    assert [each.path for each in tool_server.seen] == ["/buy?item=ink"]
+
+
+async def until_only(run: Handle, activity: str) -> None:
+    """Waits until a run waits for an activity of this type alone, or is closed."""
+    while (described := await run.describe()).status == WorkflowExecutionStatus.RUNNING:
+        raw = described.raw_description
+        waits_for = {pending.activity_type.name for pending in raw.pending_activities}
+        if waits_for == {activity} and not raw.HasField("pending_workflow_task"):
+            return
+        await asyncio.sleep(0.05)
+
+
+async def until_accepted(run: Handle) -> None:
+    """Waits until a run has accepted an update."""
+    while UPDATE_ACCEPTED not in kinds_of(await run.fetch_history()):
+        await asyncio.sleep(0.02)
 
 
 async def test_a_paused_team_keeps_whom_a_selector_has_chosen(env_with_short_histories: Environment) -> None:

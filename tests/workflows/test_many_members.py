@@ -1,14 +1,20 @@
 """Teams and queries with more members and targets than run at once: all run once, and are listed in their order."""
 
+import asyncio
 import contextlib
 import threading
 
 import pytest
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowUpdateFailedError
 
 from baton.testing import Reply, Request
+from tests.harness.continued_runs import continued_runs
 from tests.harness.environment import Environment, agent, team
 from tests.harness.large_teams import PARALLEL_CALLS, BusyModel, busy_team, serving_tool
+from tests.replay.scenarios import is_handled
+
+CHILD_COMPLETED = EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED
 
 NAMES = [f"a{number}" for number in range(105)]
 """More than the 100 that run at once."""
@@ -37,6 +43,34 @@ async def test_all_targets_of_a_wide_query_answer_once(env: Environment) -> None
         (name, name, "completed") for name in NAMES
     ]
     assert len(env.model.requests) == len(NAMES)
+
+
+@pytest.mark.full
+async def test_with_fail_fast_a_long_query_starts_no_target_after_the_first_failure(
+    env_with_short_histories: Environment,
+) -> None:
+    """Its history is long once the first target has ended, so the next run would start those that are left."""
+    env = env_with_short_histories
+    is_long = threading.Event()
+
+    def answer(request: Request) -> Reply:
+        name = own_name(request).text
+        if name == "a1":
+            is_long.wait(60)
+            return Reply(text="no", status=400)
+        return Reply(text=name, delay=100 if name in NAMES[2:100] else 0)
+
+    env.answer = answer
+    targets = [f"agent/{name}" for name in NAMES]
+    handle = await env.start_query([*map(agent, NAMES)], *targets, failFast=True)
+    await env.wait_for_calls(100)
+    while not is_handled(await handle.fetch_history(), CHILD_COMPLETED, 1):
+        await asyncio.sleep(0.1)
+    is_long.set()
+    status = await env.status(handle)
+    assert (status.phase, len(await continued_runs(env, handle))) == ("Failed", 1)
+    assert [each.status for each in status.responses] == ["Success", *["Failed"] * 99, *["Canceled"] * 5]
+    assert len(env.model.requests) == 100
 
 
 @pytest.mark.full

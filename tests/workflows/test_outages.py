@@ -31,6 +31,7 @@ from tests.harness import frozen_models
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team, texts
 from tests.harness.functions import ballot
 from tests.harness.tool_server import Answer, ToolServer
+from tests.replay.scenarios import child_held_back, run_scenario, without_a_worker_after_failures
 
 DOWN = Reply(status=503, text="down", headers={"retry-after-ms": "1"})
 
@@ -254,6 +255,34 @@ async def test_a_call_that_no_worker_finishes_is_an_outage_that_its_run_waits_fo
         async with run_worker(client, env.catalog, {**env.worker_env, "BATON_ROLES": "models"}):
             status = await env.status(handle)
         assert (status.phase, status.message) == ("Completed", "Here.")
+
+
+@pytest.mark.full
+async def test_a_call_that_has_failed_before_its_worker_was_away_is_waited_for(client: Client, tmp_path: Path) -> None:
+    settings = {**frozen_models.SETTINGS, "BATON_MODEL_TASK_QUEUE": uuid.uuid4().hex}
+    async with Environment.running(client, tmp_path, variables=settings) as env:
+        handle = await run_scenario(env, without_a_worker_after_failures)
+        status = await env.status(handle)
+        assert (status.phase, status.message) == ("Completed", "Here.")
+
+
+@pytest.mark.full
+async def test_a_run_whose_child_cannot_be_started_waits_and_says_so(env: Environment) -> None:
+    env.answer = lambda _: Reply(text="Here.")
+    outer = await env.start("query", outer_query(), start_delay=timedelta(seconds=1))
+    child = f"{outer.id}/target-1/outer"
+    async with child_held_back(env, child):
+        status = await waiting(env, outer)
+        (shown,) = status.outages or ()
+        assert (shown.type, shown.call) == ("RunStillOpen", "start outer")
+        assert shown.error == f"a run with the id {child} is still open: it is canceled"
+    ended = await env.status(outer)
+    assert (ended.phase, ended.message, ended.outages) == ("Completed", "Here.", None)
+
+
+def outer_query() -> Json:
+    """The input of a query to the team ``outer``."""
+    return {"spec": {"input": "Why?", "targets": [{"type": "team", "name": "outer"}]}, "resources": TEAMS}
 
 
 @pytest.mark.full

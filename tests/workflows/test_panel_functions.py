@@ -18,6 +18,7 @@ from baton.resources.functions import function
 from baton.starter.runs.start import retry_run
 from tests.harness.environment import Environment, manifest
 from tests.harness.panels import SYNTHESIS, debate, model_requests, panel, panel_result, panelist_line, role_member
+from tests.replay.scenarios import a_function_that_is_canceled, run_scenario
 
 
 @function
@@ -264,6 +265,26 @@ async def test_a_message_to_a_function_that_fails_is_in_the_conversation_and_rea
     assert said[:3] == ["Why?", "held", "Hurry."]
     assert "Hurry." in said[3]
     assert said.count("Hurry.") == 1
+
+
+@pytest.mark.full
+async def test_a_function_is_not_called_once_another_member_of_a_parallel_team_has_failed(
+    client: Client, tmp_path: Path
+) -> None:
+    called = []
+
+    @function
+    def ballot(briefing: Briefing) -> str:
+        called.append(briefing.agent_name)
+        return "here"
+
+    async with Environment.running(client, tmp_path, functions=(ballot,)) as env:
+        handle = await run_scenario(env, a_function_that_is_canceled)
+        turn = await env.turn_result(handle)
+        assert turn.failure
+        assert (turn.failure.type, turn.failure.member) == ("ReplyOverdue", "ann")
+        assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", "Hurry."]
+    assert called == []
 
 
 async def test_a_function_is_called_again_where_a_connection_has_failed(env: Environment) -> None:

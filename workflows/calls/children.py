@@ -23,17 +23,24 @@ from temporalio.workflow import ChildWorkflowCancellationType, ChildWorkflowHand
 
 from ...contracts.control_messages import SteerRequest, TerminateRequest
 from ...contracts.decisions import RememberedDecision
-from ...contracts.errors import CallTimeout, Failure, InvalidInput, RunClosed, ToolFailed
+from ...contracts.errors import CallTimeout, Failure, InvalidInput, RunClosed, RunStillOpen, ToolFailed
 from ...contracts.inputs import Fork, TurnInput
 from ...contracts.message import Head
 from ...contracts.plan import ToolPlan, WorkflowPlan
 from ...contracts.requests import ExpireInput, ExpireRequest, ExpireResult
 from ...contracts.text import byte_size
 from ...contracts.turn import CanceledChild, TurnResult
+from ...observability.run_log import Fields
 from ...resources.validation import MAX_WORKFLOW_ID
 from ...temporal import search_attributes
 from ...temporal.client import WORKFLOW_TASK_TIMEOUT
-from ..state.constants import MAX_CONCURRENT_CHILDREN, MAX_CONCURRENT_SIGNALS, MAX_FORWARDING_HISTORY
+from ..state.constants import (
+    MAX_CONCURRENT_CHILDREN,
+    MAX_CONCURRENT_SIGNALS,
+    MAX_FORWARDING_HISTORY,
+    SHOW_WAITS_FOR_STARTS,
+)
+from ..state.decisions import recorded_wait
 from ..state.run_state import RunState
 from ..state.stopping import (
     ActivityFailed,
@@ -286,7 +293,8 @@ class ChildWorkflows:
             retries=self.to_retry.pop(child_id, None),
             fork=self.to_fork.pop(child_id, None),
         )
-        child = await self._start(workflow_type, turn_input, child_id)
+        with at_end(lambda: run.outages.end(child_id)):
+            child = await self._start(workflow_type, turn_input, child_id)
         mailbox = ChildMailbox(child, self._signal_slots)
         self._running.append(mailbox)
         self._send_state(mailbox, turn_input)
@@ -328,7 +336,14 @@ class ChildWorkflows:
                 )
             except WorkflowAlreadyStartedError:
                 await _cancel(child_id)
-                await workflow.sleep(wait)
+                summary = f"start {turn_input.name}"
+                if workflow.patched(SHOW_WAITS_FOR_STARTS):
+                    still_open = RunStillOpen(f"a run with the id {child_id} is still open: it is canceled")
+                    self._run.outages.note(child_id, summary, still_open.as_failure(), timedelta(seconds=wait))
+                about: Fields = {"subject": summary, "error": RunStillOpen.__name__}
+                with recorded_wait("outage", workflow.now(), about=about) as recorded:
+                    await workflow.sleep(wait)
+                    recorded.outcome = "over"
                 wait = min(2 * wait, MAX_RESTART_WAIT)
 
     def _send_state(self, mailbox: ChildMailbox, turn_input: TurnInput) -> None:

@@ -84,6 +84,7 @@ from ..state.constants import (
     FALLBACK_FAMILIES,
     UNNOTICED_ABSENCE,
     WAIT_FOR_WORKERS,
+    WAIT_FOR_WORKERS_AFTER_FAILURES,
     WAIT_FOR_WORKERS_OF_FUNCTIONS,
 )
 from ..state.decisions import WaitKind, recorded_wait
@@ -582,7 +583,7 @@ async def execute_activity(
             raise
         except ActivityError as error:
             add_lost_call(run, name, error, patience.begun)
-            failed = _read_failure(error, name, waits_for_workers=waits_for_workers)
+            failed = _read_failure(error, name, waits_for_workers=waits_for_workers, waits_out=waits_out)
             activity_id = error.activity_id
         if isinstance(failed, ActivityFailed) and failed.failure.wait is not None:
             patience.note_failure()
@@ -628,14 +629,23 @@ class _Patience:
             self.begun = workflow.now()
 
 
-def _read_failure(error: ActivityError, name: str, *, waits_for_workers: bool) -> ActivityFailed | ActivityInterrupted:
-    """The failure of a call. One that no worker has finished in time is made again, after a wait."""
+def _read_failure(
+    error: ActivityError, name: str, *, waits_for_workers: bool, waits_out: bool
+) -> ActivityFailed | ActivityInterrupted:
+    """The failure of a call. One that no worker has finished in time is made again, after a wait.
+
+    If its latest attempt before that had failed, it is only if it also waits for the end of outages: the attempts of
+    other calls may have failed for as long as they may take.
+    """
     failed = read_failure(error.cause, name, error.activity_id)
-    is_timeout = isinstance(error.cause, ActivityTimeout) and not isinstance(error.cause.cause, ApplicationError)
+    if not (waits_for_workers and isinstance(error.cause, ActivityTimeout) and isinstance(failed, ActivityFailed)):
+        return failed
     patch = WAIT_FOR_WORKERS_OF_FUNCTIONS if name == "perform" else WAIT_FOR_WORKERS
-    if waits_for_workers and is_timeout and isinstance(failed, ActivityFailed) and workflow.patched(patch):
-        return ActivityFailed(failed.failure.waiting(0))
-    return failed
+    if isinstance(error.cause.cause, ApplicationError):
+        if not waits_out:
+            return failed
+        patch = WAIT_FOR_WORKERS_AFTER_FAILURES
+    return ActivityFailed(failed.failure.waiting(0)) if workflow.patched(patch) else failed
 
 
 async def brief(run: RunState, request: BriefRequest, member: str) -> Thread:

@@ -41,6 +41,7 @@ from ..state.stopping import (
     NotAllowed,
     at_end,
     gather_outcomes,
+    is_canceled,
     should_continue_as_new,
     uncancelled,
 )
@@ -332,8 +333,7 @@ class ToolUse:
 
     def _read(self, result: TurnResult) -> str:
         self._run.stop.checkpoint()
-        task = asyncio.current_task()
-        if task and task.cancelling():  # canceled by the enclosing team, for which the child's result does not raise
+        if is_canceled():  # canceled by the enclosing team, for which the child's result does not raise
             raise asyncio.CancelledError
         if failure := result.failure or result.above:
             raise ActivityFailed(failure)

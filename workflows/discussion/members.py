@@ -16,8 +16,9 @@ from ...contracts.plan import ActivityMember, AgentPlan, HumanMember, TeamMember
 from ...contracts.requests import Pinned
 from ...contracts.turn import Thread, TurnResult
 from ..calls import effects
+from ..state.constants import CANCEL_FUNCTIONS
 from ..state.decisions import accept
-from ..state.stopping import ActivityFailed, uncancelled
+from ..state.stopping import ActivityFailed, is_canceled, uncancelled
 from .agent_turn import AgentTurn
 from .member_turn import MemberTurn, TeamContext
 
@@ -70,6 +71,9 @@ class FunctionTurn:
         messages = tuple(request.message for request in requests)
         head = await uncancelled(asyncio.create_task(effects.append(run, thread.head, messages)))
         self.begun = self.begun.at(head)
+        run.stop.checkpoint()
+        if is_canceled() and workflow.patched(CANCEL_FUNCTIONS):
+            raise asyncio.CancelledError
         return thread.at(head)
 
 

@@ -31,7 +31,7 @@ from ...temporal import search_attributes
 from ..calls import effects
 from ..calls.children import ChildWorkflows
 from ..calls.traces import end_trace
-from ..state.constants import REPEATED_INPUT
+from ..state.constants import REPEATED_INPUT, SETTLE_AGAIN
 from ..state.decisions import record, run_begins
 from ..state.run_state import RunState
 from ..state.stopping import ActivityFailed, ActivityInterrupted, uncancelled
@@ -282,6 +282,11 @@ class AuditTrail:
             except (ActivityFailed, ActivityInterrupted) as error:
                 workflow.logger.error("the audit log lacks what clients have done to this run: %s", error)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all is written."""
+        return self._writing is None or self._writing.done()
+
     async def settle(self) -> None:
         """Waits until all is written."""
         if self._writing:
@@ -487,6 +492,7 @@ class BaseWorkflow(Generic[Input]):
 
         The next run gets what arrives meanwhile: messages, decisions, and a cancellation by Temporal.
         """
+        self.run_state.decisions.leave()
         await self.settle()
         end_trace(self.run_state)
         self.run_state.stop.take_up_cancellation()
@@ -525,7 +531,21 @@ class BaseWorkflow(Generic[Input]):
         self.audit.begin(continuation.pinned, None)
 
     async def settle(self) -> None:
-        """Waits until all handlers of signals and updates have finished, so that no message is lost."""
+        """Waits until all handlers of signals and updates have finished, so that no message is lost, until the parent
+        has been notified, and until the audit log is written."""
+        await self._settle_once()
+        await self.settle_again()
+
+    async def settle_again(self) -> None:
+        """Waits for what has come since then, until nothing is left. Without that, nothing is awaited."""
+        while not self._is_settled and workflow.patched(SETTLE_AGAIN):
+            await self._settle_once()
+
+    @property
+    def _is_settled(self) -> bool:
+        return workflow.all_handlers_finished() and self._decisions.is_settled and self.audit.is_settled
+
+    async def _settle_once(self) -> None:
         if not workflow.all_handlers_finished():
             await uncancelled(asyncio.create_task(workflow.wait_condition(workflow.all_handlers_finished)))
         await self._decisions.settle()

@@ -238,6 +238,11 @@ class DecisionHandlers:
             child = WaitingChild(run=workflow.info().workflow_id, waits=waits, outage=outage)
             await self._signal_parent("child_waits", child.without_defaults)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the parent has been notified."""
+        return self._notifying is None or self._notifying.done()
+
     async def settle(self) -> None:
         """Waits until the parent has been notified."""
         if self._notifying:

@@ -88,6 +88,7 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         self.ended_at = workflow.now()
         await self.audit.end(lambda: self._status().phase, is_root=is_root)
         await self.release()
+        await self.settle_again()
         self._unread = self.take_unread()
         if not is_root:
             self.result = self.result.with_unread((*self.result.unread, *self._unread))
@@ -113,6 +114,7 @@ class TurnWorkflow(BaseWorkflow[TurnInput]):
         while self.result != reported:
             reported = self.result
             await self._decisions.report_canceled(reported)
+            await self.settle_again()
             self.result = reported.with_unread((*reported.unread, *self.take_unread()))
 
     async def _close_inbox(self, *, is_root: bool) -> None:

@@ -70,8 +70,20 @@ WAIT_FOR_WORKERS = "wait-for-workers"
 WAIT_FOR_WORKERS_OF_FUNCTIONS = "wait-for-workers-of-functions"
 """Patch: the same for a function that is a member."""
 
+WAIT_FOR_WORKERS_AFTER_FAILURES = "wait-for-workers-after-failures"
+"""Patch: the same for a call whose latest attempt before that had failed."""
+
+CANCEL_FUNCTIONS = "cancel-functions"
+"""Patch: a member that is canceled while it reads the messages of people does not call its function."""
+
+SHOW_WAITS_FOR_STARTS = "show-waits-for-starts"
+"""Patch: a run says that it waits until it can start a child."""
+
 REPEATED_INPUT = "repeated-input"
 """Patch: an input that Temporal repeats, by a cron schedule or a retry of the workflow, is a client's."""
+
+SETTLE_AGAIN = "settle-again"
+"""Patch: a run also waits for what has come while it waited for its handlers, its parent and the audit log."""
 
 UNNOTICED_ABSENCE = timedelta(minutes=1)
 """The time until the first failure of a call from which that, and not the start of the call, begins an outage."""

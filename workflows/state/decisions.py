@@ -130,6 +130,7 @@ class Decisions:
         self._decided: dict[str, PersonDecision] = {}
         self._checks: dict[str, Check] = {}
         self._below: dict[str, None] = {}
+        self._is_left = False
 
     @property
     def waiting_below(self) -> tuple[str, ...]:
@@ -238,8 +239,14 @@ class Decisions:
 
     async def check(self, id_: str, decision: PersonDecision) -> None:
         """Checks a decision, once the waiting call has registered its check. Raises ActivityFailed and NotWaiting."""
-        await self._stop.wait(lambda: id_ in self._checks or id_ not in self._pending, continues=False)  # a handler
+
+        def ends() -> bool:
+            return id_ in self._checks or id_ not in self._pending or self._is_left
+
+        await self._stop.wait(ends, continues=False)  # a handler
         self.find(id_)
+        if id_ not in self._checks:
+            raise NotWaiting(f"{id_} can't be checked while the run continues as new: decide again")
         try:
             await self._checks[id_](decision)
         except ActivityInterrupted:
@@ -286,6 +293,10 @@ class Decisions:
                 more = Budget.model_validate_json(decision.arguments) if decision.arguments else budget
                 budget = budget and more and budget.raised_by(more)
         return budget
+
+    def leave(self) -> None:
+        """Refuses what only the next run can check, as this one continues as new: no call comes to wait any more."""
+        self._is_left = True
 
     def close(self) -> None:
         """Abandons all pending decisions, as the run ends."""

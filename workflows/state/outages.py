@@ -103,7 +103,6 @@ class Outages:
 
         ``left`` is how long the call may still wait, except for a Quota, whose failure says when it is reset.
         """
-        known = self._shown.get(activity)
         total = left.total_seconds()
         jitter = 1 + SPREAD * (2 * workflow.random().random() - 1)
         seconds = max(seconds_after(self._waits.get(activity, 0)) * jitter, failure.wait or 0)
@@ -116,6 +115,12 @@ class Outages:
             # Never beyond the time that is left, so that no call gives up sooner because others wait, too.
             seconds = max(seconds, min(self._seconds_spread(activity, LONGEST_WAIT, total) * jitter, total))
         wait = timedelta(seconds=seconds)
+        self.note(activity, call, failure, wait)
+        return wait
+
+    def note(self, place: str, call: str, failure: Failure, wait: timedelta) -> None:
+        """Notes that a call, named by ``place``, has failed, and that the next attempt follows after ``wait``."""
+        known = self._shown.get(place)
         now = workflow.now()
         outage = Outage(
             call=call,
@@ -125,9 +130,8 @@ class Outages:
             until=now + wait,
             attempts=(known.attempts if known else 0) + (failure.attempts or 1),
         )
-        self._shown[activity] = outage
+        self._shown[place] = outage
         self.on_change()
-        return wait
 
     def begin_of_circuit(self, activity: str, failure: Failure, left: timedelta) -> timedelta:
         """The time until the next attempts of a call that an open circuit breaker prevented, which is no outage.
@@ -151,11 +155,11 @@ class Outages:
         self._waits[activity] = waits + 1
         return waits
 
-    def end(self, activity: str | None) -> None:
+    def end(self, place: str | None) -> None:
         """Notes that a call waits no longer."""
-        if activity:
-            self._waits.pop(activity, None)
-            if self._shown.pop(activity, None):
+        if place:
+            self._waits.pop(place, None)
+            if self._shown.pop(place, None):
                 self.on_change()
 
     def child_waits(self, run: str, *, waits: bool) -> None:

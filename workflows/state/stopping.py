@@ -156,6 +156,12 @@ async def uncancelled(task: "asyncio.Task[T]") -> T:
     return task.result()
 
 
+def is_canceled() -> bool:
+    """Whether the current task was canceled, which it may not have noticed in ``uncancelled``."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 async def wait_all(tasks: Sequence["asyncio.Task[T]"], gives_up: Callable[[], bool]) -> None:
     """Waits for all tasks; those still running are canceled when ``gives_up()`` or when the waiting is canceled."""
     given_up = False
