@@ -75,6 +75,11 @@ def full_length(text: str) -> int:
     return int(marker[1].replace(",", "")) if marker else len(text)
 
 
+def beginning_of(text: str) -> str:
+    """A text without the marker that ``truncate`` puts at its end."""
+    return _TRUNCATED.sub("", text)
+
+
 MAX_COUNT = 10**12
 """The largest accepted count: counts are stored and summed in 64-bit columns."""
 

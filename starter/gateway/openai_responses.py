@@ -109,7 +109,7 @@ class ResponseWriter:
             case Said(speech=speech) if not self.answer_only:
                 yield from self._said(speech)
             case Retracted(speech=speech, text=text) if not self.answer_only:
-                yield from self._take_back(speech, speech.attempt, text)
+                yield from self._take_back(speech, speech.draft, text)
             case Spoken(speech=speech) if not self.answer_only:
                 yield from self._spoken(speech)
 
@@ -216,15 +216,15 @@ class ResponseWriter:
         return kind, response
 
     def _said(self, speech: Speech) -> Iterator[JsonObject]:
-        self._pass_attempts(speech, speech.attempt - 1)
-        start = self._start_of(speech.attempt)
-        index = self._index + speech.attempt - 1
+        self._pass_attempts(speech, speech.draft - 1)
+        start = self._start_of(speech.draft)
+        index = self._index + speech.draft - 1
         item_id = _item_id(speech)
-        if self._attempt != speech.attempt:
+        if self._attempt != speech.draft:
             yield from self._finish("commentary")
-            self._attempt = speech.attempt
+            self._attempt = speech.draft
             self._sent = max(0, self.after - start - 1)
-            yield from self._send_item_added(speech, speech.attempt)
+            yield from self._send_item_added(speech, speech.draft)
         text = speech.text[self._sent :]
         if text:
             self._sent += len(text)
@@ -233,7 +233,7 @@ class ResponseWriter:
             yield from self._send_part(number, delta, item_id, index, delta=text, logprobs=[])
 
     def _spoken(self, speech: Speech) -> Iterator[JsonObject]:
-        attempts = speech.attempt
+        attempts = speech.draft
         if speech.has_failed or not speech.text:
             failed = attempts if speech.has_failed else attempts - 1
             self._pass_attempts(speech, failed)
@@ -315,7 +315,7 @@ class ResponseWriter:
 
 
 def _item_id(speech: Speech, attempt: int | None = None) -> str:
-    digest = hashlib.sha256(f"{speech.id}\n{attempt or speech.attempt}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{speech.id}\n{attempt or speech.draft}".encode()).hexdigest()
     return f"msg_{digest[:40]}"
 
 
