@@ -21,7 +21,7 @@ from temporalio.service import RPCError
 
 from ...contracts.ark_status import ark_status
 from ...contracts.status import ARK_PHASES, Status
-from ...contracts.text import beginning_of, format_time
+from ...contracts.text import format_time, is_cut_from
 from ...resources.agent import Agent
 from ...resources.base import API_VERSION, JsonObject, walk
 from ...resources.catalog import Catalog
@@ -273,8 +273,7 @@ class ChunkStream:
         """What was not streamed of a text."""
         said = self._speeches.get((event.run, speaker))
         streamed = said.text if said else ""
-        beginning = beginning_of(text)
-        if len(beginning) < min(len(text), len(streamed)) and streamed.startswith(beginning):
+        if is_cut_from(text, streamed) and not text.startswith(streamed):
             return  # the event only has the beginning of a long text, of which more was streamed
         if rest := text.removeprefix(streamed):
             yield from self._say(event, speaker, rest)

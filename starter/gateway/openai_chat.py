@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from ...contracts.message import TokenUsage
 from ...contracts.status import Status
-from ...contracts.text import truncate
+from ...contracts.text import is_cut_from
 from ...resources.base import JsonObject
 from ...resources.team import Team
 from .errors import BadRequestError, GatewayError, as_gateway_error
@@ -158,7 +158,7 @@ class ChatWriter:
         answer = status.message if status.phase == "Completed" else ""
         if answer and self._taken_back:
             raise _restarted()
-        if answer and answer not in (self._last, truncate(self._last)):
+        if answer and answer != self._last and not is_cut_from(answer, self._last):
             yield from self._more("content", ("\n\n" if self.content else "") + answer)
 
     def call(self, waiting: CallsWait) -> Iterator[JsonObject]:

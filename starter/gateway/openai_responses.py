@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from ...contracts.message import Head, TokenUsage
 from ...contracts.status import Status
-from ...contracts.text import truncate
+from ...contracts.text import full_length, is_cut_from
 from ...resources.agent import Agent
 from ...resources.base import JsonObject
 from ..history.events import RunEndedEvent
@@ -117,7 +117,7 @@ class ResponseWriter:
         """The events at the end of the run."""
         answer = status.message if status.phase == "Completed" else ""
         last = _text_of(self.output[-1]) if self.output else None
-        is_said = last is not None and (last == answer or truncate(last) == answer)
+        is_said = last is not None and (last == answer or is_cut_from(answer, last))
         if answer and not is_said:
             speech = Speech(event.id, event.run, self.echo.get("target", ""), text=answer, length=len(answer))
             yield from self._said(speech)
@@ -228,7 +228,9 @@ class ResponseWriter:
         text = speech.text[self._sent :]
         if text:
             self._sent += len(text)
-            number = min(start + 1 + self._sent, start + RESERVED - 4)
+            # The mark of a truncated text may be longer than what it stands for.
+            place = min(self._sent, full_length(speech.text))
+            number = min(start + 1 + place, start + RESERVED - 4)
             delta = "response.output_text.delta"
             yield from self._send_part(number, delta, item_id, index, delta=text, logprobs=[])
 

@@ -16,7 +16,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from ...contracts.requests import AskModelResult, LiveText, SelectRequest, UseToolRequest
-from ...contracts.text import beginning_of
+from ...contracts.text import beginning_of, is_cut_from
 from ...temporal.histories import decode_payload
 from ..runs.runs import RunHandle
 from .decoder import decode_failure
@@ -209,13 +209,12 @@ class _LiveCall:
         self.reader.place.calls.pop(self.event_id, None)
 
     def _complete(self, text: str) -> Iterator[Event]:
-        beginning = beginning_of(text)  # the history has no more of a long text, of which more may have been read
-        is_cut = len(beginning) < len(text)
         said = self.said
-        if not (said is None or text.startswith(said) or (is_cut and said.startswith(beginning))):
+        if not (said is None or text.startswith(said) or is_cut_from(text, said)):
             yield from self._retract()  # a worker of an earlier version does not tell that the text is another one
             return
-        rest = text[self.characters :] if self.characters <= len(beginning) else ""
+        # The history has no more of a long text than its beginning, of which more may have been read.
+        rest = text[self.characters :] if self.characters <= len(beginning_of(text)) else ""
         if rest or self.said is None:
             last = self._say(rest)
             if not rest:  # its cursor is after the call, so that it comes once

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from a2a.types import Part
 
+from baton.contracts.text import MAX_MESSAGE, truncate
 from tests.harness.agent_server import AgentServer, Turn, until
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.gateway import GatewayServer, read_sse
@@ -143,6 +144,21 @@ async def test_json_that_is_stored_without_what_surrounds_it_has_the_same_number
     later = await streamed(gateway, "/ag-ui/rated", asked_in_ag_ui("restated"))
     assert [*messages_of(live).values()] == [stored]
     assert messages_of(later) == messages_of(live)
+
+
+async def test_numbers_increase_also_if_the_beginning_of_a_long_text_and_its_mark_are_longer_than_the_text(
+    served_env: Environment, gateway: GatewayServer
+) -> None:
+    long = "x" * (MAX_MESSAGE + 10)
+    assert len(truncate(long)) > len(long)
+    served_env.script(line("one", long))
+    body = {"model": "one", "input": "Why?", "background": True, "stream": True}
+    seen = await streamed(gateway, "/v1/responses", body)
+    later = await streamed(gateway, f"/v1/responses/{seen[-1]['response']['id']}?stream=true")
+    for events in (seen, later):
+        numbers = [event["sequence_number"] for event in events]
+        assert numbers == sorted({*numbers})
+    assert marks_of(later) == marks_of(seen)
 
 
 @pytest.fixture
