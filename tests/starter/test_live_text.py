@@ -24,7 +24,7 @@ from baton.contracts.settings import STATE_DIR
 from baton.contracts.turn import Thread
 from baton.journal.live_text import LEASE, FileChannel, LiveTextPublisher, channel_of, read_live_text
 from baton.starter.console.watch import Watch
-from baton.starter.history.events import Event, TextDeltaEvent
+from baton.starter.history.events import Event, TextDeltaEvent, TextRetractedEvent
 from baton.starter.history.run_events import ActivityCall, RunInfo
 from baton.starter.history.stream import _LiveCall, stream_events
 from baton.temporal.activity import Heartbeat, StreamingCall
@@ -94,6 +94,8 @@ def test_a_text_is_kept_only_if_the_answer_is_of_the_same_draft(attempts: int, r
     [delta] = live.add(LiveText(offset=0, text="Bec"))
     answer = AskModelResult(message=Message(role="assistant", content="Because."), head=Head(), restated=restated)
     [last] = live.end(answer, attempts)
+    assert isinstance(delta, TextDeltaEvent)
+    assert isinstance(last, TextDeltaEvent | TextRetractedEvent)
     assert (delta.draft, last.draft) == (3, 3)
     assert last.type == ("text.delta" if (attempts, restated) == (1, False) else "text.retracted")
 

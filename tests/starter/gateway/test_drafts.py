@@ -265,7 +265,7 @@ async def test_a_chat_goes_on_with_an_answer_while_its_run_is_paused_and_resumed
 ) -> None:
     served_env.script(line("one", {"text": LONG, "held": True}))
     run = ""
-    requests: list[asyncio.Task[Json]] = []
+    requests: list[asyncio.Future[None]] = []
 
     async def pause_and_resume() -> None:
         await gateway.post(f"/runs/{run}/pause")
