@@ -18,7 +18,7 @@ from ..resources.a2a_server import A2AServer
 from ..resources.agent import Agent
 from ..resources.base import JsonObject, parse_duration
 from ..resources.execution_engine import ExecutionEngine
-from ..temporal.activity import idempotency_key, key_of, on_text, workflow_id
+from ..temporal.activity import idempotency_key, is_restated, key_of, on_text, workflow_id
 from .agent.executor import Execution
 from .agent.executors import Executors
 from .context.call_record import CallRecord
@@ -108,6 +108,7 @@ class AgentActivities:
             wrong=wrong,
             earlier=latest_within(row.message.in_history for row in await self._journal.earlier_rows(last)),
             question=question,
+            restated=await is_restated(last.message.content),
         )
         return result.without_defaults
 

@@ -19,7 +19,7 @@ from ..resources.base import JsonObject, Reference
 from ..resources.manifest import ContextWindow
 from ..resources.model import Model
 from ..resources.team import SelectorSpec
-from ..temporal.activity import idempotency_key, key_of, on_text
+from ..temporal.activity import idempotency_key, is_restated, key_of, on_text
 from .attachments import contents_for
 from .context.context_window import history_within, summarized, summary_end, unsummarized, window_end
 from .context.lookup import find, find_team
@@ -89,12 +89,14 @@ class ModelActivities:
                     answer = (await self._secrets.redact_message(answer)).named(speaker.resource.name)
                     await self._journal.answer(lease, head, await normalized(answer, speaker.schema))
             row = await self._journal.row(f"{key}/reply")
-        return AskModelResult(
+        result = AskModelResult(
             message=row.message.in_history,
             head=row.head,
             wrong=await output_error(row.message, speaker.schema),
             summaries=await self._summaries.cost(request),
+            restated=await is_restated(row.message.content),
         )
+        return result.without_defaults
 
     async def _rendered_again(self, request: AskModelRequest, head: Head, speaker: _Speaker) -> ModelRequest:
         """The request that was answered after ``head``. The summaries before it are noted, too."""

@@ -208,7 +208,8 @@ class AskModelResult(JsonModel):
 
     ``wrong`` says why a final answer does not fit the output schema, as in ``is not JSON: …``. ``earlier`` are the
     earlier messages returned by the same execution of an agent elsewhere. ``summaries`` is the usage of the summaries
-    made before the model call. With a ``question`` the agent waits for the answer of a person.
+    made before the model call. With a ``question`` the agent waits for the answer of a person. ``restated``: the
+    message does not begin with the text that this attempt has streamed.
     """
 
     message: Message
@@ -217,6 +218,7 @@ class AskModelResult(JsonModel):
     earlier: tuple[Message, ...] = ()
     summaries: TokenUsage | None = None
     question: Question | None = None
+    restated: bool = False
 
     @property
     def usage(self) -> TokenUsage:

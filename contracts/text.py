@@ -69,10 +69,30 @@ def truncate(text: str, limit: int = MAX_MESSAGE) -> str:
 _TRUNCATED = re.compile(r"… \[truncated: ([0-9,]{1,13}) characters in total\]$")
 
 
+_MARKER_CHARACTERS = 60
+"""More than a marker has."""
+
+
+def _marker(text: str) -> re.Match[str] | None:
+    return _TRUNCATED.search(text, max(0, len(text) - _MARKER_CHARACTERS))
+
+
 def full_length(text: str) -> int:
     """The characters of a text before it was truncated, if it was."""
-    marker = _TRUNCATED.search(text)
+    marker = _marker(text)
     return int(marker[1].replace(",", "")) if marker else len(text)
+
+
+def beginning_of(text: str) -> str:
+    """A text without the marker that ``truncate`` puts at its end."""
+    marker = _marker(text)
+    return text[: marker.start()] if marker else text
+
+
+def is_cut_from(text: str, whole: str) -> bool:
+    """Whether a text was truncated, and ``whole`` begins as it does."""
+    beginning = beginning_of(text)
+    return len(beginning) < len(text) and whole.startswith(beginning)
 
 
 MAX_COUNT = 10**12

@@ -54,6 +54,11 @@ class Heartbeat:
         self._pieces.append(text)
         self.on_change()
 
+    @property
+    def has_text(self) -> bool:
+        """Whether a text was received."""
+        return bool(self._pieces)
+
     async def live_text(self) -> LiveText:
         """The last part of the text. It is redacted before it is cut: half of a secret is not recognized."""
         whole = await self.streamed()
@@ -84,6 +89,15 @@ _current: ContextVar[Heartbeat] = ContextVar("heartbeat")
 def on_text(text: str) -> None:
     """Adds a piece of text to the heartbeats of the running activity."""
     _current.get().on_text(text)
+
+
+async def is_restated(text: str) -> bool:
+    """Whether a text does not begin with what the running activity has streamed, both redacted."""
+    heartbeat = _current.get(None)
+    if heartbeat is None or not heartbeat.has_text:
+        return False
+    streamed = await heartbeat.streamed()
+    return not text.startswith(streamed.text, streamed.offset)
 
 
 def is_withdrawn() -> bool:

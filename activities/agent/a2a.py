@@ -223,7 +223,10 @@ OVERHEAD = 100
 
 
 class Progress:
-    """The answer while it arrives; ``on_text`` is called with every new chunk of its text."""
+    """The answer while it arrives; ``on_text`` is called with every new chunk of the text of its artifacts.
+
+    Messages about the state of the task are no part of the answer, unless it has no artifacts.
+    """
 
     def __init__(self, on_text: Callable[[str], None]) -> None:
         self._on_text = on_text
@@ -233,6 +236,8 @@ class Progress:
         self._message: A2AMessage | None = None
         self._status_text = ""
         self._artifacts: dict[str, list[Part]] = {}
+        self._streamed = ""
+        """The artifact whose text was streamed last."""
         self._sizes: dict[str, int] = {}
         self._size = 0
 
@@ -305,10 +310,7 @@ class Progress:
 
     def _set_status(self, state: TaskState, message: A2AMessage) -> None:
         self.state = state
-        text = text_of(message.parts)
-        if text and text != self._status_text:
-            self._status_text = text
-            self._on_text(f"{text}\n")
+        self._status_text = text_of(message.parts) or self._status_text
 
     def _add_artifact(self, artifact: Artifact, *, append: bool) -> None:
         key = artifact.artifact_id
@@ -321,7 +323,9 @@ class Progress:
         added = _extend(parts, artifact.parts) + (0 if key in self._sizes else OVERHEAD + len(key))
         self._sizes[key] = self._sizes.get(key, 0) + added
         self._size += added
-        self._on_text(text)
+        if text:
+            self._on_text(text if self._streamed in ("", key) else f"\n\n{text}")
+            self._streamed = key
         if self._size > MAX_BYTES:
             raise AgentFailed(f"the agent sent more than {MAX_BYTES:,} bytes")
 

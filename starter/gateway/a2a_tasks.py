@@ -161,9 +161,9 @@ class TaskView:
                 return self._changed(event.at)
             case WaitEndedEvent(wait=wait) if self.pending.pop(wait, None):
                 return self._changed(event.at)
-            case TextDeltaEvent() if self._is_agent and event.run == self.run.id:
+            case TextDeltaEvent(tool=None) if self._is_agent and event.run == self.run.id:
                 return [self._text_update(event)]
-            case TextRetractedEvent() if self._is_agent and event.run == self.run.id:
+            case TextRetractedEvent(tool=None) if self._is_agent and event.run == self.run.id:
                 self._streamed = ""
                 return [self._artifact_update("", append=False)]
             case RunResetEvent(since=since):

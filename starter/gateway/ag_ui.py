@@ -11,7 +11,7 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, singledispatchmethod
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ag_ui.core import events as ag
 from ag_ui.core import types as ag_types
@@ -351,10 +351,9 @@ class _Step:
 
 @dataclass
 class _Message:
-    """A message whose text is being sent: the characters that the client has, and whether this stream has begun it."""
+    """A message whose text is being sent, and whether this stream has begun it."""
 
     id: str
-    characters: int
     is_begun: bool = False
 
 
@@ -370,9 +369,6 @@ class Translator:
     phase: str = "Running"
     steps: dict[tuple[object, ...], _Step] = field(default_factory=dict)
     messages: dict[str, _Message] = field(default_factory=dict)
-    retracted: dict[str, int] = field(default_factory=dict)
-    """The number of the last message of a call that was taken back."""
-
     answers: Answers = field(default_factory=Answers)
     """What models have answered, of which conversations have a copy."""
 
@@ -419,43 +415,28 @@ class Translator:
 
     @translate.register
     def _delta(self, event: TextDeltaEvent) -> Iterable[ag.BaseEvent]:
-        call = _call(event)
-        message = self.messages.get(call)
-        if message is None:  # after an interrupt, the client has what precedes the offset
-            message = self.messages[call] = _Message(self._message_id(call, event.attempt), event.offset)
+        if event.tool:
+            return
+        message = self.messages.setdefault(_call(event), _Message(_message_id(event)))
         if event.text and not message.is_begun:
             message.is_begun = True
             yield ag.TextMessageStartEvent(message_id=message.id, role="assistant", name=event.speaker)
         if event.text:
             yield ag.TextMessageContentEvent(message_id=message.id, delta=event.text)
-        message.characters = event.offset + len(event.text)
 
     @translate.register
     def _retract(self, event: TextRetractedEvent) -> Iterable[ag.BaseEvent]:
-        call = _call(event)
-        message = self.messages.get(call)
-        message_id = message.id if message else self._message_id(call, event.attempt)
-        yield from self._end_message(call)
-        self.retracted[call] = event.attempt
-        yield ag.CustomEvent(name=RETRACTED, value={"messageId": message_id})
+        if event.tool:
+            return
+        yield from self._end_message(_call(event))
+        yield ag.CustomEvent(name=RETRACTED, value={"messageId": _message_id(event)})
 
     @translate.register
     def _answer(self, event: ModelAnsweredEvent) -> Iterable[ag.BaseEvent]:
-        if event.text:
-            sent = self.messages.get(_call(event))
-            rest = event.text[sent.characters if sent else 0 :]
-            yield from self._delta(
-                TextDeltaEvent(
-                    run=event.run,
-                    at=event.at,
-                    call=event.call,
-                    speaker=event.speaker,
-                    attempt=event.attempts,
-                    offset=len(event.text) - len(rest),
-                    text=rest,
-                )
-            )
-        yield from self._end_message(_call(event))
+        call = _call(event)
+        if event.text and call not in self.messages:  # of a text that was being sent, the rest came before
+            yield from _whole_message(_message_id(event), "assistant", event.speaker, event.text)
+        yield from self._end_message(call)
 
     @translate.register
     def _fail(self, event: ModelFailedEvent) -> Iterable[ag.BaseEvent]:
@@ -484,11 +465,6 @@ class Translator:
         if message and message.is_begun:
             yield ag.TextMessageEndEvent(message_id=message.id)
 
-    def _message_id(self, call: str, attempt: int) -> str:
-        """The same in every stream. The text of an attempt may be taken back, and come again with the answer."""
-        number = max(attempt, self.retracted.get(call, 0) + 1)
-        return f"{call}/{number}" if number > 1 else call
-
     @translate.register
     def _call_tool(self, event: ToolCalledEvent) -> Iterable[ag.BaseEvent]:
         if event.tool not in self.client_tools:  # of its own, the client is told when the run begins to wait for it
@@ -509,10 +485,8 @@ class Translator:
         if self.answers.have(event) or not event.text:
             return
         message = f"{event.run}/message-{event.number}"
-        role = "user" if (event.run, event.text) in self.replies else "assistant"
-        yield ag.TextMessageStartEvent(message_id=message, role=role, name=event.name)
-        yield ag.TextMessageContentEvent(message_id=message, delta=event.text)
-        yield ag.TextMessageEndEvent(message_id=message)
+        role: Literal["assistant", "user"] = "user" if (event.run, event.text) in self.replies else "assistant"
+        yield from _whole_message(message, role, event.name, event.text)
 
 
 def _turn(event: TurnStartedEvent | TurnEndedEvent) -> tuple[object, ...]:
@@ -530,6 +504,17 @@ def _call(
 ) -> str:
     """The id of a call among all of the root run: that of a message, or of a tool call."""
     return f"{event.run}/{event.call}"
+
+
+def _message_id(event: TextDeltaEvent | TextRetractedEvent | ModelAnsweredEvent) -> str:
+    """The id of a call's message, the same in every stream: each draft is another message."""
+    return f"{_call(event)}/{event.draft}" if event.draft > 1 else _call(event)
+
+
+def _whole_message(id_: str, role: Literal["assistant", "user"], name: str, text: str) -> Iterable[ag.BaseEvent]:
+    yield ag.TextMessageStartEvent(message_id=id_, role=role, name=name)
+    yield ag.TextMessageContentEvent(message_id=id_, delta=text)
+    yield ag.TextMessageEndEvent(message_id=id_)
 
 
 def _tool_call(id_: str, tool: str, arguments: str | None) -> Iterable[ag.BaseEvent]:

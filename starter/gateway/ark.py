@@ -21,7 +21,7 @@ from temporalio.service import RPCError
 
 from ...contracts.ark_status import ark_status
 from ...contracts.status import ARK_PHASES, Status
-from ...contracts.text import format_time
+from ...contracts.text import format_time, is_cut_from
 from ...resources.agent import Agent
 from ...resources.base import API_VERSION, JsonObject, walk
 from ...resources.catalog import Catalog
@@ -226,6 +226,8 @@ class ChunkStream:
         if isinstance(event, ModelCalledEvent):
             self._models[event.run, event.speaker] = event.model
             self._speeches.pop((event.run, event.speaker), None)
+        elif isinstance(event, TextDeltaEvent | TextRetractedEvent) and event.tool:  # of its progress
+            return
         elif isinstance(event, TextDeltaEvent):
             yield from self._say(event, event.speaker, event.text)
         elif isinstance(event, TextRetractedEvent):
@@ -270,8 +272,10 @@ class ChunkStream:
     def _complete(self, event: Event, speaker: str, text: str) -> Iterator[JsonObject]:
         """What was not streamed of a text."""
         said = self._speeches.get((event.run, speaker))
-        streamed = said.text if said and text.startswith(said.text) else ""
-        if rest := text[len(streamed) :]:
+        streamed = said.text if said else ""
+        if is_cut_from(text, streamed) and not text.startswith(streamed):
+            return  # the event only has the beginning of a long text, of which more was streamed
+        if rest := text.removeprefix(streamed):
             yield from self._say(event, speaker, rest)
 
     def _say(self, event: Event, speaker: str, text: str) -> Iterator[JsonObject]:

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from ...contracts.message import TokenUsage
 from ...contracts.status import Status
-from ...contracts.text import truncate
+from ...contracts.text import is_cut_from
 from ...resources.base import JsonObject
 from ...resources.team import Team
 from .errors import BadRequestError, GatewayError, as_gateway_error
@@ -78,6 +78,9 @@ class ChatWriter:
 
     _sent: int = 0
     _speech: str = ""
+    _is_interrupted: bool = False
+    """Whether the run has waited within the current speech."""
+
     _last: str = ""
     """The last speech that is a part of the content."""
 
@@ -98,7 +101,7 @@ class ChatWriter:
                 self._go_on(speech)
                 self._last = speech.text
             case Waits(event=wait):
-                self._speech = ""
+                self._is_interrupted = True
                 yield from self._more("reasoning_content", f"{self._gap}({wait_text(self.run, wait)})")
 
     @property
@@ -113,6 +116,7 @@ class ChatWriter:
         if self._speech != speech.id:
             self._speech = speech.id
             self._sent = 0
+            self._is_interrupted = False
             if is_answer:
                 yield from self._more("content", "\n\n" if self.content else "")
             else:
@@ -120,6 +124,9 @@ class ChatWriter:
                 yield from self._more("reasoning_content", self._gap + name)
         rest = text[self._sent :]
         self._sent = len(text)
+        if self._is_interrupted and rest and not is_answer:
+            self._is_interrupted = False
+            rest = self._gap + rest
         yield from self._more("content" if is_answer else "reasoning_content", rest)
 
     def _retracted(self, speech: Speech, text: str) -> Iterator[JsonObject]:
@@ -151,7 +158,7 @@ class ChatWriter:
         answer = status.message if status.phase == "Completed" else ""
         if answer and self._taken_back:
             raise _restarted()
-        if answer and answer not in (self._last, truncate(self._last)):
+        if answer and answer != self._last and not is_cut_from(answer, self._last):
             yield from self._more("content", ("\n\n" if self.content else "") + answer)
 
     def call(self, waiting: CallsWait) -> Iterator[JsonObject]:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from ...contracts.message import Head, TokenUsage
 from ...contracts.status import Status
-from ...contracts.text import truncate
+from ...contracts.text import full_length, is_cut_from
 from ...resources.agent import Agent
 from ...resources.base import JsonObject
 from ...resources.client import API_DEFAULTS, ClientTool
@@ -113,7 +113,7 @@ class ResponseWriter:
             case Said(speech=speech) if not self.answer_only:
                 yield from self._said(speech)
             case Retracted(speech=speech, text=text) if not self.answer_only:
-                yield from self._take_back(speech, speech.attempt, text)
+                yield from self._take_back(speech, speech.draft, text)
             case Spoken(speech=speech) if not self.answer_only:
                 yield from self._spoken(speech)
 
@@ -121,7 +121,7 @@ class ResponseWriter:
         """The events at the end of the run."""
         answer = status.message if status.phase == "Completed" else ""
         last = _text_of(self.output[-1]) if self.output else None
-        is_said = last is not None and (last == answer or truncate(last) == answer)
+        is_said = last is not None and (last == answer or is_cut_from(answer, last))
         if answer and not is_said:
             speech = Speech(event.id, event.run, self.echo.get("target", ""), text=answer, length=len(answer))
             yield from self._said(speech)
@@ -232,24 +232,26 @@ class ResponseWriter:
         return kind, response
 
     def _said(self, speech: Speech) -> Iterator[JsonObject]:
-        self._pass_attempts(speech, speech.attempt - 1)
-        start = self._start_of(speech.attempt)
-        index = self._index + speech.attempt - 1
+        self._pass_attempts(speech, speech.draft - 1)
+        start = self._start_of(speech.draft)
+        index = self._index + speech.draft - 1
         item_id = _item_id(speech)
-        if self._attempt != speech.attempt:
+        if self._attempt != speech.draft:
             yield from self._finish("commentary")
-            self._attempt = speech.attempt
+            self._attempt = speech.draft
             self._sent = max(0, self.after - start - 1)
-            yield from self._send_item_added(speech, speech.attempt)
+            yield from self._send_item_added(speech, speech.draft)
         text = speech.text[self._sent :]
         if text:
             self._sent += len(text)
-            number = min(start + 1 + self._sent, start + RESERVED - 4)
+            # The mark of a truncated text may be longer than what it stands for.
+            place = min(self._sent, full_length(speech.text))
+            number = min(start + 1 + place, start + RESERVED - 4)
             delta = "response.output_text.delta"
             yield from self._send_part(number, delta, item_id, index, delta=text, logprobs=[])
 
     def _spoken(self, speech: Speech) -> Iterator[JsonObject]:
-        attempts = speech.attempt
+        attempts = speech.draft
         if speech.has_failed or not speech.text:
             failed = attempts if speech.has_failed else attempts - 1
             self._pass_attempts(speech, failed)
@@ -331,7 +333,7 @@ class ResponseWriter:
 
 
 def _item_id(speech: Speech, attempt: int | None = None) -> str:
-    digest = hashlib.sha256(f"{speech.id}\n{attempt or speech.attempt}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{speech.id}\n{attempt or speech.draft}".encode()).hexdigest()
     return f"msg_{digest[:40]}"
 
 

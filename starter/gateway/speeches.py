@@ -9,9 +9,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ...contracts.text import full_length
+from ...contracts.text import beginning_of, full_length
 from ..history.events import (
-    AttemptFailedEvent,
     Event,
     MessageEvent,
     ModelAnsweredEvent,
@@ -33,17 +32,17 @@ _MEMBER = re.compile(r"/(?:target-\d+|turn-\d+|round-\d+/[^/]+)/[^/]+")
 class Speech:
     """What a ``speaker`` says in the run ``run``, in its turn ``turn``; ``id`` is that of its first event.
 
-    ``text`` is what was received of the current ``attempt``; of one that was read after its end, and that is very long,
-    it is the beginning. ``length`` is that of the whole text once the speech has ended. A speech that has failed ends
-    without a text. ``earlier`` are the attempts before the call waited, and was made again.
+    ``text`` is what was received of the current ``draft``, which is numbered as in the events; of one that was read
+    after its end, and that is very long, it is the beginning. ``length`` is that of the whole text once the speech has
+    ended. A speech that has failed ends without a text. ``retracted`` is the last draft that was taken back.
     """
 
     id: str
     run: str
     speaker: str
     turn: int | None = None
-    attempt: int = 1
-    earlier: int = 0
+    draft: int = 1
+    retracted: int = 0
     text: str = ""
     length: int = 0
     has_ended: bool = False
@@ -59,7 +58,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Retracted:
-    """The text of the current attempt, of which something was received, is taken back."""
+    """The text of the current draft, of which something was received, is taken back."""
 
     speech: Speech
     text: str
@@ -149,7 +148,7 @@ class Speeches:
         elif self._is_heard(event.run):
             yield from self._feed(event)
 
-    def _feed(self, event: Event) -> Iterator[Update]:  # noqa: C901  # one case for each type
+    def _feed(self, event: Event) -> Iterator[Update]:  # one case for each type
         self._answers.read(event)
         match event:
             case ModelCalledEvent() if (event.run, event.call) not in self._open:  # or it is made again after a wait
@@ -162,41 +161,33 @@ class Speeches:
                     self._queue.append(speech)
                     self._end(speech, event.text)
                     yield from self._announce()
-            case WaitStartedEvent(attempts=int(attempts)):
-                call = event.wait.removeprefix(f"{event.run}/")
-                if answer := self._open.get((event.run, call)):
-                    yield from self._retract(answer)
-                    answer.earlier += attempts
-                    answer.attempt = answer.earlier + 1
-                yield Waits(event)
             case WaitStartedEvent() | WaitEndedEvent():
                 yield Waits(event)
-            case TextDeltaEvent() | TextRetractedEvent() | AttemptFailedEvent() | ModelAnsweredEvent():
+            case TextDeltaEvent() | TextRetractedEvent() | ModelAnsweredEvent():
                 if answer := self._open.get((event.run, event.call)):
                     yield from self._of_answer(answer, event)
             case ModelFailedEvent():
                 if answer := self._open.pop((event.run, event.call), None):
-                    yield from self._retract(answer)
-                    answer.attempt = max(answer.earlier + event.attempts, answer.attempt)
+                    answer.draft = max(event.draft, answer.retracted)
                     answer.has_failed = True
                     self._end(answer, "")
                     yield from self._announce()
 
     def _of_answer(
-        self, speech: Speech, event: TextDeltaEvent | TextRetractedEvent | AttemptFailedEvent | ModelAnsweredEvent
+        self, speech: Speech, event: TextDeltaEvent | TextRetractedEvent | ModelAnsweredEvent
     ) -> Iterator[Update]:
         match event:
             case TextDeltaEvent():
+                speech.draft = event.draft
                 speech.text = speech.text[: event.offset] + event.text
                 yield from self._announce()
             case TextRetractedEvent():
                 yield from self._retract(speech)
-            case AttemptFailedEvent():
-                speech.attempt = speech.earlier + event.attempt + 1
+                speech.retracted = event.draft
             case ModelAnsweredEvent():
                 del self._open[event.run, event.call]
                 text = event.text or ""
-                speech.attempt = max(speech.earlier + event.attempts, speech.attempt)
+                speech.draft = max(event.draft, speech.retracted + 1)
                 self._end(speech, text)
                 yield from self._announce()
 
@@ -205,7 +196,7 @@ class Speeches:
         return run.startswith(self.root) and re.fullmatch(f"(?:{_MEMBER.pattern})*", run[len(self.root) :]) is not None
 
     def _end(self, speech: Speech, text: str) -> None:
-        if len(text) >= len(speech.text):  # of a long text more may have been received than the event has
+        if len(speech.text) <= len(beginning_of(text)):  # of a long text more may have been received
             speech.text = text
         speech.length = full_length(text)
         speech.has_ended = True

@@ -438,6 +438,8 @@ class HistoryDecoder:
         self._started = False
         self._open: dict[int, ActivityCall] = {}
         self._attempts: dict[int, int] = {}
+        self._earlier: dict[str, int] = {}
+        """The attempts of calls that wait, by their ids."""
         self._timers: dict[str, str] = {}
 
     def continue_as_new(self, run_id: str) -> None:
@@ -542,7 +544,9 @@ class HistoryDecoder:
         activity_type = scheduled.activity_type.name
         kind = REQUEST_TYPES.get(activity_type)
         request = await decode_payload(self._converter, scheduled.input, kind) if kind else None
-        return self.calls.complete(self.run, ActivityCall(scheduled.activity_id, activity_type, at, request))
+        earlier = self._earlier.pop(scheduled.activity_id, 0)
+        call = ActivityCall(scheduled.activity_id, activity_type, at, request, earlier=earlier)
+        return self.calls.complete(self.run, call)
 
     async def _local_activity(self, at: datetime, marker: Any) -> list[RunEvent]:
         """Decodes a local activity, unless it failed with a retryable error: then a regular activity follows."""
@@ -580,6 +584,8 @@ class HistoryDecoder:
         failure = None
         if hasattr(ended, "failure"):
             failure = await decode_failure(self._converter, ended.failure, call.activity_type)
+            if failure.wait is not None:
+                self._earlier[call.id] = call.earlier + attempts
         return [*self.decisions.ended(CallEnded(self.run, at, call, attempts, failure=failure))]
 
     async def _result(self, call: ActivityCall, payloads: Any) -> CallResult:

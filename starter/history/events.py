@@ -201,8 +201,9 @@ class ModelAnsweredEvent(BaseEvent):
     """A model has answered, at the ``attempts``-th attempt.
 
     ``text`` is the answer, or the beginning of a very long one; it is None if the answer is not shown to clients.
-    ``model`` is the name that the server reports. ``wrong`` says why the answer does not match its schema: then the
-    model is asked again. ``earlier`` are the messages before the answer of an agent that is executed elsewhere.
+    ``draft`` is its number, as in ``text.delta``; the text of an earlier draft was retracted. ``model`` is the name
+    that the server reports. ``wrong`` says why the answer does not match its schema: then the model is asked again.
+    ``earlier`` are the messages before the answer of an agent that is executed elsewhere.
     """
 
     type: Literal["model.answered"] = "model.answered"
@@ -214,12 +215,16 @@ class ModelAnsweredEvent(BaseEvent):
     wrong: str | None = None
     usage: TokenUsage
     attempts: int
+    draft: int = 1
     seconds: float
     earlier: tuple[str, ...] = ()
 
 
 class ModelFailedEvent(BaseEvent):
-    """A call of a model has failed for good, or was canceled: then there is no ``error``."""
+    """A call of a model has failed for good, or was canceled: then there is no ``error``.
+
+    ``draft`` is the number of its last draft, as in ``text.delta``.
+    """
 
     type: Literal["model.failed"] = "model.failed"
     call: str
@@ -227,32 +232,45 @@ class ModelFailedEvent(BaseEvent):
     error: str | None = None
     error_type: str | None = None
     attempts: int
+    draft: int = 1
     seconds: float
 
 
 class TextDeltaEvent(BaseEvent):
     """The next piece of the text that a model is sending; ``offset`` is the number of characters before it.
 
+    With a ``tool`` it is what that tool reports of its progress, which is no part of an answer.
+
     Only a reader that is connected during the call receives it. Once it has received a piece, it receives all of the
     text, unless ``text.retracted`` retracts it. A reader that goes on from a cursor within the text receives another
     piece when the call ends: an empty one if nothing remains. ``attempt`` is the attempt of the call, from 1.
+    ``draft`` is the number of the text among those that the call has begun, from 1, the same for every reader. Each
+    attempt is another draft, also after the call has waited; an answer that differs from what its attempt has sent is
+    one more.
     """
 
     type: Literal["text.delta"] = "text.delta"
     call: str
     speaker: str
+    tool: str | None = None
     attempt: int = 1
+    draft: int = 1
     offset: int
     text: str
 
 
 class TextRetractedEvent(BaseEvent):
-    """The text of a call so far is retracted, because its ``attempt`` failed; the next piece begins at offset 0."""
+    """The text of a call so far is retracted; the next piece begins at offset 0.
+
+    Its ``attempt`` has failed, or the answer differs from it. ``tool`` and ``draft`` are those of its pieces.
+    """
 
     type: Literal["text.retracted"] = "text.retracted"
     call: str
     speaker: str
+    tool: str | None = None
     attempt: int = 1
+    draft: int = 1
     characters: int
 
 

@@ -166,7 +166,8 @@ class ActivityCall:
 
     ``name`` is the called model, tool or function; ``arguments`` are those of a tool, and ``tool_call`` is the model's
     id of the call, empty if a tool is the target of a query. In a panel, ``brief`` is the speaker's brief and
-    ``member`` the name of the calling member. The result of a ``hidden`` call is not shown.
+    ``member`` the name of the calling member. The result of a ``hidden`` call is not shown. ``earlier`` is the number
+    of attempts before the call waited, as in an outage, and was made again with the same id.
     """
 
     id: str
@@ -179,6 +180,7 @@ class ActivityCall:
     brief: SpeakerBrief | None = None
     member: str = ""
     hidden: bool = False
+    earlier: int = 0
 
     @property
     def speaker(self) -> str:

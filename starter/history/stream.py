@@ -15,7 +15,8 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from ...contracts.requests import AskModelResult, LiveText
+from ...contracts.requests import AskModelResult, LiveText, SelectRequest, UseToolRequest
+from ...contracts.text import beginning_of, is_cut_from
 from ...temporal.histories import decode_payload
 from ..runs.runs import RunHandle
 from .decoder import decode_failure
@@ -99,6 +100,14 @@ class _Base(TypedDict):
     speaker: str
 
 
+class _Draft(TypedDict):
+    """The fields that say which text of a call a piece belongs to."""
+
+    tool: str | None
+    attempt: int
+    draft: int
+
+
 @dataclass(frozen=True)
 class _Item:
     """An event; or, without one, the run event that starts or ends a call."""
@@ -173,8 +182,10 @@ class _LiveCall:
     def add(self, piece: LiveText) -> Iterator[Event]:
         """The event for a piece of the text of this attempt, unless all of it was read; later text must wait for it.
 
-        If the text may be ``cut``, later text does not wait.
+        If the text may be ``cut``, later text does not wait. What a selector says is no text: it is a choice.
         """
+        if isinstance(self.call.request, SelectRequest):
+            return
         begun = piece.offset
         if self.cut and begun > self.characters:
             self.characters = begun
@@ -185,23 +196,30 @@ class _LiveCall:
     def end(self, result: object, attempts: int) -> Iterator[Event]:
         """Completes the text that was read with the rest of the answer, or takes it back.
 
-        A reader that has gone on within the text is told of the rest also if it is empty: it can't know the length of
-        what was read before.
+        It is taken back whenever the answer is another draft, for every reader at the same place. A reader that has
+        gone on within the text is told of the rest also if it is empty: it can't know the length of what was read
+        before.
         """
         if self.characters:
-            is_answer = isinstance(result, AskModelResult)  # a selector's choice has no text
-            text = result.message.content if isinstance(result, AskModelResult) else ""
-            is_same = attempts == self.attempt if self.said is None else text.startswith(self.said)
-            is_cut = len(text) < self.characters  # the history has its beginning
-            if not is_answer or not (is_same or is_cut):
-                yield from self._retract()
-            elif len(text) > self.characters or self.said is None:
-                rest = text[self.characters :]
-                last = self._say(rest)
-                if not rest:  # its cursor is after the call, so that it comes once
-                    self.reader.place.calls.pop(self.event_id, None)
-                yield last
+            match result:
+                case AskModelResult(message=message, restated=False) if attempts == self.attempt:
+                    yield from self._complete(message.content)
+                case _:
+                    yield from self._retract()
         self.reader.place.calls.pop(self.event_id, None)
+
+    def _complete(self, text: str) -> Iterator[Event]:
+        said = self.said
+        if not (said is None or text.startswith(said) or is_cut_from(text, said)):
+            yield from self._retract()  # a worker of an earlier version does not tell that the text is another one
+            return
+        # The history has no more of a long text than its beginning, of which more may have been read.
+        rest = text[self.characters :] if self.characters <= len(beginning_of(text)) else ""
+        if rest or self.said is None:
+            last = self._say(rest)
+            if not rest:  # its cursor is after the call, so that it comes once
+                self.reader.place.calls.pop(self.event_id, None)
+            yield last
 
     def _say(self, text: str) -> Event:
         offset = self.characters
@@ -209,7 +227,7 @@ class _LiveCall:
         self.characters += len(text)
         self._note()
         kind = "text.delta" if text else "text.delta-end"  # the piece before has the same number of characters
-        return TextDeltaEvent(**self._base(kind), attempt=self.attempt, offset=offset, text=text)
+        return TextDeltaEvent(**self._base(kind), **self._draft, offset=offset, text=text)
 
     def _retract(self) -> Iterator[Event]:
         characters = self.characters
@@ -217,10 +235,16 @@ class _LiveCall:
             self.characters = 0
             self.said = ""
             self._note()
-            yield TextRetractedEvent(**self._base("text.retracted"), attempt=self.attempt, characters=characters)
+            yield TextRetractedEvent(**self._base("text.retracted"), **self._draft, characters=characters)
 
     def _note(self) -> None:
         self.reader.place.calls[self.event_id] = self.attempt, self.characters
+
+    @property
+    def _draft(self) -> _Draft:
+        call = self.call
+        tool = call.name if isinstance(call.request, UseToolRequest) else None
+        return {"tool": tool, "attempt": self.attempt, "draft": call.earlier + self.attempt}
 
     def _base(self, kind: str) -> _Base:
         run = self.run

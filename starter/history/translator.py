@@ -445,8 +445,9 @@ class EventTranslator:
         call = event.call
         seconds = (event.at - call.scheduled_at).total_seconds()
         base = self._base(event.at)
+        draft = call.earlier + event.attempts
         match event.result:
-            case AskModelResult(message=message, wrong=wrong, earlier=earlier):
+            case AskModelResult(message=message, wrong=wrong, earlier=earlier, restated=restated):
                 tools = tuple(
                     CalledTool(id=tool.id, name=tool.name, arguments=tool.arguments) for tool in message.tool_calls
                 )
@@ -460,6 +461,7 @@ class EventTranslator:
                     wrong=wrong,
                     usage=usage,
                     attempts=event.attempts,
+                    draft=draft + restated,
                     seconds=seconds,
                     earlier=() if call.hidden else tuple(message.content for message in earlier),
                 )
@@ -470,6 +472,7 @@ class EventTranslator:
                     speaker=call.speaker,
                     usage=usage,
                     attempts=event.attempts,
+                    draft=draft,
                     seconds=seconds,
                 )
         return ModelFailedEvent(
@@ -478,6 +481,7 @@ class EventTranslator:
             call=call.id,
             speaker=call.speaker,
             attempts=event.attempts,
+            draft=draft,
             seconds=seconds,
         )
 

@@ -7,7 +7,10 @@ import os
 import re
 import time
 from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -15,12 +18,15 @@ from rich.console import Console
 from temporalio.client import Client
 
 from baton.activities.runtime.redaction import Redactor
-from baton.contracts.requests import LiveText
+from baton.contracts.message import Head, Message
+from baton.contracts.requests import AskModelRequest, AskModelResult, LiveText
 from baton.contracts.settings import STATE_DIR
+from baton.contracts.turn import Thread
 from baton.journal.live_text import LEASE, FileChannel, LiveTextPublisher, channel_of, read_live_text
 from baton.starter.console.watch import Watch
-from baton.starter.history.events import Event, TextDeltaEvent
-from baton.starter.history.stream import stream_events
+from baton.starter.history.events import Event, TextDeltaEvent, TextRetractedEvent
+from baton.starter.history.run_events import ActivityCall, RunInfo
+from baton.starter.history.stream import _LiveCall, stream_events
 from baton.temporal.activity import Heartbeat, StreamingCall
 from baton.temporal.encryption import Key, Keys
 from tests.harness.environment import Environment, Handle, agent, line, team
@@ -74,6 +80,24 @@ async def test_the_live_view_shows_each_piece_of_an_answer_by_itself(live: Envir
     drawn = seen.getvalue()[: seen.getvalue().index("scripted")]
     ends = {shown.split()[-1] for shown in re.findall(r"^  (one two .*)", drawn, re.MULTILINE)}
     assert len(ends) >= 6, "in as many seconds there are two heartbeats"
+
+
+@pytest.mark.parametrize(("attempts", "restated"), [(1, False), (2, False), (1, True)])
+def test_a_text_is_kept_only_if_the_answer_is_of_the_same_draft(attempts: int, restated: bool) -> None:
+    """Whoever comes later takes all other drafts back, whether or not the texts are the same."""
+    now = datetime.now(UTC)
+    thread = Thread(catalog="c", question="q", head=Head())
+    request = AskModelRequest(thread=thread, speaker="Agent/default/one", begun=0)
+    call = ActivityCall("1", "ask_model", now, request, earlier=2)
+    reader: Any = SimpleNamespace(place=SimpleNamespace(calls={}))
+    live = _LiveCall(RunInfo("run", "run-1"), call, reader, event_id=5, cut=False)
+    [delta] = live.add(LiveText(offset=0, text="Bec"))
+    answer = AskModelResult(message=Message(role="assistant", content="Because."), head=Head(), restated=restated)
+    [last] = live.end(answer, attempts)
+    assert isinstance(delta, TextDeltaEvent)
+    assert isinstance(last, TextDeltaEvent | TextRetractedEvent)
+    assert (delta.draft, last.draft) == (3, 3)
+    assert last.type == ("text.delta" if (attempts, restated) == (1, False) else "text.retracted")
 
 
 async def test_a_second_reader_goes_on_within_an_answer(live: Environment) -> None:
