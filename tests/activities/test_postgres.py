@@ -266,6 +266,36 @@ async def test_what_is_stored_again_while_it_is_deleted_is_kept(journal: Journal
     assert await database.get_blob(sha) == b"long"
 
 
+@pytest.mark.full
+async def test_two_deletions_at_once_delete_what_only_both_together_have_used(journal: Journal, url: str) -> None:
+    database = journal.database
+    runs = [f"{uuid.uuid4()}" for _ in range(2)]
+    for run in runs:
+        await journal.pin(CATALOG, run)
+        await database.put_blob(b"long", run)
+    later = datetime.now(UTC) + timedelta(minutes=1)
+    await execute(
+        url,
+        "create function wait() returns trigger language plpgsql "
+        "as $$ begin perform pg_advisory_xact_lock_shared(1); return null; end $$",
+    )
+    for table in ("baton_uses", "baton_holds"):
+        await execute(
+            url,
+            f"create constraint trigger commits after delete on {table} deferrable initially deferred "
+            "for each row execute function wait()",
+        )
+    async with holding(url, "perform pg_advisory_xact_lock(1)"):
+        deleting = [asyncio.create_task(delete_runs(database.engine, {run})) for run in runs]
+        deleting += [asyncio.create_task(delete_values(database.engine, "default", {run}, later)) for run in runs]
+        while await execute(url, "select count(*) from pg_locks where not granted") != [(4,)]:
+            await asyncio.sleep(0.01)
+        await end_holding(url)
+    await asyncio.gather(*deleting)
+    for table in ("uses", "catalogs", "holds", "blobs"):
+        assert await execute(url, f"select count(*) from baton_{table}") == [(0,)]
+
+
 async def set_clock(url: str, hours: int) -> None:
     """Sets the clock of a database forward."""
     await execute(
