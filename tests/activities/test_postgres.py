@@ -21,6 +21,7 @@ from baton.contracts.errors import JournalUnavailable
 from baton.contracts.message import Head, Message
 from baton.journal.accounts import Account, Accounts, Amount, Reached, reserve
 from baton.journal.database import Database
+from baton.journal.erasures import Named, note_erasure, unfinished_erasures
 from baton.journal.journal import Journal
 from baton.journal.prune import delete_runs, delete_values
 from baton.resources.documents import Document
@@ -28,7 +29,7 @@ from baton.resources.loader import load_documents
 from baton.resources.run_catalog import RunCatalog
 from baton.testing import Reply, Request
 from tests.harness.environment import Environment, agent, line, team, texts
-from tests.harness.postgres import PASSWORD, PostgresServer, execute
+from tests.harness.postgres import PASSWORD, PostgresServer, execute, held_commits, waiting_transactions
 from tests.harness.shared_account import FrozenWorker, charge, charged
 
 
@@ -274,26 +275,28 @@ async def test_two_deletions_at_once_delete_what_only_both_together_have_used(jo
         await journal.pin(CATALOG, run)
         await database.put_blob(b"long", run)
     later = datetime.now(UTC) + timedelta(minutes=1)
-    await execute(
-        url,
-        "create function wait() returns trigger language plpgsql "
-        "as $$ begin perform pg_advisory_xact_lock_shared(1); return null; end $$",
-    )
-    for table in ("baton_uses", "baton_holds"):
-        await execute(
-            url,
-            f"create constraint trigger commits after delete on {table} deferrable initially deferred "
-            "for each row execute function wait()",
-        )
-    async with holding(url, "perform pg_advisory_xact_lock(1)"):
+    async with held_commits(url, "delete on baton_uses", "delete on baton_holds"):
         deleting = [asyncio.create_task(delete_runs(database.engine, {run})) for run in runs]
         deleting += [asyncio.create_task(delete_values(database.engine, "default", {run}, later)) for run in runs]
-        while await execute(url, "select count(*) from pg_locks where not granted") != [(4,)]:
+        while await waiting_transactions(url) != 4:
             await asyncio.sleep(0.01)
-        await end_holding(url)
     await asyncio.gather(*deleting)
     for table in ("uses", "catalogs", "holds", "blobs"):
         assert await execute(url, f"select count(*) from baton_{table}") == [(0,)]
+
+
+@pytest.mark.full
+async def test_two_processes_note_the_same_erasure_at_once(journal: Journal, url: str) -> None:
+    engine = journal.database.engine
+    named = Named("run", "", "one")
+    note = partial(note_erasure, namespace="default", named=[named], runs={"a", "b"})
+    async with held_commits(url, "insert on baton_erasures"):
+        noting = [asyncio.create_task(engine.run_in_transaction(note)) for _ in range(2)]
+        while await waiting_transactions(url) != 2:
+            await asyncio.sleep(0.01)
+    await asyncio.gather(*noting)
+    unfinished = partial(unfinished_erasures, namespace="default", kinds=["run"])
+    assert await engine.run(unfinished) == {named: {"a", "b"}}
 
 
 async def set_clock(url: str, hours: int) -> None:
