@@ -187,7 +187,7 @@ async def _after_common_run(
     read: dict[tuple[str, str], RecordedRun] = {}
     for handle, recorded in (a, b):
         run_id = handle.run_id or (await handle.describe()).run_id
-        chain = [(started.run, started.run_id) for started in await fork_chain(client, handle.id, run_id)]
+        chain = [(origin.run, origin.run_id) for origin in await fork_chain(client, handle.id, run_id)]
         if chain:  # Temporal may have deleted the run meanwhile
             read[chain[0]] = recorded
         chains.append(chain)

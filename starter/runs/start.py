@@ -81,15 +81,15 @@ async def readable_manifests_of_run(client: Client, run: str, run_id: str) -> Ca
 
 async def _resources_of_run(client: Client, run: str, run_id: str) -> list[JsonObject]:
     known: dict[object, JsonObject] = {}
-    for started in await fork_chain(client, run, run_id):
-        resources = started.input.get("resources")
+    for origin in await fork_chain(client, run, run_id):
+        resources = origin.input.get("resources")
         for manifest in resources if isinstance(resources, list) else []:
             if isinstance(manifest, dict):
                 known.setdefault((manifest.get("kind"), *_name(manifest)), manifest)
     return [*known.values()]
 
 
-class StartedRun(NamedTuple):
+class RunOrigin(NamedTuple):
     """A run: its workflow id, the run id of its first execution, and with what a client has started it.
 
     The workflow type and the input of a retry are those of the first attempt.
@@ -101,9 +101,9 @@ class StartedRun(NamedTuple):
     input: JsonObject
 
 
-async def fork_chain(client: Client, run: str, run_id: str) -> list[StartedRun]:
+async def fork_chain(client: Client, run: str, run_id: str) -> list[RunOrigin]:
     """A run, the run that it forks, the run that this one forks, and so on, up to one that Temporal has deleted."""
-    chain: list[StartedRun] = []
+    chain: list[RunOrigin] = []
     while True:
         try:
             workflow_type, run_input = await original_input(client, run, run_id)
@@ -112,7 +112,7 @@ async def fork_chain(client: Client, run: str, run_id: str) -> list[StartedRun]:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
             return chain
-        chain.append(StartedRun(run, first, workflow_type, run_input))
+        chain.append(RunOrigin(run, first, workflow_type, run_input))
         if "forks" not in run_input:
             return chain
         fork = ForkRequest.model_validate(run_input["forks"]).fork
