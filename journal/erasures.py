@@ -1,11 +1,12 @@
 """What erasures that have begun have still to erase, so that an interrupted one is finished by the same command."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import NamedTuple
 
-from sqlalchemy import Connection, and_, delete, insert, select
+from sqlalchemy import Connection, and_, delete, select
 
 from . import schema
+from .rows import insert_missing
 
 
 class Named(NamedTuple):
@@ -19,16 +20,15 @@ class Named(NamedTuple):
     name: str
 
 
-def note_erasure(connection: Connection, namespace: str, runs: Mapping[Named, Collection[str]]) -> None:
-    """Notes the runs that an erasure erases, by their run ids, under what it was told to erase."""
-    known = unfinished_erasures(connection, namespace, {named.kind for named in runs})
+def note_erasure(connection: Connection, namespace: str, named: Collection[Named], runs: Collection[str]) -> None:
+    """Notes the runs that an erasure erases, by their run ids, under all that it was told to erase."""
     rows = [
-        {"temporal_namespace": namespace, **named._asdict(), "run": run}
-        for named, own in runs.items()
-        for run in sorted({*own} - known.get(named, set()))
+        {"temporal_namespace": namespace, **each._asdict(), "run": run}
+        for each in sorted(named)
+        for run in sorted(runs)
     ]
     if rows:
-        connection.execute(insert(schema.erasures), rows)
+        connection.execute(insert_missing(connection.dialect.name, schema.erasures), rows)
 
 
 def unfinished_erasures(connection: Connection, namespace: str, kinds: Collection[str]) -> dict[Named, set[str]]:

@@ -193,14 +193,19 @@ def _delete_some(connection: Connection, condition: ColumnElement[bool], table: 
     keys = [*table.primary_key]
     wanted = select(*keys).where(condition).limit(MAX_DELETED)
     if table in SHARED.values():
-        wanted = wanted.with_for_update()  # who stores such a row waits; the next statement sees a use from before
+        wanted = wanted.order_by(*keys).with_for_update()  # as below
     rows = connection.execute(wanted).all()
-    if rows:
-        connection.execute(delete(table).where(tuple_(*keys).in_([tuple(row) for row in rows]), condition))
-    if rows and table in SHARED:
-        shared = SHARED[table]
-        unused = and_(shared.c.sha.in_({row.sha for row in rows}), _is_unused(table))
-        _delete_some(connection, unused, shared)
+    if not rows:
+        return 0
+    shared = SHARED.get(table)
+    if shared is not None:
+        # Whoever stores such a row, or deletes another use of it, waits; the next statements see what it did before.
+        # Two deletions of the last two uses would otherwise each see the other one's. In order, so that none deadlock.
+        used = shared.c.sha.in_({row.sha for row in rows})
+        connection.execute(select(shared.c.sha).where(used).order_by(shared.c.sha).with_for_update())
+    connection.execute(delete(table).where(tuple_(*keys).in_([tuple(row) for row in rows]), condition))
+    if shared is not None:
+        connection.execute(delete(shared).where(used, _is_unused(table)))
     return len(rows)
 
 

@@ -122,12 +122,20 @@ async def heartbeats(heartbeat: Heartbeat) -> AsyncIterator[None]:
 
     async def send() -> None:
         text = LiveText(offset=0, text="")
-        while True:
-            await asyncio.sleep(INTERVAL)
-            with contextlib.suppress(TimeoutError):  # a heartbeat with the former text is better than a late one
-                async with asyncio.timeout(REDACTING_SECONDS):
-                    text = await heartbeat.live_text()
-            activity.heartbeat(text)
+        redacting: asyncio.Task[LiveText] | None = None
+        try:
+            while True:
+                await asyncio.sleep(INTERVAL)
+                # A thread can't be canceled: a new redaction would only run beside it, with a longer text.
+                redacting = redacting or asyncio.create_task(heartbeat.live_text())
+                await asyncio.wait([redacting], timeout=REDACTING_SECONDS)
+                if redacting.done():  # otherwise a heartbeat with the former text is better than a late one
+                    text = redacting.result()
+                    redacting = None
+                activity.heartbeat(text)
+        finally:
+            if redacting:
+                redacting.cancel()
 
     task = asyncio.create_task(send())
     try:

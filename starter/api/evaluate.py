@@ -404,7 +404,8 @@ class _Evaluation:
 
         number = self._begun[id(case)] = self._begun.get(id(case), 0) + 1
         run_id = f"{self._run_ids[id(case)]}-{number}"
-        return RunLifecycle(case, CurrentCase(case.name or "", run_id, run_id), self._bar)
+        current = CurrentCase(name=case.name or "", id=run_id, run_id=run_id)
+        return RunLifecycle(case, current, self._bar)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal, get_args
 from urllib.parse import quote, unquote
 
@@ -604,12 +605,13 @@ class Api:
 
     async def diff(self, request: Request) -> BaseModel:
         """Where a run and another one part, and their steps from there on, as ``baton diff -o json`` prints them."""
+        caller = caller_of(request)
         run = await self._run(request)
-        other = await self._runs.find(caller_of(request), request.path_params["other"])
+        other = await self._runs.find(caller, request.path_params["other"])
 
         async def compare() -> Difference:
             async with self._comparing:
-                return await run.difference(other)
+                return await run.difference(other, partial(self._runs.may_read, caller))
 
         return await unless_disconnected(request, compare())
 

@@ -18,7 +18,7 @@ from ...resources.base import JsonObject
 from ...resources.catalog import Catalog
 from ...resources.query import QuerySpec
 from ...temporal.executions import delete_execution, delete_pushes, run_tree
-from ..history.difference import Difference, compare_runs
+from ..history.difference import Difference, MayRead, compare_runs
 from ..history.events import Event, RunEndedEvent, RunStartedEvent, WaitEndedEvent, WaitStartedEvent
 from ..history.pages import Page, first_runs, page_after, page_before, page_from
 from ..history.status import current_status
@@ -192,9 +192,12 @@ class Run:
         """The start of the run, and of its first child run if it has started: that of the team which it asks."""
         return await first_runs(self._client, self.handle)
 
-    async def difference(self, other: "Run") -> Difference:
-        """Where this run (``a``) and another one (``b``) part, as far as they have come."""
-        return await compare_runs(self._client, self.handle, other.handle, MAX_PAIRS)
+    async def difference(self, other: "Run", may_read: MayRead) -> Difference:
+        """Where this run (``a``) and another one (``b``) part, as far as they have come.
+
+        ``may_read`` says which of the runs that they fork are compared as well.
+        """
+        return await compare_runs(self._client, self.handle, other.handle, MAX_PAIRS, may_read)
 
     async def question(self) -> str | list[JsonObject]:
         """The input with which the run was started."""

@@ -266,19 +266,26 @@ class Runs:
     async def find(self, caller: Caller, run_id: str) -> Run:
         """The root run with that id. Raises NotFoundError, also if the caller may not see it."""
         handle = self._client.get_workflow_handle(run_id)
+        memo = await self._visible_memo(caller, handle)
+        if memo is None:
+            raise NotFoundError(f"there is no run '{run_id[:200]}', or you may not see it")
+        return Run(self._client, handle, memo, caller, self._environ)
+
+    async def may_read(self, caller: Caller, handle: RunHandle) -> bool:
+        """Whether there is that run, or that execution of it, and the caller may see it."""
+        return await self._visible_memo(caller, handle) is not None
+
+    async def _visible_memo(self, caller: Caller, handle: RunHandle) -> Mapping[str, object] | None:
+        """The memo of a run; None if there is no such run, or if the caller may not see it."""
         try:
-            description = await handle.describe()
+            memo = await memo_of(await handle.describe())
+        except SettingsError:
+            return None
         except RPCError as error:
             if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 raise
-            raise _no_run(run_id) from None
-        try:
-            memo = await memo_of(description)
-        except SettingsError:
-            raise _no_run(run_id) from None
-        if not await self._may_see(caller, memo):
-            raise _no_run(run_id)
-        return Run(self._client, handle, memo, caller, self._environ)
+            return None
+        return memo if await self._may_see(caller, memo) else None
 
     async def conversation(self, caller: Caller, name: str) -> str:
         """The id of a caller's conversation, of which the id of the run that has begun it is a name, too."""
@@ -439,7 +446,3 @@ class Runs:
             return True
         namespace = memo.get("namespace")
         return isinstance(namespace, str) and caller.may_see_all_of(await self._targets.catalog(), namespace)
-
-
-def _no_run(run_id: str) -> NotFoundError:
-    return NotFoundError(f"there is no run '{run_id[:200]}', or you may not see it")

@@ -504,7 +504,7 @@ class EventBuilder:
         yield from self._selected(ended.result)
         if number := self.function_turns.get(call.id):
             usage = TokenUsage(tool_calls=1)
-            if ended.failure and may_be_repeated(ended):
+            if ended.failure and may_be_repeated(ended, self.team_turns.plan):
                 self.team_turns.failures[number] = ended.failure
             else:
                 del self.function_turns[call.id]

@@ -1,7 +1,7 @@
 """The difference between two runs: where they part, and what each of them does from there."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
@@ -18,7 +18,7 @@ from ...contracts.status import Phase
 from ...contracts.turn import StopReason
 from ...resources.base import JsonModel
 from ..runs.runs import RunHandle
-from ..runs.start import forked_runs
+from ..runs.start import fork_chain
 from .events import (
     Event,
     MessageEvent,
@@ -29,6 +29,7 @@ from .events import (
     ToolReturnedEvent,
 )
 from .follow import RunTree
+from .fork import last_execution
 from .run_events import CallEnded, RunEvent, RunInfo
 from .translator import EventTranslator
 
@@ -149,38 +150,67 @@ def _steps(count: int) -> str:
     return "step is" if count == 1 else f"{count} steps are"
 
 
-async def compare_runs(client: Client, first: RunHandle, second: RunHandle, most: int | None = None) -> Difference:
+MayRead = Callable[[RunHandle], Awaitable[bool]]
+"""Says whether the steps of a run may be shown."""
+
+
+async def compare_runs(
+    client: Client,
+    first: RunHandle,
+    second: RunHandle,
+    most: int | None = None,
+    may_read: MayRead | None = None,
+) -> Difference:
     """The difference between two runs, as far as they have come, with at most so many pairs.
 
-    Raises Temporal's RPCError.
+    ``may_read`` says of a run that both come from, or of one between, whether its steps may be shown; if it is None,
+    they always may. Raises Temporal's RPCError.
     """
     a = await _read(client, first)
     b = await _read(client, second)
     if (a.origin or b.origin) and a.origin not in b.rows and b.origin not in a.rows:
-        a, b = await _with_forked(client, a, b)
+        a, b = await _after_common_run(client, (first, a), (second, b), may_read)
     return await asyncio.to_thread(difference, a, b, most)
 
 
-async def _with_forked(client: Client, a: "RecordedRun", b: "RecordedRun") -> "tuple[RecordedRun, RecordedRun]":
-    """Two runs after the steps of the runs that they fork, back to one that both go on from, if there is one."""
-    chains: list[list[str]] = []
-    for id_ in (a.run.id, b.run.id):
-        described = await client.get_workflow_handle(id_).describe()
-        chains.append([id_, *await forked_runs(client, id_, described.run_id)])
-    common = next((id_ for id_ in chains[0] if id_ in chains[1]), None)
+async def _after_common_run(
+    client: Client,
+    a: "tuple[RunHandle, RecordedRun]",
+    b: "tuple[RunHandle, RecordedRun]",
+    may_read: MayRead | None,
+) -> "tuple[RecordedRun, RecordedRun]":
+    """Two runs after the steps of the runs that they fork, back to one that both come from.
+
+    They are as before if there is none, or if one of those runs may not be read.
+    """
+    chains: list[list[tuple[str, str]]] = []
+    read: dict[tuple[str, str], RecordedRun] = {}
+    for handle, recorded in (a, b):
+        run_id = handle.run_id or (await handle.describe()).run_id
+        chain = [(origin.run, origin.run_id) for origin in await fork_chain(client, handle.id, run_id)]
+        if chain:  # Temporal may have deleted the run meanwhile
+            read[chain[0]] = recorded
+        chains.append(chain)
+    common = next((run for run in chains[0] if run in chains[1]), None)
     if common is None:
-        return a, b
-    read = {a.run.id: a, b.run.id: b}
-    whole: list[RecordedRun] = []
-    for chain in chains:
-        conversation: RecordedRun | None = None
-        for id_ in reversed(chain[: chain.index(common) + 1]):
-            if id_ not in read:
-                read[id_] = await _read(client, client.get_workflow_handle(id_))
-            conversation = read[id_].after(conversation) if conversation else read[id_]
-        assert conversation
-        whole.append(conversation)
-    return whole[0], whole[1]
+        return a[1], b[1]
+    paths = [chain[: chain.index(common) + 1] for chain in chains]
+    for run in [*paths[0], *paths[1]]:
+        if run in read:
+            continue
+        workflow_id, first = run
+        # The latest execution with that id may be a retry: what was forked is the failed run, which has other rows.
+        handle = client.get_workflow_handle(workflow_id, run_id=await last_execution(client, workflow_id, first))
+        if may_read and not await may_read(handle):
+            return a[1], b[1]
+        read[run] = await _read(client, handle)
+    conversations: list[RecordedRun] = []
+    for path in paths:
+        conversation = read[common]
+        for run in reversed(path[:-1]):
+            conversation = read[run].after(conversation)
+        conversations.append(conversation)
+    return conversations[0], conversations[1]
 
 
 @dataclass

@@ -167,7 +167,7 @@ async def _find(client: Client, run: str, run_id: str, at: str) -> Fork:
         run_input = await _input(client, run, run_id)
         retried, forks = run_input.get("retries"), run_input.get("forks")
         if isinstance(retried, str):
-            last = await _last_execution(client, run, retried)
+            last = await last_execution(client, run, retried)
             return await _find(client, run, last, at)
         if forks:
             before = ForkRequest.model_validate(forks)
@@ -178,8 +178,8 @@ async def _find(client: Client, run: str, run_id: str, at: str) -> Fork:
     return Fork(run=run, run_id=chain[0][0], point=point)
 
 
-async def _last_execution(client: Client, run: str, run_id: str) -> str:
-    """The run id of the last execution of a run, by that of its first one."""
+async def last_execution(client: Client, run: str, run_id: str) -> str:
+    """The run id of the last execution of a run, by that of its first one. Raises RPCError."""
     while True:
         handle = client.get_workflow_handle(run, run_id=run_id)
         described = await handle.describe()

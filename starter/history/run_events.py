@@ -10,6 +10,7 @@ from ...contracts.errors import CallTimeout, Failure
 from ...contracts.inputs import Continuation, FailedRun, ForkedRun
 from ...contracts.message import Head, Message, PersonDecision, TokenUsage
 from ...contracts.panel import BriefRequest, PerformRequest, PerformResult, SpeakerBrief
+from ...contracts.plan import TeamPlan
 from ...contracts.requests import (
     AppendRequest,
     AskModelRequest,
@@ -388,7 +389,14 @@ def is_deferred(ended: CallEnded) -> bool:
     return failure is not None and (failure.wait is not None or bool(failure.budget and failure.budget.asks))
 
 
-def may_be_repeated(ended: CallEnded) -> bool:
-    """Whether the run may make the call again in the same turn: also one that no worker has finished."""
+def may_be_repeated(ended: CallEnded, plan: TeamPlan | None) -> bool:
+    """Whether the run of a team may call a function again in the same turn: also if no worker has finished the call.
+
+    A parallel team that continues without members that fail waits for no worker of theirs, but for its aggregator's.
+    """
+    match ended.call.request, plan:
+        case PerformRequest(turn=int(turn)), TeamPlan(strategy="parallel", on_member_error="continue", members=members):
+            if turn <= len(members):
+                return is_deferred(ended)
     failure = ended.failure
     return is_deferred(ended) or (failure is not None and failure.type == CallTimeout.__name__)

@@ -365,7 +365,7 @@ class EventTranslator:
                 if turn := self._turns.get(call.id):
                     turn.usage += usage
                     turn.failure = event.failure
-                    if may_be_repeated(event):
+                    if may_be_repeated(event, self._plan):
                         return
                 returned = event.result.message.content if isinstance(event.result, PerformResult) else None
                 yield from self._end_turn(

@@ -52,6 +52,8 @@ POLL_SECONDS = 0.1
 MAX_NAMED = 5
 """Runs that an error names."""
 
+CONTINUED = "a query has continued the conversation meanwhile: nothing was erased"
+
 
 @dataclass(frozen=True)
 class Erased:
@@ -254,11 +256,13 @@ async def _erase(
     await _check_others(client, connected - runs)
     messages = await engine.run(partial(count_messages, runs=connected))
     if not dry:
-        noted = {each: {execution.run_id for execution in roots.get(each.name, ())} for each in named}
-        if named:
-            noted[named[0]] |= connected
-        begin = partial(_begin, namespace=client.namespace, runs=connected, noted=noted)
+        begin = partial(_begin, namespace=client.namespace, named=named, runs=connected)
+        forget = partial(forget_erasure, namespace=client.namespace, named=named)
         await engine.run_in_transaction(begin)
+        if await engine.run(partial(runs_after, namespace=client.namespace, runs=connected)):
+            # By a query that had read where the conversation ends before that was forgotten.
+            await engine.run_in_transaction(forget)
+            raise UsageError(CONTINUED)
         await delete_runs(engine, connected)
         alone = [root for root in roots if root not in shared]
         await _delete_values(engine, client, alone, runs)
@@ -278,7 +282,7 @@ async def _erase(
         for root in alone:
             await delete_pushes(client, root)
         await _delete_executions(client, tree)
-        await engine.run_in_transaction(partial(forget_erasure, namespace=client.namespace, named=named))
+        await engine.run_in_transaction(forget)
         await engine.run(partial(remove_traces, dialect=engine.dialect))
     return Erased(runs=[*roots], executions=len(tree), messages=messages)
 
@@ -341,15 +345,13 @@ async def _check_others(client: Client, others: Collection[str]) -> None:
         )
 
 
-def _begin(
-    connection: Connection, namespace: str, runs: Collection[str], noted: Mapping[Named, Collection[str]]
-) -> None:
+def _begin(connection: Connection, namespace: str, named: Collection[Named], runs: Collection[str]) -> None:
     """Notes the erasure, and forgets the conversations that end with the runs: from now on no query continues them."""
-    note_erasure(connection, namespace, noted)
+    note_erasure(connection, namespace, named, runs)
     forget_conversations(connection, namespace, runs)
     forget_copies(connection, runs)
     if runs_after(connection, namespace, runs):
-        raise UsageError("a query has continued the conversation meanwhile: nothing was erased")
+        raise UsageError(CONTINUED)
 
 
 async def _delete_values(engine: Engine, client: Client, roots: Iterable[str], runs: Collection[str]) -> None:

@@ -605,6 +605,11 @@ class _Reader:
         self._noted.unanswered = answer
         with contextlib.suppress(NotRecorded):
             await environment.run(function, activity.request)
+        if not self._noted.calls:
+            raise UsageError(
+                f"the activity {activity.id} of {activity.run} has failed before it called anything: a replay would "
+                "not repeat that"
+            )
         *earlier, (last, _) = self._noted.calls  # the journal may have an answer that came too late
         if activity.type == "select" and activity.failure and earlier:
             raise UsageError(

@@ -3,8 +3,9 @@
 import contextlib
 import secrets
 import string
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from pydantic import JsonValue
 from temporalio.client import Client, WorkflowExecutionStatus
@@ -56,12 +57,12 @@ async def asked_query(client: Client, run: str, run_id: str) -> Query | None:
     None if only its workers have the manifest, if Temporal has deleted that run, or if it is the run of a team or an
     agent without a query.
     """
-    *_, begun = [inputs async for inputs in _with_forked(client, run, run_id)]
-    if begun is None:
+    chain = await fork_chain(client, run, run_id)
+    if not chain or "forks" in chain[-1].input:
         return None
-    workflow_type, run_input = begun
-    manifest = _manifest(run_input, workflow_type)
-    return Query.model_validate(manifest) if workflow_type == "query" and "spec" in manifest else None
+    begun = chain[-1]
+    manifest = _manifest(begun.input, begun.workflow_type)
+    return Query.model_validate(manifest) if begun.workflow_type == "query" and "spec" in manifest else None
 
 
 async def manifests_of_run(client: Client, run: str, run_id: str) -> Catalog:
@@ -80,40 +81,43 @@ async def readable_manifests_of_run(client: Client, run: str, run_id: str) -> Ca
 
 async def _resources_of_run(client: Client, run: str, run_id: str) -> list[JsonObject]:
     known: dict[object, JsonObject] = {}
-    async for started in _with_forked(client, run, run_id):
-        resources = started[1].get("resources") if started else None
+    for origin in await fork_chain(client, run, run_id):
+        resources = origin.input.get("resources")
         for manifest in resources if isinstance(resources, list) else []:
             if isinstance(manifest, dict):
                 known.setdefault((manifest.get("kind"), *_name(manifest)), manifest)
     return [*known.values()]
 
 
-async def _with_forked(client: Client, run: str, run_id: str) -> AsyncIterator[tuple[str, JsonObject] | None]:
-    """The original input of a run, of the run that it forks, and so on; None for one that Temporal has deleted."""
+class RunOrigin(NamedTuple):
+    """A run: its workflow id, the run id of its first execution, and with what a client has started it.
+
+    The workflow type and the input of a retry are those of the first attempt.
+    """
+
+    run: str
+    run_id: str
+    workflow_type: str
+    input: JsonObject
+
+
+async def fork_chain(client: Client, run: str, run_id: str) -> list[RunOrigin]:
+    """A run, the run that it forks, the run that this one forks, and so on, up to one that Temporal has deleted."""
+    chain: list[RunOrigin] = []
     while True:
         try:
             workflow_type, run_input = await original_input(client, run, run_id)
+            (first, _), *_ = await execution_chain(client, run, run_id)
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
-            yield None
-            return
-        yield workflow_type, run_input
+            return chain
+        chain.append(RunOrigin(run, first, workflow_type, run_input))
         if "forks" not in run_input:
-            return
+            return chain
         fork = ForkRequest.model_validate(run_input["forks"]).fork
-        run, run_id = fork.run, fork.run_id
-
-
-async def forked_runs(client: Client, run: str, run_id: str) -> list[str]:
-    """The ids of the run that a run forks, of the run that this one forks, and so on, up to one that is deleted."""
-    forked: list[str] = []
-    async for started in _with_forked(client, run, run_id):
-        if started is None:
-            return forked[:-1]
-        if "forks" in started[1]:
-            forked.append(ForkRequest.model_validate(started[1]["forks"]).fork.run)
-    return forked
+        run = fork.run
+        run_id = fork.run_id
 
 
 async def run_manifest(client: Client, handle: RunHandle, status: Status) -> JsonObject:

@@ -1,5 +1,6 @@
 """Tests of what the OpenAI provider alone does: how messages are sent, and what answers of various servers lack."""
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -11,6 +12,7 @@ from email.utils import format_datetime
 
 import pytest
 from temporalio.common import RetryPolicy
+from temporalio.testing import ActivityEnvironment
 
 from baton.activities.context.metering import ChainedModel
 from baton.activities.context.value_resolver import ValueResolver
@@ -21,9 +23,17 @@ from baton.activities.runtime.http import retry_after, retry_delay
 from baton.activities.runtime.secrets import SecretStore
 from baton.contracts import errors
 from baton.contracts.message import Message, TokenUsage, ToolCall
+from baton.contracts.requests import LiveText
 from baton.resources.model import Model
 from baton.resources.secret import Secrets
-from baton.temporal.activity import BUFFERED_CHARACTERS, SHOWN_CHARACTERS, Heartbeat, is_last_attempt
+from baton.temporal.activity import (
+    BUFFERED_CHARACTERS,
+    LONG,
+    SHOWN_CHARACTERS,
+    Heartbeat,
+    heartbeats,
+    is_last_attempt,
+)
 from baton.testing import Reply, ScriptedModel, ScriptedToolCall
 from tests.harness.environment import KEY, Environment, Json, agent, manifest
 from tests.harness.manifests import own_catalog
@@ -240,6 +250,38 @@ async def test_a_long_text_is_redacted_outside_of_the_event_loop() -> None:
     await heartbeat.streamed()
     assert threads
     assert threading.main_thread() not in threads
+
+
+@pytest.mark.full
+async def test_a_redaction_that_takes_longer_than_a_heartbeat_is_not_begun_again() -> None:
+    released = threading.Event()
+    begun: list[int] = []
+    sent: list[LiveText] = []
+
+    def redact(text: str) -> str:
+        begun.append(len(text))
+        released.wait()
+        return text
+
+    async def work() -> None:
+        heartbeat = Heartbeat(redact)
+        heartbeat.on_text("x" * LONG)
+        try:
+            async with heartbeats(heartbeat):
+                while len(sent) < 3:
+                    await asyncio.sleep(0.01)
+                heartbeat.on_text("y" * LONG)
+                released.set()
+                while not sent[-1].text.endswith("y"):
+                    await asyncio.sleep(0.01)
+        finally:
+            released.set()
+
+    environment = ActivityEnvironment()
+    environment.on_heartbeat = sent.append
+    await environment.run(work)
+    assert begun == [LONG, 2 * LONG]
+    assert [live.text for live in sent[:3]] == ["", "", ""], "heartbeats don't wait for it"
 
 
 @pytest.mark.parametrize(("attempt", "most", "last"), [(9, 30, False), (10, 30, True), (4, 4, False), (99, 0, False)])

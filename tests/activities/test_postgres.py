@@ -20,6 +20,7 @@ from baton.contracts.errors import JournalUnavailable
 from baton.contracts.message import Head, Message
 from baton.journal.accounts import Account, Accounts, Amount, Reached, reserve
 from baton.journal.database import Database
+from baton.journal.erasures import Named, note_erasure, unfinished_erasures
 from baton.journal.journal import Journal
 from baton.journal.prune import delete_runs, delete_values
 from baton.journal.quotas import Admissions, KnownRun, RunLimit
@@ -28,7 +29,15 @@ from baton.resources.loader import load_documents
 from baton.resources.run_catalog import RunCatalog
 from baton.testing import Reply, Request
 from tests.harness.environment import Environment, agent, line, team, texts
-from tests.harness.postgres import PASSWORD, PostgresServer, end_holding, execute, holding
+from tests.harness.postgres import (
+    PASSWORD,
+    PostgresServer,
+    end_holding,
+    execute,
+    held_commits,
+    holding,
+    waiting_transactions,
+)
 from tests.harness.shared_account import FrozenWorker, charge, charged
 
 
@@ -277,6 +286,38 @@ async def test_a_run_that_begins_to_wait_as_another_one_ends_is_named_as_the_nex
         await end_holding(url)
     assert await asking is not None
     assert await releasing == [second]
+
+
+@pytest.mark.full
+async def test_two_deletions_at_once_delete_what_only_both_together_have_used(journal: Journal, url: str) -> None:
+    database = journal.database
+    runs = [f"{uuid.uuid4()}" for _ in range(2)]
+    for run in runs:
+        await journal.pin(CATALOG, run)
+        await database.put_blob(b"long", run)
+    later = datetime.now(UTC) + timedelta(minutes=1)
+    async with held_commits(url, "delete on baton_uses", "delete on baton_holds"):
+        deleting = [asyncio.create_task(delete_runs(database.engine, {run})) for run in runs]
+        deleting += [asyncio.create_task(delete_values(database.engine, "default", {run}, later)) for run in runs]
+        while await waiting_transactions(url) != 4:
+            await asyncio.sleep(0.01)
+    await asyncio.gather(*deleting)
+    for table in ("uses", "catalogs", "holds", "blobs"):
+        assert await execute(url, f"select count(*) from baton_{table}") == [(0,)]
+
+
+@pytest.mark.full
+async def test_two_processes_note_the_same_erasure_at_once(journal: Journal, url: str) -> None:
+    engine = journal.database.engine
+    named = Named("run", "", "one")
+    note = partial(note_erasure, namespace="default", named=[named], runs={"a", "b"})
+    async with held_commits(url, "insert on baton_erasures"):
+        noting = [asyncio.create_task(engine.run_in_transaction(note)) for _ in range(2)]
+        while await waiting_transactions(url) != 2:
+            await asyncio.sleep(0.01)
+    await asyncio.gather(*noting)
+    unfinished = partial(unfinished_erasures, namespace="default", kinds=["run"])
+    assert await engine.run(unfinished) == {named: {"a", "b"}}
 
 
 async def set_clock(url: str, hours: int) -> None:

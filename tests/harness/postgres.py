@@ -16,6 +16,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, make_url, text
 
+from baton.contracts.errors import JournalUnavailable
 from baton.journal.engine import connect
 from tests.harness.ports import own_port
 
@@ -162,3 +163,41 @@ async def holding(url: str, statement: str) -> AsyncIterator[None]:
 async def end_holding(url: str) -> None:
     """Ends the transaction of ``holding``."""
     await execute(url, "select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'")
+
+
+@contextlib.asynccontextmanager
+async def held_commits(url: str, *changes: str) -> AsyncIterator[None]:
+    """Transactions that make such a change, as ``delete on baton_uses``, wait at their commit while the block runs."""
+    await execute(
+        url,
+        "create function wait() returns trigger language plpgsql "
+        "as $$ begin perform pg_advisory_xact_lock_shared(1); return null; end $$",
+    )
+    for number, change in enumerate(changes):
+        await execute(
+            url,
+            f"create constraint trigger held_{number} after {change} deferrable initially deferred "
+            "for each row execute function wait()",
+        )
+    engine = connect(url)
+
+    async def hold() -> None:
+        lock = text("do $$ begin perform pg_advisory_xact_lock(1); perform pg_sleep(60); end $$")
+        with contextlib.suppress(JournalUnavailable):  # it is ended below
+            await engine.run(lambda connection: connection.execute(lock))
+
+    holding = asyncio.create_task(hold())
+    while await execute(url, "select count(*) from pg_stat_activity where wait_event = 'PgSleep'") != [(1,)]:
+        await asyncio.sleep(0.01)
+    try:
+        yield
+    finally:
+        await execute(url, "select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'")
+        await holding
+        await engine.dispose()
+
+
+async def waiting_transactions(url: str) -> object:
+    """The number of transactions that wait for a lock."""
+    [(count,)] = await execute(url, "select count(*) from pg_locks where not granted")
+    return count

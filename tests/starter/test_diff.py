@@ -14,6 +14,7 @@ from baton.starter.console.difference import print_difference
 from baton.starter.history.difference import ComparedRun, RecordedRun, RunStep, compare_runs, difference
 from baton.starter.history.fork import ForkChanges, fork_run
 from baton.starter.runs.runs import RunHandle
+from baton.starter.runs.start import retry_run
 from baton.testing import Reply, Request
 from tests.harness.environment import Environment, agent, call, line, team
 from tests.harness.user_machine import UserMachine
@@ -251,3 +252,26 @@ async def test_a_fork_of_a_fork_and_forks_of_one_run_share_the_steps_before_thei
     ):
         for found in (await compare_runs(env.client, a, b), await compare_runs(env.client, b, a)):
             assert (found.shared, found.equal, found.differs_in) == (shared, equal, None), found.summary
+
+
+@pytest.mark.full
+async def test_forks_of_a_failed_run_share_its_steps_also_after_it_was_retried(env: Environment) -> None:
+    fails = True
+
+    def answer(request: Request) -> Reply:
+        system = request["messages"][0]["content"]
+        return Reply(status=400) if fails and "three" in system else Reply(text=f"{system} Done.")
+
+    env.answer = answer
+    members = [agent(name) for name in ("one", "two", "three")]
+    manifests = [*members, team("three-of-them", "one", "two", "three", strategy="sequential")]
+    run = await env.start_query(manifests, "team/three-of-them")
+    assert (await env.status(run)).phase == "Failed"
+    fails = False
+    first = await fork_run(env.client, run, "1", ForkChanges())
+    second = await fork_run(env.client, run, "2", ForkChanges())
+    retried = await retry_run(env.client, run)
+    for each in (first, second, retried):
+        assert (await env.status(each)).phase == "Completed"
+    found = await compare_runs(env.client, first, second)
+    assert (found.shared, found.equal, found.differs_in) == (1, 2, None), found.summary

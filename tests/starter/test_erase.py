@@ -26,7 +26,7 @@ from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import EXTERNAL_STORAGE_URL
 from baton.testing import Reply
 from tests.harness.environment import Environment, Handle, agent, line, team
-from tests.harness.postgres import execute
+from tests.harness.postgres import PostgresServer, execute, held_commits, waiting_transactions
 from tests.harness.processes import baton, process_env
 from tests.harness.resets import reset, reset_points
 from tests.harness.s3_server import S3Server
@@ -448,3 +448,27 @@ async def test_an_erasure_that_fails_at_any_step_is_finished_by_the_same_command
     with pytest.raises(UsageError, match=r"there is no|has no run"):
         while True:  # Temporal lists a deleted run for another moment
             await erase_again()
+
+
+@pytest.mark.full
+async def test_a_conversation_that_a_query_continues_while_it_is_forgotten_stays(
+    client: Client, tmp_path: Path, postgres: PostgresServer
+) -> None:
+    url = await postgres.database()
+    async with Environment.running(client, tmp_path, journal_url=url) as env:
+        env.script(line("one", "first", "second"))
+        asked = [await ended(env, "agent/one", conversationId="c")]
+        async with held_commits(url, "delete on baton_conversations"):
+            erasing = asyncio.create_task(erase(env, asked[0].id))
+            while await waiting_transactions(url) != 1:
+                await asyncio.sleep(0.01)
+            asked.append(await env.start_query(TEAM, "agent/one", conversationId="c"))
+            await env.wait_for_calls(2)
+        with pytest.raises(UsageError, match="a query has continued the conversation meanwhile"):
+            await erasing
+        status = await env.status(asked[1])
+        assert status.phase == "Completed"
+        assert len(env.model.requests[-1].body["messages"]) == 4
+        assert await execute(url, "select count(*) from baton_erasures") == [(0,)]
+        await erase(env, *(each.id for each in asked))
+        assert MARK not in await everything(env)

@@ -8,11 +8,19 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from pydantic import JsonValue
+from temporalio import activity
 from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
+from temporalio.worker import Worker
 
 from baton.contracts.status import Status
+from baton.starter.history.ark_events import ArkEvent, EventRecorder
+from baton.starter.history.events import TurnEndedEvent
+from baton.starter.history.follow import follow
 from baton.starter.history.live_state import LiveState
+from baton.starter.history.run_events import CallEnded, RunEvent
 from baton.starter.history.stream import stream_events
 from baton.starter.runs.listing import recent_runs
 from baton.starter.runs.runs import live_status
@@ -301,6 +309,38 @@ async def test_missed_heartbeats_do_not_count_as_attempts_of_a_function_that_is_
         async with run_worker(client, env.catalog, {**env.worker_env, "BATON_ROLES": "tools"}, (ballot,)):
             status = await env.status(handle)
         assert (status.phase, status.message) == ("Completed", "{'choice': 1}")
+
+
+@pytest.mark.full
+async def test_the_turn_of_a_function_ends_with_its_only_call_in_a_team_that_goes_on_without_failed_members(
+    client: Client, tmp_path: Path
+) -> None:
+    @activity.defn(name="perform")
+    async def perform(_: JsonValue) -> None:
+        raise ApplicationError("no worker finished perform", type="CallTimeout", non_retryable=True)
+
+    settings = {**frozen_models.SETTINGS_OF_FUNCTIONS, "BATON_TOOL_TASK_QUEUE": uuid.uuid4().hex}
+    members = [{"name": "ballot", "type": "activity"}, {"name": "one", "type": "agent"}]
+    both = team("both", strategy="parallel", onMemberError="continue", members=members)
+    async with Environment.running(client, tmp_path, variables=settings, functions=(ballot,)) as env:
+        env.script(line("one", {"text": "Here.", "held": True}))
+        async with Worker(client, task_queue=settings["BATON_TOOL_TASK_QUEUE"], activities=[perform]):
+            handle = await env.start_query([agent("one"), both], "team/both")
+            recorder = EventRecorder()
+            ark_events: list[ArkEvent] = []
+
+            def on_event(event: RunEvent) -> None:
+                ark_events.extend(recorder.record(event))
+                if isinstance(event, CallEnded) and event.failure:
+                    env.model.release()
+
+            await follow(client, handle, on_event)
+        assert (await env.status(handle)).phase == "Completed"
+        events = [event async for event in stream_events(client, handle, wait=False)]
+    ends = [(event.speaker, event.outcome) for event in events if isinstance(event, TurnEndedEvent)]
+    assert ends == [("ballot", "failed"), ("one", "completed")]
+    names = [event.name for event in ark_events]
+    assert names.index("TeamMemberFailed") < names.index("TeamMemberCompleted")
 
 
 async def attempts_of(handle: Handle) -> int:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import json
 import logging
 import uuid
 from collections.abc import AsyncIterator
@@ -13,6 +14,7 @@ import pytest_asyncio
 import schemathesis
 
 from baton.contracts.message import Head
+from baton.contracts.scope import ACCOUNT, CALLER
 from baton.resources.documents import Document
 from baton.resources.loader import load_documents
 from baton.starter.gateway import runs as runs_of_gateway
@@ -22,6 +24,7 @@ from baton.starter.gateway.errors import NotFoundError
 from baton.starter.gateway.question import TargetQuestion
 from baton.starter.gateway.settings import GatewaySettings
 from baton.starter.gateway.targets import LISTED_SECONDS, Targets
+from baton.starter.history.fork import ForkChanges, fork_run
 from baton.starter.operations.manifests import manifests_of_workers
 from baton.starter.runs import listing
 from baton.starter.server.embedded import EmbeddedServer
@@ -31,7 +34,7 @@ from baton.temporal.executions import RunExecution, delete_execution
 from baton.testing import Reply
 from baton.worker import run_worker
 from tests.harness.environment import Environment, agent, call, line, manifest
-from tests.harness.gateway import GatewayServer, Json
+from tests.harness.gateway import GatewayServer, Json, key_file
 from tests.harness.postgres import execute
 
 
@@ -142,6 +145,28 @@ async def test_two_runs_are_compared_by_a_caller_who_may_see_both(gateway: Gatew
     assert difference["truncated"] is False
     refused = await gateway.get(f"/runs/{a}/diff/nobody", status=404)
     assert refused["error"]["code"] == "not_found"
+
+
+@pytest.mark.full
+async def test_two_forks_are_compared_without_the_steps_of_a_forked_run_that_the_caller_may_not_see(
+    served_env: Environment, tmp_path: Path
+) -> None:
+    env = served_env
+    env.script(line("one", "only in the run of alice"), line("two", "b"))
+    path, keys = key_file(tmp_path, {"alice": {}, "bob": {}, "root": {"allRuns": True}})
+    async with GatewayServer.running(env, BATON_GATEWAY_KEYS=str(path)) as gateway:
+        run = (await gateway.post("/runs", {"target": "team/duo", "input": "Why?"}, 201, key=keys["alice"]))["id"]
+        await gateway.finished(run, key=keys["alice"])
+        env.script(line("one", "again"), line("two", "b"))
+        owner = {CALLER: "bob", ACCOUNT: str(LOCAL.account)}
+        forks = []
+        for at in ("0", "1"):
+            handle = env.client.get_workflow_handle(run)
+            forks.append((await fork_run(env.client, handle, at, ForkChanges(), memo=owner)).id)
+            await gateway.finished(forks[-1], key=keys["bob"])
+        for caller, sees in (("root", True), ("bob", False)):
+            difference = await gateway.get(f"/runs/{forks[0]}/diff/{forks[1]}", key=keys[caller])
+            assert ("only in the run of alice" in json.dumps(difference["pairs"])) is sees
 
 
 @pytest.mark.full
