@@ -151,13 +151,16 @@ async def execute(url: str, statement: str) -> list[tuple[object, ...]]:
 
 @contextlib.asynccontextmanager
 async def holding(url: str, statement: str) -> AsyncIterator[None]:
-    """Carries out a statement in a transaction that lasts as long as the block, or the server."""
+    """Carries out a statement in a transaction that lasts as long as the block, or until ``end_holding``."""
     task = asyncio.create_task(execute(url, f"do $$ begin {statement}; perform pg_sleep(60); end $$"))
     while await execute(url, "select count(*) from pg_stat_activity where wait_event = 'PgSleep'") != [(1,)]:
         await asyncio.sleep(0.01)
-    yield
-    with contextlib.suppress(Exception):
-        await task
+    try:
+        yield
+    finally:
+        await end_holding(url)
+        with contextlib.suppress(JournalUnavailable):
+            await task
 
 
 async def end_holding(url: str) -> None:
@@ -179,22 +182,8 @@ async def held_commits(url: str, *changes: str) -> AsyncIterator[None]:
             f"create constraint trigger held_{number} after {change} deferrable initially deferred "
             "for each row execute function wait()",
         )
-    engine = connect(url)
-
-    async def hold() -> None:
-        lock = text("do $$ begin perform pg_advisory_xact_lock(1); perform pg_sleep(60); end $$")
-        with contextlib.suppress(JournalUnavailable):  # it is ended below
-            await engine.run(lambda connection: connection.execute(lock))
-
-    holding = asyncio.create_task(hold())
-    while await execute(url, "select count(*) from pg_stat_activity where wait_event = 'PgSleep'") != [(1,)]:
-        await asyncio.sleep(0.01)
-    try:
+    async with holding(url, "perform pg_advisory_xact_lock(1)"):
         yield
-    finally:
-        await execute(url, "select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'")
-        await holding
-        await engine.dispose()
 
 
 async def waiting_transactions(url: str) -> object:
