@@ -124,7 +124,7 @@ class RunActivities:
         if await _is_latest(client, request):
             await delete_pushes(client, request.workflow_id)
         for execution in reversed(tree):
-            await delete_execution(client, execution)
+            await delete_execution(client, execution.workflow_id, execution.run_id)
         return ExpireResult(runs=len(tree), journal_kept=journal_kept)
 
     async def _delete_rows(self, client: Client, runs: set[str]) -> bool:

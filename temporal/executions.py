@@ -227,9 +227,9 @@ async def _read(client: Client, workflow_id: str, run_id: str) -> tuple[RunExecu
     return execution, below
 
 
-async def delete_execution(client: Client, run: RunExecution) -> None:
+async def delete_execution(client: Client, workflow_id: str, run_id: str) -> None:
     """Deletes an execution in Temporal, unless it is deleted already. Raises RPCError."""
-    execution = WorkflowExecution(workflow_id=run.workflow_id, run_id=run.run_id)
+    execution = WorkflowExecution(workflow_id=workflow_id, run_id=run_id)
     request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=execution)
     try:
         await client.workflow_service.delete_workflow_execution(request, retry=True)
@@ -258,5 +258,4 @@ async def delete_pushes(client: Client, run: str) -> None:
     One that Temporal does not list yet ends by itself, as its run is missing. Raises RPCError.
     """
     async for push in client.list_workflows(pushes_of(run)):
-        is_open = push.status == WorkflowExecutionStatus.RUNNING
-        await delete_execution(client, RunExecution(push.id, push.run_id, push.run_id, push.workflow_type, is_open))
+        await delete_execution(client, push.id, push.run_id)

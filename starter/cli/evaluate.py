@@ -170,11 +170,12 @@ def finish(
     settings: EvaluationSettings,
 ) -> bool:
     """Prints and saves a report; returns whether all is good."""
-    print_report(report, earlier, settings.output)
-    good = is_good(report, earlier, settings.tolerance)
-    if settings.save:
-        write_file(settings.save, EvaluationReportAdapter.dump_json(report, indent=2).decode())
-    return good
+    try:
+        print_report(report, earlier, settings.output)
+        return is_good(report, earlier, settings.tolerance)
+    finally:  # also if the reader of what is printed has gone
+        if settings.save:
+            write_file(settings.save, EvaluationReportAdapter.dump_json(report, indent=2).decode())
 
 
 def is_good(

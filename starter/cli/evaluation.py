@@ -159,14 +159,16 @@ def compare(
             variants, manifests or (), own_id=own_id, times=times, concurrency=concurrency, run_timeout=timeout, at=at
         )
     )
-    if output is OutputFormat.text:
-        print_rows(COLUMNS, [(row_of(one), None) for one in comparison.variants], "text", "No variants.")
-    else:
-        print_result(dump(comparison.model_dump(mode="json"), output))
-    for variant in comparison.variants:
-        for error in variant.errors:
-            print_message(f"failed: {variant.name}: {error}", style="red")
-    if plot:
-        write_file(plot, draw(comparison.variants))
+    try:
+        if output is OutputFormat.text:
+            print_rows(COLUMNS, [(row_of(one), None) for one in comparison.variants], "text", "No variants.")
+        else:
+            print_result(dump(comparison.model_dump(mode="json"), output))
+        for variant in comparison.variants:
+            for error in variant.errors:
+                print_message(f"failed: {variant.name}: {error}", style="red")
+    finally:  # also if the reader of what is printed has gone
+        if plot:
+            write_file(plot, draw(comparison.variants))
     if any(variant.failed for variant in comparison.variants):
         raise CommandEndError(FAILED)

@@ -237,10 +237,12 @@ class TaskHandler(RequestHandler):
             call = _Call.of(context)
             matches = functools.partial(_is_listed, call, params)
             place = _place_in(params.page_token) if params.page_token else None
-            listed, following = await self._runs.changed(call.caller, MAX_SEARCHED, matches)
+            listed, following = await self._runs.by_change(call.caller, MAX_SEARCHED, matches)
             total = len(listed)
             if place:
-                listed, following = await self._runs.changed(call.caller, size, matches, place)
+                listed = [run for run in listed if change_of(run) < place]
+                if following and len(listed) < size:  # the page is not in what was searched
+                    listed, following = await self._runs.by_change(call.caller, size, matches, place)
             if len(listed) > size:
                 following = change_of(listed[size - 1])
             tasks = await self._tasks(call, listed[:size], params)
@@ -252,13 +254,15 @@ class TaskHandler(RequestHandler):
             )
 
     async def _tasks(self, call: _Call, listed: Sequence[ListedRun], params: ListTasksRequest) -> list[Task]:
-        async def read(run: Run, _: ListedRun) -> Task:
-            return (await TaskView.read(run, asks=False)).task
+        async def read(run: Run, each: ListedRun) -> Task | None:
+            if each.end and (await run.describe()).start_time > each.start:
+                return None  # a reset has ended this execution: the run is listed by its last one
+            return (await TaskView.read(run, needs_worker=False)).task
 
         tasks = []
         for task in await self._runs.read_each(call.caller, listed, read, _known_task):
-            if params.status in INTERRUPTED and task.status.state != params.status:
-                continue  # which of these states it is, only the events say
+            if task is None or params.status not in (TaskState.TASK_STATE_UNSPECIFIED, task.status.state):
+                continue
             if task.status.timestamp.ToNanoseconds() < params.status_timestamp_after.ToNanoseconds():
                 continue
             if not params.include_artifacts:

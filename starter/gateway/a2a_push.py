@@ -23,7 +23,13 @@ from a2a.utils.errors import InvalidParamsError
 from a2a.utils.proto_utils import to_stream_response
 from google.protobuf.json_format import MessageToDict
 from temporalio import activity, workflow
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.client import (
+    Client,
+    WorkflowExecution,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+)
 from temporalio.common import (
     Priority,
     RetryPolicy,
@@ -42,7 +48,7 @@ from ...resources.base import JsonModel, JsonObject
 from ...resources.provenance import Provenance
 from ...resources.rights import AccountName
 from ...temporal.client import task_queue
-from ...temporal.executions import PUSH_WORKFLOW, memo_of, push_id, pushes_of
+from ...temporal.executions import PUSH_WORKFLOW, delete_execution, memo_of, push_id, pushes_of
 from ...temporal.search_attributes import CALLER
 from ..runs.listing import LAST
 from .a2a_tasks import TaskView, Update
@@ -197,18 +203,32 @@ class PushNotifications:
     async def list(self, run: str) -> list[TaskPushNotificationConfig]:
         """The configurations of a task, without their secrets, by id."""
         prefix = push_id(run, "")
-        found: dict[str, TaskPushNotificationConfig] = {}
+        newest: dict[str, WorkflowExecution] = {}
         async for execution in self._client.list_workflows(f"{LAST} AND {pushes_of(run)}"):
-            if execution.status != WorkflowExecutionStatus.TERMINATED:
-                config_id = execution.id.removeprefix(prefix)
-                found[config_id] = _config(run, config_id, (await memo_of(execution)).get(CONFIG))
-        return [found[config_id] for config_id in sorted(found)]
+            known = newest.setdefault(execution.id, execution)
+            if known.start_time < execution.start_time:
+                newest[execution.id] = execution
+        return [
+            _config(run, workflow_id.removeprefix(prefix), (await memo_of(execution)).get(CONFIG))
+            for workflow_id, execution in sorted(newest.items())
+            if execution.status != WorkflowExecutionStatus.TERMINATED
+        ]
 
     async def delete(self, run: str, config_id: str) -> None:
         """Deletes a configuration. Raises NotFoundError."""
-        await self._describe(run, config_id)
-        with contextlib.suppress(RPCError):  # it has ended with its task
+        described = await self._describe(run, config_id)
+        try:
             await self._handle(run, config_id).terminate("the configuration was deleted")
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+        else:
+            return
+        # It has ended with its task, and so may have earlier ones with this id.
+        executions = self._client.list_workflows(pushes_of(run))
+        earlier = {execution.run_id async for execution in executions if execution.id == described.id}
+        for run_id in {described.run_id, *earlier}:
+            await delete_execution(self._client, described.id, run_id)
 
     @contextlib.asynccontextmanager
     async def delivering(self) -> AsyncIterator[None]:
@@ -249,6 +269,7 @@ class PushNotifications:
         try:
             view = await TaskView.read(await self._runs.find(caller, push.run), cursor)
         except NotFoundError as error:  # it was deleted, or the caller has lost its rights
+            self._runs.check_known()  # raises an error that is retried while it is not known whether it has them
             raise ApplicationError(error.message, non_retryable=True) from None
         posted = _Posted(view.cursor, time.monotonic())
         posting = asyncio.create_task(self._post_all(push, view, posted))

@@ -71,9 +71,9 @@ class TaskView:
     takes the task as it is, and goes on after the cursor: no update is lost or received twice.
     """
 
-    def __init__(self, run: Run, question: Message, *, asks: bool = True) -> None:
+    def __init__(self, run: Run, question: Message, *, needs_worker: bool = True) -> None:
         self.run = run
-        self._asks = asks
+        self._needs_worker = needs_worker
         self.cursor: str | None = None
         self.state: TaskState = TaskState.TASK_STATE_SUBMITTED
         self.pending: dict[str, WaitStartedEvent] = {}
@@ -85,23 +85,23 @@ class TaskView:
         self._streamed: str | None = None
 
     @classmethod
-    async def read(cls, run: Run, until: str | None = None, *, asks: bool = True) -> "TaskView":
+    async def read(cls, run: Run, until: str | None = None, *, needs_worker: bool = True) -> "TaskView":
         """The task of a run as it is now or, with ``until``, as it was at that cursor.
 
-        Unless it ``asks``, no worker is needed, and what is decided already may seem to wait still.
+        Unless it ``needs_worker``, no worker is asked, and what is decided already may seem to wait still.
         """
         later: set[str] = set()
         if until:
             async with aclosing(run.events(until, wait=False, live=False)) as events:
                 later = {event.id async for event in events}
-        view = cls(run, await question_of(run), asks=asks)
+        view = cls(run, await question_of(run), needs_worker=needs_worker)
         async with aclosing(run.events(wait=False, live=False)) as events:
             async for event in events:
                 if event.id not in later:
                     await view.apply(event)
         if until:
             view.cursor = until
-        elif view.pending and asks:
+        elif view.pending and needs_worker:
             await view._drop_decided()
         return view
 
@@ -202,7 +202,7 @@ class TaskView:
         return [self._status_update(self._status())]
 
     async def _end(self, event: RunEndedEvent) -> Sequence[Update]:
-        stored = None if self._asks else await self.run.stored_status()
+        stored = None if self._needs_worker else await self.run.stored_status()
         ended = stored or await self.run.result()
         self._ended = ended
         self.pending.clear()

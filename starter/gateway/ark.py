@@ -344,7 +344,7 @@ class ArkApi:
         search = request.query_params.get("search", "").lower()
 
         async def listed() -> Response:
-            found = await self._runs.newest_named(caller, namespace, PROTOCOL, MAX_QUERIES)
+            found = await self._runs.named_queries(caller, namespace, PROTOCOL, MAX_QUERIES)
             if search:
                 texts = await self._runs.read_each(caller, found, _question, lambda each: (each, each.question.lower()))
                 found = [each for each, text in texts if search in text]

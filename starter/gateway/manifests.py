@@ -66,6 +66,9 @@ _log = logging.getLogger(__name__)
 MAX_TEXT = 400_000
 """Characters of a manifest that is validated, written or compared over HTTP. ``baton apply`` takes larger ones."""
 
+MAX_COMPARED_LINES = 4_000
+"""Lines of a manifest that is compared: the time for a comparison grows with their square."""
+
 MAX_LISTED = 2_000
 """The most manifests in a list."""
 
@@ -923,10 +926,13 @@ def _difference(before: JsonValue, after: JsonValue) -> ManifestDifference:
     texts = [as_yaml(before), as_yaml(after)]
     if max(map(len, texts)) > MAX_TEXT:
         raise TooLargeError(f"a manifest of more than {MAX_TEXT:,} characters is not compared here")
+    before_lines, after_lines = (text.splitlines() for text in texts)
+    if max(len(before_lines), len(after_lines)) > MAX_COMPARED_LINES:
+        raise TooLargeError(f"a manifest of more than {MAX_COMPARED_LINES:,} lines is not compared here")
     kinds: dict[str, Literal["added", "removed", "same", "place"]] = {"+": "added", "-": "removed", "@": "place"}
     lines = [
         DifferenceLine(kind=kinds.get(line[:1], "same"), text=line if line[:1] == "@" else line[1:])
-        for line in difflib.unified_diff(texts[0].splitlines(), texts[1].splitlines(), lineterm="", n=3)
+        for line in difflib.unified_diff(before_lines, after_lines, lineterm="", n=3)
         if not line.startswith(("--- ", "+++ "))
     ]
     return ManifestDifference(lines=lines[:MAX_DIFFERENCES], truncated=len(lines) > MAX_DIFFERENCES)

@@ -8,6 +8,8 @@ input, and the ``taskId`` of the tasks extension (https://modelcontextprotocol.i
 import asyncio
 import contextlib
 import json
+import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -41,6 +43,8 @@ from .runs import Runs
 from .settings import GatewaySettings
 from .targets import DEFAULT_NAMESPACE, ServedTarget, Targets
 
+_log = logging.getLogger(__name__)
+
 PATH = "/mcp"
 
 TASKS = "io.modelcontextprotocol/tasks"
@@ -58,6 +62,12 @@ REPLY_TOOL = "baton_reply"
 
 POLL_MILLISECONDS = 1_000
 """After how many milliseconds a client should look at a task again."""
+
+CANCEL_SECONDS = 600.0
+"""Seconds for which it is tried to cancel a run whose client has left."""
+
+CANCEL_PAUSE = 2.0
+"""Seconds between two attempts."""
 
 INSTRUCTIONS = (
     "Each tool asks a team or an agent, which may take minutes. If a result says that its run waits for a person, "
@@ -331,11 +341,27 @@ def _bound_request(context: Context, params: types.CallToolRequestParams) -> Req
 
 
 async def _cancel_run(asking: "asyncio.Future[tuple[Run, ServedTarget | None]]", reason: str) -> None:
+    """Cancels the run of a call, for CANCEL_SECONDS again and again while that fails: nobody waits for it."""
     try:
         run, _ = await asking
-    except (GatewayError, ValueError, _UnknownToolError):
+    except (_UnknownToolError, ValueError):
         return  # nothing was started
-    await run.cancel(reason)
+    except Exception as error:
+        if as_gateway_error(error) is None:
+            raise
+        return  # nothing was started, as far as is known
+    until = time.monotonic() + CANCEL_SECONDS
+    while True:
+        try:
+            await run.cancel(reason)
+            return
+        except Exception as error:
+            if as_gateway_error(error) is None:
+                raise
+            if time.monotonic() >= until:
+                _log.error("the run %s goes on without its client: it can't be canceled", run.id)
+                return
+        await asyncio.sleep(CANCEL_PAUSE)
 
 
 def _translating(

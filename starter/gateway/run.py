@@ -109,7 +109,7 @@ class Run:
         run_id = (await self.describe()).run_id
         for execution in reversed(await run_tree(self._client, self.id, run_id)):
             if execution.type != "notify":
-                await delete_execution(self._client, execution)
+                await delete_execution(self._client, execution.workflow_id, execution.run_id)
         await delete_pushes(self._client, self.id)
         try:
             async with asyncio.timeout(DELETION_SECONDS):

@@ -1,6 +1,7 @@
 """The runs that the gateway starts and shows: durable queries, each owned by the caller that has started it."""
 
 import asyncio
+import functools
 import hashlib
 import json
 import os
@@ -9,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from temporalio.client import Client
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
@@ -90,6 +92,9 @@ async def _in_tree(run: Run) -> RunInTree:
 CONCURRENT_READS = 10
 """How many runs of lists are read at once; further ones wait."""
 
+READS_OF_A_CALLER = 4
+"""How many of these runs are read at once for one caller, so that its long lists don't hold up those of others."""
+
 T = TypeVar("T")
 
 
@@ -105,6 +110,8 @@ class Runs:
         self._progress = ProgressCache(client)
         self._sums = SumsCache()
         self._reads = asyncio.Semaphore(CONCURRENT_READS)
+        self._own_reads = WeakValueDictionary[str, asyncio.Semaphore]()
+        """The part of the reads that a caller may take, by its digest."""
         self._attributes = KnownAttributes(client)
 
     @property
@@ -287,6 +294,10 @@ class Runs:
             return None
         return memo if await self._may_see(caller, memo) else None
 
+    def check_known(self) -> None:
+        """Raises UnavailableError while a run that was not found may be one that the caller may see by a Role."""
+        self._targets.check_known()
+
     async def conversation(self, caller: Caller, name: str) -> str:
         """The id of a caller's conversation, of which the id of the run that has begun it is a name, too."""
         try:
@@ -294,7 +305,7 @@ class Runs:
         except NotFoundError:
             return conversation_of(caller, name)
 
-    async def changed(
+    async def by_change(
         self, caller: Caller, limit: int, matches: Callable[[ListedRun], bool], after: ChangePlace | None = None
     ) -> tuple[list[ListedRun], ChangePlace | None]:
         """At most ``limit`` runs that the caller may see and that match, as ``changed_runs`` lists them after a place.
@@ -317,20 +328,29 @@ class Runs:
     ) -> list[T]:
         """What is read of each listed run, in their order; without those that are gone.
 
-        Of a run that can't be read now, it is what is ``known`` from the list. Few are read at once, whoever asks.
+        Of a run that can't be read now, it is what is ``known`` from the list. Few are read at once, whoever asks. An
+        exception that is no failure of a read is raised in an ExceptionGroup.
         """
+        own = self._own_reads.setdefault(caller.digest, asyncio.Semaphore(READS_OF_A_CALLER))
+        remaining = iter(enumerate(listed))
+        found: dict[int, T] = {}
 
-        async def one(each: ListedRun) -> T | None:
-            async with self._reads:
-                try:
-                    return await read(await self.find(caller, each.id), each)
-                except Exception as error:
-                    failure = as_gateway_error(error)
-                    if failure is None:
-                        raise
-                    return None if isinstance(failure, NotFoundError) else known(each)
+        async def read_remaining() -> None:
+            for place, each in remaining:
+                async with own, self._reads:
+                    try:
+                        found[place] = await read(await self.find(caller, each.id), each)
+                    except Exception as error:
+                        failure = as_gateway_error(error)
+                        if failure is None:
+                            raise
+                        if not isinstance(failure, NotFoundError):
+                            found[place] = known(each)
 
-        return [item for item in await asyncio.gather(*map(one, listed)) if item is not None]
+        async with asyncio.TaskGroup() as group:
+            for _ in range(READS_OF_A_CALLER):
+                group.create_task(read_remaining())
+        return [found[place] for place in sorted(found)]
 
     async def page(self, caller: Caller, limit: int, chosen: RunFilter) -> RunPage:
         """A page of the newest runs that the caller may see, and that are ``chosen``.
@@ -338,15 +358,12 @@ class Runs:
         Raises BadRequestError if the server can't filter them.
         """
 
-        async def is_visible(memo: Mapping[str, object]) -> bool:
-            return await self._may_see(caller, memo)
-
         try:
             return await search_runs(
                 self._client,
                 limit,
                 self._queue,
-                visible=is_visible,
+                visible=functools.partial(self._may_see, caller),
                 chosen=chosen,
                 cache=self._starts,
                 owner=await self._findable_by(caller),
@@ -389,15 +406,18 @@ class Runs:
         if not await shows_forks(self._client):
             return [*tree, *([await _in_tree(run)] if root is not run else [])], False
 
-        async def is_visible(memo: Mapping[str, object]) -> bool:
-            return await self._may_see(caller, memo)
-
         for source in tree:  # it grows
             left = MAX_FORKS - len(tree)
             if left <= 0:
                 return tree, True
             forks = await recent_runs(
-                self._client, None, left, self._queue, visible=is_visible, cache=self._starts, forked_from=source.id
+                self._client,
+                None,
+                left,
+                self._queue,
+                visible=functools.partial(self._may_see, caller),
+                cache=self._starts,
+                forked_from=source.id,
             )
             for fork in reversed(forks):
                 at = fork.memo.get(FORKED_AT)
@@ -407,7 +427,7 @@ class Runs:
                 )
         return tree, False
 
-    async def newest_named(self, caller: Caller, namespace: str, protocol: str, limit: int) -> Sequence[ListedRun]:
+    async def named_queries(self, caller: Caller, namespace: str, protocol: str, limit: int) -> Sequence[ListedRun]:
         """The newest runs of queries in a namespace that the caller has named, by a protocol, among those searched."""
 
         async def is_visible(memo: Mapping[str, object]) -> bool:
@@ -429,10 +449,9 @@ class Runs:
     async def inbox(self, caller: Caller) -> list[tuple[str, PendingDecision]]:
         """All that waits for people in runs that the caller may see, with the ids of these runs."""
 
-        async def is_visible(memo: Mapping[str, object]) -> bool:
-            return await self._may_see(caller, memo)
-
-        waiting = await all_pending_decisions(self._client, queue=self._queue, visible=is_visible)
+        waiting = await all_pending_decisions(
+            self._client, queue=self._queue, visible=functools.partial(self._may_see, caller)
+        )
         return [(run, decision) for run, decision in waiting.decisions if decision.kind != "client_tool"]
 
     def refusal(self, caller: Caller, decision: PendingDecision) -> str | None:

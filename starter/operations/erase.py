@@ -364,7 +364,7 @@ async def _delete_values(engine: Engine, client: Client, roots: Iterable[str], r
 async def _delete_executions(client: Client, tree: Sequence[RunExecution]) -> None:
     """Deletes executions, and waits until Temporal has carried it out. Raises UsageError if it takes too long."""
     for execution in reversed(tree):
-        await delete_execution(client, execution)
+        await delete_execution(client, execution.workflow_id, execution.run_id)
     try:
         async with asyncio.timeout(DELETION_SECONDS):
             for execution in tree:

@@ -28,8 +28,10 @@ class TcpProxy:
         """Breaks all connections, and refuses new ones for so many seconds."""
         self._is_cut = True
         self._drop()
-        await asyncio.sleep(seconds)
-        self._is_cut = False
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._is_cut = False
 
     def _drop(self) -> None:
         for writer in self._writers:

@@ -242,6 +242,18 @@ def test_the_command_prints_a_table_saves_a_baseline_and_ends_with_2_on_a_regres
     assert machine.run("eval", "-f", cases, "-f", manifests, "--id", "third", *tolerated).returncode == 0
 
 
+@pytest.mark.full
+def test_a_report_is_saved_although_nobody_reads_what_is_printed(machine: UserMachine) -> None:
+    machine.model._answer = shout
+    cases, manifests = write_cases(machine.folder), machine.write(agent("shouter"))
+    with machine.start("eval", "-f", cases, "-f", manifests, "--save", "report.json") as process:
+        assert process.stdout
+        process.stdout.close()
+        process.wait()
+    saved = json.loads((machine.folder / "report.json").read_text())
+    assert [case["output"] for case in saved["cases"]] == ["A", "B", "C"]
+
+
 def test_mistakes_in_files_are_named_before_anything_is_paid_for(machine: UserMachine) -> None:
     manifests = machine.write(agent("one"), agent("two"))
     for changes, told in (

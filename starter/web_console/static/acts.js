@@ -2,12 +2,15 @@
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact-standalone.js";
 import { events, get, post } from "./api.js";
 import { FieldsForm, JsonReply, SchemaForm, indented, isJson, jsonText, parsedArguments, problemOf } from "./forms.js";
-import { ActButton, Dialog, Empty, ErrorText, Field, Folded, Loading, Speaker, Time, Words, count, useLoaded, visible } from "./ui.js";
+import { ActButton, Dialog, Empty, ErrorText, Field, Folded, Loading, Speaker, Time, Words, count, useLoaded, usePolled, visible } from "./ui.js";
 
 /** The path of a run's operation. */
 const pathOf = (run, operation) => `/runs/${encodeURIComponent(run)}${operation ? `/${operation}` : ""}`;
 
 const OPEN = new Set(["Running", "InputRequired", "Waiting", "Paused"]);
+
+/** Milliseconds between two readings of the inbox while an exchange of a chat waits. */
+const INTERVAL = 2_000;
 
 /**
  * The acts that a run permits. `run` is its id, `status` its status, as `GET /runs/ID` has it. `onDone` is called after
@@ -537,12 +540,14 @@ function storedChat(target) {
 
 /** A question of a conversation, and its answer as it is written. */
 function Exchange({ run, onEnd }) {
-  const [state, setState] = useState({ messages: [], live: {}, end: null, connected: true });
+  const [state, setState] = useState({ messages: [], live: {}, waits: [], end: null, connected: true });
   const [error, setError] = useState(null);
-  const waits = useLoaded(async (signal) => {
-    const pending = (await get("/inbox", {}, { signal })).waiting;
-    return pending.filter((each) => each.root === run.id);
-  }, [run.id, state.waits]);
+  const isWaiting = state.waits.length > 0 && state.end === null;
+  // The inbox knows of a wait a moment after the events of the run do.
+  const waits = usePolled(async (signal) => {
+    if (!isWaiting) return [];
+    return (await get("/inbox", {}, { signal })).waiting.filter((each) => each.root === run.id);
+  }, isWaiting ? INTERVAL : null, [run.id, isWaiting, state.waits]);
   useEffect(() => {
     const controller = new AbortController();
     (async () => {
@@ -600,8 +605,9 @@ function after(state, event, root) {
       if (!isMain(event.run, root)) return state;
       return { ...state, messages: [...state.messages, { number: event.id, name: event.name, text: event.text }] };
     case "wait.started":
+      return { ...state, waits: [...state.waits, `${event.run}\n${event.wait}`] };
     case "wait.ended":
-      return { ...state, waits: event.id };
+      return { ...state, waits: state.waits.filter((wait) => wait !== `${event.run}\n${event.wait}`) };
     case "run.ended":
       return event.run === root ? { ...state, live: {}, end: event } : state;
     default:

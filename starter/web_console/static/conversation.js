@@ -357,7 +357,13 @@ function Tool({ step }) {
         <${Words} as="pre" class="code-block" text=${step.isFailed ? (step.error ?? "It was canceled.") : step.result === null ? "It is not shown." : pretty(step.result)} />`}
       ${step.count > 1 && html`<p class="small muted">after ${count(step.count, "attempt")}</p>`}
     <//>
+    ${step.isOpen && step.written && html`<${Words} as="p" class="tool-progress small muted" text=${lastLine(step.written)} />`}
     ${step.attempts.map((attempt) => html`<p class="attempt small"><span class="badge">attempt ${attempt.attempt}</span> <${Words} text=${attempt.error} /></p>`)}`;
+}
+
+/** What a tool has reported last of its progress. */
+function lastLine(text) {
+  return text.trimEnd().split("\n").at(-1);
 }
 
 /** JSON with line breaks, if no digit of it changes by that; other text as it is. */

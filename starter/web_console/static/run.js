@@ -63,11 +63,12 @@ function useRun(id, place) {
       const flush = () => {
         planned = null;
         if (!isCurrent()) return;
-        for (const event of waiting) {
+        const taken = waiting;
+        waiting = [];
+        for (const event of taken) {
           if (!event.type.startsWith("text.") && event.type !== "attempt.failed") state.events.push(event);
           state.model.apply(event);
         }
-        waiting = [];
         redraw();
       };
       const onConnection = (isConnected) => {

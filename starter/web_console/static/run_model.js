@@ -169,7 +169,7 @@ function toolStep(model, run, event) {
   const known = run.calls.get(event.call);
   if (known?.isOpen) return known;
   const step = model.step(model.turnOf(run, event), {
-    type: "tool", key: `${event.run}/${event.call}`, at: event.at, tool: event.tool, arguments: event.arguments, isOpen: true, attempts: [],
+    type: "tool", key: `${event.run}/${event.call}`, at: event.at, tool: event.tool, arguments: event.arguments, written: "", isOpen: true, attempts: [],
   });
   run.calls.set(event.call, step);
   return step;

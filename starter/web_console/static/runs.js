@@ -9,6 +9,9 @@ const PROGRESS_INTERVAL = 2500;
 const PAGE = 300;
 const MAX_PROGRESS = 100;
 
+/** The most runs of a list in the page; filters find older ones. */
+const MAX_LISTED = 5_000;
+
 /** The most that the inbox shows before somebody wants to see all. */
 const FIRST_WAITS = 5;
 
@@ -99,21 +102,50 @@ function useRuns(filters) {
   const older = read.key === key ? read : { key, runs: [], before: value?.key === key ? value.before : null };
   const change = (next) => setRead((now) => (now.key === key ? { ...now, ...next(now) } : now));
   useEffect(() => {
-    // What newer runs push out of the page of the newest ones stays in the list.
-    if (value?.key === key) change((now) => ({ runs: withoutDoubles([...value.runs, ...now.runs]) }));
+    if (value?.key !== key) return;
+    change((now) => {
+      const known = new Set(now.runs.map((run) => run.id));
+      // Nothing is older than the newest page; or there may be others between it and what was read.
+      if (!value.before || (value.runs.length && !value.runs.some((run) => known.has(run.id)))) return { key: null };
+      // What newer runs push out of the page of the newest ones stays in the list.
+      return bounded([...value.runs, ...now.runs], now.before);
+    });
   }, [value]);
   const readOn = async () => {
     setRead({ ...older, runs: withoutDoubles([...value.runs, ...older.runs]), isLoading: true, error: null });
     try {
       const page = await get("/runs", { limit: PAGE, ...parametersOf(filters), before: older.before });
-      change((now) => ({ runs: withoutDoubles([...now.runs, ...page.runs]), before: page.before, isLoading: false }));
+      change((now) => ({ ...(now.before === older.before ? bounded([...now.runs, ...page.runs], page.before) : {}), isLoading: false }));
     } catch (error) {
       change(() => ({ error, isLoading: false }));
     }
   };
+  /** Reads the runs with these ids again, which have ended; those that no longer fit leave the list. */
+  const readEnded = async (ids, signal) => {
+    const isNewest = new Set(value.runs.map((run) => run.id));
+    const ended = new Map(older.runs.filter((run) => ids.has(run.id) && !isNewest.has(run.id)).map((run) => [run.id, run]));
+    if (!ended.size) return;
+    const starts = [...ended.values()].map((run) => Date.parse(run.startTime));
+    const span = { startedAfter: timeOf(Math.min(...starts)), startedBefore: timeOf(Math.max(...starts) + 1_000) };
+    const page = await get("/runs", { limit: PAGE, ...parametersOf(filters), ...span }, { signal });
+    const fitting = new Map(page.runs.map((run) => [run.id, run]));
+    const isRead = (run) => !page.before || Date.parse(run.startTime) > Date.parse(page.before);
+    change((now) => ({
+      runs: now.runs.flatMap((run) => fitting.get(run.id) ?? (ended.has(run.id) && isRead(run) ? [] : [run])),
+    }));
+  };
   const end = value?.runs.at(-1)?.startTime;
   const runs = withoutDoubles([...(value?.runs ?? []), ...older.runs.filter((run) => !end || run.startTime <= end)]);
-  return { ...newest, runs, older, readOn };
+  return { ...newest, runs, older, readOn, readEnded };
+}
+
+const timeOf = (milliseconds) => new Date(milliseconds).toISOString();
+
+/** At most MAX_LISTED runs of a list, and the place before which others are; null if those are no longer listed. */
+function bounded(listed, before) {
+  const runs = withoutDoubles(listed);
+  const isCut = runs.length > MAX_LISTED;
+  return isCut ? { runs: runs.slice(0, MAX_LISTED), before: null, isCut } : { runs, before };
 }
 
 /** The runs, of those with the same id the first. */
@@ -124,7 +156,7 @@ function withoutDoubles(runs) {
 
 function RunList({ query }) {
   const filters = Object.fromEntries(FILTERS.filter((name) => query[name]).map((name) => [name, query[name]]));
-  const { value, runs, older, readOn, error, isLoading, reload } = useRuns(filters);
+  const { value, runs, older, readOn, readEnded, error, isLoading, reload } = useRuns(filters);
   const known = useKnown(runs);
   const set = (name, wanted) => {
     const next = new URLSearchParams(Object.entries({ ...filters, [name]: wanted }).filter(([, each]) => each));
@@ -143,8 +175,9 @@ function RunList({ query }) {
       ${value && !runs.length && (isFiltered
         ? older.before ? html`<p class="muted">None of the newest runs fits.</p>` : html`<${Empty} title="No run fits"><a href="#/">Show all runs</a>, or change the filters.<//>`
         : html`<${Empty} title="No runs yet"><a href="#/start">Start the first one</a>, or run <code>baton run -f FILE</code> where this gateway's server is used.<//>`)}
-      ${runs.length > 0 && html`<${Rows} runs=${runs} />`}
+      ${runs.length > 0 && html`<${Rows} runs=${runs} onEnded=${readEnded} />`}
       ${older.error && html`<${ErrorText} error=${older.error} />`}
+      ${older.isCut && html`<p class="muted more">These are the newest ${number(MAX_LISTED)} runs. Filters find older ones.</p>`}
       ${older.before && html`
         <p class="actions more"><button type="button" disabled=${older.isLoading} onClick=${readOn}>Show older</button></p>`}
     </section>`;
@@ -198,7 +231,7 @@ function withChosen(options, chosen) {
 }
 
 /** The rows of a list, of which only those are in the page that can be seen. All are equally high. */
-function Rows({ runs }) {
+function Rows({ runs, onEnded }) {
   const ref = useRef(null);
   const [height, setHeight] = useState(72);
   const [range, setRange] = useState([0, 40]);
@@ -225,7 +258,7 @@ function Rows({ runs }) {
   }, []);
   const first = Math.min(range[0], Math.max(0, runs.length - 1));
   const shown = runs.slice(first, range[1]);
-  const progress = useProgress(shown);
+  const progress = useProgress(shown, onEnded);
   return html`
     <ul class="runs" ref=${ref} style=${{ blockSize: `${runs.length * height}px` }}>
       ${shown.map((run, index) => html`
@@ -233,13 +266,15 @@ function Rows({ runs }) {
     </ul>`;
 }
 
-/** How far the shown runs are, by their ids. Ended runs are asked for once. */
-function useProgress(runs) {
+/** How far the shown runs are, by their ids. Ended runs are asked for once; `onEnded` gets those that the list shows as open. */
+function useProgress(runs, onEnded) {
   const known = useRef({});
   const ids = runs.map((run) => run.id).join(",");
   const states = useMemo(() => Object.fromEntries(runs.map((run) => [run.id, run.completionTime ? "ended" : "open"])), [ids, runs]);
   const current = useRef(states);
   current.current = states;
+  const whenEnded = useRef(onEnded);
+  whenEnded.current = onEnded;
   usePolled(async (signal) => {
     const wanted = Object.keys(current.current)
       .filter((id) => current.current[id] === "open" || !known.current[id]?.isFinal)
@@ -249,6 +284,8 @@ function useProgress(runs) {
     for (const each of found) {
       known.current[each.id] = { ...each, isFinal: !["Running", "InputRequired", "Waiting", "Paused"].includes(each.phase) };
     }
+    const ended = wanted.filter((id) => current.current[id] === "open" && known.current[id]?.isFinal);
+    if (ended.length) await whenEnded.current(new Set(ended), signal);
     return { ...known.current };
   }, PROGRESS_INTERVAL, [ids]);
   return known.current;

@@ -59,6 +59,7 @@ from baton.journal.journal import Journal
 from baton.starter.gateway import a2a_push
 from baton.starter.gateway.access import LOCAL
 from baton.starter.gateway.app import Gateway
+from baton.starter.gateway.errors import UnavailableError
 from baton.starter.gateway.server import listen, serving
 from baton.starter.gateway.settings import GatewaySettings
 from baton.starter.operations.erase import erase_runs
@@ -71,6 +72,7 @@ from tests.harness.manifests import prealpha
 from tests.harness.mcp_process import McpServerProcess
 from tests.harness.ports import own_port
 from tests.harness.processes import process_env
+from tests.harness.resets import reset, reset_points
 from tests.starter.test_typescript import npm
 
 SHOP = manifest("Tool", "order", {"type": "agent", "agent": {"name": "shop"}, "approval": {}})
@@ -549,6 +551,23 @@ async def test_tasks_are_listed_while_no_worker_can_tell_what_is_decided(served_
         assert ended.id == task.id
 
 
+async def test_a_task_that_was_reset_is_listed_once_and_in_its_present_state(gateway: GatewayServer) -> None:
+    env = gateway.env
+    env.answer = lambda _: Reply(text="a", held=len(env.model.requests) > 1)
+    async with a2a_client(gateway, "agent/one", streaming=False) as client:
+        task = task_of(await send(client, message("Why?")))
+        handle = env.client.get_workflow_handle(task.id)
+        await reset(env, handle, (await reset_points(handle))[0])
+        await env.wait_for_calls(2)
+        working = {"status": TaskState.TASK_STATE_WORKING}
+        while [task.id] not in await pages(client, **working):
+            await asyncio.sleep(0.02)
+        assert [each for page in await pages(client, page_size=1) for each in page] == [task.id]
+        assert await pages(client, status=TaskState.TASK_STATE_COMPLETED) == [[]]
+        env.model.release()
+        await gateway.finished(task.id)
+
+
 @pytest.mark.full
 async def test_tasks_since_a_time_are_listed_in_any_time_zone(served_env: Environment, tmp_path: Path) -> None:
     served_env.script(line("one", "Because."))
@@ -880,6 +899,61 @@ async def test_a_push_notification_configuration_is_deleted_with_its_task(served
             await delete_run(served_env, task.id, how)
             while [each async for each in served_env.client.list_workflows(asked)]:
                 await asyncio.sleep(0.1)
+
+
+async def test_a_configuration_whose_notifications_have_ended_is_replaced_and_deleted(served_env: Environment) -> None:
+    served_env.script(line("one", "a"))
+    receiver = Receiver()
+    async with (
+        receiver.serving() as url,
+        GatewayServer.running(served_env, BATON_ALLOW_PRIVATE_HOSTS="1") as gateway,
+        a2a_client(gateway, "agent/one", streaming=False) as client,
+    ):
+        task = task_of(await send(client, message("Why?")))
+        delivery = served_env.client.get_workflow_handle(f"{task.id}/push/mine")
+        asked = ListTaskPushNotificationConfigsRequest(task_id=task.id)
+
+        async def until_listed(*urls: str) -> None:
+            async with asyncio.timeout(20):
+                while [each.url for each in (await client.list_task_push_notification_configs(asked)).configs] != [
+                    *urls
+                ]:
+                    await asyncio.sleep(0.05)
+
+        for address in (url, f"{url}?again"):
+            config = TaskPushNotificationConfig(task_id=task.id, id="mine", url=address)
+            await client.create_task_push_notification_config(config)
+            await delivery.result()
+            await until_listed(address)
+        await client.delete_task_push_notification_config(
+            DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="mine")
+        )
+        await until_listed()
+        with pytest.raises(TaskNotFoundError):
+            await client.get_task_push_notification_config(
+                GetTaskPushNotificationConfigRequest(task_id=task.id, id="mine")
+            )
+
+
+async def test_a_delivery_is_tried_again_while_it_is_not_known_whether_its_caller_may_see_the_task(
+    gateway: GatewayServer,
+) -> None:
+    gateway.env.script(line("one", "a"))
+    async with a2a_client(gateway, "agent/one", streaming=False) as client:
+        task = task_of(await send(client, message("Why?")))
+    no_workers = {**gateway.env.worker_env, "BATON_TASK_QUEUE": f"none-{uuid.uuid4().hex}"}
+    core = Gateway.of(gateway.env.client, {**no_workers, "BATON_GATEWAY_NAMESPACES": "*"})
+    pushes = a2a_push.PushNotifications(core.client, core.runs, core.environ)
+    push = a2a_push.Push(
+        run=task.id,
+        url="https://example.com/hook",
+        version="1.0",
+        caller="ann",
+        namespace="default",
+        service_account="viewer",
+    )
+    with pytest.raises(UnavailableError):
+        await ActivityEnvironment().run(pushes.notify, push)
 
 
 async def test_a_deleted_push_notification_configuration_is_gone(served_env: Environment) -> None:

@@ -30,7 +30,7 @@ from baton.starter.runs import listing
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import PROGRAM, connect
 from baton.temporal.encryption import Key
-from baton.temporal.executions import RunExecution, delete_execution
+from baton.temporal.executions import delete_execution
 from baton.testing import Reply
 from baton.worker import run_worker
 from tests.harness.environment import Environment, agent, call, line, manifest
@@ -232,7 +232,7 @@ async def test_a_run_that_the_gateway_has_no_key_to_read_does_not_hide_what_wait
     finally:
         await handle.terminate()
         run_id = handle.first_execution_run_id or ""
-        await delete_execution(other, RunExecution(handle.id, run_id, run_id, "query", is_open=False))
+        await delete_execution(other, handle.id, run_id)
 
 
 @pytest.mark.full

@@ -117,6 +117,18 @@ async def test_a_manifest_is_written_read_compared_and_drawn_with_its_versions(g
     await gateway.get("/manifests/nothing/default/three", 404)
 
 
+async def test_versions_of_very_many_lines_are_not_compared(gateway: GatewayServer) -> None:
+    where = "/manifests/agent/default/three"
+    for version in range(2):
+        prompt = "\n".join(f"line {number} of {version}" for number in range(5_000))
+        written = await gateway.http.put(
+            where, json={"text": text_of(agent("three", prompt=prompt)), "version": version}
+        )
+        assert written.status_code == 200
+    refused = await gateway.get(f"{where}/difference?from=1&to=2", 413)
+    assert "more than 4,000 lines" in refused["error"]["message"]
+
+
 async def test_a_list_has_the_manifests_of_the_store_and_of_files(gateway: GatewayServer) -> None:
     written = await gateway.http.put(
         "/manifests/agent/default/three", json={"text": text_of(agent("three")), "version": 0}

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,10 +13,15 @@ from mcp.client.client import Client as McpClient
 from mcp.client.context import ClientRequestContext
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
+from temporalio.client import Client
+from temporalio.service import RetryConfig
 
+from baton.starter.server.embedded import EmbeddedServer
+from baton.temporal.converter import DATA_CONVERTER
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.gateway import GatewayServer, key_file
 from tests.harness.processes import BATON, process_env
+from tests.harness.tcp_proxy import TcpProxy
 
 VERDICT: Json = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
 ANN: Json = {"name": "ann", "type": "human", "prompt": "Is it legal?"}
@@ -362,6 +368,36 @@ async def test_a_closed_connection_ends_the_run_of_a_call_of_version_2026_withou
         gateway.env.model.release()
     async with asyncio.timeout(30):
         assert (await gateway.finished(run["id"]))[-1]["data"]["phase"] == phase
+
+
+@pytest.mark.full
+async def test_a_run_whose_client_leaves_during_an_outage_of_temporal_is_canceled_after_it(
+    served_env: Environment, server: EmbeddedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    served_env.script(line("one", {"text": "a", "held": True}))
+    hasty = RetryConfig(max_retries=1, max_elapsed_time_millis=100)  # by itself, the SDK tries again for seconds
+    async with (
+        TcpProxy(server.port) as proxy,
+        GatewayServer.running(served_env) as other,
+        GatewayServer.running(
+            replace(
+                served_env,
+                client=await Client.connect(proxy.address, data_converter=DATA_CONVERTER, retry_config=hasty),
+            )
+        ) as gateway,
+    ):
+        async with connect(gateway) as client:
+            asked = await started_call(client, "agent_one", input="Why?")
+            outage = asyncio.create_task(proxy.cut(600))
+            await asyncio.sleep(0)  # it has begun
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+        async with asyncio.timeout(60):
+            while "Temporal: " not in caplog.text:
+                await asyncio.sleep(0.02)
+            outage.cancel()
+            [run] = (await other.get("/runs"))["runs"]
+            assert (await other.finished(run["id"]))[-1]["data"]["phase"] == "Canceled"
 
 
 async def test_a_closed_wait_for_the_result_of_a_run_does_not_end_the_run(gateway: GatewayServer) -> None:

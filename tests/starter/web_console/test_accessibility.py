@@ -1,11 +1,13 @@
 """The console for everybody: by keyboard, on a phone, in the dark, with high contrast, and for screen readers."""
 
+from pathlib import Path
+
 import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.harness.browser import findings, open_page
 from tests.harness.environment import Environment, Json, call, line
-from tests.harness.gateway import GatewayServer
+from tests.harness.gateway import GatewayServer, key_file
 from tests.starter.web_console.test_acts import ended, served, start, waiting
 
 pytestmark = pytest.mark.full
@@ -46,6 +48,24 @@ async def test_no_page_has_a_serious_finding_or_scrolls_sideways(browser: Browse
                     assert await findings(page, colors="forced_colors" not in options) == [], f"{name}: #/{path}"
                     wide = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
                     assert wide <= 0, f"{name}: #/{path} is {wide} px too wide"
+
+
+@pytest.mark.parametrize("width", [360, 400, 520])
+async def test_the_bar_of_a_caller_with_a_key_fits_a_phone(
+    browser: Browser, served_env: Environment, tmp_path: Path, width: int
+) -> None:
+    name = "ann-of-the-office-in-sankt-gallen"
+    path, keys = key_file(tmp_path, {name: {}})
+    async with (
+        GatewayServer.running(served_env, BATON_GATEWAY_KEYS=str(path)) as gateway,
+        open_page(browser, gateway.url, key=keys[name], width=width) as page,
+    ):
+        await expect(page.get_by_role("button", name="sign out")).to_be_in_viewport(ratio=1)
+        for link in ("Runs", "Teams", "Evaluation", "Start a run"):
+            in_bar = page.get_by_role("navigation").get_by_role("link", name=link, exact=True)
+            await expect(in_bar).to_be_in_viewport(ratio=1)
+        assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        assert await findings(page) == []
 
 
 async def settled(page: Page, path: str) -> None:

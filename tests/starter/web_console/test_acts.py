@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 from pydantic import BaseModel, Field
 
 from tests.harness.browser import open_page
@@ -392,6 +392,25 @@ async def test_a_chat_continues_its_conversation_also_after_a_reload(browser: Br
         await expect(page.get_by_text("And of the sun.")).to_be_visible()
         texts = [message["content"] for message in gateway.env.model.requests[-1].body["messages"]]
         assert texts[1:] == ["Why are there tides?", "Because of the moon.", "Only of that?"]
+
+
+async def test_a_chat_shows_a_question_that_the_inbox_learns_of_later(browser: Browser, env: Environment) -> None:
+    requests = 0
+
+    async def late(route: Route) -> None:
+        nonlocal requests
+        requests += 1
+        await (route.continue_() if requests > 3 else route.fulfill(json={"waiting": []}))
+
+    async with served(env) as gateway, open_page(browser, f"{gateway.url}/#/chat/team/court") as page:
+        gateway.env.script(line("one", "Let us rent it."), line("two", "Signed."))
+        await page.route("**/inbox", late)
+        await page.get_by_label("Your message").fill("May we rent it?")
+        await page.keyboard.press("Enter")
+        await page.get_by_label("Your reply").fill("Yes, if it is dry.")
+        await page.get_by_role("button", name="Reply").click()
+        await expect(page.get_by_text("Signed.")).to_be_visible(timeout=20_000)
+        await expect(page.get_by_label("Your reply")).to_have_count(0)
 
 
 async def test_an_act_that_comes_too_late_says_so(browser: Browser, env: Environment) -> None:

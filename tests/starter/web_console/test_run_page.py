@@ -16,6 +16,7 @@ from tests.harness.continued_runs import count_replies
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, team
 from tests.harness.gateway import GatewayServer
 from tests.harness.killable_gateways import GatewayProcess
+from tests.harness.mcp_process import McpServerProcess
 from tests.harness.panels import SYNTHESIS, debate, panel, panelist_line, prompt_line, role_member
 from tests.harness.ports import own_ports
 from tests.harness.processes import process_env
@@ -142,6 +143,21 @@ async def test_the_whole_arguments_of_a_tool_and_its_result_are_folded(env: Envi
             await tool.locator("summary").click()
             await expect(tool.locator("pre").first).to_contain_text(message)
             assert await texts(page) == ["I look.", "Done."]
+
+
+async def test_what_a_tool_reports_of_its_progress_is_shown_and_the_page_goes_on(
+    env: Environment, browser: Browser, tmp_path: Path
+) -> None:
+    env.script(line("guest", call("test-work", steps=10_000), "Done."))
+    guest = agent("guest", tools=[{"name": "test-work", "type": "mcp"}])
+    with McpServerProcess("2026", tmp_path).running() as server:
+        async with env.with_manifests([guest, server.manifest()]) as served, GatewayServer.running(served) as gateway:
+            started = await gateway.post("/runs", {"target": "agent/guest", "input": "Work!"}, 201)
+            async with open_page(browser, address(gateway, started["id"])) as page:
+                await expect(page.locator(".tool-progress")).to_have_text(re.compile(r"^step \d+ is done"))
+                await gateway.post(f"/runs/{started['id']}/terminate", {"reason": "Enough.", "now": True})
+                await expect(page.locator(".end-note")).to_contain_text("Enough.")
+                await expect(page.locator(".tool-progress")).to_have_count(0)
 
 
 async def test_a_panel_is_shown_by_rounds(env: Environment, browser: Browser) -> None:

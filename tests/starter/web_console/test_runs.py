@@ -83,8 +83,7 @@ async def test_older_runs_are_read_on_and_stay_in_the_list_while_newer_ones_begi
         gateway.env.answer = lambda _: Reply(text="a")
         for number in range(5):
             await gateway.finished(await start(gateway, "agent/one", f"question {number}"))
-        while len((await gateway.get("/runs"))["runs"]) < 5:
-            await asyncio.sleep(0.1)
+        await listed(gateway, 5)
         await page.route("**/runs?*", with_small_pages)
         await page.reload()
         older = page.get_by_role("button", name="Show older")
@@ -99,6 +98,70 @@ async def test_older_runs_are_read_on_and_stay_in_the_list_while_newer_ones_begi
         assert await rows(page) == [f"question {number}" for number in range(7, -1, -1)]
         await page.get_by_label("Text").fill("question 1")
         await expect(page.locator(".run-row")).to_have_count(1)
+
+
+async def test_a_list_whose_newest_page_has_only_new_runs_begins_anew(browser: Browser, env: Environment) -> None:
+    may_answer = asyncio.Event()
+    may_answer.set()
+
+    async def with_small_pages(route: Route) -> None:
+        await may_answer.wait()
+        await route.continue_(url=route.request.url.replace("limit=300", "limit=2"))
+
+    async with served(env) as gateway, open_page(browser, gateway.url) as page:
+        gateway.env.answer = lambda _: Reply(text="a")
+        for number in range(4):
+            await gateway.finished(await start(gateway, "agent/one", f"question {number}"))
+        await listed(gateway, 4)
+        await page.route("**/runs?*", with_small_pages)
+        await page.reload()
+        older = page.get_by_role("button", name="Show older")
+        await older.click()
+        await expect(page.locator(".run-row")).to_have_count(4)
+        may_answer.clear()  # as while nobody looks at the page
+        for number in range(4, 8):
+            await gateway.finished(await start(gateway, "agent/one", f"question {number}"))
+        await listed(gateway, 8)
+        may_answer.set()
+        await expect(page.get_by_text("question 7", exact=True)).to_be_visible()
+        for count in (2, 4, 6, 8):
+            await expect(page.locator(".run-row")).to_have_count(count)
+            assert await rows(page) == [f"question {number}" for number in range(7, 7 - count, -1)]
+            if count < 8:
+                await older.click()
+
+
+async def test_a_run_that_ends_on_an_older_page_ends_in_the_list_and_leaves_a_filtered_one(
+    browser: Browser, env: Environment
+) -> None:
+    async def with_small_pages(route: Route) -> None:
+        url = route.request.url
+        await route.continue_(url=url if "startedAfter" in url else url.replace("limit=300", "limit=1"))
+
+    async with served(env) as gateway, open_page(browser, gateway.url) as page:
+        gateway.env.script(line("one", {"text": "a", "held": True}), line("two", {"text": "b", "held": True}))
+        runs = [await start(gateway, f"agent/{name}", f"question of {name}") for name in ("one", "two")]
+        while len((await gateway.get("/runs?phase=Running"))["runs"]) < 2:
+            await asyncio.sleep(0.1)
+        await page.route("**/runs?*", with_small_pages)
+        async with open_page(browser, f"{gateway.url}/#/?phase=Running") as filtered:
+            await filtered.route("**/runs?*", with_small_pages)
+            for each in (page, filtered):
+                await each.reload()
+                await each.get_by_role("button", name="Show older").click()
+                await expect(each.locator(".run-row")).to_have_count(2)
+            await gateway.post(f"/runs/{runs[0]}/cancel", {})
+            row = page.locator(".run-row", has_text="question of one")
+            await expect(row).to_contain_text("Canceled")
+            await expect(filtered.locator(".run-row")).to_have_count(1)
+        async with page.expect_request(lambda request: "/progress" in request.url and runs[0] not in request.url):
+            pass
+
+
+async def listed(gateway: GatewayServer, count: int) -> None:
+    """Waits until so many runs are listed."""
+    while len((await gateway.get("/runs"))["runs"]) < count:
+        await asyncio.sleep(0.1)
 
 
 async def test_of_three_hundred_live_runs_the_page_has_only_the_rows_in_view(
