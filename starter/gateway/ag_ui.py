@@ -175,7 +175,7 @@ class AgUi:
         """
         *_, last = answers
         if any(place.run != last.run for place in answers):
-            raise BadRequestError("resume: these are interrupts of several runs", param="resume")
+            raise BadRequestError("resume: these interrupts belong to several runs", param="resume")
         run = await self._runs.find(caller, last.run)
         undecided = {decision.id: decision for decision in await run.undecided()} if await run.is_open() else {}
         given = {place.decision: answer for place, answer in answers.items() if place.decision in undecided}
@@ -223,7 +223,7 @@ def _input(messages: Sequence[ag_types.Message]) -> str | list[JsonObject]:
         elif message.role in ("assistant", "tool"):
             break
     if not said:
-        raise BadRequestError("messages: the last one has to be of the user", param="messages")
+        raise BadRequestError("messages: the last one must be from the user", param="messages")
     if all(isinstance(message.content, str) for message in said):
         return "\n\n".join(str(message.content) for message in said)
     return [{"role": "user", "content": _content(message.content)} for message in said]
@@ -267,7 +267,8 @@ def _parameters(forwarded: object) -> dict[str, str]:
     """The values for templates: ``forwardedProps.parameters``."""
     given = forwarded.get("parameters", {}) if isinstance(forwarded, dict) else {}
     if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
-        raise BadRequestError("forwardedProps.parameters: has to be an object of texts", param="forwardedProps")
+        text = "forwardedProps.parameters: must be an object whose values are strings"
+        raise BadRequestError(text, param="forwardedProps")
     return given
 
 
@@ -294,7 +295,7 @@ def _action(run: Run, decision: PendingDecision, answer: Answer) -> Callable[[],
         raise BadRequestError("resume: the payload has to be {approved: true} or {approved: false}", param="resume")
     arguments, reason = given.get("arguments"), given.get("reason") or ""
     if not (arguments is None or isinstance(arguments, dict)) or not isinstance(reason, str):
-        raise BadRequestError("resume: arguments have to be an object, and a reason a text", param="resume")
+        raise BadRequestError("resume: arguments must be an object, and a reason a string", param="resume")
     return partial(run.decide, decision.id, approved=approved, arguments=arguments if approved else None, reason=reason)
 
 
@@ -310,7 +311,7 @@ def _reply(run: Run, decision: PendingDecision, answer: ag_types.ResumeEntry) ->
         return partial(run.reply, json.dumps(payload), decision.id)
     text = payload.get("reply") if isinstance(payload, dict) else payload
     if not isinstance(text, str) or not text.strip():
-        raise BadRequestError("resume: the payload has to be a text, or {reply: TEXT}", param="resume")
+        raise BadRequestError("resume: the payload must be a string, or {reply: TEXT}", param="resume")
     return partial(run.reply, text, decision.id)
 
 
@@ -322,7 +323,7 @@ def _result_text(message: ag_types.ToolMessage) -> str:
         return message.content
     texts = [part.text for part in message.content if isinstance(part, ag_types.TextPart)]
     if len(texts) < len(message.content):
-        raise BadRequestError("messages: the result of a tool can only be a text", param="messages")
+        raise BadRequestError("messages: the result of a tool must be a string", param="messages")
     return "\n".join(texts)
 
 

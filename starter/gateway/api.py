@@ -559,7 +559,7 @@ class Api:
         limit = number_in(request, "limit", 200, most=MAX_PAGE)
         named = [name for name in ("before", "after", "turn", "round") if name in request.query_params]
         if len(named) > 1:
-            raise BadRequestError(f"a page is given by one of {' and '.join(named)}", param=named[1])
+            raise BadRequestError(f"pass only one of {' and '.join(named)}", param=named[1])
         try:
             page = await run.page(
                 limit,

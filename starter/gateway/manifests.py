@@ -506,7 +506,7 @@ class ManifestOperations:
         keys = [key_of(manifest) for manifest in loaded.manifests]
         if keys != [key]:
             found = ", ".join("/".join(each) for each in keys) or "no manifest"
-            raise BadRequestError(f"the text has to be the manifest of {'/'.join(key)}, and has {found}", param="text")
+            raise BadRequestError(f"the text has to be the manifest of {'/'.join(key)}, but has {found}", param="text")
         self._check_uses(caller, known, loaded)
 
         def check(contents: StoreContents) -> None:

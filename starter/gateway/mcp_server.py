@@ -271,7 +271,7 @@ class McpServer:
         if params.request_state is not None:  # what the client sends is no proof of anything: it has to be its own run
             run = await self._runs.find(caller, params.request_state)
             if (run.memo.get("query"), run.memo.get("namespace")) != (target.name, target.namespace):
-                raise NotFoundError("the requestState is of another tool")
+                raise NotFoundError("the requestState belongs to another tool")
             return run
         asked = AskArguments.model_validate(params.arguments or {})
         known = target.parameters(await self._targets.catalog())
@@ -279,7 +279,7 @@ class McpServer:
             raise BadRequestError(f"parameters: exactly {known} are needed; these are missing or unknown: {unknown}")
         key = (context.meta or {}).get(IDEMPOTENCY_KEY)
         if key is not None and not isinstance(key, str):
-            raise BadRequestError(f"{IDEMPOTENCY_KEY} has to be a text")
+            raise BadRequestError(f"{IDEMPOTENCY_KEY} must be a string")
         question = TargetQuestion(input=asked.input, parameters=asked.parameters)
         return await self._runs.start(caller, target, question, protocol="mcp", key=key)
 

@@ -259,19 +259,19 @@ async def give_results(
     try:
         run = await runs.find(caller, run_id)
     except NotFoundError:
-        text = f"the call '{results[-1].id[:200]}' is of no run that exists, or you may not see it"
+        text = f"the call '{results[-1].id[:200]}' belongs to no run that exists, or you may not see it"
         raise NotFoundError(text, param=param) from None
     spec = await run.spec()
     asked = spec.targets if spec else ()
     if [(each.type, each.name) for each in asked] != [(target.kind, target.name)]:
-        raise BadRequestError(f"model: the calls are not of {target.id}", param="model")
+        raise BadRequestError(f"model: the calls do not belong to {target.id}", param="model")
     pending = {decision.id for decision in await run.pending()} if await run.is_open() else set()
     given = set()
     last = None
     for result in results:
         owner, decision = result.place
         if owner != run.id and result.is_new:
-            raise BadRequestError(f"{param}: the results are of calls of several runs", param=param)
+            raise BadRequestError(f"{param}: the results belong to calls of several runs", param=param)
         if owner == run.id and decision and (result.is_new or decision in pending):
             await run.give_result(decision, result.output)
             given.add(decision)

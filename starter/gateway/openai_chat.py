@@ -208,7 +208,7 @@ class Chat:
         body = await read_body(request, ChatRequest)
         caller = caller_of(request)
         if body.n not in (None, 1):
-            raise BadRequestError("n: one completion is made", param="n")
+            raise BadRequestError("n must be 1: only one completion is supported", param="n")
         target = await self._targets.find(caller, body.model)
         turns = turns_shown(request, TURNS)
         headers: dict[str, str] = {}

@@ -174,7 +174,7 @@ def _content(content: JsonValue, place: str) -> str | list[JsonObject]:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise BadRequestError(f"{place}: it has to be a text or a list of parts", param=place)
+        raise BadRequestError(f"{place}: must be a string or a list of parts", param=place)
     parts = [_part(part, f"{place}.{index}") for index, part in enumerate(content)]
     if all(part["type"] == "text" for part in parts):
         return "\n".join(str(part["text"]) for part in parts)
@@ -224,7 +224,7 @@ def _file(file: JsonObject, place: str) -> JsonObject:
 
 def _text(text: JsonValue, place: str) -> str:
     if not isinstance(text, str):
-        raise BadRequestError(f"{place}: it has to be a text", param=place)
+        raise BadRequestError(f"{place}: must be a string", param=place)
     return text
 
 

@@ -182,11 +182,11 @@ async def options_after_wait(
     is_circuit = failure.type == CircuitOpen.__name__
     is_quota = failure.type == QuotaReached.__name__
     is_outage = not (is_circuit or is_quota)
-    left = until - workflow.now()
+    longest = until - workflow.now()
     if is_circuit:
-        wait = run.outages.begin_of_circuit(activity, failure, left)
+        wait = run.outages.begin_of_circuit(activity, failure, longest)
     else:
-        wait = run.outages.begin(activity, summary, failure, left)
+        wait = run.outages.begin(activity, summary, failure, longest)
     if workflow.now() + wait > until and not is_quota:
         raise ActivityFailed(failure.without_wait())
     kind: WaitKind = "quota" if is_quota else "circuit_breaker" if is_circuit else "outage"
