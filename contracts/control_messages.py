@@ -11,6 +11,11 @@ from .text import MAX_MESSAGE, byte_size, truncate
 ASK_AGAIN = "ask_again"
 """The signal to a run that waits until others of its tenant have ended: it may be its turn."""
 
+MAX_SESSION = 16_000
+"""Bytes of a session's values, as JSON: they are part of every brief."""
+
+SESSION_TOO_LARGE = f"a session's values may not be longer than {MAX_SESSION:,} bytes"
+
 
 class TerminateRequest(JsonModel):
     """The signal ``terminate_team``: the reason, and whether the activity in progress is canceled (``now``).

@@ -1,10 +1,21 @@
 """Controls open runs: terminates, cancels, pauses, resumes and steers them, and changes their sessions."""
 
+import json
+
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from ...contracts.control_messages import CancelRequest, PauseRequest, SteerRequest, SteerResult, TerminateRequest
+from ...contracts.control_messages import (
+    MAX_SESSION,
+    SESSION_TOO_LARGE,
+    CancelRequest,
+    PauseRequest,
+    SteerRequest,
+    SteerResult,
+    TerminateRequest,
+)
 from ...contracts.identity import Identity
+from ...contracts.text import byte_size
 from ...resources.base import JsonObject
 from .runs import RunHandle, served
 
@@ -89,6 +100,8 @@ async def change_session(client: Client, run: RunHandle, changes: JsonObject) ->
 
     Raises RunEndedError, RejectedError, and ProgramNotRunningError.
     """
+    if byte_size(json.dumps(changes)) > 2 * MAX_SESSION:  # all old values removed, and as many new ones
+        raise RejectedError(SESSION_TOO_LARGE)
     try:
         sent = run.execute_update("session", changes)
         values: object = await served(client, run, sent, awaits_workers=True)

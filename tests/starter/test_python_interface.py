@@ -423,6 +423,9 @@ async def test_a_session_is_changed_while_a_panel_reads_it(env: Environment, tem
     )
     handle = await temporal.start(panel, input="Why?", session={"desk": "north"})
     await env.wait_for_calls(2)
+    for size in (20_000, 3_000_000):  # more than Temporal stores, so that the run could not even reject it
+        with pytest.raises(baton.Refused, match="16,000 bytes"):
+            await handle.session(note="x" * size)
     assert await handle.session(rounds=2, desk=None) == {"rounds": 2}
     value = (await handle.result()).value
     assert isinstance(value, baton.PanelShape)

@@ -13,7 +13,7 @@ from temporalio import workflow
 from temporalio.common import RawValue, VersioningBehavior
 from temporalio.exceptions import ApplicationError, CancelledError
 
-from ...contracts.control_messages import ASK_AGAIN, Pause, SteerRequest, SteerResult
+from ...contracts.control_messages import ASK_AGAIN, SESSION_TOO_LARGE, Pause, SteerRequest, SteerResult
 from ...contracts.decisions import ApproveRequest, DecisionsState, GiveResultRequest, ReplyRequest
 from ...contracts.errors import BatonError, InvalidInput
 from ...contracts.fork import unfit
@@ -36,7 +36,7 @@ from ..state.decisions import record, run_begins
 from ..state.run_state import RunState
 from ..state.stopping import ActivityFailed, ActivityInterrupted, uncancelled
 from ..state.telling import tell, tell_update
-from .messages import SESSION_TOO_LARGE, DecisionHandlers, MessageHandlers, first_value
+from .messages import DecisionHandlers, MessageHandlers, first_value
 
 Input = TypeVar("Input", QueryInput, TurnInput)
 WorkflowClass = TypeVar("WorkflowClass", bound=type)

@@ -12,6 +12,8 @@ from temporalio.exceptions import ApplicationError
 
 from ...contracts.control_messages import (
     ASK_AGAIN,
+    MAX_SESSION,
+    SESSION_TOO_LARGE,
     Pause,
     SteerRequest,
     SteerResult,
@@ -264,12 +266,6 @@ _CONTROLLING = ("terminate_team", "cancel", "pause", "resume", "session", "steer
 
 def _refusal(error: NotWaiting) -> BatonError:
     return UnknownDecision(str(error)) if error.is_unknown else InvalidInput(str(error))
-
-
-MAX_SESSION = 16_000
-"""Bytes of a session's values, as JSON: they are part of every brief."""
-
-SESSION_TOO_LARGE = f"a session's values may not be longer than {MAX_SESSION:,} bytes"
 
 
 class MessageHandlers:
