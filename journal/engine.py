@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import shutil
 import sqlite3
 import time
@@ -16,13 +17,15 @@ from typing import Any, Literal, Protocol, TypedDict, TypeVar
 
 from sqlalchemy import URL, Connection, NullPool, QueuePool, create_engine, event, func, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError, SQLAlchemyError, StatementError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from ..contracts.errors import JournalUnavailable
 from ..installation import require
 from ..observability.metrics import JOURNAL_DURATION
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 _SYNCED = "synchronous=FULL"
 _UNSYNCED = "synchronous=NORMAL"
@@ -207,11 +210,20 @@ _MAX_TRANSACTIONS = 5
 _MIGRATION_LOCK = int.from_bytes(b"baton")
 """The key of the advisory lock in PostgreSQL that serializes migrations."""
 
-_INDEX_LOCK = int.from_bytes(b"index")
-"""The key of the one that serializes builds of indexes."""
-
 _INDEX_INTERVAL = 0.5
-"""Seconds between two attempts to get it."""
+"""Seconds between two looks at an index that another process builds."""
+
+_INDEX_ATTEMPTS = 5
+"""Attempts to build an index. One may fail because another process has begun to build it as well."""
+
+_UNDEFINED = ("42P01", "42703")
+"""PostgreSQL's states of a statement about a table or a column that does not exist."""
+
+_INDEX_STATE = """
+select index.indisvalid as is_valid, building.pid is not null as is_built
+from pg_index as index left join pg_stat_progress_create_index as building on building.index_relid = index.indexrelid
+where index.indexrelid = to_regclass(:name)
+"""
 
 _USAGE = "use sqlite:///PATH or postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 
@@ -261,9 +273,10 @@ class Engine(ABC):
         return await timed("transaction", translated(self._run_in_transaction(work)))
 
     async def create_indexes(self, indexes: Mapping[str, str]) -> None:
-        """Creates the indexes that are missing: by name, the table and its columns or expressions in SQL.
+        """Creates those indexes that are missing, and that can be created while others write.
 
-        On PostgreSQL, the table can be written meanwhile.
+        ``indexes``: by name, the table and its columns or expressions in SQL. An index on a table or a column that does
+        not exist yet is left out.
         """
         await timed("indexes", translated(self._create_indexes(indexes)))
 
@@ -309,11 +322,7 @@ class _SQLite(Engine):
     _run_exclusively = _run_in_transaction = _write  # SQLite has one writer at a time
 
     async def _create_indexes(self, indexes: Mapping[str, str]) -> None:
-        def execute(connection: Connection) -> None:
-            for name, columns in indexes.items():
-                connection.execute(text(f"create index if not exists {name} on {columns}"))
-
-        await self._write(execute)
+        """Creates none: it would stop the writers, as in the transaction of the migrations."""
 
     async def _on_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
@@ -413,16 +422,34 @@ class _PostgreSQL(Engine):
 
     async def _create_indexes(self, indexes: Mapping[str, str]) -> None:
         async with self._engine_without_timeout("AUTOCOMMIT").connect() as connection:
-            # A build waits for the end of all older statements. If one of them waited for this lock, both would wait.
-            while not await connection.scalar(select(func.pg_try_advisory_lock(_INDEX_LOCK))):
-                await asyncio.sleep(_INDEX_INTERVAL)
             for name, columns in indexes.items():
-                is_valid = text("select indisvalid from pg_index where indexrelid = to_regclass(:name)")
-                found = await connection.scalar(is_valid, {"name": name})
-                if found is False:  # its build was interrupted
-                    await connection.execute(text(f"drop index concurrently {name}"))
-                if not found:
-                    await connection.execute(text(f"create index concurrently {name} on {columns}"))
+                await self._create_index(connection, name, columns)
+
+    async def _create_index(self, connection: AsyncConnection, name: str, columns: str) -> None:
+        """Builds an index, or waits until another process has. No lock: a pooler may keep it after its process."""
+        attempts = 0
+        is_told = False
+        while True:
+            index = (await connection.execute(text(_INDEX_STATE), {"name": name})).one_or_none()
+            if index and index.is_valid:
+                return
+            if index and index.is_built:
+                if not is_told:
+                    _log.info("waiting for the journal's index %s, which another process builds", name)
+                is_told = True
+                await asyncio.sleep(_INDEX_INTERVAL)
+                continue
+            attempts += 1
+            try:
+                if index:  # its build was interrupted
+                    await connection.execute(text(f"drop index concurrently if exists {name}"))
+                await connection.execute(text(f"create index concurrently {name} on {columns}"))
+            except DBAPIError as error:
+                if getattr(error.orig, "sqlstate", None) in _UNDEFINED:
+                    return
+                if attempts == _INDEX_ATTEMPTS:
+                    raise
+                await asyncio.sleep(_INDEX_INTERVAL)
 
     def _engine_without_timeout(self, isolation_level: Literal["READ COMMITTED", "AUTOCOMMIT"]) -> AsyncEngine:
         """An engine that opens a new connection each time, whose statements may take long, as on a large table."""

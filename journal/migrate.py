@@ -82,38 +82,37 @@ async def _upgrade(engine: Engine, migrations: Path) -> int:
 
     directory = ScriptDirectory(migrations, version_locations=[migrations])
     scripts = [*directory.walk_revisions()][::-1]  # which begins with the newest
-    missing = await engine.run_exclusively(_migrate(scripts, indexed=0))
-    while missing:
-        await engine.create_indexes(missing.module.INDEXES)
-        missing = await engine.run_exclusively(_migrate(scripts, indexed=int(missing.revision)))
-    return int(scripts[-1].revision)
+    current = await engine.run(version)
+    if current:
+        # Until the transaction, workers of the earlier version can start: the tables still have their version.
+        missing = [script for script in scripts if int(script.revision) > current]
+        await engine.create_indexes({name: on for script in missing for name, on in _indexes(script).items()})
+    return await engine.run_exclusively(_migrate(scripts))
 
 
-def _migrate(scripts: "Sequence[Script]", indexed: int) -> "Work[Script | None]":
-    """A function that runs missing migrations in one transaction, up to one whose indexes have to be built before it.
+def _indexes(script: "Script") -> Mapping[str, str]:
+    indexes: Mapping[str, str] = getattr(script.module, "INDEXES", {})
+    return indexes
 
-    It returns that migration, or None if there is none. The indexes of the version ``indexed`` are there.
-    """
+
+def _migrate(scripts: "Sequence[Script]") -> Work[int]:
+    """A function that runs the missing migrations in one transaction, and returns the version of the tables."""
     from alembic.migration import MigrationContext  # noqa: PLC0415  # slow, and most workers have nothing to migrate
     from alembic.operations import Operations  # noqa: PLC0415
 
-    def execute(connection: Connection) -> "Script | None":
+    def execute(connection: Connection) -> int:
         before = version(connection)  # again: another worker may have migrated meanwhile
         operations = Operations(MigrationContext.configure(connection))
         for script in scripts:
             number = int(script.revision)
             if number <= before:
                 continue
-            indexes: Mapping[str, str] = getattr(script.module, "INDEXES", {})
-            if before == 0:  # nobody uses the tables yet
-                for name, columns in indexes.items():
-                    connection.execute(text(f"create index {name} on {columns}"))
-            elif indexes and number != indexed:
-                return script
+            for name, on in _indexes(script).items():  # those on tables that did not exist yet
+                connection.execute(text(f"create index if not exists {name} on {on}"))
             if hasattr(script.module, "upgrade"):
                 script.module.upgrade(operations)
             connection.execute(schema.versions.insert(), {"version": number})
             _log.info("the journal's tables now have version %s", number)
-        return None
+        return version(connection)
 
     return execute

@@ -18,6 +18,7 @@ from sqlalchemy import ColumnElement, Connection, Select, Table, and_, delete, e
 from . import schema
 from .engine import Engine
 from .quotas import delete_ended_periods
+from .rows import insert_missing
 from .schema import RUN_COLUMNS, SHARED, run_of
 
 BATCH_SIZE = 500
@@ -104,12 +105,18 @@ def connected_runs(connection: Connection, namespace: str, runs: Collection[str]
     return connected
 
 
-def forget_conversations(connection: Connection, namespace: str, runs: Collection[str]) -> None:
+Forgotten = list[dict[str, Any]]
+"""Rows of ``conversations`` or ``copies`` that were deleted."""
+
+
+def forget_conversations(connection: Connection, namespace: str, runs: Collection[str]) -> Forgotten:
     """Forgets the conversations that end with rows of these runs: the next query with such an id begins a new one."""
-    in_namespace = schema.conversations.c.temporal_namespace == namespace
+    table = schema.conversations
+    forgotten: Forgotten = []
     for some in _batches(runs):
-        ends_here = run_of(schema.conversations.c.head).in_(some)
-        connection.execute(delete(schema.conversations).where(in_namespace, ends_here))
+        own = delete(table).where(table.c.temporal_namespace == namespace, run_of(table.c.head).in_(some))
+        forgotten += [dict(row) for row in connection.execute(own.returning(*table.c)).mappings()]
+    return forgotten
 
 
 def runs_of_conversation(connection: Connection, namespace: str, conversation: str) -> dict[str, set[str]]:
@@ -125,13 +132,24 @@ def runs_of_conversation(connection: Connection, namespace: str, conversation: s
     return found
 
 
-def forget_copies(connection: Connection, runs: Collection[str]) -> None:
+def forget_copies(connection: Connection, runs: Collection[str]) -> Forgotten:
     """Forgets the copies of Memories' conversations that end with rows of these runs, before the rows are deleted.
 
     A query that is adding to such a copy then begins a new one. ``runs_after`` has one that has added rows.
     """
+    table = schema.copies
+    forgotten: Forgotten = []
     for some in _batches(runs):
-        connection.execute(delete(schema.copies).where(run_of(schema.copies.c.head).in_(some)))
+        own = delete(table).where(run_of(table.c.head).in_(some))
+        forgotten += [dict(row) for row in connection.execute(own.returning(*table.c)).mappings()]
+    return forgotten
+
+
+def remember_again(connection: Connection, conversations: Forgotten, copies: Forgotten) -> None:
+    """Takes back that they were forgotten, unless others have begun anew."""
+    for table, rows in ((schema.conversations, conversations), (schema.copies, copies)):
+        if rows:
+            connection.execute(insert_missing(connection.dialect.name, table), rows)
 
 
 def _connected(runs: Iterable[str], pairs: Iterable[tuple[str, str]]) -> Iterator[Conversation]:

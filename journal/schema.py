@@ -368,5 +368,7 @@ _between_runs = run_of(messages.c.parent) != run_of(messages.c.id)
 Index("baton_messages_after", run_of(messages.c.parent), sqlite_where=_between_runs, postgresql_where=_between_runs)
 """The first message of each run, by the run that it continues."""
 
+Index("baton_quota_waits_tenant", quota_waits.c.tenant)
+
 Index("baton_charges_account", run_of(charges.c.account))
 """The charges to the accounts of a run, also those that calls of other runs have made."""

@@ -25,6 +25,6 @@ Four rules hold for every migration:
 - It is self-contained: it imports nothing of Baton, because the code changes but a released migration does not.
 - ``upgrade`` can run in one transaction on SQLite and on PostgreSQL, and is short. It receives its ``Operations``,
   because ``alembic.op`` is global to the process, which may migrate two journals concurrently.
-- ``INDEXES`` are on tables and columns of earlier versions, and not unique. PostgreSQL builds them outside of a
-  transaction, while writers go on; one whose build was interrupted is deleted, and built again.
+- ``INDEXES`` are on tables and columns of earlier versions, and not unique. PostgreSQL builds those of all missing
+  versions before it runs these, while writers go on; one whose build was interrupted is deleted, and built again.
 """

@@ -21,3 +21,4 @@ def upgrade(op: Operations) -> None:
         sa.Column("told", sa.String(64), nullable=False),
     )
     op.create_index("baton_quota_waits_run", "baton_quota_waits", [sa.text("substr(run, 1, 36)")])
+    op.create_index("baton_quota_waits_tenant", "baton_quota_waits", ["tenant"])

@@ -258,6 +258,8 @@ def own_evaluators(modules: Sequence[str]) -> list[type[Evaluator[Any, Any, Any]
             module = importlib.import_module(name.removesuffix(".py").replace("/", "."))
         except ImportError as error:
             raise UsageError(f"--evaluators {name}: {error}") from None
+        if name.endswith(".py") and (module.__file__ is None or not Path(module.__file__).samefile(name)):
+            raise UsageError(f"--evaluators {name}: another module has this name: {module.__file__}; rename the file")
         classes = (one for _, one in inspect.getmembers(module, inspect.isclass) if one.__module__ == module.__name__)
         found.extend(one for one in classes if issubclass(one, Evaluator))
     return found

@@ -148,10 +148,8 @@ class PushNotifications:
         Raises InvalidParamsError for an address that is not public, or that is not https, and for too many
         configurations.
         """
-        await self._check_url(config.url)
+        await self._check(config)
         config_id = config.id or hashlib.sha256(config.url.encode()).hexdigest()[:16]
-        if len(config_id) > 64 or "/" in config_id:
-            raise InvalidParamsError("the id of a configuration has at most 64 characters, and no slash")
         known = {each.id for each in await self.list(view.run.id)}
         if config_id not in known:
             if len(known) >= MAX_CONFIGS:
@@ -191,8 +189,13 @@ class PushNotifications:
 
     async def check(self, config: TaskPushNotificationConfig, caller: Caller) -> None:
         """Raises InvalidParamsError if the configuration would be rejected for any task that is yet to be started."""
-        await self._check_url(config.url)
+        await self._check(config)
         await self._check_number(caller)
+
+    async def _check(self, config: TaskPushNotificationConfig) -> None:
+        if len(config.id) > 64 or "/" in config.id:
+            raise InvalidParamsError("the id of a configuration has at most 64 characters, and no slash")
+        await self._check_url(config.url)
 
     async def get(self, run: str, config_id: str) -> TaskPushNotificationConfig:
         """A configuration, without its secrets. Raises NotFoundError."""

@@ -503,8 +503,12 @@ def _call(
     | ToolReturnedEvent
     | ToolFailedEvent,
 ) -> str:
-    """The id of a call among all of the root run: that of a message, or of a tool call."""
-    return f"{event.run}/{event.call}"
+    """The id of a call among all of the root run: that of a message, or of a tool call.
+
+    Each execution of a run, which its events' ids begin with, has its own calls.
+    """
+    execution = event.id.partition("/")[0]
+    return f"{execution}/{event.call}"
 
 
 def _message_id(event: TextDeltaEvent | TextRetractedEvent | ModelAnsweredEvent) -> str:

@@ -129,7 +129,7 @@ class ResponseWriter:
         yield from self._finish("final_answer" if answer else "commentary")
         kind, response = self._ended(event, status)
         self.final = response
-        yield from self._send(self._base, kind, response=response)
+        yield from self._send_last(kind, response)
 
     def call(self, waiting: CallsWait, usage: TokenUsage) -> Iterator[JsonObject]:
         """The events of calls for which the run waits. They complete the response."""
@@ -159,7 +159,11 @@ class ResponseWriter:
             "usage": usage_of(usage),
             "completed_at": int(waiting.at.timestamp()),
         }
-        yield from self._send(self._base, "response.completed", response=self.final)
+        yield from self._send_last("response.completed", self.final)
+
+    def _send_last(self, kind: str, response: JsonObject) -> Iterator[JsonObject]:
+        """Ends the stream for every reader: one that saw later attempts of a canceled call has higher numbers."""
+        yield from self._send(max(self._base, self.after + 1), kind, response=response)
 
     def _number(self, setting: str) -> JsonValue:
         """What the request has chosen, or else the default of the APIs: strict clients require a number."""

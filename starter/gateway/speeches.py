@@ -34,7 +34,8 @@ class Speech:
 
     ``text`` is what was received of the current ``draft``, which is numbered as in the events; of one that was read
     after its end, and that is very long, it is the beginning. ``length`` is that of the whole text once the speech has
-    ended. A speech that has failed ends without a text. ``retracted`` is the last draft that was taken back.
+    ended. A speech that has failed ends without a text. ``retracted`` is the last draft that was taken back,
+    and ``waited`` is the number of attempts before a wait for the end of an outage.
     """
 
     id: str
@@ -43,6 +44,7 @@ class Speech:
     turn: int | None = None
     draft: int = 1
     retracted: int = 0
+    waited: int = 0
     text: str = ""
     length: int = 0
     has_ended: bool = False
@@ -162,6 +164,7 @@ class Speeches:
                     self._end(speech, event.text)
                     yield from self._announce()
             case WaitStartedEvent() | WaitEndedEvent():
+                self._note_attempts(event)
                 yield Waits(event)
             case TextDeltaEvent() | TextRetractedEvent() | ModelAnsweredEvent():
                 if answer := self._open.get((event.run, event.call)):
@@ -172,6 +175,14 @@ class Speeches:
                     answer.has_failed = True
                     self._end(answer, "")
                     yield from self._announce()
+
+    def _note_attempts(self, event: WaitStartedEvent | WaitEndedEvent) -> None:
+        """Counts the attempts of a call that waits to be made again, of which not all readers have seen a text."""
+        if not isinstance(event, WaitStartedEvent) or not event.attempts:
+            return
+        if speech := self._open.get((event.run, event.wait.removeprefix(f"{event.run}/"))):
+            speech.waited += event.attempts
+            speech.draft = max(speech.draft, speech.waited)
 
     def _of_answer(
         self, speech: Speech, event: TextDeltaEvent | TextRetractedEvent | ModelAnsweredEvent

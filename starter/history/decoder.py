@@ -443,7 +443,8 @@ class HistoryDecoder:
         self._timers: dict[str, str] = {}
 
     def continue_as_new(self, run_id: str) -> None:
-        """Continues with the history of another execution of the same run."""
+        """Continues with the history of another execution of the same run, whose calls have ids of their own."""
+        self._earlier.clear()
         self.run = replace(self.run, run_id=run_id, continued_from=self.run.first_run_id)
 
     async def begin_at(self, run_id: str, first: Any, carried: Continuation) -> list[RunEvent]:
@@ -584,7 +585,7 @@ class HistoryDecoder:
         failure = None
         if hasattr(ended, "failure"):
             failure = await decode_failure(self._converter, ended.failure, call.activity_type)
-            if failure.wait is not None:
+            if failure.wait is not None or failure.type == "CallTimeout":  # it may be made again, with the same id
                 self._earlier[call.id] = call.earlier + attempts
         return [*self.decisions.ended(CallEnded(self.run, at, call, attempts, failure=failure))]
 

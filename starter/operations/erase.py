@@ -21,6 +21,7 @@ from ...journal.engine import Engine, connect
 from ...journal.erasures import Named, forget_erasure, note_erasure, unfinished_erasures
 from ...journal.external_storage import delete_from_bucket, workflow_family
 from ...journal.prune import (
+    Forgotten,
     connected_runs,
     count_messages,
     delete_runs,
@@ -28,6 +29,7 @@ from ...journal.prune import (
     forget_conversations,
     forget_copies,
     namespaces_of_runs,
+    remember_again,
     remove_traces,
     runs_after,
     runs_of_conversation,
@@ -258,10 +260,12 @@ async def _erase(
     if not dry:
         begin = partial(_begin, namespace=client.namespace, named=named, runs=connected)
         forget = partial(forget_erasure, namespace=client.namespace, named=named)
-        await engine.run_in_transaction(begin)
+        forgotten = await engine.run_in_transaction(begin)
         if await engine.run(partial(runs_after, namespace=client.namespace, runs=connected)):
             # By a query that had read where the conversation ends before that was forgotten.
-            await engine.run_in_transaction(forget)
+            await engine.run_in_transaction(lambda connection: remember_again(connection, *forgotten))
+            if not more:  # else an earlier erasure has noted them, too
+                await engine.run_in_transaction(forget)
             raise UsageError(CONTINUED)
         await delete_runs(engine, connected)
         alone = [root for root in roots if root not in shared]
@@ -345,13 +349,18 @@ async def _check_others(client: Client, others: Collection[str]) -> None:
         )
 
 
-def _begin(connection: Connection, namespace: str, named: Collection[Named], runs: Collection[str]) -> None:
-    """Notes the erasure, and forgets the conversations that end with the runs: from now on no query continues them."""
+def _begin(
+    connection: Connection, namespace: str, named: Collection[Named], runs: Collection[str]
+) -> tuple[Forgotten, Forgotten]:
+    """Notes the erasure, and forgets the conversations and copies that end with the runs. Returns what it forgot.
+
+    Once this is committed, no query that begins continues them.
+    """
     note_erasure(connection, namespace, named, runs)
-    forget_conversations(connection, namespace, runs)
-    forget_copies(connection, runs)
+    forgotten = forget_conversations(connection, namespace, runs), forget_copies(connection, runs)
     if runs_after(connection, namespace, runs):
         raise UsageError(CONTINUED)
+    return forgotten
 
 
 async def _delete_values(engine: Engine, client: Client, roots: Iterable[str], runs: Collection[str]) -> None:

@@ -50,7 +50,7 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
     "a word of 1 MB": (f"{TEAM}  strategy: {'x' * 1_000_000}", "spec.strategy: 'xxx"),
     "a kind of 1 MB": (TEAM.replace("Team", "x" * 1_000_000), "…: kind: 'xxx"),
     "a control character": (TEAM + "  description: \a", "is not YAML: unacceptable character #x0007"),
-    "an escape sequence": (TEAM + '  strategy: "\\e[31mred\\n"', r"spec.strategy: '\x1b[31mred\n' is not known"),
+    "an escape sequence": (TEAM + '  strategy: "\\e[31mred\\n"', r"spec.strategy: '\x1b[31mred\n' is unknown"),
     "empty": ("", "contains no manifest"),
     "only a comment": ("# Later.\n---\n", "contains no manifest"),
     "NaN": (

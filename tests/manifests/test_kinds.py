@@ -55,7 +55,7 @@ WRONG: list[tuple[Json, str]] = [
     (ask(targets=[{"name": "a"}]), "Query/default/q: spec.targets[0].type: is missing"),
     (ask(targets=[{"type": "agent", "name": ""}]), "Query/default/q: spec.targets[0].name: is not a name"),
     (ask(target={"type": "agent", "name": "a"}), "Query/default/q: spec.target: can't be combined with targets"),
-    (query(target={"type": "evaluator", "name": "a"}), "Query/default/q: spec.target.type: 'evaluator' is not known"),
+    (query(target={"type": "evaluator", "name": "a"}), "Query/default/q: spec.target.type: 'evaluator' is unknown"),
     (ask(sessionId=""), "Query/default/q: spec.sessionId: is not an id"),
     (ask(serviceAccount=""), "Query/default/q: spec.serviceAccount.name: is not a name"),
     (ask(memory={}), "Query/default/q: spec.memory.name: is missing"),
@@ -231,7 +231,7 @@ WRONG: list[tuple[Json, str]] = [
     (spec("MCPServer", transport="http"), "MCPServer/default/mcpserver: spec.address: is missing"),
     (
         spec("MCPServer", address=THERE, transport="stdio"),
-        "MCPServer/default/mcpserver: spec.transport: 'stdio' is not",
+        "MCPServer/default/mcpserver: spec.transport: 'stdio' is unknown",
     ),
     (spec("MCPServer", address=THERE, timeout="soon"), "MCPServer/default/mcpserver: spec.timeout: is not a duration"),
     (spec("MCPServer", address=THERE, headers=[{"name": "n"}]), "spec.headers[0].value: is missing"),
@@ -239,14 +239,14 @@ WRONG: list[tuple[Json, str]] = [
     (prealpha("A2AServer", "s", {"address": THERE, "pollInterval": "5"}), "spec.pollInterval: is not a duration"),
     (
         spec("A2AServer", address=THERE),
-        "A2AServer/default/a2aserver: apiVersion: 'ark.mckinsey.com/v1alpha1' is not known",
+        "A2AServer/default/a2aserver: apiVersion: 'ark.mckinsey.com/v1alpha1' is unknown",
     ),
     (prealpha("ExecutionEngine", "e", {"address": THERE}), "ExecutionEngine/default/e: spec.type: is missing"),
     (prealpha("ExecutionEngine", "e", {"type": "x"}), "ExecutionEngine/default/e: spec.address: is missing"),
     (prealpha("ExecutionEngine", "a2a", {"type": "x", "address": THERE}), "metadata.name: 'a2a' is reserved"),
     (
         prealpha("Agent", "a", {"prompt": "p"}),
-        "Agent/default/a: apiVersion: 'ark.mckinsey.com/v1prealpha1' is not known",
+        "Agent/default/a: apiVersion: 'ark.mckinsey.com/v1prealpha1' is unknown",
     ),
     (spec("Evaluators"), "Evaluators: kind: 'Evaluators' is not a kind; did you mean 'Evaluator'?"),
 ]

@@ -456,7 +456,7 @@ async def test_a_conversation_that_a_query_continues_while_it_is_forgotten_stays
 ) -> None:
     url = await postgres.database()
     async with Environment.running(client, tmp_path, journal_url=url) as env:
-        env.script(line("one", "first", "second"))
+        env.script(line("one", "first", "second", "third"))
         asked = [await ended(env, "agent/one", conversationId="c")]
         async with held_commits(url, "delete on baton_conversations"):
             erasing = asyncio.create_task(erase(env, asked[0].id))
@@ -469,6 +469,8 @@ async def test_a_conversation_that_a_query_continues_while_it_is_forgotten_stays
         status = await env.status(asked[1])
         assert status.phase == "Completed"
         assert len(env.model.requests[-1].body["messages"]) == 4
+        asked.append(await ended(env, "agent/one", conversationId="c"))
+        assert len(env.model.requests[-1].body["messages"]) == 6
         assert await execute(url, "select count(*) from baton_erasures") == [(0,)]
         await erase(env, *(each.id for each in asked))
         assert MARK not in await everything(env)

@@ -221,7 +221,7 @@ async def test_an_inline_tool_that_starts_a_workflow_is_refused(env: Environment
         ({"workflow": None}, "spec.workflow: is missing: a tool of type 'workflow' needs {type}"),
         ({"workflow": {"type": "t", "arguments": ["amount", "to"]}}, "spec.workflow.arguments[1]: 'to' is not a"),
         ({"workflow": {"type": "t", "arguments": ["amount"]}}, "spec.workflow.arguments: 'currency' of inputSchema is"),
-        ({"workflow": {"type": "t", "idReusePolicy": "Never"}}, "spec.workflow.idReusePolicy: 'Never' is not known"),
+        ({"workflow": {"type": "t", "idReusePolicy": "Never"}}, "spec.workflow.idReusePolicy: 'Never' is unknown"),
         ({"workflow": {"type": "round-robin"}}, "spec.workflow.type: 'round-robin' is a workflow of Baton"),
         ({"workflow": {"type": "t", "heartbeatTimeout": "3s"}}, "spec.workflow.heartbeatTimeout: is not a field"),
         ({"workflow": {"type": "t"}, "activity": {"type": "t"}}, "spec.activity: can't be used for a tool of type"),

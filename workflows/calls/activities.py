@@ -184,8 +184,11 @@ MEMORY = ActivityOptions(
 """Options of activities that read and write a remote Memory; a missed heartbeat does not count as an attempt.
 
 Their ``schedule_to_close_timeout`` is the longest outage for which the run waits: the Memory is not to blame for the
-time without a worker.
+time without a worker. But it is at least MEMORY_TIMEOUT.
 """
+
+MEMORY_TIMEOUT = timedelta(minutes=10)
+"""For how long a Memory may be asked, even if a run waits for no outage."""
 
 
 CANCEL = ActivityOptions(

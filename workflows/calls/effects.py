@@ -97,6 +97,7 @@ from .activities import (
     LOCAL_TIMEOUT,
     LOOK,
     MEMORY,
+    MEMORY_TIMEOUT,
     PERFORM,
     STORING,
     WHILE_STOPPING,
@@ -696,7 +697,7 @@ async def audit(run: RunState, request: AuditRequest) -> AuditResult:
 
 
 def _memory_options(run: RunState) -> ActivityOptions:
-    return {**MEMORY, "schedule_to_close_timeout": run.max_outage}
+    return {**MEMORY, "schedule_to_close_timeout": max(run.max_outage, MEMORY_TIMEOUT)}
 
 
 async def recall(run: RunState, request: RecallRequest) -> RecallResult:

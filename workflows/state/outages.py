@@ -87,6 +87,7 @@ class Outages:
         self.asks_again = False
         self._shown: dict[str, Outage] = {}
         self._waits: dict[str, int] = {}
+        self._circuit_waits: dict[str, int] = {}
 
     @property
     def own(self) -> tuple[Outage, ...]:
@@ -104,16 +105,18 @@ class Outages:
         ``left`` is how long the call may still wait, except for a Quota, whose failure says when it is reset.
         """
         total = left.total_seconds()
+        # Whether a call gives up, which replays must repeat, depends on these waits alone; they are spread afterwards.
         jitter = 1 + SPREAD * (2 * workflow.random().random() - 1)
         seconds = max(seconds_after(self._waits.get(activity, 0)) * jitter, failure.wait or 0)
         if failure.type == QuotaReached.__name__:
             # Not longer with each wait: the call would come too late for the minute in which it has a place.
             until_reset = (failure.wait or 0) + QUOTA_SPREAD * workflow.random().random()
-            self._count(activity)
+            _count(self._waits, activity)
             seconds = min(until_reset, max(LONGEST_QUOTA_WAIT, self._seconds_apart(until_reset)))
         else:
             # Never beyond the time that is left, so that no call gives up sooner because others wait, too.
-            seconds = max(seconds, min(self._seconds_spread(activity, LONGEST_WAIT, total) * jitter, total))
+            waits = _count(self._waits, activity)
+            seconds = max(seconds, min(self._seconds_spread(waits, LONGEST_WAIT, total) * jitter, total))
         wait = timedelta(seconds=seconds)
         self.note(activity, call, failure, wait)
         return wait
@@ -139,26 +142,26 @@ class Outages:
         It is ``failure.wait``, as long as the history has room for that.
         """
         total = left.total_seconds()
-        return timedelta(seconds=max(failure.wait or 0, min(self._seconds_spread(activity, 0, total), total)))
+        waits = _count(self._circuit_waits, activity)
+        return timedelta(seconds=max(failure.wait or 0, min(self._seconds_spread(waits, 0, total), total)))
 
-    def _seconds_spread(self, activity: str, longest: float, seconds: float) -> float:
-        """The next wait of a call, at most ``longest`` if the history has room for such waits for ``seconds``."""
-        waits = self._count(activity)
-        return seconds_spread(waits, len(self._waits), max(longest, self._seconds_apart(seconds)), _events_left())
+    def _seconds_spread(self, waits: int, longest: float, seconds: float) -> float:
+        """The next wait after so many, at most ``longest`` if the history has room for such waits for ``seconds``."""
+        return seconds_spread(waits, self._calls, max(longest, self._seconds_apart(seconds)), _events_left())
 
     def _seconds_apart(self, seconds: float) -> float:
-        return seconds_apart(len(self._waits), seconds, _events_left())
+        return seconds_apart(self._calls, seconds, _events_left())
 
-    def _count(self, activity: str) -> int:
-        """Counts a wait of a call, and returns how many it had before."""
-        waits = self._waits.get(activity, 0)
-        self._waits[activity] = waits + 1
-        return waits
+    @property
+    def _calls(self) -> int:
+        """The number of calls that wait."""
+        return len(self._waits.keys() | self._circuit_waits.keys())
 
     def end(self, place: str | None) -> None:
         """Notes that a call waits no longer."""
         if place:
             self._waits.pop(place, None)
+            self._circuit_waits.pop(place, None)
             if self._shown.pop(place, None):
                 self.on_change()
 
@@ -167,6 +170,13 @@ class Outages:
         if waits != (run in self.below):
             self.below = (*self.below, run) if waits else tuple(child for child in self.below if child != run)
             self.on_change()
+
+
+def _count(waits: dict[str, int], activity: str) -> int:
+    """Counts a wait of a call, and returns how many it had before."""
+    before = waits.get(activity, 0)
+    waits[activity] = before + 1
+    return before
 
 
 def _events_left() -> int:

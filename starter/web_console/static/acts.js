@@ -587,13 +587,15 @@ function isMain(run, root) {
   return run.startsWith(root) && /^(?:\/target-\d+\/[^/]+)?$/.test(run.slice(root.length));
 }
 
+const ASKS = ["approval", "question", "budget"]; // the waits that are in the inbox
+
 /** The state of an exchange after an event of its run. */
 function after(state, event, root) {
   const call = `${event.run}\n${event.call}`; // the id of a call is unique only in its run
   const { [call]: part, ...others } = state.live;
   switch (event.type) {
     case "text.delta": {
-      if (!MEMBER.test(event.run.slice(root.length))) return state;
+      if (event.tool || !MEMBER.test(event.run.slice(root.length))) return state; // what a tool reports is no answer
       const text = (part?.text ?? "").slice(0, event.offset) + event.text;
       return { ...state, live: { ...state.live, [call]: { call, speaker: event.speaker, text } } };
     }
@@ -605,6 +607,7 @@ function after(state, event, root) {
       if (!isMain(event.run, root)) return state;
       return { ...state, messages: [...state.messages, { number: event.id, name: event.name, text: event.text }] };
     case "wait.started":
+      if (!ASKS.includes(event.kind)) return state;
       return { ...state, waits: [...state.waits, `${event.run}\n${event.wait}`] };
     case "wait.ended":
       return { ...state, waits: state.waits.filter((wait) => wait !== `${event.run}\n${event.wait}`) };
