@@ -155,7 +155,7 @@ RUNS = {
     ),
     "overrides": SampleRun(query="claim"),
     "purchase": SampleRun(query="buy-desks", decide=approves()),
-    "rights": SampleRun(query="invoice"),
+    "rights": SampleRun(query="invoice", namespace="audit"),
     "sales-analysis": SampleRun(query="q3-sales"),
     "schedule": SampleRun(query="morning-news"),
     "support": SampleRun(query="double-charge"),
