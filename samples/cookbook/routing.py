@@ -31,7 +31,7 @@ async def main() -> tuple[str, str]:
         match event:
             case baton.HandoffEvent(receiver=receiver):
                 agent = receiver
-            case baton.TextDeltaEvent(text=text):
+            case baton.TextDeltaEvent(tool=None, text=text):
                 print(text, end="", flush=True)
             case _:
                 pass

@@ -154,6 +154,8 @@ async def holding(url: str, statement: str) -> AsyncIterator[None]:
     """Carries out a statement in a transaction that lasts as long as the block, or until ``end_holding``."""
     task = asyncio.create_task(execute(url, f"do $$ begin {statement}; perform pg_sleep(60); end $$"))
     while await execute(url, "select count(*) from pg_stat_activity where wait_event = 'PgSleep'") != [(1,)]:
+        if task.done():
+            raise AssertionError(f"the statement has ended: {task.result()}")
         await asyncio.sleep(0.01)
     try:
         yield

@@ -235,7 +235,7 @@ def test_what_cannot_be_run_is_named_before_anything_is_paid_for(machine: UserMa
         ({"type": "event", "config": {}}, "spec.config.rules: is missing"),
         ({"mode": "dataset"}, "spec.goldenDatasetRef: is missing"),
         ({"type": "direct", "mode": "direct", "input": "a", "output": "b"}, "can't be combined with type"),
-        ({"type": "often"}, "'often' is not known"),
+        ({"type": "often"}, "'often' is unknown"),
     ],
 )
 def test_a_wrong_evaluation_is_refused_with_its_field(write: Writer, spec: Json, told: str) -> None:

@@ -396,8 +396,9 @@ async def test_a_run_whose_client_leaves_during_an_outage_of_temporal_is_cancele
             while "Temporal: " not in caplog.text:
                 await asyncio.sleep(0.02)
             outage.cancel()
-            [run] = (await other.get("/runs"))["runs"]
-            assert (await other.finished(run["id"]))[-1]["data"]["phase"] == "Canceled"
+            while not (runs := (await other.get("/runs"))["runs"]):
+                await asyncio.sleep(0.05)
+            assert (await other.finished(runs[0]["id"]))[-1]["data"]["phase"] == "Canceled"
 
 
 async def test_a_closed_wait_for_the_result_of_a_run_does_not_end_the_run(gateway: GatewayServer) -> None:
