@@ -326,15 +326,23 @@ class TaskHandler(RequestHandler):
         if params.message.task_id:
             view = await self._continue(call, params.message)
         else:
-            if configures:
+            if configures and not await self._is_started(call, params.message):
                 await self._pushes.check(params.configuration.task_push_notification_config, call.caller)
             view = await TaskView.read(await self._start(call, params.message))
         if configures:
             await self._pushes.create(params.configuration.task_push_notification_config, view, call.caller, context)
         return view
 
+    async def _is_started(self, call: _Call, message: Message) -> bool:
+        """Whether the message was sent before, and has a task."""
+        try:
+            await self._runs.find(call.caller, self._runs.id_of(call.caller, call.target, _key(call, message)))
+        except NotFoundError:
+            return False
+        return True
+
     async def _start(self, call: _Call, message: Message) -> Run:
-        key = f"{NAME}/{call.target.id}/{_hash(message.message_id)}"
+        key = _key(call, message)
         context = message.context_id or self._runs.id_of(call.caller, call.target, key)
         if len(context) > MAX_ID or len(message.message_id) > MAX_ID:
             raise InvalidParamsError(f"the ids of a message and its context have at most {MAX_ID} characters")
@@ -409,6 +417,11 @@ class TaskHandler(RequestHandler):
 
 MAX_ID = 255
 """Characters of the ids of messages and contexts."""
+
+
+def _key(call: _Call, message: Message) -> str:
+    """The idempotency key of the task of a message."""
+    return f"{NAME}/{call.target.id}/{_hash(message.message_id)}"
 
 
 def _hash(text: str) -> str:
