@@ -835,7 +835,8 @@ async def test_a_caller_has_a_limited_number_of_push_notification_configurations
         a2a_client(gateway, "agent/one", key=keys["ann"]) as ann,
         a2a_client(gateway, "agent/one", key=keys["bob"]) as bob,
     ):
-        tasks = {client: await started(client, message("Why?")) for client in (ann, bob)}
+        asked = message("Why?")
+        tasks = {client: await started(client, asked) for client in (ann, bob)}
 
         def config(client: A2AClient, name: str) -> TaskPushNotificationConfig:
             return TaskPushNotificationConfig(task_id=tasks[client].id, id=name, url="http://127.0.0.1:1/hook")
@@ -844,8 +845,8 @@ async def test_a_caller_has_a_limited_number_of_push_notification_configurations
             await ann.create_task_push_notification_config(config(ann, name))
         text = "at most 2 push notification configurations of tasks that have not ended"
         async with asyncio.timeout(30):
-            asked = ListTaskPushNotificationConfigsRequest(task_id=tasks[ann].id)
-            while len((await ann.list_task_push_notification_configs(asked)).configs) < 2:
+            its = ListTaskPushNotificationConfigsRequest(task_id=tasks[ann].id)
+            while len((await ann.list_task_push_notification_configs(its)).configs) < 2:
                 await asyncio.sleep(0.05)
             while True:  # until Temporal counts them as well
                 try:
@@ -863,6 +864,11 @@ async def test_a_caller_has_a_limited_number_of_push_notification_configurations
             async for _ in ann.send_message(SendMessageRequest(message=message("And?"), configuration=configuration)):
                 pass
         assert len(served_env.model.requests) == before, "no task was started"
+        again = SendMessageConfiguration(task_push_notification_config=config(ann, "second"))
+        async with contextlib.aclosing(
+            ann.send_message(SendMessageRequest(message=asked, configuration=again))  # type: ignore[type-var]
+        ) as repeated:
+            assert (await anext(repeated)).task.id == tasks[ann].id
         for client, task in tasks.items():
             await client.cancel_task(CancelTaskRequest(id=task.id))
 
