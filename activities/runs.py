@@ -40,6 +40,7 @@ from ..resources.budget import NANO
 from ..resources.tool import OWN_ACTIVITIES
 from ..temporal.activity import idempotency_key
 from ..temporal.executions import RunExecution, delete_execution, delete_pushes, run_tree
+from ..temporal.search_attributes import quoted
 
 MAX_DEPTH = 10
 """Levels of nested runs that are described."""
@@ -160,8 +161,8 @@ class RunActivities:
 async def is_family_shared(client: Client, workflow_id: str, runs: Collection[str]) -> bool:
     """Whether the family of a workflow has another execution than ``runs`` in Temporal, which may need its values."""
     family = workflow_family(workflow_id)
-    first = workflow_id.partition("/")[0].replace("\\", "\\\\").replace("'", "\\'")
-    async for execution in client.list_workflows(f"WorkflowId STARTS_WITH '{first}'"):
+    first = workflow_id.partition("/")[0]
+    async for execution in client.list_workflows(f"WorkflowId STARTS_WITH {quoted(first)}"):
         if execution.run_id not in runs and workflow_family(execution.id) == family:
             return True
     return False

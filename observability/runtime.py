@@ -19,7 +19,7 @@ from temporalio.service import RPCError
 
 from ..installation import missing_extra, require
 from ..temporal.client import HEARTBEAT_INTERVAL
-from ..temporal.search_attributes import PHASE, backlog_of, registered, root_runs
+from ..temporal.search_attributes import PHASE, backlog_of, quoted, registered, root_runs
 from ..temporal.threads import COMPUTING
 from .metrics import BACKLOG, BACKLOG_AGE, CHECK_OK, JOURNAL_FREE, RUNS_STUCK, RUNS_WAITING
 
@@ -135,7 +135,7 @@ async def _count_waiting(client: Client, task_queue: str, queues: Queues) -> Non
             backlog = await backlog_of(client, queue, kind)
             BACKLOG.record(backlog.count, task_queue=queue, kind=kind)
             BACKLOG_AGE.record(backlog.age, task_queue=queue, kind=kind)
-    open_here = f"TaskQueue = '{task_queue}' AND ExecutionStatus = 'Running'"
+    open_here = f"TaskQueue = {quoted(task_queue)} AND ExecutionStatus = 'Running'"
     with contextlib.suppress(RPCError):  # an older server does not have this search attribute
         RUNS_STUCK.record((await client.count_workflows(f"{open_here} AND TemporalReportedProblems IS NOT NULL")).count)
     if await registered(client):

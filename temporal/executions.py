@@ -20,6 +20,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from ..resources.strategies import OWN_WORKFLOWS
+from .search_attributes import quoted
 
 Started = WorkflowExecutionStartedEventAttributes
 
@@ -122,13 +123,8 @@ async def _read_ahead(client: Client, name: str, starts: _Starts) -> None:
                 starts.add(name, run_id, await _started(client, name, run_id))
 
     with contextlib.suppress(RPCError):
-        listed = [run.run_id async for run in client.list_workflows(f"WorkflowId = '{_escaped(name)}'")]
+        listed = [run.run_id async for run in client.list_workflows(f"WorkflowId = {quoted(name)}")]
         await asyncio.gather(*(read(run_id) for run_id in listed if starts.get(name, run_id) is None))
-
-
-def _escaped(text: str) -> str:
-    """A text between quotes in a query of Temporal."""
-    return text.replace("\\", "\\\\").replace("'", "\\'")
 
 
 async def memo_of(run: HasMemo) -> Mapping[str, object]:
@@ -249,7 +245,7 @@ def push_id(run: str, config: str) -> str:
 
 def pushes_of(run: str) -> str:
     """The filter for all executions that have posted, or still post, what happens to a run."""
-    return f"WorkflowType = '{PUSH_WORKFLOW}' AND WorkflowId STARTS_WITH '{_escaped(push_id(run, ''))}'"
+    return f"WorkflowType = '{PUSH_WORKFLOW}' AND WorkflowId STARTS_WITH {quoted(push_id(run, ''))}"
 
 
 async def delete_pushes(client: Client, run: str) -> None:

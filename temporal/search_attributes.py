@@ -163,7 +163,7 @@ async def live_workers(client: Client, task_queue: str) -> list[LiveWorker]:
     now = datetime.now(UTC)
     overdue = now - OVERDUE_AFTER
     polls = {identity for identity, last in pollers.items() if last > overdue - POLL_TIMEOUT}
-    of_queue = f"TaskQueue = '{task_queue}'"
+    of_queue = f"TaskQueue = {quoted(task_queue)}"
     # In this order: a worker that sends its first heartbeat between the requests is live, and would be left out if it
     # was known only after the live ones were listed.
     known = {worker.identity for worker in await _list(client, of_queue)}
@@ -279,3 +279,9 @@ async def backlog_of(client: Client, queue: str, kind: str) -> Backlog:
         count=int(stats.approximate_backlog_count),
         age=stats.approximate_backlog_age.ToTimedelta().total_seconds(),
     )
+
+
+def quoted(text: str) -> str:
+    """A text in quotes, for a query of Temporal's visibility."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -26,6 +26,7 @@ from ...temporal.search_attributes import (
     LiveWorker,
     describe_namespace,
     live_workers,
+    quoted,
     root_runs,
 )
 from .settings import Settings
@@ -151,7 +152,7 @@ async def check_journal(client: Client, engine: Engine, task_queue: str) -> Jour
         JournalUnavailable, RPCError: the journal or Temporal can't be reached.
     """
     identity = await JournalIdentity.read(engine)
-    query = f"TaskQueue = '{task_queue}' AND ExecutionStatus = 'Running' AND {await root_runs(client)}"
+    query = f"TaskQueue = {quoted(task_queue)} AND ExecutionStatus = 'Running' AND {await root_runs(client)}"
     runs = [run async for run in client.list_workflows(query, limit=MAX_RUNS)]
     journals = await asyncio.gather(*(_journal_of(client, run.id, run.run_id) for run in runs))
     foreign = [

@@ -47,7 +47,7 @@ from ...resources.run_catalog import RunCatalog
 from ...temporal import search_attributes
 from ...temporal.client import ConnectionFailed, connect
 from ...temporal.encryption import KEYS, KEYS_FILE, Keys
-from ...temporal.search_attributes import backlog_of, live_workers
+from ...temporal.search_attributes import backlog_of, live_workers, quoted
 from ..errors import START_HINT, UnreachableError
 from ..runs.runs import RunHandle, why_not_served
 from ..server.connection import ServerLocation, use_server
@@ -73,7 +73,7 @@ Stuck = tuple[str, str, str]
 
 async def _open_runs(client: Client, queue: str) -> tuple[list[str], list[str]]:
     """The ids of the open runs of a task queue: those with problems reported by the server, and the newest ones."""
-    open_here = f"TaskQueue = '{queue}' AND ExecutionStatus = 'Running'"
+    open_here = f"TaskQueue = {quoted(queue)} AND ExecutionStatus = 'Running'"
 
     async def listed(query: str) -> list[str]:
         return [run.id async for run in client.list_workflows(query, limit=MAX_RUNS)]

@@ -36,7 +36,7 @@ from ...journal.prune import (
 )
 from ...resources.strategies import OWN_WORKFLOWS
 from ...temporal.executions import RunExecution, delete_execution, delete_pushes, memo_of, run_tree
-from ...temporal.search_attributes import describe_namespace, root_runs
+from ...temporal.search_attributes import describe_namespace, quoted, root_runs
 from ..account import client_identity
 from ..errors import UsageError
 from .prune import Ages, check_server
@@ -399,8 +399,7 @@ async def _with_id(client: Client, workflow_id: str) -> list[WorkflowExecution]:
         if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
             raise
         return []
-    quoted = workflow_id.replace("\\", "\\\\").replace("'", "\\'")
-    listed = [execution async for execution in client.list_workflows(f"WorkflowId = '{quoted}'")]
+    listed = [execution async for execution in client.list_workflows(f"WorkflowId = {quoted(workflow_id)}")]
     return [latest, *(execution for execution in listed if execution.run_id != latest.run_id)]
 
 

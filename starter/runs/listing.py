@@ -24,7 +24,7 @@ from ...contracts.settings import SettingsError
 from ...temporal import search_attributes
 from ...temporal.client import PROGRAM
 from ...temporal.executions import memo_of
-from ...temporal.search_attributes import COST, PHASE, STRATEGY, TEAM, registered, root_runs, shows_forks
+from ...temporal.search_attributes import COST, PHASE, STRATEGY, TEAM, quoted, registered, root_runs, shows_forks
 from ..text import format_age, format_duration
 
 if TYPE_CHECKING:
@@ -231,17 +231,12 @@ async def shown_roots(client: Client, queue: str | None) -> str:
     """
     roots = await root_runs(client)
     if queue := queue or os.environ.get("BATON_TASK_QUEUE"):
-        return f"(TaskQueue = '{queue}' OR TaskQueue STARTS_WITH '{queue}{PROGRAM}') AND {roots}"
+        return f"(TaskQueue = {quoted(queue)} OR TaskQueue STARTS_WITH {quoted(queue + PROGRAM)}) AND {roots}"
     return roots
 
 
 COLUMNS = "ID", "TYPE", "STATE", "DURATION", "AGE"
 WIDE_COLUMNS = (*COLUMNS, "QUERY", "NAMESPACE", "PARENT", "FORKED FROM")
-
-
-def escape(text: str) -> str:
-    """A text between the quotes of a visibility query."""
-    return text.replace("\\", "\\\\").replace("'", "\\'")
 
 
 ENDS = {
@@ -286,12 +281,12 @@ class RunFilter:
     def query(self) -> str:
         """What Temporal itself can filter, as a visibility query; it begins with ``AND``, or is empty."""
         parts = [
-            f"{key.name} = '{escape(value)}'" for key, value in ((TEAM, self.team), (STRATEGY, self.strategy)) if value
+            f"{key.name} = {quoted(value)}" for key, value in ((TEAM, self.team), (STRATEGY, self.strategy)) if value
         ]
         if self.phase in ENDS:
             parts.append(ENDS[self.phase])
         elif self.phase:
-            parts.append(f"ExecutionStatus = 'Running' AND {PHASE.name} = '{escape(self.phase)}'")
+            parts.append(f"ExecutionStatus = 'Running' AND {PHASE.name} = {quoted(self.phase)}")
         if self.started_after:
             parts.append(f"StartTime >= '{self.started_after.isoformat()}'")
         if self.started_before:
@@ -336,7 +331,7 @@ async def recent_runs(
 
     roots = await shown_roots(client, queue)
     if forked_from and await shows_forks(client):
-        roots = f"{roots} AND {search_attributes.FORKED_FROM.name} = '{escape(forked_from)}'"
+        roots = f"{roots} AND {search_attributes.FORKED_FROM.name} = {quoted(forked_from)}"
     runs = await newest_runs(client, f"{roots}{_owned(owner)} AND {LAST}", limit, matches, cache=cache)
     return [await _describe(run) for run in runs]
 
@@ -348,7 +343,7 @@ LAST = "ExecutionStatus != 'ContinuedAsNew'"
 def _owned(owner: str | None) -> str:
     """The filter for the runs of the caller with a digest, and for those without one; empty without an ``owner``."""
     name = search_attributes.CALLER.name
-    return f" AND ({name} = '{escape(owner)}' OR {name} IS NULL)" if owner else ""
+    return f" AND ({name} = {quoted(owner)} OR {name} IS NULL)" if owner else ""
 
 
 @dataclass(frozen=True)

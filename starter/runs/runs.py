@@ -30,8 +30,8 @@ from ...contracts.turn import TurnResult
 from ...temporal.client import PROGRAM
 from ...temporal.client import task_queue as default_task_queue
 from ...temporal.executions import first_run_id, memo_of
-from ...temporal.search_attributes import live_workers
-from .listing import escape, newest_runs
+from ...temporal.search_attributes import live_workers, quoted
+from .listing import newest_runs
 
 _log = logging.getLogger("baton")
 
@@ -81,7 +81,7 @@ async def _newest_of_query(client: Client, name: str, namespace: str) -> RunHand
 
     queries = "WorkflowType = 'query'"
     # Most ids begin with the Query's name: the start time of the newest of them limits the search of all others.
-    with_name = f"{queries} AND WorkflowId STARTS_WITH '{escape(name)}-'"
+    with_name = f"{queries} AND WorkflowId STARTS_WITH {quoted(f'{name}-')}"
     runs = await newest_runs(client, with_name, 1, matches, SEARCH_LIMIT)
     since = f" AND StartTime > '{runs[0].start.isoformat()}'" if runs else ""
     runs += await newest_runs(client, f"{queries}{since}", 1, matches, SEARCH_LIMIT)
