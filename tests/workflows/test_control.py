@@ -105,11 +105,12 @@ async def test_a_status_tells_who_has_paused_a_run_and_since_when(env: Environme
 
 @pytest.mark.full
 async def test_many_messages_at_once_are_all_read_by_the_next_model_call(env: Environment) -> None:
-    env.script(line("one", {"text": "a", "delay": 8}, "b"))
+    env.script(line("one", {"text": "a", "held": True}, "b"))
     handle = await env.start_team([agent("one"), team("team", "one", maxTurns=2, onMaxTurns="complete")])
     await env.wait_for_calls(1)
     texts = [f"{number}: " + "x" * 1_000 for number in range(40)]
     await asyncio.gather(*(handle.execute_update("steer", {"text": each}) for each in texts))
+    env.model.release()
     await env.turn_result(handle)
     read = json.dumps(env.model.requests[1].body["messages"])
     assert [each for each in texts if each not in read] == []

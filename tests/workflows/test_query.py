@@ -133,7 +133,7 @@ BAD = [
     ("query", {"spec": {"input": 5, "team": {"name": "x"}}}, "spec.input: is a number, must be text"),
     ("round-robin", {"team": "nobody", "input": "x"}, "Team default/nobody is neither"),
     ("round-robin", {"team": "x"}, 'a turn needs {"input": "text"}'),
-    ("round-robin", {"input": "x"}, 'a turn needs one of {"team": "name"}, {"agent": …}, {"model": …} and {"tool": …}'),
+    ("round-robin", {"input": "x"}, 'a turn needs one of {"team": "name"}, {"agent": …}, {"model": …} or {"tool": …}'),
     ("round-robin", {"team": ["x"], "input": "x"}, "team: is a list, must be text"),
     (
         "sequential",
