@@ -109,7 +109,7 @@ async def test_what_a_tool_or_a_failing_model_says_at_length_is_cut_and_neither_
 
 @pytest.mark.full
 async def test_long_signals_are_no_harm(env: Environment) -> None:
-    env.script(line("one", {"text": "a", "delay": 3}, "b"))
+    env.script(line("one", {"text": "a", "held": True}, "b"))
     handle = await env.start_team([agent("one"), team("team", "one", maxTurns=2, onMaxTurns="complete")])
     await env.wait_for_calls(1)
     ours = client_with_journal(env).get_workflow_handle(handle.id)
@@ -120,6 +120,7 @@ async def test_long_signals_are_no_harm(env: Environment) -> None:
     with pytest.raises(RPCError, match=r"exceeds limit|larger than max"):
         await handle.signal("steer", {"text": HUGE})
     await ours.signal("terminate_team", {"reason": HUGE})
+    env.model.release()
     turn = await env.turn_result(handle)
     assert (turn.stop_reason, texts(turn.messages), len(env.model.requests)) == ("terminated", ["a"], 1)
     assert len(turn.note or "") < 10_000

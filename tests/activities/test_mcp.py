@@ -88,10 +88,11 @@ async def test_a_server_that_restarts_between_two_calls_is_met_again(env: Enviro
 @pytest.mark.full
 async def test_a_server_that_has_forgotten_its_sessions_is_met_again(env: Environment, tmp_path: Path) -> None:
     with McpServerProcess("2025", tmp_path).running() as mcp:
-        env.script(line("one", call("test-note", words="a"), {**call("test-note", words="b"), "delay": 8}, "Done."))
+        env.script(line("one", call("test-note", words="a"), {**call("test-note", words="b"), "held": True}, "Done."))
         handle = await env.start_query([user("test-note"), mcp.manifest()], "agent/one")
         await env.wait_for_calls(2)
         await mcp.restart()
+        env.model.release()
         status = await env.status(handle)
         assert (status.phase, mcp.calls) == ("Completed", ["a", "b"])
 

@@ -482,7 +482,7 @@ async def test_a_run_is_terminated_with_its_state_as_result_or_canceled(env: Env
 async def test_an_agent_that_was_terminated_before_it_has_answered_in_its_schema_gives_what_it_has_said(
     env: Environment, temporal: Connection, schema: Any
 ) -> None:
-    env.script(line("one", {"text": "1", "delay": 5}))
+    env.script(line("one", {"text": "1", "hang": True}))
     handle = await temporal.start(Agent("one", prompt="You are one.", output_schema=schema), "How many?")
     await env.wait_for_calls(1)
     await handle.terminate("enough", now=True)

@@ -102,7 +102,7 @@ async def test_the_name_of_who_has_paused_a_run_is_printed_as_it_is_and_has_no_e
 
 
 async def test_a_cancellation_says_which_client_has_asked_for_it(env: Environment) -> None:
-    env.script(line("one", {"text": "a", "delay": 9}))
+    env.script(line("one", {"text": "a", "hang": True}))
     handle = await env.start_team([agent("one"), team("team", "one", strategy="sequential")])
     await env.wait_for_calls(1)
     other = await Client.connect(env.client.service_client.config.target_host, identity="ops@desk")

@@ -277,7 +277,7 @@ async def test_the_last_lines_of_a_long_text_are_shown_and_fit_the_terminal(
 
 @pytest.mark.full
 async def test_many_runs_share_a_live_view_that_fits_the_terminal(env: Environment, server: EmbeddedServer) -> None:
-    env.script(line("one", {"text": WORDS, "pause": 0.1, "delay": 6}))
+    env.script(line("one", {"text": WORDS, "pause": 0.1, "held": True}))
     given = {"agent": "one", "input": "Why?", "resources": [agent("one")]}
     handles = [await env.start("agent", given) for _ in range(15)]
     watcher = Watcher()
@@ -285,6 +285,7 @@ async def test_many_runs_share_a_live_view_that_fits_the_terminal(env: Environme
     await watcher.sees("15 of 15 runs are running · 0 model calls")
     await watcher.sees("and 5 more")
     assert len([each for each in handles if f" · {each.id}\x1b" in watcher.text]) >= 10
+    env.model.release()
     watch = await watching
     assert len(watch.state.runs) == 15
     assert watcher.height == 12

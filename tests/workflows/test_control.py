@@ -138,7 +138,7 @@ async def test_a_message_to_a_run_that_is_closing_is_refused_or_kept_but_never_l
 async def test_messages_to_a_query_that_is_canceled_before_its_target_answers_are_in_the_journal(
     env: Environment,
 ) -> None:
-    env.script(line("one", {"text": "a", "delay": 5}))
+    env.script(line("one", {"text": "a", "hang": True}))
     handle = await env.start_query([agent("one"), team("team", "one", "one", strategy="sequential")], "team/team")
     await env.wait_for_calls(1)
     await handle.execute_update("steer", {"text": "word 1."})
