@@ -413,7 +413,7 @@ async def test_the_messages_of_a_run_that_continued_as_new_are_one_stream(
 
 
 async def test_a_session_is_changed_while_a_panel_reads_it(env: Environment, temporal: Connection) -> None:
-    env.script(panelist_line("writer", "w1", {"text": "w2", "delay": 0.5}, "w3"))
+    env.script(panelist_line("writer", "w1", {"text": "w2", "held": True}, "w3"))
     panel = round_robin(
         "panel",
         [role_member("writer")],
@@ -427,6 +427,7 @@ async def test_a_session_is_changed_while_a_panel_reads_it(env: Environment, tem
         with pytest.raises(baton.Refused, match="16,000 bytes"):
             await handle.session(note="x" * size)
     assert await handle.session(rounds=2, desk=None) == {"rounds": 2}
+    env.model.release()
     value = (await handle.result()).value
     assert isinstance(value, baton.PanelShape)
     assert value.rounds == 2
@@ -434,10 +435,11 @@ async def test_a_session_is_changed_while_a_panel_reads_it(env: Environment, tem
 
 @pytest.mark.full
 async def test_a_steering_message_is_read_by_the_model_and_streamed(env: Environment, temporal: Connection) -> None:
-    env.script(panelist_line("writer", {"text": "w1", "delay": 0.7}, "w2"), SYNTHESIS)
+    env.script(panelist_line("writer", {"text": "w1", "held": True}, "w2"), SYNTHESIS)
     handle = await temporal.start(round_robin("panel", [role_member("writer")], max_rounds=2), input="Why?")
     await env.wait_for_calls(1)
     await handle.steer("Mind the costs.", name="ann")
+    env.model.release()
     said = [(each.name, each.text) async for each in handle]
     assert said == [
         ("writer", "w1"),
@@ -448,12 +450,13 @@ async def test_a_steering_message_is_read_by_the_model_and_streamed(env: Environ
     assert "Mind the costs." in model_requests(env)[1].user
     one = Agent("one", prompt="You are one.")
     pair = Team("pair", strategy="round-robin", members=[one], max_turns=2, on_max_turns="complete")
-    env.script(line("one", {"text": "1", "delay": 0.7}, "2"))
+    env.script(line("one", {"text": "1", "held": True}, "2"))
     handle = await temporal.start(pair, input="Why?")
     await env.wait_for_calls(len(env.model.requests) + 1)
     with pytest.raises(baton.Refused, match="a text of 1 to"):
         await handle.steer(" ")
     await handle.steer("Be brief.")
+    env.model.release()
     assert [(each.name, each.text) async for each in handle] == [("one", "1"), ("user", "Be brief."), ("one", "2")]
 
 
@@ -523,7 +526,7 @@ async def test_a_run_without_a_worker_is_logged_as_a_warning(
 
 
 async def test_a_shared_transcript_is_read_by_its_key(env: Environment, temporal: Connection) -> None:
-    env.script(panelist_line("writer", "w1", {"text": "w2", "delay": 0.5}), SYNTHESIS)
+    env.script(panelist_line("writer", "w1", {"text": "w2", "held": True}), SYNTHESIS)
     panel = round_robin(
         "panel", [role_member("writer")], max_rounds=2, contributions={"session": "desk", "key": "panel"}
     )
@@ -532,6 +535,7 @@ async def test_a_shared_transcript_is_read_by_its_key(env: Environment, temporal
         assert said.text == "w1"
         break
     assert [each.text for each in await temporal.contributions("desk", "panel")] == ["w1"]
+    env.model.release()
     await handle.result()
     assert await temporal.contributions("desk", "panel") == (
         baton.Contribution(round=1, agent_name="writer", text="w1"),
