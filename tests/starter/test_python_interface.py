@@ -450,13 +450,12 @@ async def test_a_steering_message_is_read_by_the_model_and_streamed(env: Environ
     assert "Mind the costs." in model_requests(env)[1].user
     one = Agent("one", prompt="You are one.")
     pair = Team("pair", strategy="round-robin", members=[one], max_turns=2, on_max_turns="complete")
-    env.script(line("one", {"text": "1", "held": True}, "2"))
+    env.script(line("one", {"text": "1", "delay": 2}, "2"))
     handle = await temporal.start(pair, input="Why?")
     await env.wait_for_calls(len(env.model.requests) + 1)
     with pytest.raises(baton.Refused, match="a text of 1 to"):
         await handle.steer(" ")
     await handle.steer("Be brief.")
-    env.model.release()
     assert [(each.name, each.text) async for each in handle] == [("one", "1"), ("user", "Be brief."), ("one", "2")]
 
 
