@@ -151,7 +151,7 @@ async def test_queries_are_listed_while_no_worker_can_tell_their_status(env: Env
     async with contextlib.AsyncExitStack() as stack:
         async with env.with_manifests([agent("one")]) as served:
             gateway = await stack.enter_async_context(GatewayServer.running(served))
-            served.script(line("one", "a"), line("one", {"held": True, "text": "b"}))
+            served.script(line("one", "a"), line("one", {"hang": True, "text": "b"}))
             one = {"target": {"type": "agent", "name": "one"}}
             await gateway.post("/v1/queries", named("ended-before", **one))
             await chunks_of(gateway, "/stream/ended-before?from-beginning=true")

@@ -5,6 +5,7 @@ import contextlib
 import json
 import socket
 import sys
+import uuid
 from urllib.parse import urlsplit
 
 import pytest
@@ -91,7 +92,7 @@ async def test_a_question_that_is_too_large_for_temporal_is_no_outage(
 async def test_a_decision_that_is_too_large_is_refused_and_the_run_goes_on(gateway: GatewayServer) -> None:
     """The workflow task that has such an update would fail."""
     gateway.env.script(line("careful", call("calculator", expression="2+2"), "It is 4."))
-    sent: Json = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "2+2?"}]}
+    sent: Json = {"messageId": uuid.uuid4().hex, "role": "ROLE_USER", "parts": [{"text": "2+2?"}]}
     task = (await gateway.post("/a2a/agent/careful/message:send", {"message": sent}, a2a_version="1.0"))["task"]
     run = task["id"]
     while not (found := (await gateway.get("/inbox"))["waiting"]):
@@ -120,7 +121,7 @@ async def test_a_decision_that_is_too_large_is_refused_and_the_run_goes_on(gatew
 @pytest.mark.full
 async def test_a_message_that_is_too_large_does_not_fail_the_run_that_it_is_sent_to(gateway: GatewayServer) -> None:
     gateway.env.script(line("one", {"text": "Because.", "held": True}))
-    sent: Json = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "Why?"}]}
+    sent: Json = {"messageId": uuid.uuid4().hex, "role": "ROLE_USER", "parts": [{"text": "Why?"}]}
     body: Json = {"message": sent, "configuration": {"returnImmediately": True}}
     task = (await gateway.post("/a2a/agent/one/message:send", body, a2a_version="1.0"))["task"]
     more: Json = {**sent, "messageId": "n", "taskId": task["id"], "parts": [{"text": BIG}]}
