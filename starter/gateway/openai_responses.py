@@ -100,6 +100,9 @@ class ResponseWriter:
     _held: tuple[int, int] | None = None
     """The sequence number and the output index of the last item, which is done once it is known to be the answer."""
 
+    _has_failed: bool = False
+    """Whether a speech has failed or was cut off: not all readers know its number of attempts."""
+
     _waiting: list[JsonObject] = field(default_factory=list)
     """The events of items that were taken back, which follow once the last item is done."""
 
@@ -163,7 +166,8 @@ class ResponseWriter:
 
     def _send_last(self, kind: str, response: JsonObject) -> Iterator[JsonObject]:
         """Ends the stream for every reader: one that saw later attempts of a canceled call has higher numbers."""
-        yield from self._send(max(self._base, self.after + 1), kind, response=response)
+        number = max(self._base, self.after + 1) if self._has_failed else self._base
+        yield from self._send(number, kind, response=response)
 
     def _number(self, setting: str) -> JsonValue:
         """What the request has chosen, or else the default of the APIs: strict clients require a number."""
@@ -258,6 +262,7 @@ class ResponseWriter:
         attempts = speech.draft
         if speech.has_failed or not speech.text:
             failed = attempts if speech.has_failed else attempts - 1
+            self._has_failed |= speech.has_failed
             self._pass_attempts(speech, failed)
             if self._held is None:
                 yield from self._finish("commentary")
