@@ -138,6 +138,8 @@ class QuotaChanges:
                 await self.tell()
             except BatonError as error:  # without the journal, the calls of runs fail as well, and say so
                 _log.debug("changes of Quotas are looked for again: %s", error.message)
+            except Exception:  # else no run of this worker would ever be told again
+                _log.exception("changes of Quotas are looked for again")
 
     async def tell(self) -> None:
         """Tells the runs whose Quotas have changed. Raises JournalUnavailable and JournalLost."""
