@@ -404,7 +404,8 @@ async def test_an_erasure_that_is_interrupted_in_temporal_is_in_the_audit_log(en
     erasure.cancel()
     [outcome] = await asyncio.gather(erasure, return_exceptions=True)
     if not isinstance(outcome, Erased):
-        await erase(env, run.id)
+        with contextlib.suppress(UsageError):  # all was erased before the cancellation took effect
+            await erase(env, run.id)
     with pytest.raises(UsageError, match="there is no run and no kind"):
         await erase(env, run.id)
     logged = await execute(env.journal_address, "select action, kind, name from baton_audit")
