@@ -192,6 +192,9 @@ class Handoff(JsonModel):
 
 PanelMessageKind = Literal["contribution", "critique", "decision", "verdict", "deliverable"]
 
+FinishReason = Literal["length"]
+"""Why an answer ended early, as in chat completions."""
+
 
 class Message(JsonModel):
     """One message of a conversation, with the roles of OpenAI's chat completions.
@@ -205,6 +208,7 @@ class Message(JsonModel):
     of those messages. ``handoff`` is the transfer that a tool result confirms. ``reasoning`` is what the model has
     thought before its tool calls: it is never shown, and sent back to the same model. ``attachments`` are images and
     files, which have stand-ins in ``content``: only models and agents that accept them read more than these.
+    ``finish_reason`` is ``length`` for an answer that the model's token limit has cut off.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -224,6 +228,7 @@ class Message(JsonModel):
     handoff: Handoff | None = None
     reasoning: ServerContent | None = None
     attachments: tuple[Attachment, ...] = ()
+    finish_reason: FinishReason | None = None
 
     @property
     def length(self) -> int:

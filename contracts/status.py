@@ -13,7 +13,7 @@ from ..resources.query import TargetType
 from .control_messages import Pause, SteerRequest
 from .decisions import PendingDecision
 from .errors import Failure, Outage
-from .message import Head, Message, TokenUsage, last_spoken, latest_within
+from .message import FinishReason, Head, Message, TokenUsage, last_spoken, latest_within
 from .plan import QueryPlan, TargetPlan
 from .text import format_time, parse_json, truncate
 from .turn import MAX_MEMBER_FAILURES, StopReason, TurnResult
@@ -257,6 +257,13 @@ class Status(JsonModel):
     forked_at: str | None = None
     start_time: str
     completion_time: str | None = None
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why the answer ended early: None if it is complete, or is not the text of one model."""
+        messages = self.responses[0].messages if len(self.responses) == 1 else self.messages
+        answer = last_spoken(messages)
+        return answer.finish_reason if answer and answer.content == self.message else None
 
     @property
     def is_open(self) -> bool:

@@ -143,6 +143,7 @@ class StreamedAnswer:
             model=self.model,
             usage=self.usage.without_defaults,
             reasoning=self._kept_reasoning() if calls else None,
+            finish_reason="length" if self.end == "length" else None,
         )
         self._note(message)
         return message.without_defaults

@@ -215,6 +215,8 @@ class EventPrinter:
             ends = tool_call.name in TERMINATING  # then its result repeats its arguments
             arguments = "" if ends else truncate(tool_call.arguments, MAX_SHOWN_BYTES)
             self._print_line(Text.assemble("  → ", (tool_call.name, "cyan"), f" {arguments}"))
+        if event.finish_reason == "length":
+            self._print_line(Text.assemble(("  ✗ ", "red"), "the answer was cut off at the model's token limit"))
         if event.wrong:
             self._print_line(Text.assemble(("  ✗ ", "red"), truncate(f"the answer {event.wrong}", MAX_SHOWN_BYTES)))
 

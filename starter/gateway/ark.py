@@ -250,7 +250,7 @@ class ChunkStream:
         elif isinstance(event, MessageEvent):
             if self._answered.pop((event.run, event.name), None) != event.text:
                 yield from self._complete(event, event.name, event.text)
-                yield from self._end(event, event.name, "stop")
+                yield from self._end(event, event.name, event.finish_reason or "stop")
         elif (
             isinstance(event, ToolReturnedEvent) and event.ends and event.text
         ):  # such as terminate's: it is the answer

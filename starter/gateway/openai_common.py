@@ -49,6 +49,8 @@ def is_incomplete(status: Status) -> Literal["content_filter", "max_output_token
     OpenAI's clients know no other reasons: a budget, a timeout and a number of turns are limits of the run, not of the
     answer, so a run that reaches one has failed, and its error says so.
     """
+    if status.phase == "Completed" and status.finish_reason == "length":
+        return "max_output_tokens"
     failure = status.failure.type if status.failure and status.phase == "Failed" else None
     match failure:
         case "ContentFiltered":

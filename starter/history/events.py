@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, TypeAdapter
 
 from ...contracts.errors import Failure
-from ...contracts.message import PanelMessageKind, TokenUsage
+from ...contracts.message import FinishReason, PanelMessageKind, TokenUsage
 from ...contracts.status import Phase
 from ...contracts.turn import StopReason
 from ...resources.base import JsonModel, JsonObject
@@ -203,7 +203,8 @@ class ModelAnsweredEvent(BaseEvent):
     ``text`` is the answer, or the beginning of a very long one; it is None if the answer is not shown to clients.
     ``draft`` is its number, as in ``text.delta``; the text of an earlier draft was retracted. ``model`` is the name
     that the server reports. ``wrong`` says why the answer does not match its schema: then the model is asked again.
-    ``earlier`` are the messages before the answer of an agent that is executed elsewhere.
+    ``finish_reason`` is ``length`` if the model's token limit has cut the answer off. ``earlier`` are the messages
+    before the answer of an agent that is executed elsewhere.
     """
 
     type: Literal["model.answered"] = "model.answered"
@@ -213,6 +214,7 @@ class ModelAnsweredEvent(BaseEvent):
     text: str | None = None
     tool_calls: tuple[CalledTool, ...] = ()
     wrong: str | None = None
+    finish_reason: FinishReason | None = None
     usage: TokenUsage
     attempts: int
     draft: int = 1
@@ -358,7 +360,7 @@ class MessageEvent(BaseEvent):
     """A message was added to the conversation of a run.
 
     ``number`` is its place in that conversation, from 1: the same for every reader. ``name`` is that of its author. In
-    a panel it has a ``round`` and a ``part``.
+    a panel it has a ``round`` and a ``part``. ``finish_reason`` is that of its model, as in ``model.answered``.
     """
 
     type: Literal["message"] = "message"
@@ -367,6 +369,7 @@ class MessageEvent(BaseEvent):
     text: str
     round: int | None = None
     part: PanelMessageKind | None = None
+    finish_reason: FinishReason | None = None
 
 
 WaitKind = Literal["approval", "question", "budget", "client_tool", "circuit", "outage", "pause", "quota"]

@@ -439,6 +439,7 @@ class EventTranslator:
                 text=message.content,
                 round=message.round,
                 part=message.part,
+                finish_reason=message.finish_reason,
             )
 
     def _model_ended(self, event: CallEnded, usage: TokenUsage) -> Event:
@@ -459,6 +460,7 @@ class EventTranslator:
                     text=None if call.hidden else message.content,
                     tool_calls=() if call.hidden else tools,
                     wrong=wrong,
+                    finish_reason=message.finish_reason,
                     usage=usage,
                     attempts=event.attempts,
                     draft=draft + restated,

@@ -469,6 +469,8 @@ class ReportBuilder:
         while index and (call := place[index - 1]) and isinstance(call, UsedTool) and call.at == event.at:
             index -= 1
         place.insert(index, SaidText(event.at, event.name, event.text, event.part))
+        if event.finish_reason == "length":
+            place.insert(index + 1, Note(event.at, "The answer was cut off at the model's token limit", "", True))
 
     def _answered(self, run: RunPart, event: ModelAnsweredEvent) -> None:
         self._usage += event.usage

@@ -23,6 +23,8 @@ from baton.starter.api.handle import Handle as RunHandle
 from baton.starter.console.watch import Watch
 from baton.starter.history.events import Event
 from baton.starter.history.live_state import LiveState
+from baton.starter.report.html import html_of
+from baton.starter.report.report import read_report
 from baton.starter.runs.start import retry_run
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.converter import DATA_CONVERTER
@@ -281,6 +283,19 @@ async def test_what_a_failed_attempt_has_said_is_taken_back(env: Environment) ->
     [answered] = [event for event in events if event.type == "model.answered"]
     assert (answered.attempts, answered.text) == (2, WORDS)
     check_text(events)
+
+
+async def test_an_answer_that_the_token_limit_cuts_off_is_marked(env: Environment) -> None:
+    env.script(line("one", {"text": "Beca", "stop": "length"}), line("two", "Because."))
+    handle = await env.start_team([*AGENTS, team("team", "one", "two", strategy="sequential")])
+    events = await read_events(handle, env.client)
+    for kind in ("model.answered", "message"):
+        assert [event.finish_reason for event in events if event.type == kind] == ["length", None]
+    status = await env.status(handle)
+    assert [message.finish_reason for message in status.messages] == ["length", None]
+    assert status.finish_reason is None
+    report = html_of(await read_report(env.client, handle))
+    assert report.count("The answer was cut off at the model's token limit") == 1
 
 
 async def test_a_cursor_of_another_run_is_refused(env: Environment) -> None:

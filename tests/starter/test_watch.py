@@ -169,6 +169,16 @@ async def test_a_closed_run_is_printed_from_its_start_in_the_order_of_time(
     assert watch.state.runs[handle.id].status.stop_reason == "max_turns"
 
 
+async def test_an_answer_that_the_token_limit_cuts_off_is_printed_as_such(
+    env: Environment, server: EmbeddedServer
+) -> None:
+    env.script(line("one", {"text": "Beca", "stop": "length"}))
+    handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one")]})
+    watcher = Watcher(terminal=False)
+    await watcher.watch(server, handle)
+    assert "Beca\n  ✗ the answer was cut off at the model's token limit\n" in watcher.text
+
+
 async def test_all_messages_of_an_engine_are_printed_in_their_order(
     env: Environment, server: EmbeddedServer, tool_server: ToolServer
 ) -> None:

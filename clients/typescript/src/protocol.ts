@@ -860,6 +860,7 @@ export interface Refusal {
  * of those messages. `handoff` is the transfer that a tool result confirms. `reasoning` is what the model has
  * thought before its tool calls: it is never shown, and sent back to the same model. `attachments` are images and
  * files, which have stand-ins in `content`: only models and agents that accept them read more than these.
+ * `finishReason` is `length` for an answer that the model's token limit has cut off.
  */
 export interface Message {
   role: "system" | "user" | "assistant" | "tool";
@@ -879,6 +880,7 @@ export interface Message {
   handoff?: Handoff;
   reasoning?: ServerContent;
   attachments?: Attachment[];
+  finishReason?: "length";
 }
 /**
  * A tool call. `arguments` is the model's JSON text, possibly invalid; `extra` is sent to its model only.

@@ -337,6 +337,7 @@ function Step({ step, turn, isLast, context }) {
     ${hasText && (isStructuredAnswer || turn.kind === "selector") && html`<${Folded} class="small" summary="The answer as it was"><${Said} text=${step.text} /><//>`}
     ${step.isOpen && step.written && html`<${Said} text=${step.written} isLive />`}
     ${step.isOpen && !step.written && !step.hidden && html`<p class="muted waiting-words">${step.model ? html`asks <bdi>${visible(step.model)}</bdi>` : "thinks"}…</p>`}
+    ${step.isCutOff && html`<p class="attempt small"><span class="badge">cut off</span> at the model's token limit</p>`}
     ${step.wrong && html`<p class="attempt small"><span class="badge">asked again</span> <${Words} text=${step.wrong} /></p>`}
     ${step.error && step.error !== turn.error && html`<p class="attempt small"><span class="badge">failed</span> <${Words} text=${step.error} /></p>`}
     ${!step.isOpen && attempts > 1 && !step.attempts.length && html`<p class="small muted">after ${count(attempts, "attempt")}</p>`}`;

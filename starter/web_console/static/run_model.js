@@ -247,6 +247,7 @@ const HANDLERS = {
     step.written = "";
     step.tools = event.toolCalls ?? [];
     step.wrong = event.wrong;
+    step.isCutOff = event.finishReason === "length";
     step.usage = event.usage;
     step.earlier = event.earlier ?? [];
     step.model = event.model ?? step.model;

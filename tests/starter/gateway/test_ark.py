@@ -55,7 +55,8 @@ def said(chunks: list[Any]) -> dict[str, str]:
 
 
 async def test_a_query_is_created_streamed_read_listed_and_deleted(gateway: GatewayServer) -> None:
-    gateway.env.script(line("one", "a b c"), line("two", "d"), line("one", "again"), line("two", "again"))
+    cut_off = {"text": "d", "stop": "length"}
+    gateway.env.script(line("one", "a b c"), line("two", cut_off), line("one", "again"), line("two", "again"))
     created = await gateway.post("/v1/queries", {**QUERY, **NULLS, "sessionId": "s-1"})
     assert created["name"] == "first"
     assert created["target"] == QUERY["target"]
@@ -69,7 +70,7 @@ async def test_a_query_is_created_streamed_read_listed_and_deleted(gateway: Gate
     assert first["ark"]["target"] == "team/duo"
     assert first["ark"]["team"] == "duo"
     assert first["ark"]["model"]
-    assert [each["choices"][0]["finish_reason"] for each in chunks[:-1]].count("stop") == 2
+    assert [ended for each in chunks[:-1] if (ended := each["choices"][0]["finish_reason"])] == ["stop", "length"]
     read = await gateway.get("/v1/queries/first")
     completed = chunks[-2]["ark"]["completedQuery"]
     assert (completed["kind"], completed["metadata"]["name"]) == ("Query", "first")

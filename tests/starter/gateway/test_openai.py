@@ -682,6 +682,7 @@ async def test_a_run_that_reaches_a_limit_has_failed_and_says_which(
     ("reply", "reason", "finish"),
     [
         ({"text": "", "stop": "length"}, "max_output_tokens", "length"),
+        ({"text": "Beca", "stop": "length"}, "max_output_tokens", "length"),
         ({"text": "Beca", "stop": "content_filter"}, "content_filter", "content_filter"),
     ],
 )
