@@ -24,16 +24,12 @@ PROGRESS_SECONDS = 1.5
 MAX_PROGRESS = 1_000
 """The most statuses that are cached."""
 
-CONCURRENT_STATUSES = 10
-"""The number of runs whose status is queried at once for lists of runs."""
-
 
 class ProgressCache:
     """The statuses of listed runs, so that many people can look at a list that is read often."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._slots = asyncio.Semaphore(CONCURRENT_STATUSES)
         self._known: dict[str, tuple[float, Status]] = {}
         """The statuses by the run ids of their executions, and the times until which they are valid."""
 
@@ -44,8 +40,7 @@ class ProgressCache:
         if status is not None and time.monotonic() < until:
             return status
         is_open = description.status in (None, WorkflowExecutionStatus.RUNNING)
-        async with self._slots:
-            status = await (current_status(self._client, run.handle) if is_open else result_status(run.handle))
+        status = await (current_status(self._client, run.handle) if is_open else result_status(run.handle))
         while len(self._known) >= MAX_PROGRESS:
             del self._known[next(iter(self._known))]
         until = time.monotonic() + PROGRESS_SECONDS if is_open else math.inf

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -44,7 +45,7 @@ from ..runs.listing import (
     recent_runs,
     search_runs,
 )
-from ..runs.runs import NotServedError, RunHandle
+from ..runs.runs import RunHandle
 from ..runs.start import NotForkedError, QueryStart, inline_start, start_run
 from .access import Caller
 from .errors import BadRequestError, ConflictError, ForbiddenError, NotFoundError, as_gateway_error
@@ -96,6 +97,7 @@ READS_OF_A_CALLER = 4
 """How many of these runs are read at once for one caller, so that its long lists don't hold up those of others."""
 
 T = TypeVar("T")
+Listed = TypeVar("Listed")
 
 
 class Runs:
@@ -322,14 +324,15 @@ class Runs:
     async def read_each(
         self,
         caller: Caller,
-        listed: Sequence[ListedRun],
-        read: Callable[[Run, ListedRun], Awaitable[T]],
-        known: Callable[[ListedRun], T],
+        listed: Sequence[Listed],
+        read: Callable[[Run, Listed], Awaitable[T]],
+        known: Callable[[Listed], T],
+        id_of: Callable[[Listed], str] = attrgetter("id"),
     ) -> list[T]:
         """What is read of each listed run, in their order; without those that are gone.
 
-        Of a run that can't be read now, it is what is ``known`` from the list. Few are read at once, whoever asks. An
-        exception that is no failure of a read is raised in an ExceptionGroup.
+        ``id_of`` is the id of a listed run. Of a run that can't be read now, it is what is ``known`` from the list. Few
+        are read at once, whoever asks. An exception that is no failure of a read is raised in an ExceptionGroup.
         """
         own = self._own_reads.setdefault(caller.digest, asyncio.Semaphore(READS_OF_A_CALLER))
         remaining = iter(enumerate(listed))
@@ -339,7 +342,7 @@ class Runs:
             for place, each in remaining:
                 async with own, self._reads:
                     try:
-                        found[place] = await read(await self.find(caller, each.id), each)
+                        found[place] = await read(await self.find(caller, id_of(each)), each)
                     except Exception as error:
                         failure = as_gateway_error(error)
                         if failure is None:
@@ -374,18 +377,11 @@ class Runs:
     async def progress(self, caller: Caller, ids: Sequence[str]) -> list[tuple[str, Status]]:
         """The statuses of these runs, as of a moment ago; without those that the caller may not see, or that ended."""
 
-        async def of(run_id: str) -> tuple[str, Status] | None:
-            try:
-                run = await self.find(caller, run_id)
-                return run_id, await self._progress.get(run)
-            except (NotFoundError, NotServedError, RPCError):
-                return None
-            except Exception as error:  # such as a status that an application's codec has encoded
-                if as_gateway_error(error) is None:
-                    raise
-                return None
+        async def read(run: Run, run_id: str) -> tuple[str, Status] | None:
+            return run_id, await self._progress.get(run)
 
-        return [found for found in await asyncio.gather(*map(of, ids)) if found]
+        found = await self.read_each(caller, ids, read, known=lambda _: None, id_of=str)
+        return [each for each in found if each]
 
     async def member_sums(self, run: Run) -> tuple[Sequence[MemberSum], bool]:
         """What each speaker of a run has used, and whether that is all: a long run is read for some seconds."""

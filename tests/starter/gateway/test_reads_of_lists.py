@@ -51,10 +51,14 @@ async def test_the_long_lists_of_one_caller_do_not_hold_up_another(gateway: Gate
 
     slow_lists = [asyncio.create_task(runs.read_each(ANN, [listed] * 20, slow, lambda run: run.id)) for _ in range(5)]
     await begun.wait()
-    async with asyncio.timeout(20):
+    own_progress = asyncio.create_task(runs.progress(ANN, [listed.id] * 2))
+    async with asyncio.timeout(60):
+        assert [run for run, _ in await runs.progress(BOB, [listed.id] * 2)] == [listed.id] * 2
         assert await runs.read_each(BOB, [listed] * 3, fast, lambda run: run.id) == [listed.id] * 3
     assert reading == READS_OF_A_CALLER
+    assert not own_progress.done()
     released.set()
+    assert [run for run, _ in await own_progress] == [listed.id] * 2
     assert await asyncio.gather(*slow_lists) == [[listed.id] * 20] * 5
 
 
