@@ -272,7 +272,8 @@ class ResponseWriter:
         index = self._index + attempts - 1
         end = start + 2 + speech.length
         yield from self._send_dones(end, _item_id(speech), index, speech.text)
-        self.output.append(_item(speech, "completed", self._expected_phase, speech.text))
+        status = "incomplete" if speech.is_cut_off else "completed"
+        self.output.append(_item(speech, status, self._expected_phase, speech.text))
         self._held = end + 2, index
         self._go_on(end + 3 - self._base, attempts)
 

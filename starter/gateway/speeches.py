@@ -34,8 +34,9 @@ class Speech:
 
     ``text`` is what was received of the current ``draft``, which is numbered as in the events; of one that was read
     after its end, and that is very long, it is the beginning. ``length`` is that of the whole text once the speech has
-    ended. A speech that has failed ends without a text. ``retracted`` is the last draft that was taken back,
-    and ``waited`` is the number of attempts before a wait for the end of an outage.
+    ended; it ``is_cut_off`` if the model's token limit has ended it. A speech that has failed ends without a text.
+    ``retracted`` is the last draft that was taken back, and ``waited`` is the number of attempts before a wait for the
+    end of an outage.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Speech:
     length: int = 0
     has_ended: bool = False
     has_failed: bool = False
+    is_cut_off: bool = False
 
 
 @dataclass(frozen=True)
@@ -199,6 +201,7 @@ class Speeches:
                 del self._open[event.run, event.call]
                 text = event.text or ""
                 speech.draft = max(event.draft, speech.retracted + 1)
+                speech.is_cut_off = event.finish_reason == "length"
                 self._end(speech, text)
                 yield from self._announce()
 

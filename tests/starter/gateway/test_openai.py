@@ -692,4 +692,5 @@ async def test_an_answer_that_the_model_cuts_off_is_incomplete(
     served_env.script(line("one", reply))
     response, chat = await ended(gateway, api, "one")
     assert (response["status"], response["incomplete_details"]) == ("incomplete", {"reason": reason})
+    assert {item["status"] for item in response["output"]} <= {"incomplete"}
     assert chat == finish
