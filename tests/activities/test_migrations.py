@@ -258,6 +258,7 @@ def released(tmp_path: Path, newest: int) -> Path:
 INDEXES = "select count(*) from pg_index where indisvalid and indexrelid::regclass::text in " + (
     "('baton_charges_account', 'baton_uses_sha', 'baton_holds_sha')"
 )
+INTERRUPTED = "select count(*) from pg_index where not indisvalid"
 BUILDS = "pg_stat_activity where query ilike 'create index%' and state = 'active'"
 
 
@@ -289,13 +290,13 @@ async def test_an_index_whose_build_was_interrupted_is_built_again(postgres: Pos
     await migrated(url, released(tmp_path, 1))
     async with holding(url, "insert into baton_uses values ('run', 'sha')"):
         killed = await process(url, Path(shutil.copytree(MIGRATIONS, tmp_path / "newest")))
-        while await execute(url, f"select count(*) from {BUILDS}") == [(0,)]:
+        while await execute(url, INTERRUPTED) != [(1,)]:  # the index is there, and waits for the transaction
             await asyncio.sleep(0.02)
         killed.kill()
         await killed.wait()
         await execute(url, f"select pg_terminate_backend(pid) from {BUILDS}")
         await end_holding(url)
-    assert await execute(url, "select count(*) from pg_index where not indisvalid") == [(1,)]
+    assert await execute(url, INTERRUPTED) == [(1,)]
     assert await versions(url) == [1]
     await migrated(url, MIGRATIONS)
     assert await versions(url) == [*range(1, NEXT)]
