@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import json
 import sqlite3
+import threading
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,7 +24,7 @@ from baton.contracts.status import Status
 from baton.temporal.client import connect
 from baton.testing import Reply
 from tests.harness.agent_server import AgentServer
-from tests.harness.environment import KEY, Environment, Json, agent, call, line, manifest, team
+from tests.harness.environment import KEY, Environment, Handle, Json, agent, call, line, manifest, team
 from tests.harness.mcp_process import McpServerProcess
 from tests.harness.memory_server import MemoryServer
 from tests.harness.panels import debate, panel, role_member
@@ -183,6 +184,36 @@ async def test_a_memory_and_the_pinning_of_mcp_tools_have_spans(
     check(collector)
     below = collector.tree()["invoke_workflow q"]
     assert {*below} == {"list_tools test", "memory_get_messages m", "invoke_agent a", "memory_add_messages m"}
+
+
+async def test_a_call_of_a_pinning_that_takes_too_long_for_a_local_activity_is_one_span(
+    env: Environment, collector: TraceCollector
+) -> None:
+    """The regular activity that pins the run then makes the call again."""
+    released = threading.Event()
+
+    def refuse(_: object) -> None:
+        released.wait(60)
+
+    with MemoryServer("items").serving() as service:
+        service.refuse = refuse
+        memory = manifest("Memory", "m", {"address": service.url})
+        handle = await env.start_query([agent("a"), memory], "agent/a", memory="m")
+        await scheduled(handle, "pin")
+        released.set()
+        assert (await env.status(handle)).phase == "Completed"
+        await come(collector, "invoke_workflow q")
+    check(collector)
+    assert collector.tree()["invoke_workflow q"]["memory_get_messages m"] == {"attempt 1": {}}
+
+
+async def scheduled(handle: Handle, activity: str) -> None:
+    """Returns when a run has scheduled an activity of that type."""
+    while activity not in [
+        event.activity_task_scheduled_event_attributes.activity_type.name
+        async for event in handle.fetch_history_events()
+    ]:
+        await asyncio.sleep(0.05)
 
 
 async def test_a_tool_that_asks_an_agent_has_the_agents_turn_below_it(
@@ -426,11 +457,7 @@ async def test_a_run_whose_first_step_waits_for_the_journal_leaves_no_error_behi
     with contextlib.closing(sqlite3.connect(env.folder / "journal.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         handle = await env.start_query(ABC, "agent/a", parameters=[{"name": "x", "value": "y"}])
-        while "pin" not in [
-            event.activity_task_scheduled_event_attributes.activity_type.name
-            async for event in handle.fetch_history_events()
-        ]:
-            await asyncio.sleep(0.05)
+        await scheduled(handle, "pin")
         other.execute("ROLLBACK")
     assert (await env.status(handle)).phase == "Completed"
     assert "pin failed" not in caplog.text
