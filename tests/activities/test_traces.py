@@ -6,7 +6,6 @@ import dataclasses
 import gc
 import json
 import sqlite3
-import threading
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,11 +23,12 @@ from baton.contracts.status import Status
 from baton.temporal.client import connect
 from baton.testing import Reply
 from tests.harness.agent_server import AgentServer
-from tests.harness.environment import KEY, Environment, Handle, Json, agent, call, line, manifest, team
+from tests.harness.environment import KEY, Environment, Json, agent, call, line, manifest, team
 from tests.harness.mcp_process import McpServerProcess
 from tests.harness.memory_server import MemoryServer
 from tests.harness.panels import debate, panel, role_member
 from tests.harness.remote_agents import a2a_agent, a2a_server, engine, engine_agent, said
+from tests.harness.scripted_mcp_server import ScriptedMcpServer
 from tests.harness.tool_server import ToolServer
 from tests.harness.trace_collector import TraceCollector
 from tests.workflows.test_approval import approve, pending, tool
@@ -190,30 +190,17 @@ async def test_a_call_of_a_pinning_that_takes_too_long_for_a_local_activity_is_o
     env: Environment, collector: TraceCollector
 ) -> None:
     """The regular activity that pins the run then makes the call again."""
-    released = threading.Event()
-
-    def refuse(_: object) -> None:
-        released.wait(60)
-
-    with MemoryServer("items").serving() as service:
-        service.refuse = refuse
-        memory = manifest("Memory", "m", {"address": service.url})
-        handle = await env.start_query([agent("a"), memory], "agent/a", memory="m")
-        await scheduled(handle, "pin")
-        released.set()
+    async with ScriptedMcpServer(silent={"tools/list"}).serving() as mcp:
+        mcp.results = {"tools/list": lambda _: {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}}
+        one = agent("a", tools=[{"name": "test", "type": "mcp"}])
+        handle = await env.start_query([one, manifest("MCPServer", "test", {"address": mcp.url})], "agent/a")
+        while "tools/list" not in mcp.seen:
+            await asyncio.sleep(0.02)
+        mcp.silent.clear()
         assert (await env.status(handle)).phase == "Completed"
         await come(collector, "invoke_workflow q")
     check(collector)
-    assert collector.tree()["invoke_workflow q"]["memory_get_messages m"] == {"attempt 1": {}}
-
-
-async def scheduled(handle: Handle, activity: str) -> None:
-    """Returns when a run has scheduled an activity of that type."""
-    while activity not in [
-        event.activity_task_scheduled_event_attributes.activity_type.name
-        async for event in handle.fetch_history_events()
-    ]:
-        await asyncio.sleep(0.05)
+    assert "attempt 1" in collector.tree()["invoke_workflow q"]["list_tools test"]
 
 
 async def test_a_tool_that_asks_an_agent_has_the_agents_turn_below_it(
@@ -457,7 +444,11 @@ async def test_a_run_whose_first_step_waits_for_the_journal_leaves_no_error_behi
     with contextlib.closing(sqlite3.connect(env.folder / "journal.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         handle = await env.start_query(ABC, "agent/a", parameters=[{"name": "x", "value": "y"}])
-        await scheduled(handle, "pin")
+        while "pin" not in [
+            event.activity_task_scheduled_event_attributes.activity_type.name
+            async for event in handle.fetch_history_events()
+        ]:
+            await asyncio.sleep(0.05)
         other.execute("ROLLBACK")
     assert (await env.status(handle)).phase == "Completed"
     assert "pin failed" not in caplog.text
