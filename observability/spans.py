@@ -41,11 +41,13 @@ class CallSpan:
 class CallSpans:
     """The calls of one attempt of an activity, below ``parent``.
 
-    A span covers a call with all its attempts (OpenTelemetry: GenAI spans); its id is the same for every attempt.
+    A span covers a call with all its attempts (OpenTelemetry: GenAI spans); its id is the same for every attempt. It is
+    derived from the ``key``, by default that of the activity.
     """
 
     parent: TraceContext
     processor: "SpanProcessor"
+    key: str = ""
     calls: list[CallSpan] = field(default_factory=lambda: list[CallSpan]())
 
     def spans(self, *, final: bool) -> list[SpanData]:
@@ -132,7 +134,7 @@ def trace_headers() -> dict[str, str]:
 
 
 def _new(spans: CallSpans, operation: str, subject: str, attributes: Attributes, label: str, kind: Kind) -> CallSpan:
-    place = spans.parent.below(call_span_id(idempotency_key(), label))
+    place = spans.parent.below(call_span_id(spans.key or idempotency_key(), label))
     common: dict[str, JsonValue] = {"gen_ai.operation.name": operation}
     if spans.parent.conversation:
         common["gen_ai.conversation.id"] = spans.parent.conversation

@@ -15,7 +15,7 @@ from ..contracts.errors import BatonError
 from ..contracts.requests import PinRequest
 from ..contracts.trace import SpanData, TraceContext, derived_id, root_of
 from ..installation import require
-from ..temporal.activity import is_last_attempt, is_withdrawn
+from ..temporal.activity import is_last_attempt, is_withdrawn, key_of
 from ..temporal.personal_data import PersonalData
 from ..temporal.threads import COMPUTING
 from .spans import CallSpans, collecting
@@ -94,7 +94,8 @@ class _TracedCalls(ActivityInboundInterceptor):
             return await super().execute_activity(input)
         place = _place_of_run()
         query = derived_id(activity.info().workflow_run_id, request.kind)
-        calls = CallSpans(place.below(query) if request.kind == "query" else place, self._processor)
+        # A local activity that takes too long is followed by a regular one with another id, which makes the same calls.
+        calls = CallSpans(place.below(query) if request.kind == "query" else place, self._processor, key_of("pin"))
         try:
             with collecting(calls):
                 result = await super().execute_activity(input)
@@ -147,5 +148,5 @@ def _is_final(error: BaseException) -> bool:
     if isinstance(error, asyncio.CancelledError):
         return is_withdrawn()
     info = activity.info()
-    ended = is_last_attempt(info.attempt, info.retry_policy)
+    ended = is_last_attempt(info.attempt, info.retry_policy) and not info.is_local  # a regular activity follows
     return isinstance(error, ApplicationError) and (error.non_retryable or ended)

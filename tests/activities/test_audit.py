@@ -173,11 +173,12 @@ async def test_who_sends_an_identity_that_means_nothing_is_named_as_any_client(
 ) -> None:
     audited = replace(env, variables={"BATON_IDENTITY_KEY": KEY, "BATON_AUDIT": "1"})
     async with audited.with_manifests([agent("one")]) as served:
-        served.answer = lambda _: Reply(text="Done.", pause=0.5)
+        served.answer = lambda _: Reply(text="Done.", held=True)
         run = await served.start("agent", {"agent": "one", "input": "Why?"})
         await served.wait_for_calls(1)
         await run.signal("pause", {"name": "eve", "identity": {"name": "ann", "at": at, "signature": "0"}})
         await run.signal("resume", {"name": "bob"})
+        served.model.release()
         await run.result()
     found = await rows(served.journal_address, AuditFilter(name=run.id))
     assert [(row["action"], row["who"], row["verified"]) for row in found[1:]] == [

@@ -265,7 +265,8 @@ async def test_a_post_that_was_never_sent_is_retried(env: Environment, tool_serv
     while not any(each.attempt > 1 for each in (await handle.describe()).raw_description.pending_activities):
         await asyncio.sleep(0.02)
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}, "stringData": {"k": "key-0123456789"}}
-    (env.folder / "broken.yaml").write_text(yaml.safe_dump(secret))
+    (env.folder / "edited.yaml").write_text(yaml.safe_dump(secret))
+    (env.folder / "edited.yaml").replace(env.folder / "broken.yaml")  # an attempt may read it just now
     turn = await env.turn_result(handle)
     assert [message.content for message in turn.messages] == ["", "sunny", "Done."]
     assert len(tool_server.seen) == 1

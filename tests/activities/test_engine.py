@@ -167,7 +167,7 @@ async def test_a_failed_execution_says_what_happened_and_is_not_repeated(
     env: Environment, tool_server: ToolServer, answer: Answer, kind: str, says: str
 ) -> None:
     tool_server.answers(answer)
-    turn = await asked(env, remote("oracle"), engine(tool_server, timeout="2s"))
+    turn = await asked(env, remote("oracle"), engine(tool_server, timeout="2s" if answer.hang else "60s"))
     assert turn.failure
     assert turn.failure.type == kind
     assert says in turn.failure.message

@@ -119,6 +119,7 @@ async def test_an_error_status_is_reported_with_its_text_and_retried_where_that_
 
 
 async def test_timeouts_broken_responses_and_refused_connections(http: HttpClient, tool_server: ToolServer) -> None:
+    assert await http.send(request(tool_server.url), 5, repeatable=True) == "sunny"  # now there is a connection
     tool_server.answers(Answer(hang=True))
     failed = await failure(http, request(tool_server.url), 0.3)
     assert (failed.message, failed.non_retryable) == (f"{tool_server.host} did not respond within 0.3 s", False)
@@ -194,7 +195,7 @@ async def test_no_redirect_leads_into_the_private_network(
     with ToolServer().serving() as other:
         target = location.format(port=other.url.rpartition(":")[2])
         tool_server.answers(Answer(status=status, headers={"location": target}), Answer(status=404))
-        told = (await failure(http, request(f"{tool_server.url}/here"))).message
+        told = (await failure(http, request(f"{tool_server.url}/here"), 60)).message  # some names are looked up
         # 404: the same server
         assert re.search("own network|not HTTP|can't be resolved|absolute URLs|404", told)
         assert not other.seen
@@ -375,12 +376,17 @@ async def test_a_request_is_begun_when_there_is_a_connection_and_its_time_counts
 
     async def begin() -> None:
         seen.append(len(tool_server.seen))
+
+    async def begin_slowly() -> None:
         await asyncio.sleep(0.5)  # longer than the request may take
 
-    tool_server.answers(Answer(status=303, headers={"location": "/there"}), Answer("done"))
+    tool_server.answers(Answer(status=303, headers={"location": "/there"}), Answer("done"), Answer(hang=True))
     asked = request(tool_server.url, "POST", body=b"x")
-    assert await http.send(asked, 0.4, repeatable=False, begin=begin) == "done"
+    assert await http.send(asked, 60, repeatable=False, begin=begin) == "done"
     assert seen == [0]
+    with pytest.raises(ToolFailed, match="did not respond"):
+        await http.send(asked, 0.4, repeatable=False, begin=begin_slowly)
+    assert len(tool_server.seen) == 3, "it was sent nevertheless"
 
 
 @pytest.mark.parametrize("charset", ["zlib", "hex", "idna", "punycode", "rot13", "undefined", "unicode_escape", "\xff"])

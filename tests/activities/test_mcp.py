@@ -77,10 +77,11 @@ async def test_an_agent_uses_a_tool_of_a_server_of_each_era(env: Environment, mc
 
 @pytest.mark.full
 async def test_a_server_that_restarts_between_two_calls_is_met_again(env: Environment, mcp: McpServerProcess) -> None:
-    env.script(line("one", call("test-note", words="a"), {**call("test-note", words="b"), "delay": 1}, "Done."))
+    env.script(line("one", call("test-note", words="a"), {**call("test-note", words="b"), "held": True}, "Done."))
     handle = await env.start_query([user("test-note"), mcp.manifest()], "agent/one")
     await env.wait_for_calls(2)
     await mcp.restart()
+    env.model.release()
     status = await env.status(handle)
     assert (status.phase, mcp.calls) == ("Completed", ["a", "b"])
 
@@ -131,7 +132,7 @@ async def test_a_call_is_canceled_at_the_server_with_its_run(env: Environment, m
 
 async def until(condition: Callable[[], bool]) -> None:
     """Waits until a condition holds."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not await asyncio.to_thread(condition):
             await asyncio.sleep(0.05)
 
@@ -146,11 +147,12 @@ def tool(name: str, tool_name: str, **spec: Any) -> Json:
 @pytest.mark.full
 async def test_a_server_that_is_a_command_of_the_worker_is_started_again_when_it_has_died(owner: Environment) -> None:
     process = call("test-process")
-    owner.script(line("one", process, {**process, "delay": 1}, call("test-header", name="KEY"), "Done."))
+    owner.script(line("one", process, {**process, "held": True}, call("test-header", name="KEY"), "Done."))
     handle = await owner.start_query([user("test")], "agent/one")
     await owner.wait_for_calls(2)
     told = owner.model.requests[1].body["messages"][-1]["content"]
     os.kill(next(int(each) for each in told.splitlines() if each.isdigit()), signal.SIGKILL)
+    owner.model.release()
     status = await owner.status(handle)
     head = status.responses[0].head
     assert head, status.error
@@ -245,10 +247,10 @@ async def test_a_call_is_given_up_after_the_timeout_of_tool_calls_and_not_after_
 async def test_what_a_server_reports_of_its_progress_stands_in_the_heartbeats(
     env: Environment, mcp_2026: McpServerProcess
 ) -> None:
-    env.script(line("one", call("test-work", steps=30), "Done."))
+    env.script(line("one", call("test-work", steps=300), "Done."))
     handle = await env.start_query([user("test-work"), mcp_2026.manifest()], "agent/one")
-    async with asyncio.timeout(30):
-        while "step 2 is done (2/30)" not in str(await pending(handle)):
+    async with asyncio.timeout(120):
+        while "step 2 is done (2/300)" not in str(await pending(handle)):
             await asyncio.sleep(0.1)
     await handle.cancel()
 
@@ -300,9 +302,11 @@ async def test_a_token_of_the_workers_own_files_is_read_anew_when_the_server_ref
         async with Environment.running(client, tmp_path, load_files([own])) as env:
             assert (await used(env, [user("test"), server], call("test-echo", message="hello")))[1] == "hello"
             (tmp_path / "token").write_text("the-second-token")
+            (tmp_path / "held").touch()
             using = asyncio.create_task(used(env, [user("test"), server], call("test-echo", message="again")))
             await until((tmp_path / "refused").exists)
             write("the-second-token")
+            (tmp_path / "held").unlink()
             assert (await using)[1] == "again"
 
 

@@ -51,7 +51,7 @@ async def ask(connections: McpConnections, endpoint: McpEndpoint, tool: str = "e
 
 async def until(condition: Callable[[], bool]) -> None:
     """Waits until a condition holds."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not condition():
             await asyncio.sleep(0.02)
 

@@ -57,15 +57,22 @@ async def migrated(url: str, folder: Path) -> None:
         await engine.dispose()
 
 
-async def process(url: str, folder: Path) -> asyncio.subprocess.Process:
-    """The same in a process of its own, which notes in the folder that it begins."""
-    code = (
-        "import asyncio, os, sys, pathlib; from baton.journal.engine import connect;"
-        "from baton.journal.migrate import migrate;"
-        "pathlib.Path(sys.argv[2], f'begins-{os.getpid()}').touch();"
-        "asyncio.run(migrate(connect(sys.argv[1]), pathlib.Path(sys.argv[2])))"
-    )
-    return await asyncio.create_subprocess_exec(sys.executable, "-c", code, url, folder, stderr=asyncio.subprocess.PIPE)
+PROGRAM = """
+import asyncio, os, sys, pathlib, time
+from baton.journal.engine import connect
+from baton.journal.migrate import migrate
+url, folder, together = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3])
+(folder / f"begins-{os.getpid()}").touch()
+while len([*folder.glob("begins-*")]) < together:
+    time.sleep(0.01)
+asyncio.run(migrate(connect(url), folder))
+"""
+
+
+async def process(url: str, folder: Path, together: int = 1) -> asyncio.subprocess.Process:
+    """The same in a process of its own, which begins when so many have been started on the folder."""
+    command = (sys.executable, "-c", PROGRAM, url, folder, f"{together}")
+    return await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
 
 
 async def journal_with_a_message(url: str) -> Head:
@@ -181,14 +188,11 @@ async def test_of_many_processes_that_start_at_once_one_migrates(journal_url: st
     await (await Journal.open(journal_url, "default")).close()
     await execute(journal_url, "insert into baton_holds values ('default', 'family', 'sha', 0)")
     counts = """
-        import pathlib, time
         def upgrade(op):
-            while len([*pathlib.Path(__file__).parent.glob("begins-*")]) < 4:
-                time.sleep(0.02)
             op.execute("update baton_holds set at = at + 1")
     """
     folder = migrations(tmp_path, counts)
-    started = [await process(journal_url, folder) for _ in range(4)]
+    started = [await process(journal_url, folder, together=4) for _ in range(4)]
     ended = [(each.returncode, error) for each, (_, error) in [(each, await each.communicate()) for each in started]]
     assert ended == [(0, b"")] * 4
     assert await execute(journal_url, "select at from baton_holds") == [(1,)]
@@ -258,6 +262,7 @@ def released(tmp_path: Path, newest: int) -> Path:
 INDEXES = "select count(*) from pg_index where indisvalid and indexrelid::regclass::text in " + (
     "('baton_charges_account', 'baton_uses_sha', 'baton_holds_sha')"
 )
+INTERRUPTED = "select count(*) from pg_index where not indisvalid"
 BUILDS = "pg_stat_activity where query ilike 'create index%' and state = 'active'"
 
 
@@ -289,13 +294,13 @@ async def test_an_index_whose_build_was_interrupted_is_built_again(postgres: Pos
     await migrated(url, released(tmp_path, 1))
     async with holding(url, "insert into baton_uses values ('run', 'sha')"):
         killed = await process(url, Path(shutil.copytree(MIGRATIONS, tmp_path / "newest")))
-        while await execute(url, f"select count(*) from {BUILDS}") == [(0,)]:
+        while await execute(url, INTERRUPTED) != [(1,)]:  # the index is there, and waits for the transaction
             await asyncio.sleep(0.02)
         killed.kill()
         await killed.wait()
         await execute(url, f"select pg_terminate_backend(pid) from {BUILDS}")
         await end_holding(url)
-    assert await execute(url, "select count(*) from pg_index where not indisvalid") == [(1,)]
+    assert await execute(url, INTERRUPTED) == [(1,)]
     assert await versions(url) == [1]
     await migrated(url, MIGRATIONS)
     assert await versions(url) == [*range(1, NEXT)]

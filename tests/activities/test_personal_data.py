@@ -1,6 +1,7 @@
 """The hook of BATON_REDACT: personal data is stored nowhere."""
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import logging
@@ -88,8 +89,11 @@ def query(*targets: str, **spec: object) -> dict[str, object]:
 
 async def kept(env: Environment, client: Client, run: Handle) -> bytes:
     """All that the journal, the files of spans and Temporal have of a run."""
-    files = b"".join(file.read_bytes() for file in env.folder.rglob("*") if file.is_file())
-    return files + await stored_data(client, run)
+    files = list[bytes]()
+    for file in env.folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError):  # files of spans go when they are exported
+            files.append(file.read_bytes())
+    return b"".join(files) + await stored_data(client, run)
 
 
 @pytest.mark.full
@@ -224,9 +228,8 @@ async def test_the_event_loop_goes_on_while_the_hook_is_slow() -> None:
     hook = hook_of(redact_setting(redactions.slow))
     slow = asyncio.create_task(hook.text(MARK))
     for _ in range(20):
-        began = asyncio.get_running_loop().time()
         await asyncio.sleep(0.01)
-        assert asyncio.get_running_loop().time() - began < 1
+    assert not slow.done(), "in the event loop it would be the first to end"
     slow.cancel()
     with pytest.raises(asyncio.CancelledError):
         await slow

