@@ -184,11 +184,11 @@ async def test_a_fork_from_any_place_of_any_team_ends_like_the_run_and_makes_onl
 
 
 async def team_of(env: Environment, handle: Handle) -> Handle:
-    """The run of a query's team, as soon as it has started."""
+    """The run of a query's team, as soon as it answers: a child run exists a moment before its first workflow task."""
     child = env.client.get_workflow_handle(f"{handle.id}/target-1/team")
     while True:
         try:
-            await child.describe()
+            await child.query("status")
         except RPCError:
             await asyncio.sleep(0.02)
         else:
@@ -531,6 +531,7 @@ async def test_a_fork_tells_from_where_it_has_gone_on(env: Environment) -> None:
     begun = [event for event in await events_of(env, forked) if isinstance(event, RunForkedEvent)]
     assert [(event.forked_from, event.place) for event in begun] == [(first.id, "2"), (None, None)]
     assert begun[1].usage.model_calls == 2
+    await env.find_runs(f"{search_attributes.FORKED_FROM.name} = '{first.id}'", 1)
     listed = await recent_runs(env.client, None, 10, env.task_queue, forked_from=first.id)
     assert [run.id for run in listed] == [forked.id]
     described = await forked.describe()

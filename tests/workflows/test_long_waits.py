@@ -361,11 +361,12 @@ async def until_accepted(run: Handle) -> None:
 async def test_a_paused_team_keeps_whom_a_selector_has_chosen(env_with_short_histories: Environment) -> None:
     """A choice is paid for: it is not made again because the run has continued as new before the member's turn."""
     env = env_with_short_histories
-    env.script(prompt_line("You moderate", {**CHOICE, "delay": 0.5}), line("one", "1"), line("two", "2"))
+    env.script(prompt_line("You moderate", {**CHOICE, "held": True}), line("one", "1"), line("two", "2"))
     spec: Json = {"strategy": "selector", "maxTurns": 1, "onMaxTurns": "complete"}
     handle = await env.start_team([*PAIR, team("team", *NAMES, **spec)])
     await env.wait_for_calls(1)
     await handle.signal("pause")
+    env.model.release()
     await env.wait_until_idle(handle)
     await cut(env, handle)
     latest = env.client.get_workflow_handle(handle.id)

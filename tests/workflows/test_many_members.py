@@ -51,13 +51,11 @@ async def test_with_fail_fast_a_long_query_starts_no_target_after_the_first_fail
 ) -> None:
     """Its history is long once the first target has ended, so the next run would start those that are left."""
     env = env_with_short_histories
-    is_long = threading.Event()
 
     def answer(request: Request) -> Reply:
         name = own_name(request).text
         if name == "a1":
-            is_long.wait(60)
-            return Reply(text="no", status=400)
+            return Reply(text="no", status=400, held=True)
         return Reply(text=name, delay=100 if name in NAMES[2:100] else 0)
 
     env.answer = answer
@@ -66,7 +64,7 @@ async def test_with_fail_fast_a_long_query_starts_no_target_after_the_first_fail
     await env.wait_for_calls(100)
     while not is_handled(await handle.fetch_history(), CHILD_COMPLETED, 1):
         await asyncio.sleep(0.1)
-    is_long.set()
+    env.model.release()
     status = await env.status(handle)
     assert (status.phase, len(await continued_runs(env, handle))) == ("Failed", 1)
     assert [each.status for each in status.responses] == ["Success", *["Failed"] * 99, *["Canceled"] * 5]
