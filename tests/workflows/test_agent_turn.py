@@ -202,7 +202,7 @@ INTERRUPTED = "Interrupted: the turn ended first, and whether this call was exec
 
 
 @pytest.mark.parametrize(
-    ("answers", "timeout", "expected"),
+    ("answers", "limit", "expected"),
     [
         (Answer("down", 500), "1m", "Error: HOST answered HTTP 500 Internal Server Error: down"),
         (Answer(hang=True), "1s", "Error: HOST did not respond within 1 s; whether it was executed is unknown"),
@@ -210,12 +210,12 @@ INTERRUPTED = "Interrupted: the turn ended first, and whether this call was exec
     ids=["refused", "too late"],
 )
 async def test_the_next_query_reads_why_a_tool_has_failed_the_turn_after_its_request_was_sent(
-    env: Environment, tool_server: ToolServer, answers: Answer, timeout: str, expected: str
+    env: Environment, tool_server: ToolServer, answers: Answer, limit: str, expected: str
 ) -> None:
     tool_server.answers(answers)
     failing = agent("one", "order")
     failing["spec"]["tools"][0]["onError"] = "fail"
-    http = {"url": tool_server.url, "method": "POST", "timeout": timeout}
+    http = {"url": tool_server.url, "method": "POST", "timeout": limit}
     manifests = [failing, manifest("Tool", "order", {"type": "http", "http": http})]
     env.script(line("one", call("order"), "I see."))
     status = await env.status(await env.start_query(manifests, "agent/one", sessionId="s"))

@@ -184,7 +184,7 @@ async def test_the_tools_of_an_mcp_server_share_its_breaker(env: Environment, tm
     with McpServerProcess("2025", tmp_path).running() as mcp:
         one = agent("a", tools=[{"name": "test", "type": "mcp"}])
         env.script(line("a", call("test-echo", message="x"), call("test-add-up", a=1, b=2), "Here."))
-        given = [one, mcp.manifest(timeout="2s", **breaker(on_open="fail", open_for="1h"))]
+        given = [one, mcp.manifest(timeout="10s", **breaker(on_open="fail", open_for="1h"))]
         answer = env.answer
 
         def kill_first(request: Request) -> Reply:
@@ -250,6 +250,6 @@ async def test_the_health_check_and_doctor_tell_which_are_open(env: Environment,
 
 
 async def _get(port: int) -> dict[str, str]:
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
         answer: dict[str, str] = (await http.get(f"http://127.0.0.1:{port}/circuits")).json()
     return answer

@@ -497,7 +497,7 @@ async def test_a_fork_adds_its_messages_to_the_conversation_of_its_query(env: En
 async def test_the_rows_of_a_run_are_kept_after_its_ttl_while_a_fork_rests_on_them(env: Environment) -> None:
     model = RefusingModel()
     env.answer = model.answer
-    first = await env.start_query(SEQUENCE, "team/team", ttl="2s")
+    first = await env.start_query(SEQUENCE, "team/team", ttl="10s")  # the fork has to begin within that
     original = await env.status(first)
     forked = await fork(env, first, "1", ForkChanges(fields={"query/q.ttl": None}))
     status = await env.status(forked)
@@ -642,9 +642,9 @@ class Person:
     env: Environment
     decided: list[str] = field(default_factory=list)
 
-    async def decide(self, run: Handle) -> None:
-        """Decides whatever a run and those below it wait for, until this is canceled."""
-        while True:
+    async def decide(self, run: Handle, ending: "asyncio.Task[Status]") -> None:
+        """Decides whatever a run and those below it wait for, until the run has ended."""
+        while not ending.done():
             for asked in await pending_decisions(self.env.client, run.id):
                 number = number_of([asked.kind, asked.speaker, asked.arguments])
                 answer = ApproveRequest(call=asked.id, approved=number % 3 > 0)
@@ -677,12 +677,8 @@ async def observe(env: Environment, shop: ToolServer, started: Awaitable[Handle]
     shop.seen.clear()
     run = await started
     person = Person(env)
-    deciding = asyncio.create_task(person.decide(run))
     ending = asyncio.create_task(env.status(run))
-    await asyncio.wait([deciding, ending], return_when=asyncio.FIRST_COMPLETED)
-    if deciding.done():
-        await deciding
-    deciding.cancel()
+    await person.decide(run, ending)
     asked = [unmarked(request.body["messages"]) for request in env.model.requests]
     return Observed(run, await ending, asked, [seen.path for seen in shop.seen], person.decided)
 

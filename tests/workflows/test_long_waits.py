@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import threading
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -154,24 +155,29 @@ async def test_a_run_that_is_paused_and_cut_before_each_of_its_steps_comes_to_th
     env.model.requests.clear()
     handle = await start(env)
     scripted = env.answer
+    is_paused = threading.Event()
 
-    def slowly(request: Request) -> Reply:
-        return scripted(request).with_default_delay(0.3)
+    def answer_once_paused(request: Request) -> Reply:
+        is_paused.wait(60)
+        return scripted(request)
 
-    env.answer = slowly
+    env.answer = answer_once_paused
     latest = env.client.get_workflow_handle(handle.id)
     cuts = 0
     while len(env.model.requests) < asked:
         await env.wait_for_calls(max(1, len(env.model.requests)))
         await latest.signal("pause", {"name": "ann"})
+        is_paused.set()
         if await ends_before_it_is_idle(env, latest):
             break
         seen = len(env.model.requests)
         await cut(env, handle)
         cuts += 1
         assert len(env.model.requests) == seen, "nobody is asked while the run is paused"
+        is_paused.clear()
         await latest.signal("resume", {"name": "ann"})
         await env.wait_for_calls(min(asked, seen + 1))
+    is_paused.set()
     assert await outcome(env, latest) == (calm, asked)
     assert cuts >= 1
 

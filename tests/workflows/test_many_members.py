@@ -56,7 +56,7 @@ async def test_with_fail_fast_a_long_query_starts_no_target_after_the_first_fail
         name = own_name(request).text
         if name == "a1":
             return Reply(text="no", status=400, held=True)
-        return Reply(text=name, delay=100 if name in NAMES[2:100] else 0)
+        return Reply(text=name, hang=name in NAMES[2:100])
 
     env.answer = answer
     targets = [f"agent/{name}" for name in NAMES]
