@@ -184,7 +184,7 @@ async def test_the_tools_of_an_mcp_server_share_its_breaker(env: Environment, tm
     with McpServerProcess("2025", tmp_path).running() as mcp:
         one = agent("a", tools=[{"name": "test", "type": "mcp"}])
         env.script(line("a", call("test-echo", message="x"), call("test-add-up", a=1, b=2), "Here."))
-        given = [one, mcp.manifest(timeout="10s", **breaker(on_open="fail", open_for="1h"))]
+        given = [one, mcp.manifest(**breaker(on_open="fail", open_for="1h"))]
         answer = env.answer
 
         def kill_first(request: Request) -> Reply:

@@ -46,6 +46,7 @@ async def test_all_targets_of_a_wide_query_answer_once(env: Environment) -> None
 
 
 @pytest.mark.full
+@pytest.mark.timeout(900)  # a busy machine takes minutes for a hundred runs at once
 async def test_with_fail_fast_a_long_query_starts_no_target_after_the_first_failure(
     env_with_short_histories: Environment,
 ) -> None:
