@@ -23,7 +23,6 @@ from tests.replay.recorded import HISTORIES
 @pytest.fixture
 def ignored() -> Iterator[list[str]]:
     """The texts of exceptions that Python has ignored, as it does with those of coroutines that nobody holds."""
-    gc.collect()  # what other tests have left
     texts: list[str] = []
     before = sys.unraisablehook
 
@@ -34,6 +33,8 @@ def ignored() -> Iterator[list[str]]:
         where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place else ""
         texts.append(f"{raised.exc_type.__name__}: {raised.exc_value} at {where}: {raised.err_msg} {raised.object}")
 
+    sys.unraisablehook = lambda _: None
+    gc.collect()  # what other tests have left is not of this one
     sys.unraisablehook = note
     yield texts
     sys.unraisablehook = before

@@ -89,6 +89,7 @@ async def test_a_parallel_team_whose_agents_take_many_steps_with_long_results_fi
 
 
 @pytest.mark.full
+@pytest.mark.timeout(900)  # a busy machine takes minutes for a hundred copies of each message
 async def test_long_messages_to_a_wide_team_fit_into_what_temporal_takes_at_once(env: Environment) -> None:
     """Each of 100 members gets 60 kB several times: that is more than one task, or one history, may hold."""
     names = NAMES[:100]
