@@ -202,20 +202,20 @@ INTERRUPTED = "Interrupted: the turn ended first, and whether this call was exec
 
 
 @pytest.mark.parametrize(
-    ("answers", "expected"),
+    ("answers", "limit", "expected"),
     [
-        (Answer("down", 500), "Error: HOST answered HTTP 500 Internal Server Error: down"),
-        (Answer(hang=True), "Error: HOST did not respond within 1 s; whether it was executed is unknown"),
+        (Answer("down", 500), "1m", "Error: HOST answered HTTP 500 Internal Server Error: down"),
+        (Answer(hang=True), "1s", "Error: HOST did not respond within 1 s; whether it was executed is unknown"),
     ],
     ids=["refused", "too late"],
 )
 async def test_the_next_query_reads_why_a_tool_has_failed_the_turn_after_its_request_was_sent(
-    env: Environment, tool_server: ToolServer, answers: Answer, expected: str
+    env: Environment, tool_server: ToolServer, answers: Answer, limit: str, expected: str
 ) -> None:
     tool_server.answers(answers)
     failing = agent("one", "order")
     failing["spec"]["tools"][0]["onError"] = "fail"
-    http = {"url": tool_server.url, "method": "POST", "timeout": "1s"}
+    http = {"url": tool_server.url, "method": "POST", "timeout": limit}
     manifests = [failing, manifest("Tool", "order", {"type": "http", "http": http})]
     env.script(line("one", call("order"), "I see."))
     status = await env.status(await env.start_query(manifests, "agent/one", sessionId="s"))

@@ -45,7 +45,7 @@ async def test_a_run_is_found_by_its_cost_where_prices_are_known(env: Environmen
 
 
 async def test_a_run_is_found_while_it_runs(env: Environment) -> None:
-    trio(env, slow=2)
+    trio(env, slow=600)  # the list is late
     handle = await env.start_team([*TRIO, TEAM])
     await env.wait_for_calls(5)
     assert await env.find_runs("BatonPhase = 'Running'", 1) == [handle.id]

@@ -257,6 +257,7 @@ async def test_a_budget_holds_when_runs_continue_as_new(env_with_short_histories
     budget = {"modelCalls": 12, "onExceeded": "ask"}
     handle = await env.start_query([*TALKERS, inner, outer], "team/team", budget=budget)
     await waiting(env, handle)
+    await env.wait_for_calls(12)  # of members that speak at once, the other one may be about to make its call
     assert len(env.model.requests) == 12
     await decide(env, handle, arguments={"modelCalls": 3})
     await env.wait_for_calls(15)

@@ -71,12 +71,14 @@ async def test_no_nested_team_stays_paused_after_pause_and_resume_back_to_back(e
 @pytest.mark.full
 async def test_a_selector_waits_while_the_team_is_paused_and_reads_what_people_said(env: Environment) -> None:
     chooser = {"system": "You moderate", "agent": "chooser", "say": [SELECT, SELECT, SELECT]}
-    env.script(ScriptLine.model_validate(chooser), line("one", *slow("a", "b")), line("two", *slow("c")))
+    held = {"text": "a", "held": True}
+    env.script(ScriptLine.model_validate(chooser), line("one", held, "b"), line("two", "c"))
     names = [agent("one"), agent("two")]
     spec: Json = {"strategy": "selector", "maxTurns": 2, "onMaxTurns": "complete"}
     handle = await env.start_team([*names, agent("three"), team("team", "one", "two", "three", **spec)])
     await env.wait_for_calls(2)
     await handle.signal("pause", {"name": "ann"})
+    env.model.release()
     await env.wait_until_idle(handle)
     assert len(env.model.requests) == 2, "nobody is asked while the team is paused"
     await handle.execute_update("steer", {"text": "Let two speak."})
@@ -87,7 +89,7 @@ async def test_a_selector_waits_while_the_team_is_paused_and_reads_what_people_s
 
 
 async def test_a_status_tells_who_has_paused_a_run_and_since_when(env: Environment) -> None:
-    env.script(line("one", *slow("a", "b")))
+    env.script(line("one", {"text": "a", "held": True}, "b"))
     handle = await env.start_query([agent("one"), team("team", "one", maxTurns=2, onMaxTurns="complete")], "team/team")
     await env.wait_for_calls(1)
     await handle.signal("pause", {"name": "ann"})
@@ -100,6 +102,7 @@ async def test_a_status_tells_who_has_paused_a_run_and_since_when(env: Environme
     assert status["paused"]["by"] == "ann"
     await handle.signal("resume")
     assert "paused" not in await handle.query("status")
+    env.model.release()
     await env.status(handle)
 
 

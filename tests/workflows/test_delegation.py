@@ -25,6 +25,23 @@ async def children(handle: Handle) -> list[WorkflowHandle[object, object]]:
     return [handle._client.get_workflow_handle(each.workflow_id) for each in started if each.workflow_id]
 
 
+async def only_child(handle: Handle) -> Handle:
+    """The child run of a run, which notes a moment late that it has begun."""
+    while not (begun := await children(handle)):
+        await asyncio.sleep(0.02)
+    (child,) = begun
+    return child
+
+
+async def signaled(handle: Handle, signal: str) -> None:
+    """Waits until a run has received a signal."""
+    while True:
+        events = (await handle.fetch_history()).events
+        if signal in {event.workflow_execution_signaled_event_attributes.signal_name for event in events}:
+            return
+        await asyncio.sleep(0.02)
+
+
 def last_conversation(env: Environment, name: str) -> list[tuple[str, str]]:
     """What the agent of that name has read in its last call, after its prompt."""
     of = [r.body["messages"] for r in env.model.requests if f"You are {name}." in r.body["messages"][0]["content"]]
@@ -71,11 +88,12 @@ async def test_a_team_is_asked_by_a_tool_and_its_members_do_not_join_the_convers
 @pytest.mark.full
 async def test_several_calls_of_one_message_ask_at_once(env: Environment) -> None:
     both = {"text": "", "calls": [{"name": "ask-expert", "arguments": {"input": str(n)}} for n in (1, 2)]}
-    env.script(line("lead", both, "Done."), line("expert", {"text": "a", "delay": 2}))
+    env.script(line("lead", both, "Done."), line("expert", {"text": "a", "held": True}))
     lead = agent("lead", "ask-expert", parallelToolCalls=True)
     handle = await env.start("agent", {"agent": "lead", "input": "?", "resources": [lead, agent("expert"), TOOL]})
     await env.wait_for_calls(3)
     assert "a" not in {row["content"] for row in env.rows()}
+    env.model.release()
     turn = await env.turn_result(handle)
     assert sorted(m.content for m in turn.messages) == ["", "Done.", "a", "a"]
     assert len(await children(handle)) == 2
@@ -136,12 +154,14 @@ async def test_a_stop_reaches_whom_a_tool_asks(env: Environment) -> None:
 
 @pytest.mark.parametrize("kind", ["agent", "team"])
 async def test_a_pause_holds_whom_a_tool_asks(env: Environment, kind: str) -> None:
-    env.script(line("lead", ASKED, "Done."), line("expert", {**call("noop", message="x"), "delay": 0.3}, "It is 4."))
+    env.script(line("lead", ASKED, "Done."), line("expert", {**call("noop", message="x"), "held": True}, "It is 4."))
     whom = [agent("expert", "noop"), team("experts", "expert", maxTurns=1, onMaxTurns="complete")]
     asks = asking("ask-expert", kind, "expert" if kind == "agent" else "experts")
     handle = await env.start_query([agent("lead", "ask-expert"), *whom, asks], "agent/lead")
     await env.wait_for_calls(2)
     await handle.signal("pause", {"name": "ann"})
+    await signaled(await only_child(handle), "pause")
+    env.model.release()
     await env.wait_until_idle(handle)
     assert len(env.model.requests) == 2, "the expert's model is not asked again while the run is paused"
     assert (await handle.query("status"))["paused"]["by"] == "ann"
@@ -151,11 +171,13 @@ async def test_a_pause_holds_whom_a_tool_asks(env: Environment, kind: str) -> No
 
 @pytest.mark.full
 async def test_a_message_of_a_person_reaches_whom_a_tool_asks(env: Environment) -> None:
-    env.script(line("lead", ASKED, "Done."), line("expert", {**call("noop", message="x"), "delay": 1.5}, "Heard."))
+    env.script(line("lead", ASKED, "Done."), line("expert", {**call("noop", message="x"), "held": True}, "Heard."))
     brought = [agent("lead", "ask-expert"), agent("expert", "noop"), TOOL]
     handle = await env.start("agent", {"agent": "lead", "input": "?", "resources": brought})
     await env.wait_for_calls(2)
     await handle.execute_update("steer", {"text": "Be brief.", "name": "Ada"})
+    await signaled(await only_child(handle), "steer")
+    env.model.release()
     await env.turn_result(handle)
     assert ("user", "Be brief.") in [
         (role, text.rpartition(": ")[2]) for role, text in last_conversation(env, "expert")

@@ -184,11 +184,11 @@ async def test_a_fork_from_any_place_of_any_team_ends_like_the_run_and_makes_onl
 
 
 async def team_of(env: Environment, handle: Handle) -> Handle:
-    """The run of a query's team, as soon as it has started."""
+    """The run of a query's team, as soon as it answers: a child run exists a moment before its first workflow task."""
     child = env.client.get_workflow_handle(f"{handle.id}/target-1/team")
     while True:
         try:
-            await child.describe()
+            await child.query("status")
         except RPCError:
             await asyncio.sleep(0.02)
         else:
@@ -497,7 +497,7 @@ async def test_a_fork_adds_its_messages_to_the_conversation_of_its_query(env: En
 async def test_the_rows_of_a_run_are_kept_after_its_ttl_while_a_fork_rests_on_them(env: Environment) -> None:
     model = RefusingModel()
     env.answer = model.answer
-    first = await env.start_query(SEQUENCE, "team/team", ttl="2s")
+    first = await env.start_query(SEQUENCE, "team/team", ttl="10s")  # the fork has to begin within that
     original = await env.status(first)
     forked = await fork(env, first, "1", ForkChanges(fields={"query/q.ttl": None}))
     status = await env.status(forked)
@@ -531,6 +531,7 @@ async def test_a_fork_tells_from_where_it_has_gone_on(env: Environment) -> None:
     begun = [event for event in await events_of(env, forked) if isinstance(event, RunForkedEvent)]
     assert [(event.forked_from, event.place) for event in begun] == [(first.id, "2"), (None, None)]
     assert begun[1].usage.model_calls == 2
+    await env.find_runs(f"{search_attributes.FORKED_FROM.name} = '{first.id}'", 1)
     listed = await recent_runs(env.client, None, 10, env.task_queue, forked_from=first.id)
     assert [run.id for run in listed] == [forked.id]
     described = await forked.describe()
@@ -641,9 +642,9 @@ class Person:
     env: Environment
     decided: list[str] = field(default_factory=list)
 
-    async def decide(self, run: Handle) -> None:
-        """Decides whatever a run and those below it wait for, until this is canceled."""
-        while True:
+    async def decide(self, run: Handle, ending: "asyncio.Task[Status]") -> None:
+        """Decides whatever a run and those below it wait for, until the run has ended."""
+        while not ending.done():
             for asked in await pending_decisions(self.env.client, run.id):
                 number = number_of([asked.kind, asked.speaker, asked.arguments])
                 answer = ApproveRequest(call=asked.id, approved=number % 3 > 0)
@@ -676,12 +677,8 @@ async def observe(env: Environment, shop: ToolServer, started: Awaitable[Handle]
     shop.seen.clear()
     run = await started
     person = Person(env)
-    deciding = asyncio.create_task(person.decide(run))
     ending = asyncio.create_task(env.status(run))
-    await asyncio.wait([deciding, ending], return_when=asyncio.FIRST_COMPLETED)
-    if deciding.done():
-        await deciding
-    deciding.cancel()
+    await person.decide(run, ending)
     asked = [unmarked(request.body["messages"]) for request in env.model.requests]
     return Observed(run, await ending, asked, [seen.path for seen in shop.seen], person.decided)
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import threading
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -154,24 +155,29 @@ async def test_a_run_that_is_paused_and_cut_before_each_of_its_steps_comes_to_th
     env.model.requests.clear()
     handle = await start(env)
     scripted = env.answer
+    is_paused = threading.Event()
 
-    def slowly(request: Request) -> Reply:
-        return scripted(request).with_default_delay(0.3)
+    def answer_once_paused(request: Request) -> Reply:
+        is_paused.wait(60)
+        return scripted(request)
 
-    env.answer = slowly
+    env.answer = answer_once_paused
     latest = env.client.get_workflow_handle(handle.id)
     cuts = 0
     while len(env.model.requests) < asked:
         await env.wait_for_calls(max(1, len(env.model.requests)))
         await latest.signal("pause", {"name": "ann"})
+        is_paused.set()
         if await ends_before_it_is_idle(env, latest):
             break
         seen = len(env.model.requests)
         await cut(env, handle)
         cuts += 1
         assert len(env.model.requests) == seen, "nobody is asked while the run is paused"
+        is_paused.clear()
         await latest.signal("resume", {"name": "ann"})
         await env.wait_for_calls(min(asked, seen + 1))
+    is_paused.set()
     assert await outcome(env, latest) == (calm, asked)
     assert cuts >= 1
 
@@ -361,11 +367,12 @@ async def until_accepted(run: Handle) -> None:
 async def test_a_paused_team_keeps_whom_a_selector_has_chosen(env_with_short_histories: Environment) -> None:
     """A choice is paid for: it is not made again because the run has continued as new before the member's turn."""
     env = env_with_short_histories
-    env.script(prompt_line("You moderate", {**CHOICE, "delay": 0.5}), line("one", "1"), line("two", "2"))
+    env.script(prompt_line("You moderate", {**CHOICE, "held": True}), line("one", "1"), line("two", "2"))
     spec: Json = {"strategy": "selector", "maxTurns": 1, "onMaxTurns": "complete"}
     handle = await env.start_team([*PAIR, team("team", *NAMES, **spec)])
     await env.wait_for_calls(1)
     await handle.signal("pause")
+    env.model.release()
     await env.wait_until_idle(handle)
     await cut(env, handle)
     latest = env.client.get_workflow_handle(handle.id)

@@ -46,19 +46,18 @@ async def test_all_targets_of_a_wide_query_answer_once(env: Environment) -> None
 
 
 @pytest.mark.full
+@pytest.mark.timeout(900)  # a busy machine takes minutes for a hundred runs at once
 async def test_with_fail_fast_a_long_query_starts_no_target_after_the_first_failure(
     env_with_short_histories: Environment,
 ) -> None:
     """Its history is long once the first target has ended, so the next run would start those that are left."""
     env = env_with_short_histories
-    is_long = threading.Event()
 
     def answer(request: Request) -> Reply:
         name = own_name(request).text
         if name == "a1":
-            is_long.wait(60)
-            return Reply(text="no", status=400)
-        return Reply(text=name, delay=100 if name in NAMES[2:100] else 0)
+            return Reply(text="no", status=400, held=True)
+        return Reply(text=name, hang=name in NAMES[2:100])
 
     env.answer = answer
     targets = [f"agent/{name}" for name in NAMES]
@@ -66,7 +65,7 @@ async def test_with_fail_fast_a_long_query_starts_no_target_after_the_first_fail
     await env.wait_for_calls(100)
     while not is_handled(await handle.fetch_history(), CHILD_COMPLETED, 1):
         await asyncio.sleep(0.1)
-    is_long.set()
+    env.model.release()
     status = await env.status(handle)
     assert (status.phase, len(await continued_runs(env, handle))) == ("Failed", 1)
     assert [each.status for each in status.responses] == ["Success", *["Failed"] * 99, *["Canceled"] * 5]
@@ -90,6 +89,7 @@ async def test_a_parallel_team_whose_agents_take_many_steps_with_long_results_fi
 
 
 @pytest.mark.full
+@pytest.mark.timeout(900)  # a busy machine takes minutes for a hundred copies of each message
 async def test_long_messages_to_a_wide_team_fit_into_what_temporal_takes_at_once(env: Environment) -> None:
     """Each of 100 members gets 60 kB several times: that is more than one task, or one history, may hold."""
     names = NAMES[:100]

@@ -143,8 +143,8 @@ async def test_what_cant_be_written_is_told_without_losing_the_answer(env: Envir
 
 
 async def query_that_is_being_answered(env: Environment, proxy: TcpProxy) -> Handle:
-    """A query in the conversation ``c`` of a Memory behind a proxy, whose model is just answering."""
-    env.script(line("one", {"text": "yes", "delay": 0.8}))
+    """A query in the conversation ``c`` of a Memory behind a proxy, whose model answers once it is released."""
+    env.script(line("one", {"text": "yes", "held": True}))
     memory = manifest("Memory", "m", {"address": f"http://{proxy.address}"})
     asked: Json = {"memory": "m", "conversationId": "c", "input": "Why?"}
     handle = await env.start_query([agent("one"), memory], "agent/one", **asked)
@@ -158,7 +158,10 @@ async def test_a_store_that_is_away_when_a_query_ends_gets_the_conversation_once
 ) -> None:
     async with TcpProxy(int(newest.url.rpartition(":")[2])) as proxy:
         handle = await query_that_is_being_answered(env, proxy)
-        await proxy.cut(3)
+        cut = asyncio.create_task(proxy.cut(3))
+        await asyncio.sleep(0)  # the connections are broken
+        env.model.release()
+        await cut
         status = await env.status(handle)
     assert (status.phase, status.message, status.notices) == ("Completed", "yes", None)
     assert newest.texts() == ["Why?", "yes"]
@@ -171,6 +174,8 @@ async def test_a_conversation_that_a_store_has_not_got_in_six_attempts_is_told_a
     async with TcpProxy(int(newest.url.rpartition(":")[2])) as proxy:
         handle = await query_that_is_being_answered(env, proxy)
         cut = asyncio.create_task(proxy.cut(PATIENCE))
+        await asyncio.sleep(0)  # the connections are broken
+        env.model.release()
         status = await env.status(handle)
         cut.cancel()
     assert (status.phase, status.message) == ("Completed", "yes")
