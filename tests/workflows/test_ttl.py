@@ -102,7 +102,7 @@ async def test_until_then_the_status_can_be_read_and_without_a_ttl_nothing_is_de
 @pytest.mark.full
 @pytest.mark.parametrize("ending", ["failed", "canceled", "refused"])
 async def test_also_a_query_that_does_not_complete_is_deleted(env: Environment, ending: str) -> None:
-    reply = {"status": 400, "text": "no"} if ending == "failed" else {"text": "I begin.", "delay": 5}
+    reply = {"status": 400, "text": "no"} if ending == "failed" else {"text": "I begin.", "hang": True}
     env.script(line("one", reply))
     targets = ("agent/one",) if ending != "refused" else ("agent/unknown",)
     handle = await env.start_query(TEAM, *targets, ttl="1ms")
@@ -163,8 +163,8 @@ async def test_a_reset_run_that_has_written_no_row_yet_keeps_the_rows_that_it_go
     first = await env.start_query([agent("one", "noop")], "agent/one", ttl="3s")
     await env.status(first)
     env.script(line("one", {"text": "Again.", "delay": 5}))
-    before = await rows(env, str(first.first_execution_run_id))
     second = await reset(env, first, (await reset_points(first))[2])  # before its last call of a model
+    before = await rows(env, str(first.first_execution_run_id))
     assert (await expired(env, first))["journalKept"] is True
     assert await rows(env, str(first.first_execution_run_id)) == before
     assert [each.message for each in (await env.status(second)).responses] == ["Again."]
