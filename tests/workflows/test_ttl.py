@@ -102,7 +102,7 @@ async def test_until_then_the_status_can_be_read_and_without_a_ttl_nothing_is_de
 @pytest.mark.full
 @pytest.mark.parametrize("ending", ["failed", "canceled", "refused"])
 async def test_also_a_query_that_does_not_complete_is_deleted(env: Environment, ending: str) -> None:
-    reply = {"status": 400, "text": "no"} if ending == "failed" else {"text": "I begin.", "hang": True}
+    reply = {"status": 400, "text": "no"} if ending == "failed" else {"text": "I begin.", "held": True}
     env.script(line("one", reply))
     targets = ("agent/one",) if ending != "refused" else ("agent/unknown",)
     handle = await env.start_query(TEAM, *targets, ttl="1ms")
@@ -111,6 +111,7 @@ async def test_also_a_query_that_does_not_complete_is_deleted(env: Environment, 
         await handle.cancel()
     with pytest.raises(WorkflowFailureError):
         await handle.result()
+    env.model.release()
     if ending == "refused":  # nothing is known of its ttl, and the journal has nothing of it
         assert await rows(env, str(handle.first_execution_run_id)) == 0
         return
