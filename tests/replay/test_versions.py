@@ -6,7 +6,11 @@ import uuid
 from collections.abc import AsyncIterator
 
 import pytest
-from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
+from temporalio.api.enums.v1 import RoutingConfigUpdateState
+from temporalio.api.workflowservice.v1 import (
+    DescribeWorkerDeploymentRequest,
+    SetWorkerDeploymentCurrentVersionRequest,
+)
 from temporalio.client import WorkflowHistory
 from temporalio.service import RPCError
 
@@ -18,6 +22,9 @@ from tests.harness.continued_runs import continued_runs
 from tests.harness.environment import Environment, Handle, agent, team
 
 pytestmark = pytest.mark.full
+
+STILL_ROUTED_ELSEWHERE = RoutingConfigUpdateState.ROUTING_CONFIG_UPDATE_STATE_IN_PROGRESS
+"""The server tells its task queues of a new current version a moment after it has taken it."""
 
 TEAM = [agent("one"), agent("two"), team("team", "one", "two", strategy="sequential")]
 
@@ -44,6 +51,13 @@ async def make_current(env: Environment, deployment: str, build: str) -> None:
 
 
 async def start(env: Environment, deployment: str) -> Handle:
+    """Starts a run once all task queues of the deployment know its current version."""
+    described = DescribeWorkerDeploymentRequest(namespace="default", deployment_name=deployment)
+    while True:
+        reply = await env.client.workflow_service.describe_worker_deployment(described, retry=True)
+        if reply.worker_deployment_info.routing_config_update_state != STILL_ROUTED_ELSEWHERE:
+            break
+        await asyncio.sleep(0.1)
     spec = {"input": "Why?", "targets": [{"type": "team", "name": "team"}]}
     given = {"name": "q", "spec": spec, "resources": TEAM}
     return await env.client.start_workflow("query", given, id=uuid.uuid4().hex, task_queue=deployment)
