@@ -252,7 +252,11 @@ class Environment:
         """Replays every closed run of this environment; raises if the present code would issue other commands."""
         driver = JournalStorageDriver(lambda: Database.open(self.journal_address, "default"))
         converter = with_external_storage(self.client, driver).data_converter
-        await replay([await handle.fetch_history() async for handle in self.closed_runs()], converter)
+        histories = []
+        async for handle in self.closed_runs():
+            with contextlib.suppress(RPCError):  # it was deleted meanwhile
+                histories.append(await handle.fetch_history())
+        await replay(histories, converter)
 
     async def closed_runs(self) -> AsyncIterator[Handle]:
         """Every closed run of this environment, child runs included.
