@@ -208,7 +208,7 @@ async def test_faults_fail_a_run(baton_environment: EnvironmentFactory, fault: R
     once = {"retryPolicy": {"maximumAttempts": 1}, "config": {"openai": {"baseUrl": "http://h"}}}
     env = baton_environment(*modelled("writer", {**spec, **once}), model={"writer": [fault]})
     with pytest.raises(baton.RunFailed, match=told):
-        await env.run("agent/writer", "Why?", timeout="3s")
+        await env.run("agent/writer", "Why?", timeout="3s" if fault.hang else "60s")
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ async def test_whoever_waits_for_a_decision_learns_that_the_run_has_ended(
     env = baton_environment(WRITER, model={"writer": ["Salt."]})
     run = await env.start("agent/writer", "Why?")
     with pytest.raises(RuntimeError, match="has ended, and waits for nobody"):
-        await asyncio.wait_for(env.pending_decision(run), 20)
+        await asyncio.wait_for(env.pending_decision(run), 60)
 
 
 async def test_an_environment_ends_at_once_while_a_model_hangs(baton_server: str) -> None:

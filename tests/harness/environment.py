@@ -193,12 +193,12 @@ class Environment:
         """Scripts the model."""
         self.answer = Script(lines=[*lines]).answer
 
-    async def start(self, workflow: str, run_input: Any, **options: Any) -> Handle:
+    async def start(self, workflow: str, run_input: Any, *, run_id: str = "", **options: Any) -> Handle:
         """Starts a workflow as a client in any language would: by its type, with JSON."""
         handle = await self.client.start_workflow(
             workflow,
             run_input,
-            id=f"{workflow}-{uuid.uuid4().hex[:8]}",
+            id=run_id or new_run_id(workflow),
             task_queue=self.task_queue,
             task_timeout=WORKFLOW_TASK_TIMEOUT,
             **options,
@@ -252,7 +252,11 @@ class Environment:
         """Replays every closed run of this environment; raises if the present code would issue other commands."""
         driver = JournalStorageDriver(lambda: Database.open(self.journal_address, "default"))
         converter = with_external_storage(self.client, driver).data_converter
-        await replay([await handle.fetch_history() async for handle in self.closed_runs()], converter)
+        histories = []
+        async for handle in self.closed_runs():
+            with contextlib.suppress(RPCError):  # it was deleted meanwhile
+                histories.append(await handle.fetch_history())
+        await replay(histories, converter)
 
     async def closed_runs(self) -> AsyncIterator[Handle]:
         """Every closed run of this environment, child runs included.
@@ -295,6 +299,15 @@ class Environment:
         return chain[::-1]
 
 
+async def signaled(handle: Handle, name: str) -> None:
+    """Waits until a run has received a signal of that name, which the run above it may forward a moment later."""
+    while True:
+        events = (await handle.fetch_history()).events
+        if name in [event.workflow_execution_signaled_event_attributes.signal_name for event in events]:
+            return
+        await asyncio.sleep(0.02)
+
+
 async def ended(handle: Handle, kind: type[Ended]) -> Ended:
     """The result of a run, also of one that has failed or was canceled."""
     try:
@@ -305,6 +318,11 @@ async def ended(handle: Handle, kind: type[Ended]) -> Ended:
     if kind is TurnResult and "phase" in result:  # the run was started by a client: its result is a status
         result = {**result, "usage": result["tokenUsage"], "answer": result["message"]}
     return kind.model_validate_json(json.dumps(result))
+
+
+def new_run_id(workflow: str) -> str:
+    """An id for a run of that type, which no other run has."""
+    return f"{workflow}-{uuid.uuid4().hex[:8]}"
 
 
 def texts(messages: Iterable[Any]) -> list[str]:

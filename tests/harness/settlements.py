@@ -39,7 +39,7 @@ class Settle:
     @workflow.run
     async def run(self, amount: int, currency: str, executions: int = 0) -> Settlement:
         await workflow.execute_activity(
-            book, amount, start_to_close_timeout=timedelta(seconds=10), schedule_to_close_timeout=timedelta(seconds=10)
+            book, amount, start_to_close_timeout=timedelta(minutes=1), schedule_to_close_timeout=timedelta(minutes=1)
         )
         if executions < len(currency):
             workflow.continue_as_new(args=[amount, currency, executions + 1])

@@ -5,7 +5,6 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import timedelta
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError, WorkflowHistory, WorkflowUpdateFailedError
@@ -23,7 +22,7 @@ from baton.starter.runs.start import retry_run
 from baton.testing import Reply, Request, Script
 from baton.worker import run_worker
 from tests.harness import frozen_models
-from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, team
+from tests.harness.environment import Environment, Handle, Json, agent, call, line, manifest, new_run_id, team
 from tests.harness.functions import ballot
 from tests.harness.mcp_process import McpServerProcess
 from tests.harness.memory_server import MemoryServer
@@ -423,12 +422,17 @@ async def going_on_with_a_session(env: Environment) -> Handle:
 
 
 @contextlib.asynccontextmanager
-async def child_held_back(env: Environment, child_id: str) -> AsyncIterator[None]:
-    """A child that is to be started cannot be while the block runs: its id is taken, as it can be after a reset."""
+async def query_with_child_held_back(
+    env: Environment, asked: Json, child: str, **options: object
+) -> AsyncIterator[Handle]:
+    """A query whose child cannot be started while the block runs: its id is taken, as it can be after a reset."""
+    query_id = new_run_id("query")
+    child_id = f"{query_id}/target-1/{child}"
     former = await env.client.start_workflow("round-robin", id=child_id, task_queue="nobody-polls")
+    handle = await env.start("query", asked, run_id=query_id, **options)
     while (await former.fetch_history()).events[-1].event_type != CANCEL_REQUESTED:
         await asyncio.sleep(0.05)
-    yield
+    yield handle
     await former.terminate()
 
 
@@ -439,8 +443,7 @@ async def a_session_changed_meanwhile(env: Environment) -> Handle:
     manifests = [panel(role_member("a"), maxRounds=9, terminateWhen=ends, synthesizer=False)]
     asked = {"spec": {"input": "Why?", "targets": [{"type": "team", "name": "panel"}]}, "resources": manifests}
     asked["session"] = {"rounds": 5, "old": 1}
-    handle = await env.start("query", asked, start_delay=timedelta(seconds=1))
-    async with child_held_back(env, f"{handle.id}/target-1/panel"):
+    async with query_with_child_held_back(env, asked, "panel") as handle:
         await handle.execute_update("session", {"rounds": 2, "old": None})
     return handle
 
@@ -450,9 +453,8 @@ async def resumed_meanwhile(env: Environment) -> Handle:
     trio(env)
     manifests = [*TRIO, team("team", "brainstormer", "critic", strategy="sequential")]
     asked = {"spec": {"input": "Why?", "targets": [{"type": "team", "name": "team"}]}, "resources": manifests}
-    handle = await env.start("query", asked, start_delay=timedelta(seconds=1))
-    await handle.signal("pause", {"name": "Ann"})
-    async with child_held_back(env, f"{handle.id}/target-1/team"):
+    paused = {"start_signal": "pause", "start_signal_args": [{"name": "Ann"}]}
+    async with query_with_child_held_back(env, asked, "team", **paused) as handle:
         await handle.signal("resume", {"name": "Ann"})
     return handle
 
@@ -775,8 +777,8 @@ async def signal_at_the_end(env: Environment, handle: Handle) -> None:
 async def a_function_that_is_canceled(env: Environment) -> Handle:
     """Another member fails while a message is added to the conversation that a function is to read."""
     members = [
-        {"name": "ann", "type": "human", "timeout": "3s"},
-        {"name": "bob", "type": "human", "timeout": "1s", "onTimeout": "skip"},
+        {"name": "ann", "type": "human", "timeout": "5s"},
+        {"name": "bob", "type": "human", "timeout": "3s", "onTimeout": "skip"},
         {"name": "ballot", "type": "activity"},
     ]
     spec = {"strategy": "parallel", "members": members, "maxConcurrency": 2}

@@ -6,16 +6,25 @@ import uuid
 from collections.abc import AsyncIterator
 
 import pytest
-from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
+from temporalio.api.enums.v1 import RoutingConfigUpdateState
+from temporalio.api.workflowservice.v1 import (
+    DescribeWorkerDeploymentRequest,
+    SetWorkerDeploymentCurrentVersionRequest,
+)
+from temporalio.client import WorkflowHistory
 from temporalio.service import RPCError
 
 from baton import worker
 from baton.resources.loader import Loaded
 from baton.temporal.client import connect
 from baton.testing import Reply, Request
+from tests.harness.continued_runs import continued_runs
 from tests.harness.environment import Environment, Handle, agent, team
 
 pytestmark = pytest.mark.full
+
+STILL_ROUTED_ELSEWHERE = RoutingConfigUpdateState.ROUTING_CONFIG_UPDATE_STATE_IN_PROGRESS
+"""The server tells its task queues of a new current version a moment after it has taken it."""
 
 TEAM = [agent("one"), agent("two"), team("team", "one", "two", strategy="sequential")]
 
@@ -42,6 +51,13 @@ async def make_current(env: Environment, deployment: str, build: str) -> None:
 
 
 async def start(env: Environment, deployment: str) -> Handle:
+    """Starts a run once all task queues of the deployment know its current version."""
+    described = DescribeWorkerDeploymentRequest(namespace="default", deployment_name=deployment)
+    while True:
+        reply = await env.client.workflow_service.describe_worker_deployment(described, retry=True)
+        if reply.worker_deployment_info.routing_config_update_state != STILL_ROUTED_ELSEWHERE:
+            break
+        await asyncio.sleep(0.1)
     spec = {"input": "Why?", "targets": [{"type": "team", "name": "team"}]}
     given = {"name": "q", "spec": spec, "resources": TEAM}
     return await env.client.start_workflow("query", given, id=uuid.uuid4().hex, task_queue=deployment)
@@ -50,13 +66,12 @@ async def start(env: Environment, deployment: str) -> Handle:
 async def versions_of(env: Environment, root: Handle) -> set[str]:
     """The versions on which a run and its child run have taken their steps."""
     child = env.client.get_workflow_handle(f"{root.id}/target-1/team")
-    return await steps_of(root) | await steps_of(child)
+    return steps_of(await root.fetch_history()) | steps_of(await child.fetch_history())
 
 
-async def steps_of(run: Handle) -> set[str]:
+def steps_of(history: WorkflowHistory) -> set[str]:
     """The versions on which a run has taken its steps."""
-    events = (await run.fetch_history()).events
-    steps = [each for each in events if each.HasField("workflow_task_completed_event_attributes")]
+    steps = [each for each in history.events if each.HasField("workflow_task_completed_event_attributes")]
     return {each.workflow_task_completed_event_attributes.deployment_version.build_id for each in steps}
 
 
@@ -97,9 +112,6 @@ async def test_a_long_run_goes_over_to_the_current_version_where_it_goes_on_in_a
         await env_with_short_histories.wait_for_calls(2)
         await make_current(env_with_short_histories, deployment, "v2")
         assert (await env_with_short_histories.turn_result(handle)).turns == 24
-    runs = [each async for each in env_with_short_histories.client.list_workflows(f"WorkflowId = '{handle.id}'")]
-    runs.sort(key=lambda each: each.start_time)
-    handles = [env_with_short_histories.client.get_workflow_handle(each.id, run_id=each.run_id) for each in runs]
-    steps = [await steps_of(each) for each in handles]
+    steps = [steps_of(history) for history in await continued_runs(env_with_short_histories, handle)]
     assert (steps[0], steps[-1]) == ({"v1"}, {"v2"})
     assert sorted(steps, key=str) == steps, "each run stays on its version, and none goes back"

@@ -1,13 +1,15 @@
 """Signals and updates that arrive before a run's first step apply after its input, also to children not yet started."""
 
 import asyncio
+import dataclasses
 import json
-from datetime import timedelta
+import uuid
 
 import pytest
 from temporalio.client import WorkflowFailureError, WorkflowHistory
 from temporalio.service import RPCError
 
+from baton import worker
 from tests.harness.continued_runs import continued, continued_runs, count_replies, numbers
 from tests.harness.environment import Environment, Handle, Json, agent, line, manifest, team, texts
 from tests.harness.tool_server import ToolServer
@@ -127,10 +129,12 @@ async def test_a_tool_of_a_run_that_was_canceled_before_its_first_step_is_not_us
         given = {"spec": spec, "resources": order(tool_server)}
     handle = await env.start(workflow, given, start_signal="cancel")
     assert (await env.status(handle)).phase == "Canceled"
-    handle = await env.start(workflow, given, start_delay=timedelta(seconds=0.5))  # cancel comes before the first task
+    other = dataclasses.replace(env, task_queue=uuid.uuid4().hex)
+    handle = await other.start(workflow, given)  # no worker is there before the cancellation
     await handle.cancel()
-    with pytest.raises(WorkflowFailureError):
-        await handle.result()
+    async with worker.run_worker(env.client, env.catalog, other.worker_env):
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
     assert tool_server.seen == []
 
 

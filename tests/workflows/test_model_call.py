@@ -97,10 +97,11 @@ async def test_a_model_call_takes_the_steps_that_the_architecture_describes(clie
         client.service_client, namespace=client.namespace, data_converter=client.data_converter, interceptors=[stack]
     )
     async with Environment.running(observed, tmp_path) as env:
-        env.answer = lambda _: Reply(text="Yes.", delay=1.0)
+        env.answer = lambda _: Reply(hang=True)
         handle = await env.start_team([agent("one"), team("team", "one", maxTurns=1, onMaxTurns="complete")])
         await env.wait_for_calls(1)
         tasks = [[*steps_of_task(task)] for task in asyncio.all_tasks()]
+        await handle.signal("cancel")
         await env.turn_result(handle)
     names = [name for name, _ in stack.steps]
     steps = stack.steps[names.index(STRATEGY) + 1 :]

@@ -6,7 +6,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from baton.testing import Reply
-from tests.harness.environment import Environment, Json, agent, call, line, team, texts
+from tests.harness.environment import Environment, Json, agent, call, line, signaled, team, texts
 
 AGENTS = [agent("one"), agent("two", "terminate"), agent("last")]
 
@@ -64,10 +64,12 @@ async def test_the_signal_and_a_cancel_reach_a_team_at_any_depth(env: Environmen
         team("middle", "inner", strategy="sequential"),
         team("team", "middle", "last", strategy="sequential"),
     ]
-    env.script(line("one", "1", {"text": "2", "delay": 0.5}), line("last", "end"))
+    env.script(line("one", "1", {"text": "2", "held": True}), line("last", "end"))
     handle = await env.start_team([*AGENTS, *teams])
     await env.wait_for_calls(2)
     await handle.signal("terminate_team", "enough")
+    await signaled(env.client.get_workflow_handle(f"{handle.id}/turn-1/middle/turn-1/inner"), "terminate_team")
+    env.model.release()
     turn = await env.turn_result(handle)
     assert (turn.stop_reason, turn.note, texts(turn.messages)) == ("terminated", "enough", ["1", "2"])
 
@@ -131,11 +133,12 @@ async def test_the_messages_shown_have_no_gap_where_earlier_ones_of_a_member_are
 
 async def test_a_message_that_a_failing_nested_team_has_not_read_comes_back_to_its_parent(env: Environment) -> None:
     inner = team("inner", "one", strategy="sequential")
-    env.answer = lambda _: Reply(status=400, text="no", delay=1.0)
+    env.answer = lambda _: Reply(status=400, text="no", held=True)
     handle = await env.start_team([*AGENTS, inner, team("team", "inner", "last", strategy="sequential")])
     await env.wait_for_calls(1)
     child = env.client.get_workflow_handle(f"{handle.id}/turn-1/inner")
     await child.execute_update("steer", {"text": "Too late.", "name": "ann"})
+    env.model.release()
     turn = await env.turn_result(handle)
     assert turn.failure
     assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", "Too late."]

@@ -171,7 +171,8 @@ async def test_an_inline_query_calls_no_private_address_and_uses_no_secrets(
             spec = {**spec, "notify": [{"url": hook.url, "events": ["ended"]}]}
             handle = await own.start("query", {"name": "ask", "spec": spec})
             assert (await own.status(handle)).phase == "Completed"
-            [delivery] = await deliveries(own, handle)
+            [delivery_id] = await own.find_runs("WorkflowType = 'notify'", 1)
+            delivery = own.client.get_workflow_handle(delivery_id)
             try:
                 await delivery.result()
                 raise AssertionError("it was delivered")

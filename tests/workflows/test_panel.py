@@ -197,14 +197,15 @@ async def test_a_condition_that_can_not_be_judged_fails_the_panel_with_all_that_
 
 
 async def test_a_running_panel_heeds_a_session_that_is_changed(env: Environment) -> None:
-    env.script(panelist_line("a", {"text": "a", "delay": 0.3}))
+    env.script(panelist_line("a", "a", {"text": "a", "held": True}))
     spec = {"maxRounds": 50, "terminateWhen": "has(session.enough) && session.enough", "synthesizer": False}
     handle = await env.start_query([panel(role_member("a"), **spec)], "team/panel")
     await env.wait_for_calls(2)
     assert await handle.execute_update("session", {"enough": True, "other": 1}) == {"enough": True, "other": 1}
+    env.model.release()
     status = await env.status(handle)
     assert (status.phase, status.stop_reason) == ("Completed", "condition")
-    assert json.loads(status.message)["rounds"] in (2, 3)
+    assert json.loads(status.message)["rounds"] == 2
 
 
 async def test_a_session_can_be_given_at_the_start(env: Environment) -> None:
@@ -423,10 +424,11 @@ async def test_a_value_from_a_secret_is_sent_as_context_and_stands_nowhere(clien
 
 
 async def test_a_panel_that_is_terminated_delivers_its_transcript_so_far(env: Environment) -> None:
-    env.script(panelist_line("a", "a1", {"text": "a2", "delay": 0.5}), SYNTHESIS)
+    env.script(panelist_line("a", "a1", {"text": "a2", "held": True}), SYNTHESIS)
     handle = await env.start_team([panel(role_member("a"), maxRounds=3)], "panel")
     await env.wait_for_calls(2)
     await handle.signal("terminate_team", "enough")
+    env.model.release()
     turn = await env.turn_result(handle)
     assert (turn.stop_reason, turn.note) == ("terminated", "enough")
     assert [each["text"] for each in panel_result(turn)["contributions"]] == ["a1", "a2"]

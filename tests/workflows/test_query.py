@@ -59,11 +59,14 @@ async def test_with_fail_fast_the_first_failure_cancels_the_other_targets(env: E
 
 
 async def test_a_timeout_counts_for_the_whole_query_and_keeps_what_was_said(env: Environment) -> None:
-    env.script(line("one", "one 1"), line("two", {"text": "late", "delay": 30}))
+    env.script(line("one", "one 1"), line("two", {"text": "late", "hang": True}))
     manifests = [*THREE, team("team", "one", "two", maxTurns=5)]
-    status = await env.status(await env.start_query(manifests, "team/team", timeout="1500ms"))
-    assert (status.phase, status.stop_reason) == ("Failed", "timeout")
-    assert status.error == "the query took longer than its timeout of 1.5 s"
+    for seconds in ("1.5", "15"):  # a busy machine may need more than the first until somebody has spoken
+        status = await env.status(await env.start_query(manifests, "team/team", timeout=f"{seconds}s"))
+        assert (status.phase, status.stop_reason) == ("Failed", "timeout")
+        assert status.error == f"the query took longer than its timeout of {seconds} s"
+        if status.said:
+            break
     assert status.failure is not None
     assert (status.failure.family, status.failure.type) == ("TimeoutError", "QueryTimeout")
     assert (status.responses[0].status, status.responses[0].stop_reason) == ("Failed", "timeout")
@@ -109,13 +112,14 @@ async def test_the_seeds_spelling_of_a_query_with_a_team_runs(env: Environment) 
 
 
 async def test_a_running_query_shows_its_status(env: Environment) -> None:
-    env.script(line("one", "quick"), line("two", {"text": "slow", "delay": 1}))
+    env.script(line("one", "quick"), line("two", {"text": "slow", "held": True}))
     handle = await env.start_query(THREE, "agent/one", "agent/two")
     status: dict[str, Any] = {"responses": [{}]}
     while not status["responses"] or status["responses"][0].get("status") != "Success":
         status = await handle.query("status")
     assert status["phase"] == "Running"
     assert [each["status"] for each in status["responses"]] == ["Success", "Running"]
+    env.model.release()
     assert (await env.status(handle)).phase == "Completed"
 
 
@@ -253,7 +257,7 @@ async def test_a_status_stays_within_temporals_limits_however_much_was_said(env:
 
 
 async def test_the_reason_for_an_end_is_cut_where_it_is_too_long(env: Environment) -> None:
-    env.script(line("one", {"text": "slow", "delay": 1}))
+    env.script(line("one", {"text": "slow", "hang": True}))
     handle = await env.start_query(THREE, "agent/one")
     await env.wait_for_calls(1)
     await handle.signal("cancel", "x" * 1_500_000)
@@ -282,9 +286,10 @@ async def test_a_target_that_is_canceled_by_itself_fails_the_query(env: Environm
 
 
 async def test_a_query_that_is_ended_while_its_team_fails_counts_as_failed(env: Environment) -> None:
-    env.script(line("one", {"delay": 0.5, "status": 400, "text": "no"}))
+    env.script(line("one", {"held": True, "status": 400, "text": "no"}))
     handle = await env.start_query([agent("one"), team("team", "one", maxTurns=3)], "team/team")
     await env.wait_for_calls(1)
     await handle.signal("terminate_team", "enough")
+    env.model.release()
     status = await env.status(handle)
     assert (status.phase, status.stop_reason) == ("Failed", "failed")

@@ -11,8 +11,8 @@ from tests.harness.tool_server import Answer, ToolServer
 
 
 async def runs_of(env: Environment, handle: Handle) -> set[str]:
-    """The ids of a run and of all runs below it."""
-    return {run.id async for run in env.client.list_workflows(f"RootWorkflowId = '{handle.id}'")}
+    """The ids of a run and of all runs below it, as soon as Temporal lists any of them."""
+    return {*await env.find_runs(f"RootWorkflowId = '{handle.id}'", 1)}
 
 
 async def children(handle: Handle) -> int:
@@ -48,13 +48,14 @@ async def test_a_team_and_several_targets_answer_in_runs_of_their_own(env: Envir
 
 
 async def test_there_it_is_paused_steered_and_ended(env: Environment) -> None:
-    env.script(line("one", call("noop"), {**call("noop"), "delay": 0.2}, "Never."))
+    env.script(line("one", {**call("noop"), "held": True}, {**call("noop"), "hang": True}, "Never."))
     handle = await env.start_query([agent("one", "noop")], "agent/one")
     await env.wait_for_calls(1)
     await handle.signal("pause", {"name": "ann"})
     await handle.execute_update("steer", {"text": "Be brief.", "name": "ann"})
     while (await handle.query("status"))["paused"]["by"] != "ann":
         await asyncio.sleep(0.02)
+    env.model.release()
     await handle.signal("resume")
     await env.wait_for_calls(2)
     await handle.signal("terminate_team", {"reason": "enough", "now": True})

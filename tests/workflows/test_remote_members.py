@@ -171,11 +171,12 @@ async def test_a_query_asks_agents_that_are_executed_elsewhere(
 async def test_a_message_of_a_person_reaches_an_agent_that_is_executed_elsewhere(
     env: Environment, tool_server: ToolServer, agents: AgentServer
 ) -> None:
-    env.script(line("one", {"text": "local", "delay": 1}))
+    env.script(line("one", {"text": "local", "held": True}))
     members = team("team", "one", "three", "two", strategy="sequential")
     handle = await env.start_team([*all_kinds(tool_server, agents), members])
     await env.wait_for_calls(1)
     await handle.execute_update("steer", {"text": "Be brief.", "name": "ann"})
+    env.model.release()
     turn = await env.turn_result(handle)
     assert turn.failure is None
     assert "Be brief." in "\n".join(agents.turns[0].texts)

@@ -51,17 +51,20 @@ async def test_a_failure_tells_how_often_the_call_was_tried(env: Environment) ->
 @pytest.mark.full
 async def test_a_timeout_tells_what_has_failed_before(env: Environment) -> None:
     nowhere = {"openai": {"baseUrl": "http://127.0.0.1:9/v1", "apiKey": "sk-none"}}
-    env.script(line("one", "fine"), line("two", {"text": "late", "delay": 20}))
+    env.script(line("one", "fine"), line("two", {"text": "late", "hang": True}))
     gone = manifest("Model", "gone", {"type": "completions", "provider": "openai", "model": "m", "config": nowhere})
     del nowhere["openai"]["apiKey"]
     inner = team("inner", "lost", strategy="sequential")
     outer = team("outer", "one", "inner", strategy="sequential")
     manifests = [agent("one"), agent("two"), agent("lost", modelRef={"name": "gone"}), gone, inner, outer]
-    status = await env.status(await env.start_query(manifests, "agent/two", "team/outer", timeout="4s"))
-    assert (status.phase, status.stop_reason) == ("Failed", "timeout")
-    slow, unreachable = (each.failure for each in status.responses)
-    assert slow
-    assert unreachable
+    for seconds in (4, 40):  # a busy machine may need more than the first for three attempts
+        status = await env.status(await env.start_query(manifests, "agent/two", "team/outer", timeout=f"{seconds}s"))
+        assert (status.phase, status.stop_reason) == ("Failed", "timeout")
+        slow, unreachable = (each.failure for each in status.responses)
+        assert slow
+        assert unreachable
+        if unreachable.cause and (unreachable.cause.attempts or 0) >= 3:
+            break
     assert unreachable.cause
     assert (unreachable.type, unreachable.cause.type, unreachable.cause.family) == (
         "QueryTimeout",
@@ -69,9 +72,9 @@ async def test_a_timeout_tells_what_has_failed_before(env: Environment) -> None:
         "ModelError",
     )
     assert (unreachable.cause.attempts or 0) >= 3
-    assert unreachable.message.startswith("the query took longer than its timeout of 4 s; attempt ")
+    assert unreachable.message.startswith(f"the query took longer than its timeout of {seconds} s; attempt ")
     assert "failed with ModelUnavailable: " in unreachable.message
-    assert (slow.message, slow.cause) == ("the query took longer than its timeout of 4 s", None)
+    assert (slow.message, slow.cause) == (f"the query took longer than its timeout of {seconds} s", None)
     assert status.failure
     assert status.failure.cause == unreachable.cause
     assert status.responses[1].message == "fine"
@@ -79,7 +82,7 @@ async def test_a_timeout_tells_what_has_failed_before(env: Environment) -> None:
 
 @pytest.mark.full
 async def test_a_running_query_shows_what_its_targets_have_said_and_used(env: Environment) -> None:
-    env.script(line("one", "first", "second"), line("two", "third", {"text": "late", "delay": 4}))
+    env.script(line("one", "first", "second"), line("two", "third", {"text": "late", "held": True}))
     inner = team("inner", "one", "two", "two", strategy="sequential")
     handle = await env.start_query(
         [agent("one"), agent("two"), inner, team("outer", "one", "inner", strategy="sequential")], "team/outer"
@@ -96,6 +99,7 @@ async def test_a_running_query_shows_what_its_targets_have_said_and_used(env: En
     assert (response.status, response.turns, response.message) == ("Running", 1, "third")
     assert texts(response.messages) == ["first", "second", "third"]
     assert (live.token_usage.model_calls, live.message) == (3, "third")
+    env.model.release()
     status = await env.status(handle)
     (response,) = status.responses
     assert response.token_usage == status.token_usage
@@ -108,7 +112,7 @@ async def test_a_running_query_shows_what_its_only_agent_and_whom_that_asks_have
 ) -> None:
     ask = manifest("Tool", "ask", {"type": "agent", "agent": {"name": "two"}})
     env.script(
-        line("one", call("noop", text="first"), call("ask", input="?")), line("two", {"text": "late", "delay": 3})
+        line("one", call("noop", text="first"), call("ask", input="?")), line("two", {"text": "late", "hang": True})
     )
     handle = await env.start_query([agent("one", "noop", "ask"), agent("two"), ask], "agent/one")
     await env.wait_for_calls(3)
@@ -120,6 +124,8 @@ async def test_a_running_query_shows_what_its_only_agent_and_whom_that_asks_have
     assert plain.runs[0].startswith(f"{handle.id}/call-")
     assert (await live_status(env.client, handle)).token_usage.model_calls == 2
     await handle.cancel()
+    with pytest.raises(WorkflowFailureError):
+        await handle.result()
 
 
 ZERO = {"promptTokens": 0, "completionTokens": 0, "totalTokens": 0, "modelCalls": 0, "toolCalls": 0, "cachedTokens": 0}
@@ -175,7 +181,7 @@ async def test_the_message_of_a_failed_query_is_its_failure_and_its_responses_ha
 async def test_the_status_of_a_query_that_was_terminated_in_temporal_has_what_was_said_and_used(
     env: Environment,
 ) -> None:
-    env.script(line("one", "my words"), line("two", {"text": "too late", "delay": 10}))
+    env.script(line("one", "my words"), line("two", {"text": "too late", "hang": True}))
     both = team("both", "one", "two", strategy="sequential")
     handle = await env.start_query([agent("one"), agent("two"), both], "team/both")
     await env.wait_for_calls(2)

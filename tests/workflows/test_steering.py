@@ -7,20 +7,23 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
-from tests.harness.environment import Environment, agent, call, line, manifest, team, texts
+from baton.testing import Reply, Request
+from tests.harness.environment import Environment, agent, call, line, manifest, signaled, team, texts
 from tests.harness.memory_server import MemoryServer
 from tests.harness.panels import SYNTHESIS, model_requests, panel, panelist_line, role_member
 
 
-def slow(*texts: str) -> list[Any]:
-    return [{"text": text, "delay": 0.8} for text in texts]
+def held(*texts: str) -> list[Any]:
+    """Answers that are sent once a test releases them."""
+    return [{"text": text, "held": True} for text in texts]
 
 
 async def test_what_a_person_says_is_read_before_the_next_model_call(env: Environment) -> None:
-    env.script(line("one", *slow("a", "b")), line("two", "c", "d"))
+    env.script(line("one", *held("a", "b")), line("two", "c", "d"))
     handle = await env.start_team([agent("one"), agent("two"), team("team", "one", "two", maxTurns=1)])
     await env.wait_for_calls(1)
     assert await handle.execute_update("steer", {"text": "Be kind.", "name": "ann"}) == {"turn": 2}
+    env.model.release()
     turn = await env.turn_result(handle)
     assert texts(turn.messages) == ["a", "c"]
     said = [(row["role"], row.get("name"), row["content"]) for row in env.transcript(turn.head.id)]
@@ -29,20 +32,22 @@ async def test_what_a_person_says_is_read_before_the_next_model_call(env: Enviro
 
 
 async def test_it_is_read_in_the_middle_of_a_turn_too(env: Environment) -> None:
-    env.script(line("one", {**call("noop"), "delay": 0.4}, "a"))
+    env.script(line("one", {**call("noop"), "held": True}, "a"))
     handle = await env.start("agent", {"agent": "one", "input": "Why?", "resources": [agent("one", "noop")]})
     await env.wait_for_calls(1)
     assert await handle.execute_update("steer", {"text": "Hurry."}) == {}
+    env.model.release()
     turn = await env.turn_result(handle)
     roles = [row["role"] for row in env.transcript(turn.head.id)]
     assert roles == ["user", "assistant", "tool", "user", "assistant"]
 
 
 async def test_it_reaches_the_team_below_a_query(env: Environment) -> None:
-    env.script(line("one", *slow("a", "b")))
+    env.script(line("one", *held("a", "b")))
     handle = await env.start_query([agent("one"), team("team", "one", maxTurns=2, onMaxTurns="complete")], "team/team")
     await env.wait_for_calls(1)
     assert await handle.execute_update("steer", {"text": "Be kind."}) == {}
+    env.model.release()
     status = await env.status(handle)
     assert status.responses[0].head
     rows = env.transcript(status.responses[0].head.id)
@@ -50,19 +55,21 @@ async def test_it_reaches_the_team_below_a_query(env: Environment) -> None:
 
 
 async def test_nothing_that_was_said_is_lost_where_nobody_speaks_any_more(env: Environment) -> None:
-    env.script(line("one", *slow("a")))
+    env.script(line("one", *held("a")))
     handle = await env.start_team([agent("one"), team("team", "one", maxTurns=1)])
     await env.wait_for_calls(1)
     await handle.execute_update("steer", {"text": "Too late."})
+    env.model.release()
     turn = await env.turn_result(handle)
     assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", "a", "Too late."]
 
 
 async def test_a_panel_reads_what_people_say_in_addition_to_its_contributions(env: Environment) -> None:
-    env.script(panelist_line("a", *slow("a1", "a2")), SYNTHESIS)
+    env.script(panelist_line("a", *held("a1", "a2")), SYNTHESIS)
     handle = await env.start_team([panel(role_member("a"), maxRounds=2)], "panel")
     await env.wait_for_calls(1)
     await handle.execute_update("steer", {"text": "Mind the costs.", "name": "ann"})
+    env.model.release()
     await env.turn_result(handle)
     assert ["# Messages from people\nann: Mind the costs." in each.user for each in model_requests(env)] == [
         False,
@@ -72,10 +79,11 @@ async def test_a_panel_reads_what_people_say_in_addition_to_its_contributions(en
 
 
 async def test_whoever_delivers_reads_what_is_said_in_the_last_turn(env: Environment) -> None:
-    env.script(panelist_line("a", *slow("a1")), SYNTHESIS)
+    env.script(panelist_line("a", *held("a1")), SYNTHESIS)
     handle = await env.start_team([panel(role_member("a"), maxRounds=1)], "panel")
     await env.wait_for_calls(1)
     await handle.execute_update("steer", {"text": "Mind the costs."})
+    env.model.release()
     turn = await env.turn_result(handle)
     assert "user: Mind the costs." in model_requests(env)[-1].user
     said = [row["content"] for row in env.transcript(turn.head.id)]
@@ -84,7 +92,7 @@ async def test_whoever_delivers_reads_what_is_said_in_the_last_turn(env: Environ
 
 @pytest.mark.full
 async def test_signals_that_updates_would_refuse_are_passed_over(env: Environment) -> None:
-    env.script(panelist_line("a", *slow("a1", "a2")))
+    env.script(panelist_line("a", *held("a1", "a2")))
     spec = {"maxRounds": 2, "synthesizer": False, "terminateWhen": "has(session.big)"}
     handle = await env.start_team([panel(role_member("a"), **spec)], "panel")
     await env.wait_for_calls(1)
@@ -92,6 +100,7 @@ async def test_signals_that_updates_would_refuse_are_passed_over(env: Environmen
     unkept: list[Any] = [{"big": "x" * 20_000}, ["big"], "big", None]
     for name, garbage in [*(("steer", each) for each in unsaid), *(("session", each) for each in unkept)]:
         await handle.signal(name, garbage)
+    env.model.release()
     turn = await env.turn_result(handle)
     assert (turn.stop_reason, [row["role"] for row in env.transcript(turn.head.id)][:3]) == (
         "completed",
@@ -101,18 +110,21 @@ async def test_signals_that_updates_would_refuse_are_passed_over(env: Environmen
 
 @pytest.mark.parametrize("wrong", [{"text": " "}, {"text": "x" * 70_000}, {"text": "x", "name": "n" * 65}])
 async def test_what_can_not_be_said_is_refused_and_leaves_the_run_alone(env: Environment, wrong: Any) -> None:
-    env.script(line("one", *slow("a")))
+    env.script(line("one", *held("a")))
     handle = await env.start_team([agent("one"), team("team", "one", maxTurns=1, onMaxTurns="complete")])
     with pytest.raises(WorkflowUpdateFailedError):
         await handle.execute_update("steer", wrong)
+    env.model.release()
     assert (await env.turn_result(handle)).message == "a"
 
 
 async def test_a_paused_team_waits_before_the_next_turn_and_goes_on_when_it_is_resumed(env: Environment) -> None:
-    env.script(line("one", *slow("a", "b")), line("two", "c", "d"))
+    env.script(line("one", *held("a", "b")), line("two", "c", "d"))
     handle = await env.start_query([agent("one"), agent("two"), team("team", "one", "two", maxTurns=1)], "team/team")
     await env.wait_for_calls(1)
     await handle.signal("pause")
+    await signaled(env.client.get_workflow_handle(f"{handle.id}/target-1/team"), "pause")
+    env.model.release()
     await env.wait_until_idle(handle)
     assert len(env.model.requests) == 1
     await handle.signal("resume")
@@ -122,10 +134,11 @@ async def test_a_paused_team_waits_before_the_next_turn_and_goes_on_when_it_is_r
 
 @pytest.mark.parametrize(("how", "reason"), [("terminate_team", "terminated"), ("cancel", "canceled")])
 async def test_a_paused_team_can_be_ended(env: Environment, how: str, reason: str) -> None:
-    env.script(line("one", *slow("a", "b")))
+    env.script(line("one", *held("a", "b")))
     handle = await env.start_team([agent("one"), team("team", "one", maxTurns=2)])
     await env.wait_for_calls(1)
     await handle.signal("pause")
+    env.model.release()
     await env.wait_until_idle(handle)
     await handle.signal(how)
     turn = await env.turn_result(handle)
@@ -133,7 +146,14 @@ async def test_a_paused_team_can_be_ended(env: Environment, how: str, reason: st
 
 
 async def test_equal_messages_are_two_messages_and_one_that_was_read_does_not_come_back(env: Environment) -> None:
-    env.script(line("one", *slow("a", "b")), line("two", "c"))
+    env.script(line("one", "a", "b"), line("two", "c"))
+    scripted, told = env.answer, threading.Semaphore(0)
+
+    def answer(request: Request) -> Reply:
+        assert "You are two." in request.system or told.acquire(timeout=60)
+        return scripted(request)
+
+    env.answer = answer
     inner = team("inner", "one", maxTurns=2, onMaxTurns="complete")
     handle = await env.start_team(
         [agent("one"), agent("two"), inner, team("team", "inner", "two", strategy="sequential")]
@@ -141,6 +161,7 @@ async def test_equal_messages_are_two_messages_and_one_that_was_read_does_not_co
     for calls in (1, 2):  # the first is read in the inner team, the second comes too late for it
         await env.wait_for_calls(calls)
         await handle.execute_update("steer", {"text": "Yes."})
+        told.release()
     turn = await env.turn_result(handle)
     assert [row["content"] for row in env.transcript(turn.head.id)] == ["Why?", "a", "Yes.", "b", "Yes.", "c"]
 

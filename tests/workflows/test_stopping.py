@@ -11,14 +11,14 @@ from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError
 
-from tests.harness.environment import Environment, Handle, agent, call, line, team, texts
+from tests.harness.environment import Environment, Handle, agent, call, line, signaled, team, texts
 
 DUO = [agent("one"), agent("two"), team("team", "one", "two", maxTurns=50)]
 
 
-async def slow_duo(env: Environment, delay: float) -> Handle:
-    """A team of two whose third turn takes a while, in its midst."""
-    env.script(line("one", "one 1", {"text": "one 2", "delay": delay}, "one 3"), line("two", "two 1", "two 2", "two 3"))
+async def duo(env: Environment, third: str) -> Handle:
+    """A team of two in the midst of its third turn, whose answer is ``held`` until it is released, or does ``hang``."""
+    env.script(line("one", "one 1", {"text": "one 2", third: True}, "one 3"), line("two", "two 1", "two 2", "two 3"))
     handle = await env.start_team(DUO)
     await env.wait_for_calls(3)
     return handle
@@ -36,8 +36,9 @@ async def slow_duo(env: Environment, delay: float) -> Handle:
 async def test_the_signal_ends_a_team_gracefully_after_the_current_turn(
     env: Environment, payload: list[Any], note: str | None
 ) -> None:
-    handle = await slow_duo(env, 0.3)
+    handle = await duo(env, "held")
     await handle.signal("terminate_team", args=payload)
+    env.model.release()
     turn = await env.turn_result(handle)
     assert (turn.stop_reason, turn.note, turn.failure) == ("terminated", note, None)
     assert texts(turn.messages) == ["one 1", "two 1", "one 2"]
@@ -45,7 +46,7 @@ async def test_the_signal_ends_a_team_gracefully_after_the_current_turn(
 
 
 async def test_a_signal_that_nobody_can_read_still_ends_the_team(env: Environment) -> None:
-    handle = await slow_duo(env, 0.3)
+    handle = await duo(env, "held")
     broken = Payloads(payloads=[Payload(metadata={"encoding": b"json/plain"}, data=b"{no json")])
     await env.client.workflow_service.signal_workflow_execution(
         SignalWorkflowExecutionRequest(
@@ -56,11 +57,12 @@ async def test_a_signal_that_nobody_can_read_still_ends_the_team(env: Environmen
         ),
         retry=True,
     )
+    env.model.release()
     assert (await env.turn_result(handle)).stop_reason == "terminated"
 
 
 async def test_a_signal_with_now_gives_up_the_call_in_flight(env: Environment) -> None:
-    handle = await slow_duo(env, 100)
+    handle = await duo(env, "hang")
     begun = time.monotonic()
     await handle.signal("terminate_team", {"reason": "stop it", "now": True})
     turn = await env.turn_result(handle)
@@ -77,7 +79,7 @@ async def test_an_unknown_signal_changes_nothing(env: Environment) -> None:
 
 
 async def test_a_cancel_closes_a_team_as_canceled_with_all_that_was_said(env: Environment) -> None:
-    handle = await slow_duo(env, 100)
+    handle = await duo(env, "hang")
     begun = time.monotonic()
     await handle.cancel()
     with pytest.raises(WorkflowFailureError) as failure:
@@ -114,7 +116,7 @@ async def test_a_cancel_closes_the_runs_below_as_canceled_too_and_nothing_of_the
 
 
 async def test_a_cancel_reaches_the_model_call_in_flight(env: Environment) -> None:
-    handle = await slow_duo(env, 100)
+    handle = await duo(env, "hang")
     await env.wait_for_calls(3)
     begun = time.time()
     await handle.cancel()
@@ -122,11 +124,11 @@ async def test_a_cancel_reaches_the_model_call_in_flight(env: Environment) -> No
         await handle.result()
     while env.model.requests[2].disconnected_at is None:
         await asyncio.sleep(0.05)
-    assert env.model.requests[2].disconnected_at - begun < 25
+    assert env.model.requests[2].disconnected_at - begun < 60
 
 
 async def test_the_signal_cancel_does_what_a_cancel_does(env: Environment) -> None:
-    handle = await slow_duo(env, 100)
+    handle = await duo(env, "hang")
     await handle.signal("cancel", "changed my mind")
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
@@ -149,10 +151,12 @@ async def test_a_cancel_in_the_midst_of_tool_calls_leaves_none_of_them_unanswere
 
 
 async def test_the_signal_reaches_the_teams_of_a_query_and_the_query_counts_as_completed(env: Environment) -> None:
-    env.script(line("one", "one 1", {"text": "one 2", "delay": 0.4}, "one 3"), line("two", "two 1", "two 2"))
+    env.script(line("one", "one 1", {"text": "one 2", "held": True}, "one 3"), line("two", "two 1", "two 2"))
     handle = await env.start_query(DUO, "team/team")
     await env.wait_for_calls(3)
     await handle.signal("terminate_team", {"reason": "enough"})
+    await signaled(env.client.get_workflow_handle(f"{handle.id}/target-1/team"), "terminate_team")
+    env.model.release()
     status = await env.status(handle)
     assert (status.phase, status.stop_reason, status.note, status.error) == ("Completed", "terminated", "enough", None)
     assert (status.responses[0].status, status.responses[0].stop_reason) == ("Success", "terminated")
@@ -239,9 +243,10 @@ async def test_a_failed_run_is_red_in_temporal_and_says_why(env: Environment) ->
 async def test_a_worker_logs_a_failed_attempt_in_a_line_and_nothing_of_a_cancelled_call(
     env: Environment, caplog: pytest.LogCaptureFixture
 ) -> None:
-    env.script(line("one", {"text": "late", "hang": True}), line("two", {"status": 400, "text": "bad"}))
-    query = {"input": "?", "targets": [{"type": "agent", "name": name} for name in ("one", "two")], "timeout": "6s"}
-    handle = await env.start("query", {"name": "q", "spec": query, "resources": [agent("one"), agent("two")]})
+    env.script(line("one", {"text": "late", "hang": True}), line("two", {"status": 400, "text": "bad", "held": True}))
+    handle = await env.start_query([agent("one"), agent("two")], "agent/one", "agent/two", failFast=True)
+    await env.wait_for_calls(2)
+    env.model.release()
     assert (await env.status(handle)).phase == "Failed"
     while not any(request.disconnected_at for request in env.model.requests):
         await asyncio.sleep(0.01)

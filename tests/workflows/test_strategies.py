@@ -1,6 +1,5 @@
 """The strategies: who speaks, in which order, with which context, how a team ends, and what is kept."""
 
-import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -236,10 +235,11 @@ async def test_nobody_else_begins_in_a_parallel_team_that_was_terminated(env: En
 
 
 async def test_nobody_speaks_any_more_when_a_team_is_ended_while_its_selector_chooses(env: Environment) -> None:
-    env.answer = chooses("b", select("a").model_copy(update={"delay": 0.5}))
+    env.answer = chooses("b", select("a").model_copy(update={"held": True}))
     handle = await env.start_team([*ABC, led("a", "b", "c", turns=3)])
     await env.wait_for_calls(3)
     await handle.signal("terminate_team", {"reason": "enough"})
+    env.model.release()
     turn = await env.turn_result(handle)
     assert (names(turn), turn.stop_reason, turn.usage.model_calls) == (["b"], "terminated", 3)
 
@@ -309,11 +309,16 @@ async def test_an_aggregator_makes_one_answer(env: Environment) -> None:
 async def test_what_the_others_said_is_kept_when_a_member_of_a_parallel_team_fails(env: Environment, rule: str) -> None:
     def answer(request: Request) -> Reply:
         if speaker(request) == "b":
-            return Reply(status=400, text="no", delay=0.3)
+            return Reply(status=400, text="no", held=True)
         return Reply(text=f"I am {speaker(request)}")
 
     env.answer = answer
-    turn = await ended(env, [*ABC, team("team", "a", "b", "c", strategy="parallel", onMemberError=rule)])
+    handle = await env.start_team([*ABC, team("team", "a", "b", "c", strategy="parallel", onMemberError=rule)])
+    await env.wait_for_calls(3)
+    for place in ("turn-1/a", "turn-3/c"):
+        await env.client.get_workflow_handle(f"{handle.id}/{place}").result()
+    env.model.release()
+    turn = await env.turn_result(handle)
     assert names(turn) == ["a", "c"]
     if rule == "continue":
         assert (turn.stop_reason, turn.message) == ("completed", "a:\nI am a\n\nc:\nI am c")
@@ -437,13 +442,12 @@ async def test_a_selector_may_let_the_first_member_speak_instead_of_asking_again
 
 @pytest.mark.full
 async def test_a_parallel_team_that_is_ended_keeps_what_all_members_said_in_their_order(env: Environment) -> None:
-    late = {"text": "late", "delay": 30}
+    late = {"text": "late", "hang": True}
     env.script(line("a", call("calculator", "a 1", expression="1+1"), late), line("b", "b 1"))
     manifests = [agent("a", "calculator"), agent("b"), team("team", "a", "b", strategy="parallel")]
     handle = await env.start_team(manifests)
     await env.wait_for_calls(3)
-    while "b 1" not in {row["content"] for row in env.rows()}:
-        await asyncio.sleep(0.01)
+    await env.client.get_workflow_handle(f"{handle.id}/turn-2/b").result()
     await handle.signal("terminate_team", {"now": True})
     turn = await env.turn_result(handle)
     assert turn.head

@@ -102,7 +102,7 @@ async def test_until_then_the_status_can_be_read_and_without_a_ttl_nothing_is_de
 @pytest.mark.full
 @pytest.mark.parametrize("ending", ["failed", "canceled", "refused"])
 async def test_also_a_query_that_does_not_complete_is_deleted(env: Environment, ending: str) -> None:
-    reply = {"status": 400, "text": "no"} if ending == "failed" else {"text": "I begin.", "delay": 5}
+    reply = {"status": 400, "text": "no"} if ending == "failed" else {"text": "I begin.", "held": True}
     env.script(line("one", reply))
     targets = ("agent/one",) if ending != "refused" else ("agent/unknown",)
     handle = await env.start_query(TEAM, *targets, ttl="1ms")
@@ -111,6 +111,7 @@ async def test_also_a_query_that_does_not_complete_is_deleted(env: Environment, 
         await handle.cancel()
     with pytest.raises(WorkflowFailureError):
         await handle.result()
+    env.model.release()
     if ending == "refused":  # nothing is known of its ttl, and the journal has nothing of it
         assert await rows(env, str(handle.first_execution_run_id)) == 0
         return
@@ -136,9 +137,10 @@ async def test_a_younger_run_of_the_same_id_and_one_that_was_reset_lose_nothing(
     await env.status(first)
     spec = {"input": "Why?", "targets": [{"type": "team", "name": "team"}]}
     given = {"name": "q", "spec": spec, "resources": TEAM}
-    env.script(line("one", {"text": "Again.", "delay": 4}), line("two", "The end."))
+    env.script(line("one", {"text": "Again.", "held": True}), line("two", "The end."))
     younger = await env.client.start_workflow("query", given, id=first.id, task_queue=env.task_queue)
     await expired(env, first)
+    env.model.release()
     assert texts((await env.status(younger)).responses[0].messages) == ["Again.", "The end."]
     while await is_there(env, first.id, first.first_execution_run_id):
         await asyncio.sleep(0.05)
@@ -151,9 +153,10 @@ async def test_a_reset_run_keeps_the_rows_that_it_goes_on_from(env: Environment)
     script(env)
     first = await env.start_query(TEAM, "agent/one", "agent/two", ttl="4s")
     await env.status(first)
-    env.script(line("one", {"text": "Again.", "delay": 6}), line("two", {"text": "Once more.", "delay": 6}))
+    env.script(line("one", {"text": "Again.", "held": True}), line("two", {"text": "Once more.", "held": True}))
     second = await reset(env, first, (await reset_points(first))[0])
     await expired(env, first)
+    env.model.release()
     assert [each.message for each in (await env.status(second)).responses] == ["Again.", "Once more."]
 
 
@@ -162,10 +165,11 @@ async def test_a_reset_run_that_has_written_no_row_yet_keeps_the_rows_that_it_go
     env.script(line("one", call("noop"), "I begin."))
     first = await env.start_query([agent("one", "noop")], "agent/one", ttl="3s")
     await env.status(first)
-    env.script(line("one", {"text": "Again.", "delay": 5}))
-    before = await rows(env, str(first.first_execution_run_id))
+    env.script(line("one", {"text": "Again.", "held": True}))
     second = await reset(env, first, (await reset_points(first))[2])  # before its last call of a model
+    before = await rows(env, str(first.first_execution_run_id))
     assert (await expired(env, first))["journalKept"] is True
+    env.model.release()
     assert await rows(env, str(first.first_execution_run_id)) == before
     assert [each.message for each in (await env.status(second)).responses] == ["Again."]
 

@@ -102,11 +102,10 @@ async def test_a_workflow_that_ends_without_a_result_is_told_to_the_model(env: E
     async with settlements(env.client) as queue:
         limit = {"timeout": "1s"} if end == "timeout" else {}
         handle = await start(env, workflow_tool(queue, "inspect", "inspect", **limit))
-        inspect = await waiting_for_workflow(env, handle)
         if end == "cancel":
-            await inspect.cancel()
+            await (await waiting_for_workflow(env, handle)).cancel()
         if end == "terminate":
-            await inspect.terminate()
+            await (await waiting_for_workflow(env, handle)).terminate()
         (result,) = await results(env, handle)
     how = {"timeout": "took too long", "cancel": "was canceled", "terminate": "was terminated"}[end]
     assert result == f"Error: the workflow 'inspect' {how}"
