@@ -165,7 +165,7 @@ class RemoteKillTest:
 
     async def _examine(self, kill: RemoteKill, run: RemoteRun, restarted: float) -> None:
         try:
-            turn = await asyncio.wait_for(turn_of(run.handle, TurnResult), 200)
+            turn = await asyncio.wait_for(turn_of(run.handle, TurnResult), 400)
         except Exception as error:  # whatever it is, the run has not ended as it should
             kill.wrong.append(f"{run.label}: {type(error).__name__}: {error}")
             return
