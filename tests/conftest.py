@@ -38,8 +38,10 @@ from tests.replay.scenarios import SHORT_HISTORIES
 os.putenv = os.unsetenv = lambda *_: None  # type: ignore[assignment]
 
 # The same examples in each run: a suite that finds something new by chance fails for whoever has changed nothing. New
-# ones are tried by `make bench-fuzz`, which names another profile.
-hypothesis.settings.register_profile("repeatable", derandomize=True)
+# ones are tried by `make bench-fuzz`, which names another profile. On a busy machine each of them may take seconds.
+hypothesis.settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("repeatable")
 
 os.environ["TEMPORAL_DEBUG"] = "1"  # a machine that stalls for 2 s is not a workflow that blocks
