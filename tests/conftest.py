@@ -38,8 +38,7 @@ from tests.replay.scenarios import SHORT_HISTORIES
 os.putenv = os.unsetenv = lambda *_: None  # type: ignore[assignment]
 
 # The same examples in each run: a suite that finds something new by chance fails for whoever has changed nothing. New
-# ones are tried by `make bench-fuzz`, which names another profile. Without limits of time, which a loaded machine
-# exceeds.
+# ones are tried by `make bench-fuzz`, which names another profile. On a busy machine each of them may take seconds.
 hypothesis.settings.register_profile(
     "repeatable", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )

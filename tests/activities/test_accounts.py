@@ -75,9 +75,7 @@ async def spend(url: str, calls: list[Call]) -> None:
 
 @pytest.mark.full
 @settings(
-    deadline=None,
-    max_examples=25,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(calls=CALLS)
 def test_no_limit_is_exceeded_and_no_call_is_charged_twice(journal_url: str, calls: Any) -> None:

@@ -283,9 +283,7 @@ async def use_up(url: str, steps: list[Step]) -> None:
 
 @pytest.mark.full
 @settings(
-    deadline=None,
-    max_examples=25,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(steps=STEPS)
 def test_no_quota_is_exceeded_and_every_call_is_made_some_day(journal_url: str, steps: list[Step]) -> None:
@@ -480,9 +478,7 @@ Move = tuple[int, int]
 
 @pytest.mark.full
 @settings(
-    deadline=None,
-    max_examples=25,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(moves=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 9)), max_size=30))
 def test_there_are_never_more_open_runs_than_a_quota_allows(journal_url: str, moves: list[Move]) -> None:

@@ -16,7 +16,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from temporalio.client import WorkflowUpdateFailedError
+from temporalio.client import WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError
 
 from baton.testing import Reply, Request, ScriptedToolCall
@@ -113,12 +113,12 @@ class StormedRun:
             if self.end:
                 return
             await asyncio.sleep(chance.uniform(0, 0.15))
-            if number == self.canceled_after:
-                await self.handle.cancel()
             try:
+                if number == self.canceled_after:
+                    await self.handle.cancel()
                 await chance.choices(told, (4, 2, 1))[0](number)
-            except (RPCError, WorkflowUpdateFailedError):
-                self.refused += 1
+            except (RPCError, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError):
+                self.refused += 1  # or it has just ended
 
     async def _steer(self, number: int) -> None:
         word = f"word-{self.label}.{number}"

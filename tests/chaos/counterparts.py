@@ -85,7 +85,8 @@ class Counterparts:
         """Kills it as ``kill -9`` does, and the commands of the workers with these process ids."""
         for worker in workers:
             for child in psutil.Process(worker).children(recursive=True):
-                child.kill()
+                with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+                    child.kill()
         if self._process:
             self._process.kill()
             self._process.wait()

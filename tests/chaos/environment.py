@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import psutil  # type: ignore[import-untyped]
 import yaml
 from temporalio import workflow
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
@@ -70,6 +70,7 @@ class ProcessEnvironment:
         self.model.on_headers = self._note_key
         self.workers: list[WorkerProcess] = []
         self._key, self._used = "", set[str]()
+        self._started = set[str]()
         self.model_url = ""
         self.below_application = False
 
@@ -144,6 +145,7 @@ class ProcessEnvironment:
 
     async def start(self, workflow: str, given: Json, name: str, signal: str | None = None) -> Handle:
         """Starts a run, with a signal that arrives before its first step."""
+        self._started.add(name)
         if self.below_application:
             assert signal is None
             return await self._start_below_application(workflow, given, name)
@@ -189,6 +191,12 @@ class ProcessEnvironment:
             return [json.loads(message) for (message,) in found]
         return []
 
+    def has_noted_task(self, run: Handle) -> bool:
+        """Whether the worker has noted the task on another server that a run waits for."""
+        with contextlib.closing(sqlite3.connect(self.journal)) as database:
+            noted = "select count(*) from baton_messages where id like ?"
+            return bool(database.execute(noted, (f"{run.first_execution_run_id}/%/task",)).fetchone()[0])
+
     def count(self) -> int:
         """How many rows the journal has."""
         with contextlib.closing(sqlite3.connect(self.journal)) as database:
@@ -232,10 +240,20 @@ class ProcessEnvironment:
         """Resident memory of the first worker, in MB."""
         return float(psutil.Process(self.workers[0].pid).memory_info().rss) / 1e6
 
+    async def _listed(self) -> list[WorkflowExecution]:
+        """All runs, once the server lists those that were started and their ends, which it does a moment late."""
+        while True:
+            listed = [run async for run in self.client.list_workflows("")]
+            ended = {run.id for run in listed if run.status != WorkflowExecutionStatus.RUNNING}
+            late = [run for run in self._started if run not in ended and not await is_running(self.client, run)]
+            if self._started <= {run.id for run in listed} and not late:
+                return listed
+            await asyncio.sleep(0.1)
+
     async def search(self) -> Json:
         """Searches histories, journal, logs and the server's database for every secret."""
         search = SecretSearch(SECRETS)
-        runs = [(run.id, run.run_id) async for run in self.client.list_workflows("")]
+        runs = [(run.id, run.run_id) for run in await self._listed()]
         for some in batched(runs, 50):
             handles = [self.client.get_workflow_handle(name, run_id=run_id) for name, run_id in some]
             for history in await asyncio.gather(*(handle.fetch_history() for handle in handles)):
@@ -244,6 +262,11 @@ class ProcessEnvironment:
             if file.is_file() and file.parent.name != "given":
                 search.file(file)
         return {"secrets used": len(self._used), **search.found}
+
+
+async def is_running(client: Client, run: str) -> bool:
+    """Whether a run has not ended, as it says itself."""
+    return (await client.get_workflow_handle(run).describe()).status == WorkflowExecutionStatus.RUNNING
 
 
 def batched(all_: Sequence[T], count: int) -> Iterator[Sequence[T]]:

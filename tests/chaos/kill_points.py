@@ -25,9 +25,10 @@ async def _during_call(_env: ProcessEnvironment, runs: Runs, _chosen: TeamRun) -
 
 
 async def _after_write(env: ProcessEnvironment, runs: Runs, chosen: TeamRun) -> None:
-    """Suspends the server while the model answers, so that nothing can be acknowledged."""
+    """Suspends the server before the model answers, so that nothing can be acknowledged."""
     await _during_call(env, runs, chosen)
     env.server_process.suspend()
+    env.model.release()
     await _until(lambda: all(run.is_written for run in runs))
 
 
@@ -47,10 +48,13 @@ KillPoint = Callable[[ProcessEnvironment, Runs, TeamRun], Awaitable[None]]
 KILL_POINTS: dict[str, tuple[float, KillPoint]] = {
     "before the call": (0, _before_call),
     "in the call": (1.0, _during_call),
-    "reply written, not acknowledged": (1.0, _after_write),
+    "reply written, not acknowledged": (0, _after_write),
     "after the acknowledgement": (0, _after_acknowledgement),
 }
 """For each kill point: seconds that the delayed call takes, and a function that waits for the kill point."""
+
+HOLDING = ("reply written, not acknowledged",)
+"""The kill points whose function releases the delayed calls."""
 
 IS_HIT: dict[str, Callable[[MarkingModel, TeamRun, dict[str, int]], bool]] = {
     "before the call": lambda model, run, _: model.calls(run.label) == 0,

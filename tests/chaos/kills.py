@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from tests.chaos.environment import ProcessEnvironment
-from tests.chaos.kill_points import IS_HIT, KILL_POINTS, Runs
+from tests.chaos.kill_points import HOLDING, IS_HIT, KILL_POINTS, Runs
 from tests.chaos.report import Report, arguments, percentiles
 from tests.chaos.teams import RUNS, MarkingModel, TeamRun
 from tests.harness.environment import Json
@@ -63,8 +63,10 @@ class KillTest:
     async def kill_at(self, kill_point: str, target: str) -> Kill:
         """Runs all teams, kills at the kill point, and examines every run."""
         delay, wait = KILL_POINTS[kill_point]
+        self.env.model._released.clear()
+        self.model.holds = kill_point in HOLDING
         runs = await self.start(delay)
-        await asyncio.wait_for(wait(self.env, runs, runs[self._number % len(runs)]), 60)
+        await asyncio.wait_for(wait(self.env, runs, runs[self._number % len(runs)]), 200)
         written = {run.label: run.marks for run in runs}
         kill = Kill(kill_point, target, len(self.env.workers))
         kill.hit = sum(IS_HIT[kill_point](self.model, run, written[run.label]) for run in runs)

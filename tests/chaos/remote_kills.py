@@ -149,10 +149,11 @@ class RemoteKillTest:
         if moment == "at any moment":
             await asyncio.sleep(chance.uniform(0, SECONDS + 3))
             return
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(200):
             while not all(self._counterparts.executions[run.label] for run in runs):
                 await asyncio.sleep(0.01)
-        await asyncio.sleep(1)  # the first events of the tasks reach the worker
+            while not all(self._env.has_noted_task(run.handle) for run in runs if run.kind.found):
+                await asyncio.sleep(0.01)
 
     async def _kill(self, killed: str) -> float:
         if killed in TARGETS:
@@ -164,7 +165,7 @@ class RemoteKillTest:
 
     async def _examine(self, kill: RemoteKill, run: RemoteRun, restarted: float) -> None:
         try:
-            turn = await asyncio.wait_for(turn_of(run.handle, TurnResult), 200)
+            turn = await asyncio.wait_for(turn_of(run.handle, TurnResult), 400)
         except Exception as error:  # whatever it is, the run has not ended as it should
             kill.wrong.append(f"{run.label}: {type(error).__name__}: {error}")
             return

@@ -54,10 +54,13 @@ class ModelCall:
 
 
 class MarkingModel:
-    """Answers all members, selectors and judges. The third call of each run is answered after ``delay`` seconds."""
+    """Answers all members, selectors and judges. The third call of each run is answered after ``delay`` seconds.
+
+    With ``holds`` it is answered once the server of the model releases it.
+    """
 
     def __init__(self) -> None:
-        self.delay, self.said = 0.0, 0
+        self.delay, self.holds, self.said = 0.0, False, 0
         self.questions: dict[str, dict[str, list[int]]] = {}
         """By run and request, the numbers of the replies."""
 
@@ -69,6 +72,7 @@ class MarkingModel:
         reply = self._words(request, f"<{self.said}>")
         first = len(questions) == DELAYED_CALL and len(questions[asked.question]) == 1
         reply.delay = self.delay if first else 0.02
+        reply.held = self.holds and first
         return reply
 
     def _words(self, request: Request, mark: str) -> Reply:
@@ -135,7 +139,7 @@ class TeamRun:
 
     async def end(self) -> Json:
         """Its result and rows, without what differs between two runs of the same team."""
-        result = await asyncio.wait_for(self.handle.result(), 60)
+        result = await asyncio.wait_for(self.handle.result(), 200)
         turn = (Status if self.strategy == QUERY else TurnResult).model_validate_json(json.dumps(result))
         messages = turn.messages if isinstance(turn, TurnResult) else turn.responses[0].messages
         rows = Counter(self._plain(f"{row['role']} {row['content']}") for row in self._env.rows(self.run_id))

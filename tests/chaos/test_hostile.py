@@ -1,12 +1,10 @@
 """Conditions, schemas and answers that a grammar makes hold nobody up, and end in words."""
 
-import pytest
-
 from tests.chaos import hostile
 from tests.chaos.report import Report
 
 HELD = 200
-"""Milliseconds for which the event loop may be held: threads of the tests count, such as that of a server."""
+"""Milliseconds for which the event loop may be held: threads of the process count, such as that of a server."""
 
 
 class _Rows(Report):
@@ -18,7 +16,6 @@ class _Rows(Report):
         return self._rows
 
 
-@pytest.mark.timeout(200)
 async def test_what_a_grammar_makes_to_stop_a_worker_does_not() -> None:
     rows = _Rows()
     await hostile.by_grammar(rows, 3)

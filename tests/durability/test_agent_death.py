@@ -1,6 +1,8 @@
 """Agents that are executed elsewhere, and a worker or a server that dies: nothing is lost, nothing is done twice."""
 
 import asyncio
+import contextlib
+import sqlite3
 import threading
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -55,6 +57,18 @@ async def start(client: Client, worker: WorkerProcess, *manifests: Json) -> Hand
     )
 
 
+async def until_noted(folder: Path) -> None:
+    """Waits until the worker has noted the task of its call in the journal, where the next attempt finds it."""
+
+    def is_noted() -> bool:
+        query = "select count(*) from baton_messages where id like '%/task'"
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(folder / "journal.db")) as database:
+            return bool(database.execute(query).fetchone()[0])
+        return False
+
+    await wait_until(is_noted)
+
+
 def of_server(agents: AgentServer, **spec: Any) -> list[Json]:
     """An agent, and its A2AServer."""
     return [a2a_agent("oracle"), a2a_server(agents, **spec)]
@@ -99,7 +113,12 @@ async def kill(worker: WorkerProcess) -> None:
 @pytest.mark.parametrize("version", ["1.0", "0.3.0"])
 @pytest.mark.parametrize("streaming", [True, False])
 async def test_a_task_whose_worker_ends_is_followed_by_the_next_and_not_begun_twice(
-    client: Client, worker: WorkerProcess, version: str, streaming: bool, end: Callable[[WorkerProcess], Any]
+    client: Client,
+    worker: WorkerProcess,
+    tmp_path: Path,
+    version: str,
+    streaming: bool,
+    end: Callable[[WorkerProcess], Any],
 ) -> None:
     agents = AgentServer()
     ended_at: list[int] = []
@@ -115,8 +134,7 @@ async def test_a_task_whose_worker_ends_is_followed_by_the_next_and_not_begun_tw
     agents.version, agents.streaming, agents.behaviour = version, streaming, slow
     with agents.serving():
         handle = await start(client, worker, *of_server(agents))
-        await wait_until(lambda: len(agents.turns) == 1)
-        await asyncio.sleep(0.5)
+        await until_noted(tmp_path)
         await end(worker)
         ended_at.append(len(agents.calls))
         worker.start()
@@ -131,7 +149,7 @@ async def test_a_task_whose_worker_ends_is_followed_by_the_next_and_not_begun_tw
 @pytest.mark.parametrize("version", ["1.0", "0.3.0"])
 @pytest.mark.parametrize("given_up", [False, True], ids=["at once", "after its attempt was given up"])
 async def test_a_cancel_while_no_worker_lives_reaches_the_task_when_one_is_back(
-    client: Client, worker: WorkerProcess, version: str, given_up: bool
+    client: Client, worker: WorkerProcess, tmp_path: Path, version: str, given_up: bool
 ) -> None:
     async def slow(turn: Turn) -> None:
         await (await turn.task()).start_work()
@@ -141,8 +159,7 @@ async def test_a_cancel_while_no_worker_lives_reaches_the_task_when_one_is_back(
     agents.version, agents.behaviour = version, slow
     with agents.serving():
         handle = await start(client, worker, *of_server(agents))
-        await wait_until(lambda: len(agents.turns) == 1)
-        await asyncio.sleep(0.5)
+        await until_noted(tmp_path)
         worker.kill()
         await handle.signal("cancel")
         while given_up and await is_attempted(handle):
@@ -212,7 +229,7 @@ async def test_a_message_of_which_the_server_can_not_say_anything_is_not_sent_ag
     assert turn.message == "Because." if idempotent else turn.failure and turn.failure.type == "OutcomeUnknown"
 
 
-async def test_a_task_outlives_a_restart_of_its_server(client: Client, worker: WorkerProcess) -> None:
+async def test_a_task_outlives_a_restart_of_its_server(client: Client, worker: WorkerProcess, tmp_path: Path) -> None:
     async def slow(turn: Turn) -> None:
         task = await turn.task()
         await task.start_work()
@@ -222,8 +239,7 @@ async def test_a_task_outlives_a_restart_of_its_server(client: Client, worker: W
     first.behaviour = slow
     with first.serving():
         handle = await start(client, worker, *of_server(first))
-        await wait_until(lambda: len(first.turns) == 1)
-        await asyncio.sleep(0.5)
+        await until_noted(tmp_path)
     await asyncio.sleep(0.9)  # nobody is there
     assert isinstance(first.store, InMemoryTaskStore)
     for tasks in first.store._impl.tasks.values():  # what a durable agent does after its restart
@@ -235,7 +251,9 @@ async def test_a_task_outlives_a_restart_of_its_server(client: Client, worker: W
     assert (turn.message, len(first.turns)) == ("Because.", 1)
 
 
-async def test_a_task_that_its_server_has_forgotten_is_not_begun_again(client: Client, worker: WorkerProcess) -> None:
+async def test_a_task_that_its_server_has_forgotten_is_not_begun_again(
+    client: Client, worker: WorkerProcess, tmp_path: Path
+) -> None:
     async def slow(turn: Turn) -> None:
         await (await turn.task()).start_work()
         await asyncio.sleep(60)
@@ -244,8 +262,7 @@ async def test_a_task_that_its_server_has_forgotten_is_not_begun_again(client: C
     first.behaviour = slow
     with first.serving():
         handle = await start(client, worker, *of_server(first))
-        await wait_until(lambda: len(first.turns) == 1)
-        await asyncio.sleep(0.5)
+        await until_noted(tmp_path)
     first.store = InMemoryTaskStore()
     with first.serving():
         turn = await ended(handle, TurnResult)

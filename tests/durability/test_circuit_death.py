@@ -40,7 +40,10 @@ async def test_a_wait_for_a_circuit_breaker_survives_the_worker(
             await wait_until(lambda: len(at) == 1)
             while not await waits(handle):
                 pass
-            killable.restart()
+            killable.worker.kill()
+            asked = len(at)  # 2 if this process has needed as long as the wait takes
+            killable.worker.start()
             status = Status.model_validate_json(json.dumps(await handle.result()))
-    assert (status.message, len(at)) == ("Here.", 2)
+    assert status.message == "Here."
+    assert len(at) == 2 or asked == 2
     assert at[1] - at[0] > OPEN_SECONDS - 0.5

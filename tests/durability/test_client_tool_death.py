@@ -58,4 +58,6 @@ async def test_a_call_of_a_clients_tool_survives_the_death_of_its_worker_and_tak
     status = await ended(handle, Status)
     assert status.message == "rain and sun"
     assert status.token_usage.tool_calls == 2
-    assert len(killable.model.requests) == 2
+    # The call that repeats the results may be under way at the last kill.
+    asking = [request for request in killable.model.requests if not request.body.tool_results]
+    assert len(asking) == 1, "the calls are asked for once"

@@ -34,7 +34,7 @@ async def served(gateway: GatewayProcess) -> None:
     async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as http:
         while True:
             with contextlib.suppress(httpx.TransportError):
-                if (await http.get("/targets")).json()["targets"]:
+                if (await http.get("/targets")).json().get("targets"):
                     return
             await asyncio.sleep(0.05)
 

@@ -15,15 +15,14 @@ from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.client import connect
 from baton.testing import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Handle, agent, ended, manifest, team, texts
-from tests.harness.killable import MANIFESTS, REPLIES, KillableWorker, wait_until
+from tests.harness.killable import MANIFESTS, REPLIES, Kill, KillableWorker, reply_count, wait_until
 from tests.harness.replayer import replay
 from tests.harness.tool_answers import plain_answer
 from tests.harness.tool_server import Answer, ToolServer
 
 
 def answer(request: Request) -> Reply:
-    number = sum(message["role"] == "assistant" for message in request["messages"]) + 1
-    return Reply(text=f"answer {number}", delay=1.0 if number == 5 else 0.02)
+    return Reply(text=f"answer {reply_count(request) + 1}", delay=0.02)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -113,9 +112,13 @@ KILL_POINTS: dict[str, Callable[[KillableWorker], bool]] = {
 
 @pytest.mark.parametrize("kill_point", KILL_POINTS)
 async def test_a_run_survives_the_death_of_its_worker(killable: KillableWorker, kill_point: str) -> None:
+    is_reached = partial(KILL_POINTS[kill_point], killable)
+    kill = Kill(answer, is_reached)
+    killable.model._answer = kill.answer
     handle = await killable.start("round-robin", team="team", input="Why?", resources=MANIFESTS)
-    await wait_until(lambda: KILL_POINTS[kill_point](killable))
+    await wait_until(is_reached)
     killable.worker.kill()
+    kill.is_over = True
     killed, asked = time.time(), len(killable.model.requests)
     killable.worker.start()
 
@@ -129,7 +132,7 @@ async def test_a_run_survives_the_death_of_its_worker(killable: KillableWorker, 
     assert answered == Counter(range(9)), "no answered call was repeated"
     waited = killable.model.requests[asked].received_at - killed
     print(f"{kill_point}: {waited:.1f} s from the restart to the next call")
-    assert waited < 30
+    assert waited < 60, "a few seconds, and some for a busy machine"
     await replay([await handle.fetch_history()])
 
 

@@ -222,7 +222,7 @@ async def test_the_parts_work_together_with_the_commands_and_the_settings_of_the
         workers = [await parts.start("worker") for _ in range(SERVICES["worker"]["deploy"]["replicas"])]
         gateway = await parts.start("gateway", "--port", port)
         await parts.healthy("gateway", gateway, ("8080", port))
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=200) as http:
             assert (await http.get("/v1/models")).status_code == 401
             http.headers["authorization"] = f"Bearer {key}"
             assert await answer(http, "the first") == "to the first"

@@ -1,5 +1,6 @@
 """Priority and fairness: a query's labels set them, and child runs and all their calls inherit them."""
 
+import asyncio
 import dataclasses
 import uuid
 from pathlib import Path
@@ -103,7 +104,7 @@ async def test_a_wide_team_does_not_make_a_small_one_wait_until_all_its_members_
 
     def answer(request: Request) -> Reply:
         asked.append(request["messages"][0]["content"])
-        return Reply(text="Yes.", delay=0.1)
+        return Reply(text="Yes.", delay=0.1, held=True)
 
     def crowd(name: str, size: int) -> list[Json]:
         members = [f"{name}-{number}" for number in range(size)]
@@ -115,10 +116,21 @@ async def test_a_wide_team_does_not_make_a_small_one_wait_until_all_its_members_
     calls = {"BATON_MODEL_TASK_QUEUE": f"{queue}-models", "BATON_MAX_CONCURRENT_ACTIVITIES": "2"}
     async with worker.run_worker(env.client, Loaded(), {**other.worker_env, **calls}):
         wide = await other.start_team(crowd("wide", 50))
-        await env.wait_for_calls(4)
+        await env.wait_for_calls(2)
         small = await other.start_team(crowd("small", 3))
+        while await calls_of_members(env, small) < 3:
+            await asyncio.sleep(0.05)
+        env.model.release()
         await other.turn_result(small)
-        before = len(asked)
         await other.turn_result(wide)
-    print(f"the small team was done after {before} of {len(asked)} calls")
-    assert before < 35
+    last = max(number for number, prompt in enumerate(asked, 1) if "small" in prompt)
+    print(f"the small team's last call was number {last} of {len(asked)}")
+    assert last < 35
+
+
+async def calls_of_members(env: Environment, run: Handle) -> int:
+    """How many calls of models the members of a parallel team wait for."""
+    started = [child for child in (await run.describe()).raw_description.pending_children if child.run_id]
+    members = [await env.client.get_workflow_handle(child.workflow_id).describe() for child in started]
+    calls = [call for member in members for call in member.raw_description.pending_activities]
+    return sum(call.activity_type.name == "ask_model" for call in calls)

@@ -108,7 +108,8 @@ async def test_a_model_reads_what_became_of_its_tool(
         if answer.headers.get("retry-after") == "DATE":
             answer.headers["retry-after"] = format_datetime(soon(), usegmt=True)
     tool_server.answers(*answers)
-    said = await use(env, tool_server)
+    # Long enough for a busy machine, but where the answer does not come.
+    said = await use(env, tool_server, limit="3s" if fault == "no answer" else "60s")
     assert said == ["Why?", "", result.replace("HOST", tool_server.host), "Done."]
     assert len(tool_server.seen) == calls
 
@@ -122,10 +123,10 @@ async def test_a_tools_answer_of_five_megabytes_is_cut_with_a_visible_mark(
     assert len(said[2]) < 257_000
 
 
-async def use(env: Environment, tool_server: ToolServer) -> list[Any]:
-    """What has been said when an agent has used a tool of the server."""
+async def use(env: Environment, tool_server: ToolServer, limit: str = "60s") -> list[Any]:
+    """What has been said when an agent has used a tool of the server, which may take so long."""
     env.script(line("one", call("ask"), "Done."))
-    tool = manifest("Tool", "ask", {"type": "http", "http": {"url": tool_server.url, "timeout": "1s"}})
+    tool = manifest("Tool", "ask", {"type": "http", "http": {"url": tool_server.url, "timeout": limit}})
     status = await env.status(await env.start_query([agent("one", "ask"), tool], "agent/one"))
     assert status.phase == "Completed", status.error
     head = status.responses[0].head

@@ -50,7 +50,8 @@ async def test_a_fork_whose_worker_is_killed_pays_for_no_call_twice(
         before = Counter(asked)
         asked.clear()
         forked = await fork_run(client, first, at, ForkChanges())
-        worker.kill()  # it may be reading the forked run
+        worker.kill()  # it may be reading the forked run, or on a busy machine have made its first call
+        sent = len(asked)
         worker.start()
         await wait_until(lambda: len(asked) >= moment)
         worker.kill()  # a call is in flight
@@ -62,4 +63,4 @@ async def test_a_fork_whose_worker_is_killed_pays_for_no_call_twice(
     again = Counter(asked)
     assert {*again} <= {*before}, "only calls of the forked run"
     assert len(again) == remaining
-    assert again.total() <= remaining + 1, "only the call that a killed worker had sent may be sent again"
+    assert again.total() <= remaining + 1 + sent, "only a call that a killed worker had sent may be sent again"

@@ -60,6 +60,8 @@ class Gateways:
             with contextlib.suppress(httpx.TransportError):
                 async with self._http.stream("GET", f"{next(self._turn).url}{path}", headers=headers) as response:
                     async for event in read_sse(response):
+                        if event["event"] == "error":  # of an outage
+                            break
                         last = event["id"]
                         yield event
                         if event["event"] == "run.ended" and "/" not in event["data"]["run"]:
@@ -81,6 +83,7 @@ async def gateways(env: Environment, tmp_path: Path) -> AsyncIterator[Gateways]:
     """Two gateways before one worker that has the team."""
     async with env.with_manifests(MANIFESTS) as served:
         variables = {**served.worker_env, "BATON_JOURNAL_URL": served.journal_address}
+        variables |= {"BATON_GATEWAY_RATE": "1000000"}
         given = process_env(**variables, TEMPORAL_ADDRESS=env.client.service_client.config.target_host)
         processes = [GatewayProcess(given, port, tmp_path / f"gateway-{port}.log") for port in own_ports()]
         gateways = Gateways(served, processes)

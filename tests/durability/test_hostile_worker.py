@@ -14,15 +14,16 @@ import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from baton.activities.runtime.worker_process import AFTER_GRACE, HELD, watch_event_loop
+from baton.activities.runtime.worker_process import AFTER_GRACE, HELD, STALLED, watch_event_loop
 from baton.starter.server.embedded import EmbeddedServer
 from baton.testing import Reply, ScriptedModel
 from tests.conftest import serving
 from tests.harness.environment import KEY, agent, team
 from tests.harness.killable import wait_until
+from tests.harness.long_calls import until_started
 from tests.harness.panels import panel
 from tests.harness.ports import own_port
-from tests.harness.processes import WorkerProcess, process_env
+from tests.harness.processes import WorkerProcess, process_env, server_process
 
 STUCK = """
 import baton, gc, pathlib, time
@@ -61,11 +62,11 @@ async def test_a_worker_ends_in_time_though_a_function_and_a_condition_never_end
         for name, brought in (("slow", [agent("a"), slow]), ("panel", [stays])):
             given = {"team": name, "input": "Why?", "resources": brought}
             await client.start_workflow("round-robin", given, id=f"{name}-{queue}", task_queue=queue)
-        await asyncio.wait_for(wait_until(stuck.exists), 40)
-        metrics = (await asyncio.to_thread(httpx.get, f"http://{address}/metrics")).text
+        await asyncio.wait_for(wait_until(stuck.exists), 120)
+        metrics = (await asyncio.to_thread(httpx.get, f"http://{address}/metrics", timeout=60)).text
         began = time.monotonic()
         code = await worker.stop()
-    assert time.monotonic() - began < GRACE + 15, "five seconds, and some for a busy machine"
+    assert time.monotonic() - began < GRACE + 30, "five seconds, and some for a busy machine"
     assert code in (0, 1)
     assert "baton_event_loop_lag_seconds_bucket" in metrics
     assert int(stuck.read_text()) > 100_000, "what a worker has loaded is left out of garbage collection"
@@ -81,8 +82,8 @@ async def test_a_worker_ends_in_time_though_its_server_is_gone(
 ) -> None:
     (home := tmp_path / "home").mkdir()
     async with serving(tmp_path) as server:
-        processes = psutil.Process().children(recursive=True)
-        temporal = next(each for each in processes if each.name() == "temporal" and str(server.port) in each.cmdline())
+        assert server.pid
+        temporal = server_process(server.pid)
         env = process_env(
             TEMPORAL_ADDRESS=server.address,
             BATON_HOME=str(home),
@@ -95,12 +96,13 @@ async def test_a_worker_ends_in_time_though_its_server_is_gone(
                 temporal.send_signal(number)
             worker.start()
             if not starting:
-                await asyncio.wait_for(wait_until(lambda: "Worker started on task queue" in worker.log.read_text()), 60)
+                async with asyncio.timeout(120):
+                    await until_started([worker])
                 temporal.send_signal(number)
             await asyncio.sleep(5)
             began = time.monotonic()
             await worker.stop()
-            assert time.monotonic() - began < GRACE + AFTER_GRACE + 5, "and some for a busy machine"
+            assert time.monotonic() - began < GRACE + AFTER_GRACE + 30, "and some for a busy machine"
         finally:
             with contextlib.suppress(psutil.NoSuchProcess):
                 temporal.kill()
@@ -110,9 +112,25 @@ async def test_an_event_loop_that_is_held_is_told_in_the_log(caplog: pytest.LogC
     with caplog.at_level(logging.WARNING, "baton"):
         async with watch_event_loop():
             await asyncio.sleep(2 * HELD)
-            end = time.process_time() + 4 * HELD
-            while time.process_time() < end:
-                pass
+            hold_event_loop()
             await asyncio.sleep(2 * HELD)
     assert "the event loop was blocked for" in caplog.text
     assert "other runs waited" in caplog.text
+
+
+async def test_a_longer_lag_that_is_not_told_hides_no_event_loop_that_is_held(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "baton"):
+        async with watch_event_loop():
+            await asyncio.sleep(2 * HELD)
+            time.sleep(0.8 * STALLED)  # noqa: ASYNC251  # as a machine that is busy: it needs no processor time
+            await asyncio.sleep(2 * HELD)
+            hold_event_loop()
+            await asyncio.sleep(2 * HELD)
+    assert "the event loop was blocked for" in caplog.text
+
+
+def hold_event_loop() -> None:
+    """Keeps the event loop busy, for less time than a lag without processor time may take."""
+    end = time.process_time() + 4 * HELD
+    while time.process_time() < end:
+        pass

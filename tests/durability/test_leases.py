@@ -27,7 +27,7 @@ async def freeze(worker: WorkerProcess, seconds: float) -> None:
 async def test_the_answer_of_a_worker_that_freezes_shorter_than_its_lease_counts_and_nothing_is_repeated(
     client: Client, server: EmbeddedServer, journal_url: str, tmp_path: Path, seconds: float
 ) -> None:
-    where = {"TEMPORAL_ADDRESS": server.address, "BATON_JOURNAL_URL": journal_url, "BATON_CALL_LEASE": "20"}
+    where = {"TEMPORAL_ADDRESS": server.address, "BATON_JOURNAL_URL": journal_url, "BATON_CALL_LEASE": "60"}
     async with two_workers(client, tmp_path, where) as two:
         begun = await two.begin("POST", "GET", "model", "engine")
         await freeze(two.workers[0], seconds)

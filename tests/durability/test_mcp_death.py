@@ -19,7 +19,7 @@ from tests.harness.tool_answers import plain_answer
 def answer(request: Request) -> Reply:
     """Uses the only tool that it was offered, and then repeats its result."""
     received = [plain_answer(message["content"]) for message in request["messages"] if message["role"] == "tool"]
-    given: Json = {"test-note": {"words": "once", "seconds": 3}, "test-work": {"steps": 10, "seconds": 0.3}}
+    given: Json = {"test-note": {"words": "once", "seconds": 60}, "test-work": {"steps": 10, "seconds": 0.3}}
     name = request["tools"][0]["function"]["name"]
     return Reply(text=received[0]) if received else Reply(calls=[ScriptedToolCall(name=name, arguments=given[name])])
 

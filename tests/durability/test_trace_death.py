@@ -9,7 +9,7 @@ from baton.contracts.status import Status
 from baton.starter.server.embedded import EmbeddedServer
 from baton.testing import Reply
 from tests.harness.environment import Json, agent, team
-from tests.harness.killable import KillableEnvironment, KillableWorker, wait_until
+from tests.harness.killable import KillableEnvironment, KillableWorker, reply_count, wait_until
 from tests.harness.trace_collector import TraceCollector
 
 MEMBERS = ("one", "two", "three")
@@ -48,9 +48,11 @@ async def test_an_answer_that_was_written_down_is_reported_by_the_next_attempt(t
     collector = TraceCollector()
     with collector.serve():
         async with KillableEnvironment.running(tmp_path, **collector.environment) as killable:
+            killable.model._answer = lambda request: Reply(text="…", held=reply_count(request) == 4)
             handle = await killable.start("query", TEAM)
             await wait_until(lambda: len(killable.model.requests) == 5)
             async with killable.silent_server():
+                killable.model.release()
                 await wait_until(lambda: killable.journal_rows() == 1 + 5)
                 killable.worker.kill()
             killable.worker.start()

@@ -39,6 +39,22 @@ def journal_rows(journal: Path) -> int:
     return 0
 
 
+class Kill:
+    """A kill at a moment. ``answer`` is that of a model, but for calls that it gets from the moment to the kill.
+
+    Those it leaves unanswered: an answer that is sent, and not yet written when the worker dies, is asked for again.
+    """
+
+    def __init__(self, answer: Callable[[Request], Reply], is_reached: Callable[[], bool]) -> None:
+        self._answer, self._is_reached = answer, is_reached
+        self.is_over = False
+
+    def answer(self, request: Request) -> Reply:
+        """The reply of the model."""
+        hangs = not self.is_over and self._is_reached()
+        return self._answer(request).model_copy(update={"hang": hangs})
+
+
 async def pending_of(run: Handle) -> Sequence[PendingDecision]:
     """What a run waits for; nothing while its worker is dead, which a busy machine takes a while to start again."""
     with contextlib.suppress(NotServedError):

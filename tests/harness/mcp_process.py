@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.harness.environment import Json, manifest
 from tests.harness.ports import own_port
-from tests.harness.processes import FORKS, ROOT
+from tests.harness.processes import FORKS, PATIENCE, ROOT
 
 Serve = Callable[[int], object]
 """Serves on a port until its process is killed."""
@@ -52,7 +52,7 @@ class McpServerProcess:
         serve = self.serve or partial(_serve, self.era, self.folder)
         self._process = FORKS.Process(target=serve, args=[self.port], daemon=True)
         self._process.start()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
                 assert self._process.is_alive(), "another server has its port"

@@ -152,7 +152,7 @@ async def execute(url: str, statement: str) -> list[tuple[object, ...]]:
 @contextlib.asynccontextmanager
 async def holding(url: str, statement: str) -> AsyncIterator[None]:
     """Carries out a statement in a transaction that lasts as long as the block, or until ``end_holding``."""
-    task = asyncio.create_task(execute(url, f"do $$ begin {statement}; perform pg_sleep(60); end $$"))
+    task = asyncio.create_task(execute(url, f"do $$ begin {statement}; perform pg_sleep(600); end $$"))
     while await execute(url, "select count(*) from pg_stat_activity where wait_event = 'PgSleep'") != [(1,)]:
         if task.done():
             raise AssertionError(f"the statement has ended: {task.result()}")

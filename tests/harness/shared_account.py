@@ -1,6 +1,7 @@
 """An account to which calls are charged, and a worker that freezes while it charges one."""
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -52,9 +53,10 @@ class FrozenWorker:
 
     async def go_on(self) -> None:
         """Lets it go on until its work is done, whenever it stops."""
-        while self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE:
-            self._process.resume()
-            await asyncio.sleep(0.02)
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended in between
+            while self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE:
+                self._process.resume()
+                await asyncio.sleep(0.02)
 
 
 def _charge_and_stop(url: str, call: str) -> None:

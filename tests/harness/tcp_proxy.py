@@ -44,6 +44,8 @@ class TcpProxy:
             return
         there, back = await asyncio.open_connection("127.0.0.1", self._port)
         self._writers |= {writer, back}
+        if self._is_cut:  # meanwhile
+            self._drop()
         await asyncio.gather(_pass(reader, back), _pass(there, writer))
 
 

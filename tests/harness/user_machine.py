@@ -1,5 +1,6 @@
 """A user's machine: a state folder, a model server, and the commands that a user types."""
 
+import contextlib
 import json
 import os
 import pty
@@ -152,7 +153,7 @@ class UserMachine:
         def answer(request: Request) -> Reply:
             reply = script.answer(request)
             if reply.hang:
-                self.released.wait(60)
+                self.released.wait(PATIENCE)
             return reply.model_copy(update={"hang": False})
 
         self.model._answer = answer
@@ -184,7 +185,8 @@ class UserMachine:
         """Stops what still runs."""
         self.released.set()
         while dev := self.state_dir.read_dev_server():
-            os.kill(dev.pid, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(dev.pid, signal.SIGTERM)
             time.sleep(0.2)
         for process in self.background:
             process.terminate()

@@ -375,7 +375,7 @@ def test_the_hotel_sample_asks_a_person_what_its_server_wants_to_know(machine: U
         assert (wrong.returncode, "the reply is not JSON" in wrong.stderr) == (1, True)
         done = machine.run("reply", "book-room", "-", stdin='{"room": "sea"}')
         assert (done.returncode, done.stderr.strip()) == (0, "Reply sent.")
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=PATIENCE)
     (response,) = json.loads(out)["status"]["responses"]
     assert response["messages"][1]["content"] == "Booked: the room 'sea' on Monday."
     assert "? question for travel-desk: baton reply book-room-" in err
@@ -398,7 +398,7 @@ def test_the_budget_of_a_sample_waits_for_a_person_who_grants_more(machine: User
     assert (wrong.returncode, "the granted amounts must include modelCalls" in wrong.stderr) == (1, True)
     more = ("--arguments", '{"modelCalls": 1}', "--as", "ann")
     assert machine.run("approve", "festival-plan", asked["id"], *more).returncode == 0
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate(timeout=PATIENCE)
     status = json.loads(out)["status"]
     assert status["message"] == "From noon, choirs on the quay; at nine, a band, also on the quay."
     assert (status["phase"], status["budget"]["limits"]["modelCalls"]) == ("Completed", 3)
