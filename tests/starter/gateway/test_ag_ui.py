@@ -13,7 +13,6 @@ import pytest
 from ag_ui.core import Event as AgUiEvent
 from pydantic import TypeAdapter
 
-from baton.starter.gateway.server import listen
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.gateway import GatewayServer, key_file, read_sse
 from tests.harness.ports import own_port
@@ -121,8 +120,12 @@ async def test_a_run_is_a_stream_of_steps_and_messages(gateway: GatewayServer, a
 
 async def test_text_is_streamed_while_the_model_sends_it(gateway: GatewayServer, asked: Asked) -> None:
     text = " ".join(f"word{number}" for number in range(20))
-    gateway.env.script(line("one", {"text": text, "pause": 0.2}))
-    events = await stream(gateway, "one", asked("r"))
+    gateway.env.script(line("one", {"text": text, "held": True}))
+    events: list[Json] = []
+    async for event in following(gateway, "one", asked("r")):
+        events.append(event)
+        if event["type"] == "TEXT_MESSAGE_CONTENT":
+            gateway.env.model.release()
     [message] = texts_of(events)
     assert texts_of(events) == {message: text}
     assert types_of(events).count("TEXT_MESSAGE_CONTENT") > 1
@@ -404,26 +407,26 @@ async def test_what_is_wrong_with_a_request_is_told_before_the_stream(gateway: G
 async def test_a_run_goes_on_when_its_gateway_is_killed_and_another_streams_it(
     served_env: Environment, asked: Asked
 ) -> None:
-    served_env.script(line("one", {"text": "a", "delay": 0.5}), line("two", "b"))
-    listener = listen("127.0.0.1", 0)
-    port = listener.getsockname()[1]
-    listener.close()
+    served_env.script(line("one", {"text": "a", "held": True}), line("two", "b"))
+    port = own_port()
     address = served_env.client.service_client.config.target_host
     process = await asyncio.create_subprocess_exec(
         *(BATON, "serve", "--port", str(port), "--namespace", "*"),
         env=process_env(TEMPORAL_ADDRESS=address, **served_env.worker_env),
     )
-    killed = GatewayServer(
-        served_env, f"http://127.0.0.1:{port}", httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}")
-    )
-    while not await is_ready(killed):
-        assert process.returncode is None
-        await asyncio.sleep(0.05)
-    with pytest.raises(httpx.TransportError):
-        async for event in following(killed, "duo", asked("r")):
-            assert event["type"] in ("RUN_STARTED", "STATE_SNAPSHOT", "STEP_STARTED")
-            process.kill()
+    url = f"http://127.0.0.1:{port}"
+    async with httpx.AsyncClient(base_url=url, timeout=60) as http:
+        killed = GatewayServer(served_env, url, http)
+        while not await is_ready(killed):
+            assert process.returncode is None
+            await asyncio.sleep(0.05)
+        with pytest.raises(httpx.TransportError):
+            async for event in following(killed, "duo", asked("r")):
+                assert event["type"] in ("RUN_STARTED", "STATE_SNAPSHOT", "STEP_STARTED")
+                if process.returncode is None:
+                    process.kill()
     await process.wait()
+    served_env.model.release()
     async with GatewayServer.running(served_env) as other:
         again = await stream(other, "duo", asked("r"))
     assert [*texts_of(again).values()] == ["a", "b"]

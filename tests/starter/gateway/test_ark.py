@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -150,7 +151,8 @@ async def test_an_open_query_is_ended_by_its_deletion(gateway: GatewayServer) ->
 
 async def test_queries_are_listed_while_no_worker_can_tell_their_status(env: Environment) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        async with env.with_manifests([agent("one")]) as served:
+        quick = dataclasses.replace(env, variables={"BATON_GRACEFUL_SHUTDOWN": "0.2"})
+        async with quick.with_manifests([agent("one")]) as served:
             gateway = await stack.enter_async_context(GatewayServer.running(served))
             served.script(line("one", "a"))
             one = {"target": {"type": "agent", "name": "one"}}
