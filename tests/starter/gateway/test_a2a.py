@@ -218,9 +218,11 @@ async def test_a_message_without_a_stream_waits_for_the_answer_or_does_not(
     async with a2a_client(gateway, "agent/one", binding, version, streaming=False) as client:
         task = task_of(await send(client, message("Why?")))
         assert (task.status.state, answer(task)) == (TaskState.TASK_STATE_COMPLETED, "a")
-        gateway.env.answer = lambda _: Reply(hang=True)
+        gateway.env.answer = lambda _: Reply(text="b", held=True)
         task = task_of(await send(client, message("Why?"), waits=False))
         assert task.status.state in (TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING)
+        gateway.env.model.release()
+        await gateway.finished(task.id)
 
 
 async def test_a_repeated_message_joins_its_task(gateway: GatewayServer) -> None:

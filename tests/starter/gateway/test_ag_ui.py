@@ -13,6 +13,11 @@ import pytest
 from ag_ui.core import Event as AgUiEvent
 from pydantic import TypeAdapter
 
+from baton.starter.gateway.access import LOCAL
+from baton.starter.gateway.app import Gateway
+from baton.starter.gateway.question import TargetQuestion
+from baton.starter.gateway.run import Run, RunWaits
+from baton.starter.history.events import MessageEvent, WaitStartedEvent
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.gateway import GatewayServer, key_file, read_sse
 from tests.harness.ports import own_port
@@ -321,6 +326,35 @@ async def test_a_reply_with_the_same_words_as_an_earlier_message_is_a_message_of
         ("bob", "user"),
     ]
     assert [*texts_of(whole).values()] == ["Yes."] * 3
+
+
+class AnsweredMeanwhile(Run):
+    """A run whose first question is answered after its events were read, and before it is looked up what waits."""
+
+    async def is_open(self) -> bool:
+        [asked] = await self.undecided()
+        await self.reply("Yes.", asked.id)
+        while asked.id in [each.id for each in await self.pending()] or not await self.pending():
+            await asyncio.sleep(0.02)
+        return await super().is_open()
+
+
+async def test_a_stream_that_ends_with_a_question_has_all_that_precedes_it(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", "Yes."))
+    client, environ = gateway.env.client, {**gateway.env.worker_env, "BATON_GATEWAY_NAMESPACES": "*"}
+    core = Gateway.of(client, environ)
+    target = await core.targets.find(LOCAL, "team/asked")
+    run = await core.runs.start(LOCAL, target, TargetQuestion(input="Why?"), protocol="test")
+    before = [event async for event in run.events_until_waiting()]
+    last = before[-2]
+    assert isinstance(last, WaitStartedEvent)
+    answered = AnsweredMeanwhile(client, run.handle, run.memo, LOCAL, environ)
+    *events, waits = [event async for event in answered.events_until_waiting(last.cursor)]
+    assert isinstance(waits, RunWaits)
+    [asked] = waits.decisions
+    assert [each.text for each in events if isinstance(each, MessageEvent)] == ["Yes."]
+    assert [each.wait for each in events if isinstance(each, WaitStartedEvent)] == [asked.id] != [last.wait]
+    await run.cancel()
 
 
 async def test_all_open_interrupts_need_an_answer(gateway: GatewayServer, asked: Asked) -> None:
