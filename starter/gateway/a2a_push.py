@@ -7,6 +7,7 @@ least once, with an id by which its receiver knows a repeated one.
 import asyncio
 import contextlib
 import hashlib
+import math
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
@@ -297,9 +298,11 @@ class PushNotifications:
         ):
             async for event, updates in events:
                 for number, update in enumerate(updates):
-                    posted.at = time.monotonic()
+                    posted.at = math.inf  # to end now would be to post it again
                     await self._post(http, push, _body(push, view, update), f"{event.id}/{number}")
                 posted.cursor = view.cursor
+                if updates:
+                    posted.at = time.monotonic()
                 activity.heartbeat(view.cursor)
 
     async def _post(self, http: httpx.AsyncClient, push: Push, body: JsonObject, number: str) -> None:
@@ -364,7 +367,10 @@ class PushNotifications:
 
 @dataclass
 class _Posted:
-    """How far notifications were posted, and the time ``at`` which the last one was, in seconds of a clock."""
+    """How far notifications were posted, and the time ``at`` which the last one was, in seconds of a clock.
+
+    While one is on its way, that time is yet to come.
+    """
 
     cursor: str | None
     at: float

@@ -265,6 +265,13 @@ class Run:
                     return
         may_wait = waits or (after is not None and await self.is_open())
         if may_wait and (undecided := await self.undecided(waits)):
+            if not waits.issuperset(decision.id for decision in undecided):
+                # One may have begun to wait since the events were read: those up to it come first.
+                async with contextlib.aclosing(self.events(place, wait=False, live=False)) as since:
+                    async for event in since:
+                        yield event
+                        if isinstance(event, RunEndedEvent) and event.run == self.id:
+                            return
             yield RunWaits(undecided)
             return
         async with contextlib.aclosing(self.events(place, live=live)) as following:

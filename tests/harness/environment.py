@@ -29,6 +29,7 @@ from baton.resources.documents import Document
 from baton.resources.functions import Function
 from baton.resources.loader import Loaded, load_documents
 from baton.temporal.client import WORKFLOW_TASK_TIMEOUT, with_external_storage
+from baton.temporal.search_attributes import live_workers
 from baton.testing import Reply, Request, Script, ScriptedModel, ScriptLine
 from tests.harness.replayer import replay
 
@@ -138,6 +139,7 @@ class Environment:
             env = cls(client, folder, model, url, uuid.uuid4().hex, catalog or Loaded(), journal_url, encryption_keys)
             env.dialect, env.variables = dialect, variables or {}
             async with worker.run_worker(client, env.catalog, env.worker_env, functions):
+                await env._until_listed()
                 yield env
                 if cls.replays:
                     await env.replay_closed_runs()
@@ -159,7 +161,13 @@ class Environment:
         other = dataclasses.replace(self, task_queue=uuid.uuid4().hex, catalog=loaded)
         self.model._answer = lambda request: other.answer(request)
         async with worker.run_worker(self.client, loaded, other.worker_env):
+            await other._until_listed()
             yield other
+
+    async def _until_listed(self) -> None:
+        """Waits until Temporal lists the worker, if it has manifests: a gateway serves those of listed workers."""
+        while self.catalog.manifests and not await live_workers(self.client, self.task_queue):
+            await asyncio.sleep(0.01)
 
     @property
     def worker_env(self) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import shutil
+import threading
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager
@@ -54,12 +55,15 @@ from temporalio.client import WorkflowFailureError
 from temporalio.testing import ActivityEnvironment
 
 from baton.activities.runs import RunActivities
+from baton.contracts.decisions import PendingDecision
 from baton.contracts.requests import ExpireRequest
 from baton.journal.journal import Journal
 from baton.starter.gateway import a2a_push
+from baton.starter.gateway.a2a_tasks import TaskView
 from baton.starter.gateway.access import LOCAL
 from baton.starter.gateway.app import Gateway
 from baton.starter.gateway.errors import UnavailableError
+from baton.starter.gateway.run import Run
 from baton.starter.gateway.server import listen, serving
 from baton.starter.gateway.settings import GatewaySettings
 from baton.starter.operations.erase import erase_runs
@@ -164,13 +168,22 @@ def refused(error: type[A2AError], binding: str, version: str) -> AbstractContex
     return pytest.raises(A2AClientError if (binding, version) == ("HTTP+JSON", "0.3") else error)
 
 
+async def until_listed(client: A2AClient, count: int, **filters: Any) -> list[Task]:
+    """The tasks that fit the filters, once there are so many: Temporal lists a run, and its end, a moment later."""
+    while len(tasks := (await client.list_tasks(ListTasksRequest(**filters))).tasks) < count:
+        await asyncio.sleep(0.02)
+    return [*tasks]
+
+
 def task_of(events: Events) -> Task:
     return next(event.task for event in reversed(events) if event.HasField("task"))
 
 
 def said(events: Events) -> list[str]:
-    updates = [event.status_update.status.message for event in events if event.HasField("status_update")]
-    return [part.text for each in updates for part in each.parts if part.text]
+    """What was said after the question: in the task as it was, and since then."""
+    messages = [*events[0].task.history][1:]
+    messages += [event.status_update.status.message for event in events if event.HasField("status_update")]
+    return [part.text for each in messages for part in each.parts if part.text]
 
 
 def states(events: Events) -> list[str]:
@@ -201,12 +214,15 @@ async def test_a_team_answers_in_every_binding_and_version(gateway: GatewayServe
 async def test_a_message_without_a_stream_waits_for_the_answer_or_does_not(
     gateway: GatewayServer, binding: str, version: str
 ) -> None:
-    gateway.env.script(line("one", "a", "c"))
+    gateway.env.script(line("one", "a"))
     async with a2a_client(gateway, "agent/one", binding, version, streaming=False) as client:
         task = task_of(await send(client, message("Why?")))
         assert (task.status.state, answer(task)) == (TaskState.TASK_STATE_COMPLETED, "a")
+        gateway.env.answer = lambda _: Reply(text="b", held=True)
         task = task_of(await send(client, message("Why?"), waits=False))
         assert task.status.state in (TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING)
+        gateway.env.model.release()
+        await gateway.finished(task.id)
 
 
 async def test_a_repeated_message_joins_its_task(gateway: GatewayServer) -> None:
@@ -234,8 +250,8 @@ async def test_a_context_continues_the_conversation_of_its_caller_only(served_en
         assert (second.context_id, second.id != first.id) == (first.context_id, True)
         third = (await send(bob, message("And me?", context_id=first.context_id)))[0].task
         assert third.context_id == first.context_id
-        listed = await bob.list_tasks(ListTasksRequest(context_id=first.context_id))
-        assert [task.id for task in listed.tasks] == [third.id]
+        listed = await until_listed(bob, 1, context_id=first.context_id)
+        assert [task.id for task in listed] == [third.id]
         for refused in (
             bob.get_task(GetTaskRequest(id=first.id)),
             bob.cancel_task(CancelTaskRequest(id=first.id)),
@@ -261,16 +277,27 @@ async def test_a_task_belongs_to_the_address_at_which_it_was_started(gateway: Ga
         assert not (await other.list_tasks(ListTasksRequest())).tasks
 
 
-async def follow(client: A2AClient, task: str, seen: Events) -> None:
-    """Receives the events of a task to its end; none if it has ended already."""
+async def follow(client: A2AClient, task: str, seen: Events, subscribed: threading.Semaphore) -> None:
+    """Receives the events of a task to its end, and tells of the first; none if the task has ended already."""
     with contextlib.suppress(UnsupportedOperationError):
         async for event in client.subscribe(SubscribeToTaskRequest(id=task)):
+            if not seen:
+                subscribed.release()
             seen.append(event)
 
 
 async def test_subscribers_of_two_gateways_lose_and_double_nothing(gateway: GatewayServer) -> None:
-    """The task as it is, then what follows: whenever a client subscribes, together they are the whole discussion."""
-    gateway.env.answer = lambda request: Reply(text=f"word {len(gateway.env.model.requests)}", delay=0.15)
+    """The task as it is, then what follows: whenever a client subscribes, together they are the whole discussion.
+
+    Each subscribes while a member speaks, and only the one that comes last may not have been heard yet.
+    """
+    subscribed = threading.Semaphore(1)
+
+    def answer_next(_: Json) -> Reply:
+        assert subscribed.acquire(timeout=120)
+        return Reply(text=f"word {len(gateway.env.model.requests)}", delay=0.15)
+
+    gateway.env.answer = answer_next
     seen: list[Events] = []
     async with GatewayServer.running(gateway.env) as second, contextlib.AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(a2a_client(each, "team/long")) for each in (gateway, second)]
@@ -281,7 +308,7 @@ async def test_subscribers_of_two_gateways_lose_and_double_nothing(gateway: Gate
                 sent.append(event)
                 task = sent[0].task.id
                 seen.append([])
-                following.create_task(follow(clients[len(seen) % 2], task, seen[-1]))
+                following.create_task(follow(clients[len(seen) % 2], task, seen[-1], subscribed))
         final = await clients[1].get_task(GetTaskRequest(id=task))
     assert len(final.history) == 7
     received = [events for events in [sent, *seen] if events]
@@ -313,10 +340,13 @@ async def test_the_answer_of_an_agent_arrives_while_it_is_written(
     gateway: GatewayServer, binding: str, version: str
 ) -> None:
     text = " ".join(f"word{number}" for number in range(30))
-    gateway.env.answer = lambda _: Reply(text=text, pause=0.1)
+    gateway.env.answer = lambda _: Reply(text=text, held=True)
     async with a2a_client(gateway, "agent/one", binding, version) as client:
-        events = await send(client, message("Why?"))
-        assert sum(event.HasField("artifact_update") for event in events) > 3
+        events: Events = []
+        async for event in client.send_message(SendMessageRequest(message=message("Why?"))):
+            events.append(event)
+            if event.HasField("artifact_update"):
+                gateway.env.model.release()
         assert collected(events) == text
         assert events[-2].artifact_update.last_chunk
         assert states(events)[-1] == "TASK_STATE_COMPLETED"
@@ -370,6 +400,27 @@ async def test_a_task_that_waits_for_approval_goes_on_once_it_is_approved(
         again = task_of(await send(client, approval))
         assert again.status.state == TaskState.TASK_STATE_COMPLETED
     assert "3 desks" in str(gateway.env.model.requests)
+
+
+class LateRun(Run):
+    """A run whose child run has told its events that it waits, but not yet the run itself."""
+
+    is_told = False
+
+    async def pending(self) -> list[PendingDecision]:
+        known = await super().pending() if self.is_told else []
+        self.is_told = True
+        return known
+
+
+async def test_a_task_waits_as_soon_as_its_events_say_so(gateway: GatewayServer) -> None:
+    async with a2a_client(gateway, "team/desk", streaming=False) as client:
+        task = await waiting_order(client, gateway.env)
+        handle = gateway.env.client.get_workflow_handle(task.id)
+        memo = await (await handle.describe()).memo()
+        run = LateRun(gateway.env.client, handle, memo, LOCAL, gateway.env.worker_env)
+        assert (await TaskView.read(run)).task.status == task.status
+        await client.cancel_task(CancelTaskRequest(id=task.id))
 
 
 async def test_a_call_is_rejected_by_a_text_that_names_it(gateway: GatewayServer) -> None:
@@ -449,13 +500,14 @@ async def test_a_task_whose_server_wants_a_person_to_authorize_something_says_so
 
 
 async def test_a_message_to_a_working_task_joins_its_discussion_once(gateway: GatewayServer) -> None:
-    replies = iter([Reply(text="a", delay=0.5), Reply(text="b")])
+    replies = iter([Reply(text="a", held=True), Reply(text="b")])
     gateway.env.answer = lambda _: next(replies)
     async with a2a_client(gateway, "team/duo", streaming=False) as client:
         task = task_of(await send(client, message("Why?"), waits=False))
         await gateway.env.wait_for_calls(1)
         steering = message("Be brief.", task)
         await send(client, steering, waits=False)
+        gateway.env.model.release()
         done = task_of(await send(client, steering))
         assert done.status.state == TaskState.TASK_STATE_COMPLETED
     assert str(gateway.env.model.requests[-1]).count("Be brief.") == 1
@@ -465,6 +517,7 @@ async def test_tasks_are_listed_in_pages_and_by_state(gateway: GatewayServer) ->
     gateway.env.answer = lambda _: Reply(text="abcde"[len(gateway.env.model.requests) - 1])
     async with a2a_client(gateway, "agent/one", streaming=False) as client:
         started = [task_of(await send(client, message(f"Why {number}?"))).id for number in range(5)]
+        await until_listed(client, 5, status=TaskState.TASK_STATE_COMPLETED)
         listed: list[Task] = []
         request = ListTasksRequest(page_size=2, include_artifacts=True)
         while True:
@@ -510,12 +563,11 @@ async def test_the_task_whose_state_has_changed_last_is_listed_first(gateway: Ga
         slow = task_of(await send(client, message("Answer slowly."), waits=False)).id
         await gateway.env.wait_for_calls(1)
         quick = [task_of(await send(client, message("Why?"))).id for _ in range(2)]
+        await until_listed(client, 2, status=TaskState.TASK_STATE_COMPLETED)
         assert await pages(client, page_size=2) == [quick[::-1], [slow]]
         gateway.env.model.release()
         await gateway.finished(slow)
-        done = {"status": TaskState.TASK_STATE_COMPLETED}
-        while len((await pages(client, **done))[0]) < 3:
-            await asyncio.sleep(0.02)
+        await until_listed(client, 3, status=TaskState.TASK_STATE_COMPLETED)
         assert await pages(client, page_size=2) == [[slow, quick[1]], [quick[0]]]
 
 
@@ -528,7 +580,9 @@ async def test_a_page_of_tasks_searches_a_bounded_number_of_runs(
         async with a2a_client(gateway, "agent/two", streaming=False) as two:
             for _ in range(4):
                 await send(two, message("Why?"))
+            await until_listed(two, 4, status=TaskState.TASK_STATE_COMPLETED)
         last = task_of(await send(one, message("Why?"))).id
+        await until_listed(one, 2, status=TaskState.TASK_STATE_COMPLETED)
         assert await pages(one) == [[last, first]]
         monkeypatch.setattr("baton.starter.runs.listing.MAX_SEARCHED", 2)
         assert await pages(one) == [[last], [], [first]]
@@ -541,7 +595,7 @@ async def test_tasks_are_listed_while_no_worker_can_tell_what_is_decided(served_
             own.script(line("buyer", call("order", input="desks")))
             client = await stack.enter_async_context(a2a_client(gateway, "agent/buyer", streaming=False))
             task = task_of(await send(client, message("Buy desks.")))
-        (listed,) = (await client.list_tasks(ListTasksRequest(status=TaskState.TASK_STATE_INPUT_REQUIRED))).tasks
+        (listed,) = await until_listed(client, 1, status=TaskState.TASK_STATE_INPUT_REQUIRED)
         assert (listed.id, listed.status) == (task.id, task.status)
         await own.client.get_workflow_handle(task.id).terminate()
         while (ended := (await client.list_tasks(ListTasksRequest())).tasks[0]).status.state != (
@@ -689,11 +743,12 @@ async def test_the_javascript_sdk_asks_a_team_and_approves_a_call(
 
 
 class Receiver:
-    """A receiver of push notifications: what it was sent, and how many it refuses at first."""
+    """A receiver of push notifications: what it was sent, how many it refuses at first, and how slowly it responds."""
 
-    def __init__(self, refuses: int = 0) -> None:
+    def __init__(self, refuses: int = 0, seconds: float = 0) -> None:
         self.received: list[tuple[Json, Mapping[str, str]]] = []
         self.refuses = refuses
+        self.seconds = seconds
         self.has_ended = asyncio.Event()
 
     async def receive(self, request: StarletteRequest) -> Response:
@@ -704,6 +759,7 @@ class Receiver:
         self.received.append((body, request.headers))
         if "TASK_STATE_COMPLETED" in str(body) or body.get("status", {}).get("state") == "completed":
             self.has_ended.set()
+        await asyncio.sleep(self.seconds)
         return Response(status_code=204)
 
     @contextlib.asynccontextmanager
@@ -715,7 +771,7 @@ class Receiver:
 
 
 async def test_push_notifications_survive_the_gateway_and_are_tried_again(served_env: Environment) -> None:
-    served_env.answer = lambda _: Reply(text="word", delay=0.3)
+    served_env.answer = lambda _: Reply(text="word", delay=0.3, held=True)
     private = {"BATON_ALLOW_PRIVATE_HOSTS": "1"}
     receiver = Receiver(refuses=1)
     async with receiver.serving() as url:
@@ -729,6 +785,7 @@ async def test_push_notifications_survive_the_gateway_and_are_tried_again(served
             configuration = SendMessageConfiguration(return_immediately=True, task_push_notification_config=config)
             asked = SendMessageRequest(message=message("Why?"), configuration=configuration)
             task = task_of([event async for event in client.send_message(asked)])
+            served_env.model.release()  # nothing was said yet: what comes before a configuration is not posted
         async with (
             GatewayServer.running(served_env, **private) as gateway,
             a2a_client(gateway, "team/long", streaming=False) as client,
@@ -761,7 +818,7 @@ async def test_a_task_in_which_nothing_happens_does_not_hold_up_the_notification
     monkeypatch.setattr(a2a_push, "MAX_DELIVERIES", 1)
     monkeypatch.setattr(a2a_push, "QUIET_SECONDS", 0.2)
     served_env.answer = lambda request: Reply(text="a", held="slowly" in str(request))
-    receiver = Receiver()
+    receiver = Receiver(seconds=0.4)  # while a notification is on its way, it is not quiet
     async with (
         receiver.serving() as url,
         GatewayServer.running(served_env, BATON_ALLOW_PRIVATE_HOSTS="1") as gateway,
@@ -775,7 +832,7 @@ async def test_a_task_in_which_nothing_happens_does_not_hold_up_the_notification
             return task_of([event async for event in client.send_message(request)])
 
         async def told(task: Task) -> None:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while not any(task.id in str(body) and "COMPLETED" in str(body) for body, _ in receiver.received):
                     await asyncio.sleep(0.02)
 
@@ -790,7 +847,7 @@ async def test_a_task_in_which_nothing_happens_does_not_hold_up_the_notification
 
 
 async def test_a_push_notification_of_version_0_3_is_the_task(served_env: Environment) -> None:
-    served_env.script(line("one", "a"))
+    served_env.script(line("one", {"text": "a", "held": True}))
     receiver = Receiver()
     async with (
         receiver.serving() as url,
@@ -801,6 +858,7 @@ async def test_a_push_notification_of_version_0_3_is_the_task(served_env: Enviro
         configuration = SendMessageConfiguration(return_immediately=True, task_push_notification_config=config)
         asked = SendMessageRequest(message=message("Why?"), configuration=configuration)
         task = task_of([event async for event in client.send_message(asked)])
+        served_env.model.release()
         async with asyncio.timeout(60):
             await receiver.has_ended.wait()
     body, _ = receiver.received[-1]
@@ -844,7 +902,7 @@ async def test_a_caller_has_a_limited_number_of_push_notification_configurations
         for name in ("first", "second"):
             await ann.create_task_push_notification_config(config(ann, name))
         text = "at most 2 push notification configurations of tasks that have not ended"
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             its = ListTaskPushNotificationConfigsRequest(task_id=tasks[ann].id)
             while len((await ann.list_task_push_notification_configs(its)).configs) < 2:
                 await asyncio.sleep(0.05)
@@ -857,6 +915,10 @@ async def test_a_caller_has_a_limited_number_of_push_notification_configurations
                 gone = DeleteTaskPushNotificationConfigRequest(task_id=tasks[ann].id, id="third")
                 await ann.delete_task_push_notification_config(gone)
         await ann.create_task_push_notification_config(config(ann, "second"))
+        for status in ("Terminated", "Running"):  # the one before, and the one that has replaced it
+            second = f"WorkflowId = '{tasks[ann].id}/push/second' AND ExecutionStatus = '{status}'"
+            while not [each async for each in served_env.client.list_workflows(second)]:
+                await asyncio.sleep(0.05)
         await bob.create_task_push_notification_config(config(bob, "first"))
         before = len(served_env.model.requests)
         configuration = SendMessageConfiguration(task_push_notification_config=config(ann, "fourth"))
@@ -922,8 +984,8 @@ async def test_a_configuration_whose_notifications_have_ended_is_replaced_and_de
         delivery = served_env.client.get_workflow_handle(f"{task.id}/push/mine")
         asked = ListTaskPushNotificationConfigsRequest(task_id=task.id)
 
-        async def until_listed(*urls: str) -> None:
-            async with asyncio.timeout(20):
+        async def until_configured(*urls: str) -> None:
+            async with asyncio.timeout(60):
                 while [each.url for each in (await client.list_task_push_notification_configs(asked)).configs] != [
                     *urls
                 ]:
@@ -933,15 +995,16 @@ async def test_a_configuration_whose_notifications_have_ended_is_replaced_and_de
             config = TaskPushNotificationConfig(task_id=task.id, id="mine", url=address)
             await client.create_task_push_notification_config(config)
             await delivery.result()
-            await until_listed(address)
+            await until_configured(address)
         await client.delete_task_push_notification_config(
             DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="mine")
         )
-        await until_listed()
-        with pytest.raises(TaskNotFoundError):
-            await client.get_task_push_notification_config(
-                GetTaskPushNotificationConfigRequest(task_id=task.id, id="mine")
-            )
+        await until_configured()
+        gone = GetTaskPushNotificationConfigRequest(task_id=task.id, id="mine")
+        async with asyncio.timeout(60):
+            with pytest.raises(TaskNotFoundError):
+                while True:  # Temporal deletes what it lists no longer a moment later
+                    await client.get_task_push_notification_config(gone)
 
 
 async def test_a_delivery_is_tried_again_while_it_is_not_known_whether_its_caller_may_see_the_task(

@@ -13,7 +13,11 @@ import pytest
 from ag_ui.core import Event as AgUiEvent
 from pydantic import TypeAdapter
 
-from baton.starter.gateway.server import listen
+from baton.starter.gateway.access import LOCAL
+from baton.starter.gateway.app import Gateway
+from baton.starter.gateway.question import TargetQuestion
+from baton.starter.gateway.run import Run, RunWaits
+from baton.starter.history.events import MessageEvent, WaitStartedEvent
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.gateway import GatewayServer, key_file, read_sse
 from tests.harness.ports import own_port
@@ -121,8 +125,12 @@ async def test_a_run_is_a_stream_of_steps_and_messages(gateway: GatewayServer, a
 
 async def test_text_is_streamed_while_the_model_sends_it(gateway: GatewayServer, asked: Asked) -> None:
     text = " ".join(f"word{number}" for number in range(20))
-    gateway.env.script(line("one", {"text": text, "pause": 0.2}))
-    events = await stream(gateway, "one", asked("r"))
+    gateway.env.script(line("one", {"text": text, "held": True}))
+    events: list[Json] = []
+    async for event in following(gateway, "one", asked("r")):
+        events.append(event)
+        if event["type"] == "TEXT_MESSAGE_CONTENT":
+            gateway.env.model.release()
     [message] = texts_of(events)
     assert texts_of(events) == {message: text}
     assert types_of(events).count("TEXT_MESSAGE_CONTENT") > 1
@@ -320,6 +328,35 @@ async def test_a_reply_with_the_same_words_as_an_earlier_message_is_a_message_of
     assert [*texts_of(whole).values()] == ["Yes."] * 3
 
 
+class AnsweredMeanwhile(Run):
+    """A run whose first question is answered after its events were read, and before it is looked up what waits."""
+
+    async def is_open(self) -> bool:
+        [asked] = await self.undecided()
+        await self.reply("Yes.", asked.id)
+        while asked.id in [each.id for each in await self.pending()] or not await self.pending():
+            await asyncio.sleep(0.02)
+        return await super().is_open()
+
+
+async def test_a_stream_that_ends_with_a_question_has_all_that_precedes_it(gateway: GatewayServer) -> None:
+    gateway.env.script(line("one", "Yes."))
+    client, environ = gateway.env.client, {**gateway.env.worker_env, "BATON_GATEWAY_NAMESPACES": "*"}
+    core = Gateway.of(client, environ)
+    target = await core.targets.find(LOCAL, "team/asked")
+    run = await core.runs.start(LOCAL, target, TargetQuestion(input="Why?"), protocol="test")
+    before = [event async for event in run.events_until_waiting()]
+    last = before[-2]
+    assert isinstance(last, WaitStartedEvent)
+    answered = AnsweredMeanwhile(client, run.handle, run.memo, LOCAL, environ)
+    *events, waits = [event async for event in answered.events_until_waiting(last.cursor)]
+    assert isinstance(waits, RunWaits)
+    [asked] = waits.decisions
+    assert [each.text for each in events if isinstance(each, MessageEvent)] == ["Yes."]
+    assert [each.wait for each in events if isinstance(each, WaitStartedEvent)] == [asked.id] != [last.wait]
+    await run.cancel()
+
+
 async def test_all_open_interrupts_need_an_answer(gateway: GatewayServer, asked: Asked) -> None:
     interrupts = interrupts_of(await stream(gateway, "panel", asked("r1")))
     while len(interrupts) < 2:  # the second is asked a moment later: the same run tells it
@@ -404,26 +441,26 @@ async def test_what_is_wrong_with_a_request_is_told_before_the_stream(gateway: G
 async def test_a_run_goes_on_when_its_gateway_is_killed_and_another_streams_it(
     served_env: Environment, asked: Asked
 ) -> None:
-    served_env.script(line("one", {"text": "a", "delay": 0.5}), line("two", "b"))
-    listener = listen("127.0.0.1", 0)
-    port = listener.getsockname()[1]
-    listener.close()
+    served_env.script(line("one", {"text": "a", "held": True}), line("two", "b"))
+    port = own_port()
     address = served_env.client.service_client.config.target_host
     process = await asyncio.create_subprocess_exec(
         *(BATON, "serve", "--port", str(port), "--namespace", "*"),
         env=process_env(TEMPORAL_ADDRESS=address, **served_env.worker_env),
     )
-    killed = GatewayServer(
-        served_env, f"http://127.0.0.1:{port}", httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}")
-    )
-    while not await is_ready(killed):
-        assert process.returncode is None
-        await asyncio.sleep(0.05)
-    with pytest.raises(httpx.TransportError):
-        async for event in following(killed, "duo", asked("r")):
-            assert event["type"] in ("RUN_STARTED", "STATE_SNAPSHOT", "STEP_STARTED")
-            process.kill()
+    url = f"http://127.0.0.1:{port}"
+    async with httpx.AsyncClient(base_url=url, timeout=60) as http:
+        killed = GatewayServer(served_env, url, http)
+        while not await is_ready(killed):
+            assert process.returncode is None
+            await asyncio.sleep(0.05)
+        with pytest.raises(httpx.TransportError):
+            async for event in following(killed, "duo", asked("r")):
+                assert event["type"] in ("RUN_STARTED", "STATE_SNAPSHOT", "STEP_STARTED")
+                if process.returncode is None:
+                    process.kill()
     await process.wait()
+    served_env.model.release()
     async with GatewayServer.running(served_env) as other:
         again = await stream(other, "duo", asked("r"))
     assert [*texts_of(again).values()] == ["a", "b"]

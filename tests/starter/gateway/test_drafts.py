@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import uuid
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -102,9 +103,9 @@ def texts_of(events: list[Json]) -> dict[str, str]:
     return texts
 
 
-def asked_in_ag_ui(run: str) -> Json:
+def asked_in_ag_ui() -> Json:
     messages = [{"id": "m", "role": "user", "content": "Why?"}]
-    return {"threadId": run, "runId": run, "messages": messages, "tools": [], "context": [], "state": {}}
+    return {"threadId": uuid.uuid4().hex, "runId": "r", "messages": messages, "tools": [], "context": [], "state": {}}
 
 
 def messages_of(events: list[Json]) -> dict[str, str]:
@@ -140,8 +141,9 @@ async def test_json_that_is_stored_without_what_surrounds_it_has_the_same_number
     seen = await streamed(gateway, "/v1/responses", {"model": "rated", "input": "Why?", "stream": True}, release)
     assert [item["content"][0]["text"] for item in seen[-1]["response"]["output"]] == [stored]
     await check_response(gateway, seen)
-    live = await streamed(gateway, "/ag-ui/rated", asked_in_ag_ui("restated"))
-    later = await streamed(gateway, "/ag-ui/rated", asked_in_ag_ui("restated"))
+    asked = asked_in_ag_ui()
+    live = await streamed(gateway, "/ag-ui/rated", asked)
+    later = await streamed(gateway, "/ag-ui/rated", asked)
     assert [*messages_of(live).values()] == [stored]
     assert messages_of(later) == messages_of(live)
 
@@ -231,7 +233,7 @@ async def test_a_text_that_a_remote_agent_replaces_is_another_item_for_all_reade
             retracted = [event["item"].get("retracted") for event in seen if "output_item.done" in event["type"]]
             assert retracted == [True, None]
             go_on.clear()
-            asked = asked_in_ag_ui("replaced")
+            asked = asked_in_ag_ui()
             live = await streamed(gateway, "/ag-ui/oracle", asked, release_at_first_text(go_on.set))
             later = await streamed(gateway, "/ag-ui/oracle", asked)
             assert [*messages_of(live).values()] == ["The result."]
@@ -252,8 +254,9 @@ async def test_a_message_that_is_taken_back_before_and_after_a_wait_keeps_its_id
     broken = {"text": f"Nothing of this remains. {WHY}", "cut": 150, "pause": 0.1}
     failing = {"status": 503, "headers": {"retry-after-ms": "1"}}
     served_env.script(line("fragile", {"text": LONG, "before": [broken, failing, broken]}))
-    live = await streamed(gateway, "/ag-ui/fragile", asked_in_ag_ui("waited"))
-    later = await streamed(gateway, "/ag-ui/fragile", asked_in_ag_ui("waited"))
+    asked = asked_in_ag_ui()
+    live = await streamed(gateway, "/ag-ui/fragile", asked)
+    later = await streamed(gateway, "/ag-ui/fragile", asked)
     retracted = [event["value"]["messageId"] for event in live if event["type"] == "CUSTOM"]
     assert len(retracted) == len({*retracted})
     assert [*messages_of(live).values()] == [LONG]
@@ -299,7 +302,7 @@ async def test_what_a_tool_reports_of_its_progress_is_said_by_nobody(env: Enviro
             while (await gateway.http.get("/v1/models/working")).status_code != 200:
                 await asyncio.sleep(0.05)
             served.script(line("working", call("test-work", steps=15), "Done.", call("test-work", steps=15), "Done."))
-            events = await streamed(gateway, "/ag-ui/working", asked_in_ag_ui("working"))
+            events = await streamed(gateway, "/ag-ui/working", asked_in_ag_ui())
             assert [*messages_of(events).values()] == ["Done."]
             assert [event for event in events if event["type"] == "CUSTOM"] == []
             query = {"name": "working", "input": "Why?", "target": {"type": "agent", "name": "working"}}

@@ -154,14 +154,18 @@ async def test_an_agent_answers_a_chat(served_env: Environment, api: AsyncOpenAI
 
 
 async def test_the_text_of_a_chat_is_streamed_as_it_arrives(served_env: Environment, api: AsyncOpenAI) -> None:
-    served_env.script(line("one", {"text": WORDS, "pause": 0.2}))
+    served_env.script(line("one", {"text": WORDS, "held": True}))
     stream = await api.chat.completions.create(
         model="agent/one",
         messages=[{"role": "user", "content": "Why?"}],
         stream=True,
         stream_options={"include_usage": True},
     )
-    chunks = [chunk async for chunk in stream]
+    chunks = []
+    async for chunk in stream:
+        chunks.append(chunk)
+        if chunk.choices and chunk.choices[0].delta.content:
+            served_env.model.release()
     deltas = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
     assert "".join(deltas) == WORDS
     assert sum(map(bool, deltas)) > 1
@@ -313,12 +317,12 @@ def check_rest(seen: list[Json], rest: list[Json], number: int) -> None:
 async def test_a_response_in_the_background_is_followed_from_where_its_stream_broke_off(
     served_env: Environment, gateway: GatewayServer, api: AsyncOpenAI
 ) -> None:
-    served_env.script(line("one", {"text": WORDS * 2, "pause": 0.1}), line("two", "b"))
+    served_env.script(line("one", {"text": WORDS * 2, "held": True}), line("two", "b"))
     stream = await api.responses.create(model="duo", input="Why?", background=True, stream=True)
     before: list[Json] = []
     async for event in stream:
         before.append(event.to_dict())
-        if sum(each["type"] == "response.output_text.delta" for each in before) == 2:
+        if event.type == "response.output_text.delta":
             break
     await stream.close()
     response = before[0]["response"]["id"]
@@ -326,6 +330,7 @@ async def test_a_response_in_the_background_is_followed_from_where_its_stream_br
     async with GatewayServer.running(served_env) as other:
         last = before[-1]["sequence_number"]
         following = await client_of(other).responses.retrieve(response, stream=True, starting_after=last)
+        served_env.model.release()
         rest = [event.to_dict() async for event in following]
     assert sum(event["type"] == "response.output_text.delta" for event in rest) >= 2
     assert texts_of(before + rest) == outputs_of(rest[-1]["response"])
@@ -429,7 +434,7 @@ async def test_a_conversation_is_continued(served_env: Environment, api: AsyncOp
 async def test_a_response_is_canceled_and_deleted(
     served_env: Environment, gateway: GatewayServer, api: AsyncOpenAI
 ) -> None:
-    served_env.script(line("one", {"text": WORDS, "pause": 0.2}))
+    served_env.script(line("one", {"hang": True}))
     response = await api.responses.create(model="one", input="Why?", background=True)
     assert response.status == "in_progress"
     canceled = await api.responses.cancel(response.id)
@@ -439,7 +444,7 @@ async def test_a_response_is_canceled_and_deleted(
 
 
 async def test_deleting_a_response_ends_it(served_env: Environment, api: AsyncOpenAI) -> None:
-    served_env.script(line("one", {"text": WORDS, "pause": 0.2}))
+    served_env.script(line("one", {"hang": True}))
     response = await api.responses.create(model="one", input="Why?", background=True)
     await api.responses.delete(response.id)
     await gone(api, response.id)
@@ -540,14 +545,17 @@ async def test_a_caller_does_not_see_the_responses_of_another(served_env: Enviro
 
 async def said_in_chat(gateway: GatewayServer, api: AsyncOpenAI, first: str, then: str) -> AsyncIterator[str]:
     """The pieces of an answer whose first attempt breaks off, and whose next one says ``then``."""
-    broken = {"text": first, "cut": 150, "pause": 0.15}
+    broken = {"text": first, "cut": 150, "held": True}
     gateway.env.script(line("one", {"text": then, "before": [broken]}))
     chunks = await api.chat.completions.create(
         model="agent/one", messages=[{"role": "user", "content": "Why?"}], stream=True
     )
     async for chunk in chunks:
         if chunk.choices:
-            yield chunk.choices[0].delta.content or ""
+            piece = chunk.choices[0].delta.content or ""
+            if piece:
+                gateway.env.model.release()
+            yield piece
 
 
 async def test_a_chat_goes_on_if_the_next_attempt_says_what_was_streamed_already(

@@ -11,6 +11,7 @@ import pytest_asyncio
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 
+from baton.starter.gateway import openai_calls
 from tests.harness.environment import Environment, Json, agent, call, line, manifest, team
 from tests.harness.gateway import GatewayServer, key_file
 from tests.starter.gateway.test_openai import check_event, check_response
@@ -32,6 +33,12 @@ MANIFESTS = [
     manifest("Model", "claude", {"provider": "anthropic", "model": {"value": "claude"}, "config": CLAUDE}),
     team("duo", "open", "closed", maxTurns=2, onMaxTurns="complete"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls of one message are shown together, however busy the machine is."""
+    monkeypatch.setattr(openai_calls, "QUIET_SECONDS", 60)
 
 
 @pytest_asyncio.fixture(loop_scope="session")

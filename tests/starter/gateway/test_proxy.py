@@ -68,7 +68,7 @@ async def proxied(served_env: Environment, tmp_path: Path) -> AsyncIterator[Gate
 
 async def test_words_pass_nginx_while_the_model_is_still_speaking(proxied: GatewayServer) -> None:
     words = " ".join(f"word{number}" for number in range(30))
-    proxied.env.answer = lambda _: Reply(text=words, pause=0.2)
+    proxied.env.answer = lambda _: Reply(text=words, held=True)
     body = {"model": "agent/one", "stream": True, "messages": [{"role": "user", "content": "Why?"}]}
     text = ""
     was_speaking = False
@@ -78,6 +78,8 @@ async def test_words_pass_nginx_while_the_model_is_still_speaking(proxied: Gatew
                 content = event["data"]["choices"][0]["delta"].get("content") or ""
                 text += content
                 was_speaking |= bool(content) and not proxied.env.model.requests[0].answered
+                if content:
+                    proxied.env.model.release()
     assert text == words
     assert was_speaking
 
