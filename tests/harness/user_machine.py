@@ -68,7 +68,10 @@ class Terminal:
     def wait_for(self, text: str) -> None:
         """Waits until a text was written."""
         while text not in self.text:
-            assert self._process.poll() is None, self.text
+            if self._process.poll() is not None:
+                self._reader.join()  # what the command has written right before its end
+                assert text in self.text, self.text
+                return
             time.sleep(0.02)
 
     def write(self, line: str) -> None:
@@ -152,7 +155,7 @@ class UserMachine:
         def answer(request: Request) -> Reply:
             reply = script.answer(request)
             if reply.hang:
-                self.released.wait(60)
+                self.released.wait(PATIENCE)
             return reply.model_copy(update={"hang": False})
 
         self.model._answer = answer
