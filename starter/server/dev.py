@@ -154,10 +154,11 @@ async def _until_stopped(
                 await remove_old_sources(state_dir, client)
             for log in LOGS:
                 await asyncio.to_thread(state_dir.rotate_log, log)
-            needed_at = max(needed_at, state_dir.last_shared("clients"))
             if linger is None or await _is_needed(state_dir, client):
                 needed_at = time.time()
-            elif time.time() - needed_at >= linger and locks.enter_context(state_dir.lock("clients", timeout=0)):
+                continue
+            needed_at = max(needed_at, state_dir.last_shared("clients"))  # also of one that came and went meanwhile
+            if time.time() - needed_at >= linger and locks.enter_context(state_dir.lock("clients", timeout=0)):
                 break  # a new client waits for the lock, then starts another server
 
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -138,6 +139,18 @@ def baton_process(
         timeout=PATIENCE,
         check=False,
     )
+
+
+GAVE_UP = re.compile(r"no answer within|did not answer in time|waits for the end of an outage(?!:)")
+"""What ``baton doctor`` says of a check that has given up."""
+
+
+async def doctor(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs ``baton doctor`` until no check has given up: each waits a few seconds, and a machine may be busy."""
+    while True:
+        done = await asyncio.to_thread(baton, "doctor", *arguments, env=process_env(**variables))
+        if not GAVE_UP.search(done.stdout):
+            return done
 
 
 def server_process(starter: int) -> psutil.Process:

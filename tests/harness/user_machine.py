@@ -69,7 +69,10 @@ class Terminal:
     def wait_for(self, text: str) -> None:
         """Waits until a text was written."""
         while text not in self.text:
-            assert self._process.poll() is None, self.text
+            if self._process.poll() is not None:
+                self._reader.join()  # what the command has written right before its end
+                assert text in self.text, self.text
+                return
             time.sleep(0.02)
 
     def write(self, line: str) -> None:

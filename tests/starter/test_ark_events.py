@@ -327,7 +327,7 @@ async def test_an_event_is_json_with_its_time_and_a_tools_name_and_arguments() -
 
 
 async def test_the_events_of_an_open_run_end_with_its_latest_one(env: Environment) -> None:
-    trio(env, slow=3)
+    trio(env, slow=60)
     handle = await env.start_team([*TRIO, team("team", "brainstormer", "critic", maxTurns=2)])
     await env.wait_for_calls(4)
     found = short(await events(env.client, handle))

@@ -314,11 +314,12 @@ def test_a_detached_run_can_be_watched_terminated_and_canceled(machine: UserMach
 @pytest.mark.full
 @pytest.mark.shared_server
 def test_ctrl_c_detaches_and_the_run_continues(machine: UserMachine) -> None:
-    machine.script(line("one", "1", {"text": "2", "delay": 2}), line("two", "a", "b"))
+    machine.script(line("one", "1", {"text": "2", "hang": True}), line("two", "a", "b"))
     following = machine.start("run", "-f", machine.write(*DUO, QUERY))
     machine.wait_for_calls(3)
     following.send_signal(signal.SIGINT)
     _, printed = following.communicate(timeout=PATIENCE)
+    machine.released.set()
     assert following.returncode == 130
     assert "Detached; the run continues. Follow it with: baton watch talk-" in printed
     assert "Traceback" not in printed
@@ -460,7 +461,7 @@ def test_many_runs_at_once_start_one_server_and_worker(machine: UserMachine) -> 
 @pytest.mark.full
 @pytest.mark.shared_server
 def test_a_run_that_was_terminated_in_temporal_has_failed_and_the_others_are_printed(machine: UserMachine) -> None:
-    machine.script(line("one", "hello"), line("two", {"text": "late", "delay": 30}))
+    machine.script(line("one", "hello"), line("two", {"text": "late", "delay": PATIENCE}))
     queries = [
         {**QUERY, "metadata": {"name": f"q-{n}"}, "spec": {"input": "Why?", "targets": [{"type": "agent", "name": n}]}}
         for n in ("one", "two")
@@ -548,12 +549,17 @@ def test_a_shell_completes_kinds_names_targets_and_runs(machine: UserMachine) ->
     file = machine.write(agent("one"), agent("other"), team("ring", "one", "other", maxTurns=2))
     assert machine.run("apply", "-f", file).returncode == 0
     assert machine.run("run", "-f", file, "agent/one", "Why?", "--id", "to-be-completed").returncode == 0
-    assert completed("get", "ag") == ["agent"]
-    assert completed("get", "agents", "o") == ["one", "other"]
-    assert completed("status", "to-be") == ["to-be-completed"]
-    assert completed("run", "team/") == ["team/ring"]
-    assert completed("run", "-f", str(file), "agent/") == ["agent/one", "agent/other"]
-    assert completed("run", "-f", "-", "team/") == ["team/ring"], "standard input is left to the command"
+
+    def found(*words: str) -> list[str]:
+        """What is completed; a busy machine may be too slow for that, and is asked again."""
+        return next(filter(None, (completed(*words) for _ in range(5))), [])
+
+    assert found("get", "ag") == ["agent"]
+    assert found("get", "agents", "o") == ["one", "other"]
+    assert found("status", "to-be") == ["to-be-completed"]
+    assert found("run", "team/") == ["team/ring"]
+    assert found("run", "-f", str(file), "agent/") == ["agent/one", "agent/other"]
+    assert found("run", "-f", "-", "team/") == ["team/ring"], "standard input is left to the command"
 
 
 @pytest.mark.full
@@ -576,6 +582,7 @@ def test_a_run_can_be_paused_steered_and_resumed(machine: UserMachine) -> None:
     received = [message["content"] for message in machine.model.requests[-1].body["messages"]]
     assert received.count("Be kind.") == 1
     assert f'"by": "{account_name()}", "text": "Be kind."' in machine.run("events", "steered", "-o", "json").stdout
+    machine.run("watch", "steered")  # to its end: its calls would count in the next test
 
 
 @pytest.mark.shared_server
@@ -586,6 +593,7 @@ def test_a_detached_run_prints_its_id(machine: UserMachine) -> None:
     assert (done.returncode, done.stdout) == (0, "first\n")
     done = machine.run("run", "-f", file, "agent/one", "Why?", "--id", "second", "--detach", "-o", "json")
     assert json.loads(done.stdout)["metadata"]["uid"] == "second"
+    machine.wait_for_calls(2)  # they would count in the next test
 
 
 @pytest.mark.shared_server

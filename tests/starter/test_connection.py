@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -31,7 +32,9 @@ class Project:
         self.folder, self.toml = folder, folder / "temporal.toml"
         self.manifest = folder / "one.yaml"
         self.manifest.write_text(yaml.safe_dump(agent("one")))
-        self.env = {**env, "BATON_HOME": str(folder / "home"), "TEMPORAL_CONFIG_FILE": str(self.toml)}
+        own = {"BATON_HOME": str(folder / "home"), "TEMPORAL_CONFIG_FILE": str(self.toml)}
+        # A worker would refuse a task queue on which another test has left a run with another journal.
+        self.env = {**env, **own, "BATON_TASK_QUEUE": uuid.uuid4().hex}
 
     async def baton(self, *arguments: str | Path, **env: str) -> "subprocess.CompletedProcess[str]":
         """Runs a command to its end."""

@@ -21,6 +21,7 @@ from baton.starter.runs.runs import why_not_served
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal import search_attributes
 from baton.testing import Reply
+from tests.harness import processes
 from tests.harness.agent_server import AgentServer
 from tests.harness.anthropic_server import AnthropicServer
 from tests.harness.bedrock_server import BedrockServer
@@ -36,7 +37,7 @@ from tests.harness.user_machine import UserMachine
 async def run_doctor(*arguments: str | Path, **env: str) -> tuple[int, dict[str, dict[str, Any]], float]:
     """The exit code, the results by what was checked, and the seconds it took."""
     begun = time.monotonic()
-    done = await asyncio.to_thread(baton, "doctor", "-o", "json", *arguments, env=process_env(**env))
+    done = await processes.doctor("-o", "json", *arguments, **env)
     assert KEY not in done.stdout + done.stderr
     assert PASSWORD not in done.stdout + done.stderr
     return done.returncode, {each["what"]: each for each in json.loads(done.stdout)}, time.monotonic() - begun
@@ -93,8 +94,11 @@ async def test_passwords_among_the_parameters_of_the_journals_address_are_not_sh
     journal = url.update_query_dict(parameters).render_as_string(hide_password=False)
     given = {"TEMPORAL_ADDRESS": server.address, "BATON_JOURNAL_URL": journal}
     shown = url.update_query_dict({"sslmode": "prefer"}).render_as_string()
-    for command in (["migrate"], ["replace-journal", "lost"], ["doctor"]):
-        done = await asyncio.to_thread(baton, *command, env=process_env(**given))
+    prepared = [
+        await asyncio.to_thread(baton, *command, env=process_env(**given))
+        for command in (["migrate"], ["replace-journal", "lost"])
+    ]
+    for done in (*prepared, await processes.doctor(**given)):
         assert shown in done.stdout + done.stderr
         assert "0123456789" not in done.stdout + done.stderr
     assert {PASSWORD, "tls-0123456789"} <= {*environment_secrets(given)}, "so that they are redacted, too"
@@ -114,9 +118,7 @@ async def test_models_of_each_provider_are_checked(server: EmbeddedServer, tmp_p
         specs = [(name, {"model": "m", "provider": of, "config": {of: given}}) for name, of, given in models]
         file = tmp_path / "models.yaml"
         file.write_text(yaml.safe_dump_all(manifest("Model", name, spec) for name, spec in specs))
-        done = await asyncio.to_thread(
-            baton, "doctor", "-o", "json", "-f", file, env=process_env(TEMPORAL_ADDRESS=server.address)
-        )
+        done = await processes.doctor("-o", "json", "-f", file, TEMPORAL_ADDRESS=server.address)
     found = [(each["ok"], each["text"]) for each in json.loads(done.stdout) if each["what"] == "model"]
     assert found == [
         (True, f"Model/default/claude: {claude.url} answers"),
@@ -157,7 +159,9 @@ async def test_a_run_whose_model_keeps_failing_is_reported_with_the_reason(
     env.answer = lambda _: Reply(status=503, text=f"overloaded, {KEY}")
     handle = await env.start("agent", {"agent": "one", "input": "?", "resources": [agent("one")]})
     await env.wait_for_calls(4)
-    code, found, _ = await run_doctor(TEMPORAL_ADDRESS=server.address, BATON_TASK_QUEUE=env.task_queue)
+    found: dict[str, dict[str, Any]] = {}
+    while "run" not in found:  # between two calls, no call is stuck
+        code, found, _ = await run_doctor(TEMPORAL_ADDRESS=server.address, BATON_TASK_QUEUE=env.task_queue)
     await handle.cancel()
     assert (code, found["run"]["ok"]) == (1, False)
     assert handle.id in found["run"]["text"]
@@ -201,6 +205,8 @@ async def test_another_service_at_the_port_of_health_checks_has_no_circuit_break
 async def test_a_short_loss_of_the_connection_fails_no_check(
     env: Environment, server: EmbeddedServer, tmp_path: Path
 ) -> None:
+    while await why_not_served(env.client, env.task_queue):  # the worker has not polled yet
+        await asyncio.sleep(0.02)
     async with TcpProxy(server.port) as proxy:
         client = await Client.connect(proxy.address)
 

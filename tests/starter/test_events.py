@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import io
+import threading
 from collections.abc import AsyncIterator
 from typing import cast
 
@@ -28,6 +29,7 @@ from baton.starter.report.report import read_report
 from baton.starter.runs.start import retry_run
 from baton.starter.server.embedded import EmbeddedServer
 from baton.temporal.converter import DATA_CONVERTER
+from baton.testing import Reply, Request
 from tests.harness.continued_runs import check_continued, count_replies
 from tests.harness.environment import Environment, Handle, agent, call, line, manifest, team
 from tests.harness.event_streams import (
@@ -41,6 +43,7 @@ from tests.harness.event_streams import (
     read_events,
 )
 from tests.harness.panels import panel, panelist_line, prompt_line, role_member
+from tests.harness.processes import PATIENCE
 from tests.harness.resets import reset, reset_points
 
 WORDS = "These are the first words of a long answer, and here are those that come at its very end: finis"
@@ -220,7 +223,8 @@ async def test_a_reader_that_is_there_during_a_reset_goes_on_with_the_new_execut
             events.append(event)
 
     reading = asyncio.create_task(read())
-    await env.wait_for_calls(2)
+    while kinds(events).count("model.called") < 2:
+        await asyncio.sleep(0.01)
     env.script(line("one", "1"), line("two", "2"))
     await reset(env, handle, (await reset_points(handle))[1])
     await reading
@@ -252,7 +256,7 @@ async def test_waits_requests_and_their_ends_are_events(env: Environment) -> Non
 
 @pytest.mark.full
 async def test_the_pieces_of_an_answer_add_up_to_it_also_for_a_second_reader(env: Environment) -> None:
-    env.script(line("one", {"text": WORDS, "pause": 1.2}))
+    env.script(line("one", {"text": WORDS, "pause": 1.2, "held": True}))
     handle = await env.start_team([agent("one"), team("team", "one", strategy="sequential")])
     stream = RunHandle(env.client, handle).events()
     events: list[Event] = []
@@ -260,6 +264,7 @@ async def test_the_pieces_of_an_answer_add_up_to_it_also_for_a_second_reader(env
         events.append(await anext(stream))
     await stream.aclose()
     assert not any(asked.answered for asked in env.model.requests)
+    env.model.release()
     events += await read_events(handle, env.client, events[-1].cursor)
     assert [event.type for event in events].count("text.delta") > 1
     check_text(events)
@@ -269,14 +274,24 @@ async def test_the_pieces_of_an_answer_add_up_to_it_also_for_a_second_reader(env
 
 @pytest.mark.full
 async def test_what_a_failed_attempt_has_said_is_taken_back(env: Environment) -> None:
-    wrong = {
-        "text": "Nothing of this remains, as its connection is cut before it is over. " * 3,
-        "pause": 1.2,
-        "cut": 120,
-    }
-    env.script(line("one", {"text": WORDS, "pause": 0.8, "before": [wrong]}))
+    text = "Nothing of this remains, as its connection is cut before it is over. " * 3
+    failure_is_seen = threading.Event()
+
+    def answer(_: Request) -> Reply:
+        if len(env.model.requests) == 1:
+            return Reply(text=text, held=True, cut=120)
+        failure_is_seen.wait(PATIENCE)
+        return Reply(text=WORDS, pause=0.8)
+
+    env.answer = answer
     handle = await env.start_team([agent("one"), team("team", "one", strategy="sequential")])
-    events = await read_events(handle, env.client)
+    events: list[Event] = []
+    async for event in RunHandle(env.client, handle).events():
+        events.append(event)
+        if event.type == "text.delta":
+            env.model.release()
+        elif event.type == "attempt.failed":
+            failure_is_seen.set()
     live = [event.type for event in events if event.type in LIVE]
     assert "text.retracted" in live
     assert live.index("text.retracted") < live.index("attempt.failed")
