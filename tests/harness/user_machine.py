@@ -1,5 +1,6 @@
 """A user's machine: a state folder, a model server, and the commands that a user types."""
 
+import contextlib
 import json
 import os
 import pty
@@ -68,7 +69,9 @@ class Terminal:
     def wait_for(self, text: str) -> None:
         """Waits until a text was written."""
         while text not in self.text:
-            assert self._process.poll() is None, self.text
+            if self._process.poll() is not None:
+                self._reader.join()  # it may still read what the command has written last
+                assert text in self.text, self.text
             time.sleep(0.02)
 
     def write(self, line: str) -> None:
@@ -112,6 +115,7 @@ class UserMachine:
         """Begins a test that shares the server and worker with those before it, in a folder of its own."""
         self.folder = folder
         self.released.clear()
+        self.model._released.clear()
         self.model.requests.clear()
         self.model._answer = Script.read(SCRIPT).answer
 
@@ -152,7 +156,7 @@ class UserMachine:
         def answer(request: Request) -> Reply:
             reply = script.answer(request)
             if reply.hang:
-                self.released.wait(60)
+                self.released.wait(PATIENCE)
             return reply.model_copy(update={"hang": False})
 
         self.model._answer = answer
@@ -183,8 +187,10 @@ class UserMachine:
     def shut_down(self) -> None:
         """Stops what still runs."""
         self.released.set()
+        self.model.release()
         while dev := self.state_dir.read_dev_server():
-            os.kill(dev.pid, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(dev.pid, signal.SIGTERM)
             time.sleep(0.2)
         for process in self.background:
             process.terminate()
