@@ -31,7 +31,6 @@ from .activities.runtime.start_checks import (
     worker_identity,
 )
 from .activities.runtime.worker_process import run_all
-from .contracts.settings import SettingsError
 from .contracts.trace import SpanData
 from .journal.database import Database
 from .journal.external_storage import JournalStorageDriver, storage_drivers
@@ -143,14 +142,16 @@ class BatonPlugin(SimplePlugin):
         parts = _late_parts(config)
         await check_manifests(config["client"], parts.settings, self._own.catalog)
         async with self._opened(parts, config):
-            checking = asyncio.create_task(self._end_if_manifests_differ(worker, parts.settings))
+            check = check_manifests_once_listed(worker.client, parts.settings, self._own.catalog)
+            checking = asyncio.create_task(check)
+            ending = asyncio.create_task(_shut_down_after_failure(worker, checking))
             try:
                 await next(worker)
             finally:
-                if not checking.done():
-                    checking.cancel()
+                ending.cancel()
+                checking.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
-                    await checking
+                    await checking  # raises SettingsError if the manifests differ
 
     @contextlib.asynccontextmanager
     async def _opened(self, parts: "_LateParts", config: WorkerConfig) -> AsyncIterator[None]:
@@ -175,13 +176,12 @@ class BatonPlugin(SimplePlugin):
             async with run_all(limited, parts.settings.graceful_shutdown_seconds):
                 yield
 
-    async def _end_if_manifests_differ(self, worker: Worker, settings: Settings) -> None:
-        """Ends a worker that was started at the same time as one with manifests, or without, as the other has them."""
-        try:
-            await check_manifests_once_listed(worker.client, settings, self._own.catalog)
-        except SettingsError:
-            await worker.shutdown()
-            raise
+
+async def _shut_down_after_failure(worker: Worker, checking: "asyncio.Task[None]") -> None:
+    """Ends a worker that was started at the same time as one with manifests, or without, as the other has them."""
+    await asyncio.wait([checking])
+    if not checking.cancelled() and checking.exception():
+        await worker.shutdown()
 
 
 class _LateParts(PartsByRun):

@@ -238,6 +238,7 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[UserMach
     machine.begin(tmp_path)
     yield machine
     machine.released.set()
+    machine.model.release()
 
 
 def running_machine(folder: Path) -> Iterator[UserMachine]:

@@ -66,13 +66,16 @@ async def check_manifests_once_listed(client: Client, settings: Settings, own: C
     if "workflows" not in settings.roles:
         return
     identity = worker_identity(client, own)
-    for _ in range(OVERDUE_AFTER // HEARTBEAT_INTERVAL):
+    checks = OVERDUE_AFTER // HEARTBEAT_INTERVAL
+    for number in range(1, checks + 1):
         await asyncio.sleep(HEARTBEAT_INTERVAL.total_seconds())
         try:
             workers = await live_workers(client, settings.task_queue)
         except RPCError:  # an outage of Temporal must not end a worker
             return
-        if any(worker.identity == identity for worker in workers):
+        # Only a heartbeat tells which worker is the older one, and the first comes about as late as this check.
+        is_known = any(worker.identity == identity and worker.since for worker in workers)
+        if is_known and (all(worker.since for worker in workers) or number == checks):
             _compare_manifests(workers, identity, settings)
             return
 

@@ -307,6 +307,7 @@ class _EventStream:
         self._early: deque[LivePiece] = deque(maxlen=EARLY_PIECES)
         self._received_at = -LIVE_HEARTBEAT_INTERVAL
         self._hurry = asyncio.Event()
+        self._opened = asyncio.Event()
         tree.on_passed = self._track
 
     async def read(  # noqa: C901  # one case for each source
@@ -319,7 +320,7 @@ class _EventStream:
         heartbeats: asyncio.Task[None] | None = None
         try:
             while True:
-                if self._live and self._tree.wait and heartbeats is None and self._calls:
+                if self._live and self._tree.wait and heartbeats is None:
                     heartbeats = asyncio.create_task(self._next_heartbeats())
                 sources = [next_read, *filter(None, [next_pieces, heartbeats])]
                 await asyncio.wait(sources, return_when=asyncio.FIRST_COMPLETED)
@@ -389,7 +390,13 @@ class _EventStream:
         return event.placed(event.id, self._tree.cursor)
 
     async def _next_heartbeats(self) -> None:
-        """Waits, and reads the heartbeats of open calls."""
+        """Waits, and reads the heartbeats of open calls.
+
+        A reader that goes on within a call passes its beginning without an event.
+        """
+        if not self._calls:
+            self._opened.clear()
+            await self._opened.wait()
         is_live = time.monotonic() - self._received_at < LIVE_HEARTBEAT_INTERVAL
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LIVE_HEARTBEAT_INTERVAL if is_live else HEARTBEAT_INTERVAL):
@@ -425,6 +432,7 @@ class _EventStream:
                     characters=characters,
                     said=None if characters else "",
                 )
+                self._opened.set()
             case CallEnded():
                 self._calls.pop(_key(source), None)
             case RunEnded(run=ended):

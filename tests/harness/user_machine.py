@@ -116,6 +116,7 @@ class UserMachine:
         """Begins a test that shares the server and worker with those before it, in a folder of its own."""
         self.folder = folder
         self.released.clear()
+        self.model._released.clear()
         self.model.requests.clear()
         self.model._answer = Script.read(SCRIPT).answer
 
@@ -187,6 +188,7 @@ class UserMachine:
     def shut_down(self) -> None:
         """Stops what still runs."""
         self.released.set()
+        self.model.release()
         while dev := self.state_dir.read_dev_server():
             with contextlib.suppress(ProcessLookupError):  # it has just ended
                 os.kill(dev.pid, signal.SIGTERM)

@@ -117,6 +117,8 @@ async def test_a_worker_of_a_program_with_rare_or_no_heartbeats_is_live_between_
 
 async def test_workers_of_one_client_are_listed_with_their_own_manifests(env: Environment) -> None:
     async with env.with_manifests([agent("one")]) as other:  # its client has a worker without manifests
+        while not await pollers_of(env.client, other.task_queue):  # a heartbeat alone names the client's first worker
+            await asyncio.sleep(0.1)
         listed = [LiveWorker(key="", identity="")]
         while not any(each.since for each in listed):
             await asyncio.sleep(0.1)
@@ -151,6 +153,18 @@ async def test_of_two_workers_that_start_at_the_same_moment_one_is_refused(clien
     await alive(client, fleet, 1)
     await asyncio.sleep(0.5)
     assert sum(each.returncode is None for each in both) == 1
+
+
+async def test_a_worker_waits_for_its_own_heartbeat_before_it_compares_its_age_with_that_of_others(
+    env: Environment, tmp_path: Path
+) -> None:
+    address = env.client.service_client.config.target_host
+    runtime = Runtime(telemetry=TelemetryConfig(), worker_heartbeat_interval=timedelta(seconds=5))
+    late = await Client.connect(address, runtime=runtime, identity="late")
+    async with env.with_manifests([agent("one")]) as other:
+        plugin = BatonPlugin(settings={**other.worker_env, "BATON_HOME": str(tmp_path)})
+        with pytest.raises(SettingsError, match="has different manifests"):
+            await Worker(late, task_queue=other.task_queue, plugins=[plugin]).run()
 
 
 async def test_a_worker_with_changed_manifests_warns_and_works(

@@ -338,6 +338,6 @@ async def test_a_result_that_no_text_can_hold_fails_the_call_with_the_reason(
         return returned
 
     env.script(line("one", call("look-up"), "done"))
-    await temporal.run(asks(look_up), "Why?", timeout="20s")
+    await temporal.run(asks(look_up), "Why?", timeout="2m")
     (result,) = results(env)
     assert f"the result of the function 'look-up', of the type {type(returned).__name__}, can't be a text" in result

@@ -14,11 +14,15 @@ import pytest
 import baton
 from baton.starter.server.embedded import EmbeddedServer
 from baton.starter.server.in_process_worker import AFTER_GRACE, CANCEL_TIMEOUT
+from baton.temporal.search_attributes import live_workers
 from baton.testing import Reply, Request
 from tests.harness.environment import KEY, Environment, call, line
 from tests.starter.test_python_interface import temporal as temporal  # the fixture
 
 RUNS = 12
+
+BUSY_MACHINE = 60
+"""Seconds that a busy machine may need besides."""
 
 
 @baton.function
@@ -167,7 +171,7 @@ async def test_a_connection_ends_though_a_function_ignores_its_cancellation(
         worker = connection._in_process
         assert worker
         closing = time.monotonic()
-    assert time.monotonic() - closing < 0.2 + AFTER_GRACE + CANCEL_TIMEOUT
+    assert time.monotonic() - closing < 0.2 + AFTER_GRACE + CANCEL_TIMEOUT + BUSY_MACHINE
     assert not worker._thread.is_alive()
     ended.set()
     await (await temporal.attach(handle.id)).cancel()
@@ -194,13 +198,14 @@ async def test_who_awaits_a_run_whose_program_has_ended_it_reads_in_the_log_what
     logging.getLogger("baton").addHandler(listener)
     waiting = asyncio.create_task(handle.result())
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):  # it looks again after a minute if Temporal has not noticed the end before
             await logged.wait()
     finally:
         waiting.cancel()
         logging.getLogger("baton").removeHandler(listener)
-    assert f"{handle.id} can't answer: the program that executes it is not running, or the event loop" in texts[-1]
-    assert "continue it with baton.attach(ID, functions=[…])" in texts[-1]
+    (text,) = [text for text in texts if "can't answer" in text]
+    assert f"{handle.id} can't answer: the program that executes it is not running, or the event loop" in text
+    assert "continue it with baton.attach(ID, functions=[…])" in text
     await (await temporal.attach(handle.id)).cancel()
 
 
@@ -230,6 +235,9 @@ async def test_a_process_that_attaches_to_one_run_of_a_program_declines_the_othe
     value = (await one.result()).value
     assert isinstance(value, baton.PanelShape)
     assert [each.text for each in value.contributions] == ["one checked"]
+    (queue,) = await task_queues(env, handles)
+    while await live_workers(env.client, queue):  # the worker for the first run ends after it
+        await asyncio.sleep(0.05)
     waiting = await handles[1].status()
     assert waiting.phase == "Waiting"
     assert "baton.attach" in (waiting.note or "")

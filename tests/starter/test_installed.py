@@ -154,7 +154,7 @@ def worker_process(python: str | Path, machine: UserMachine, env: dict[str, str]
         yield
     finally:
         os.kill(worker.pid, signal.SIGTERM)
-        assert worker.wait(30) == 0
+        assert worker.wait(PATIENCE) == 0
 
 
 @pytest.fixture(scope="module")

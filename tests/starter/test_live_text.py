@@ -3,18 +3,23 @@
 import asyncio
 import contextlib
 import io
+import json
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import asyncpg  # type: ignore[import-untyped]
 import pytest
 import pytest_asyncio
 from rich.console import Console
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 from temporalio.client import Client
 
 from baton.activities.runtime.redaction import Redactor
@@ -27,11 +32,15 @@ from baton.starter.console.watch import Watch
 from baton.starter.history.events import Event, TextDeltaEvent, TextRetractedEvent
 from baton.starter.history.run_events import ActivityCall, RunInfo
 from baton.starter.history.stream import _LiveCall, stream_events
-from baton.temporal.activity import Heartbeat, StreamingCall
+from baton.starter.scripted_model import END_OF_STREAM
+from baton.starter.scripted_model import stream as stream_of
+from baton.temporal.activity import INTERVAL, Heartbeat, StreamingCall
 from baton.temporal.encryption import Key, Keys
-from tests.harness.environment import Environment, Handle, agent, line, team
+from baton.testing import Reply
+from tests.harness.environment import Environment, Handle, Json, agent, line, manifest, team
 from tests.harness.event_streams import check_stream, check_text, read_events
 from tests.harness.postgres import PostgresServer, execute
+from tests.harness.stand_in import StandIn
 
 WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen " * 4
 ONE = [agent("one"), team("team", "one", strategy="sequential")]
@@ -45,13 +54,66 @@ async def live(client: Client, journal_url: str, tmp_path: Path) -> AsyncIterato
         yield env
 
 
-async def read_live(env: Environment, handle: Handle, after: str | None = None, stop: int = 1_000) -> list[Event]:
+class PacedModel(StandIn):
+    """A model that sends the next piece of its answer once ``send`` is called, and the first one at once."""
+
+    def __init__(self) -> None:
+        super().__init__(Route("/v1/chat/completions", self._complete, methods=["POST"]))
+        self._allowed = 0
+        self._sent = 0
+        self.has_ended = False
+
+    @property
+    def manifest(self) -> Json:
+        """The Model by which agents ask it."""
+        config = {"openai": {"baseUrl": f"{self.url}/v1"}}
+        return manifest("Model", "default", {"type": "openai", "model": "paced", "config": config})
+
+    def send(self) -> None:
+        """Lets it send the next piece."""
+        self._allowed = self._sent + 1
+
+    async def _complete(self, http: Request) -> Response:
+        return StreamingResponse(self._events(await http.json()), media_type="text/event-stream")
+
+    async def _events(self, request: Json) -> AsyncIterator[str]:
+        self.send()
+        async for event in stream_of(request, Reply(text=WORDS)):
+            if any(choice["delta"].get("content") for choice in _choices_of(event)):
+                while self._sent == self._allowed:
+                    await asyncio.sleep(0.005)
+                self._sent += 1
+            self.has_ended = event == END_OF_STREAM
+            yield event
+
+
+def _choices_of(event: str) -> list[Json]:
+    choices: list[Json] = [] if event == END_OF_STREAM else json.loads(event.removeprefix("data: "))["choices"]
+    return choices
+
+
+@pytest.fixture
+def paced() -> Iterator[PacedModel]:
+    """A model whose pieces a reader asks for."""
+    with (model := PacedModel()).serving():
+        yield model
+
+
+async def read_live(
+    env: Environment,
+    handle: Handle,
+    after: str | None = None,
+    stop: int = 1_000,
+    on_piece: Callable[[], None] = lambda: None,
+) -> list[Event]:
     """The events of a run, up to so many pieces of text, for a reader with access to the journal."""
     events: list[Event] = []
     stream = stream_events(env.client, handle, after, environment=env.worker_env)
     async with contextlib.aclosing(stream):
         async for event in stream:
             events.append(event)
+            if event.type == "text.delta":
+                on_piece()
             if count_pieces(events) == stop:
                 break
     return events
@@ -61,10 +123,16 @@ def count_pieces(events: list[Event]) -> int:
     return [event.type for event in events].count("text.delta")
 
 
-async def test_each_piece_of_an_answer_arrives_by_itself(live: Environment) -> None:
-    live.script(line("one", {"text": WORDS, "pause": 0.15}))
-    events = await read_live(live, handle := await live.start_team(ONE))
-    assert count_pieces(events) >= 6, "in as many seconds there are two heartbeats"
+def most_by_heartbeats(events: list[Event]) -> float:
+    """The most pieces in which heartbeats bring an answer: one with each of them, and the rest at the end."""
+    [called, answered] = [event.at for event in events if event.type in ("model.called", "model.answered")]
+    return (answered - called).total_seconds() / INTERVAL + 1
+
+
+async def test_each_piece_of_an_answer_arrives_by_itself(live: Environment, paced: PacedModel) -> None:
+    handle = await live.start_team([*ONE, paced.manifest])
+    events = await read_live(live, handle, on_piece=paced.send)
+    assert count_pieces(events) > most_by_heartbeats(events)
     check_text(events)
     check_stream(events, await read_events(handle, live.client))
 
@@ -79,7 +147,7 @@ async def test_the_live_view_shows_each_piece_of_an_answer_by_itself(live: Envir
         await watch.follow(handle)
     drawn = seen.getvalue()[: seen.getvalue().index("scripted")]
     ends = {shown.split()[-1] for shown in re.findall(r"^  (one two .*)", drawn, re.MULTILINE)}
-    assert len(ends) >= 6, "in as many seconds there are two heartbeats"
+    assert len(ends) > most_by_heartbeats(await read_events(handle, live.client))
 
 
 @pytest.mark.parametrize(("attempts", "restated"), [(1, False), (2, False), (1, True)])
@@ -100,21 +168,21 @@ def test_a_text_is_kept_only_if_the_answer_is_of_the_same_draft(attempts: int, r
     assert last.type == ("text.delta" if (attempts, restated) == (1, False) else "text.retracted")
 
 
-async def test_a_second_reader_goes_on_within_an_answer(live: Environment) -> None:
-    live.script(line("one", {"text": WORDS, "pause": 0.15}))
-    handle = await live.start_team(ONE)
-    events = await read_live(live, handle, stop=3)
-    events += await read_live(live, handle, events[-1].cursor, stop=2)
-    assert not any(asked.answered for asked in live.model.requests)
-    events += await read_live(live, handle, events[-1].cursor)
+async def test_a_second_reader_goes_on_within_an_answer(live: Environment, paced: PacedModel) -> None:
+    handle = await live.start_team([*ONE, paced.manifest])
+    events = await read_live(live, handle, stop=3, on_piece=paced.send)
+    events += await read_live(live, handle, events[-1].cursor, stop=2, on_piece=paced.send)
+    assert (count_pieces(events), paced.has_ended) == (5, False)
+    events += await read_live(live, handle, events[-1].cursor, on_piece=paced.send)
     check_text(events)
     check_stream(events, await read_events(handle, live.client))
 
 
 async def test_a_reader_that_goes_on_after_the_whole_text_is_told_where_it_ends(live: Environment) -> None:
-    live.script(line("one", {"text": WORDS, "pause": 0.15}))
+    live.script(line("one", {"text": WORDS, "pause": 0.15, "held": True}))
     handle = await live.start_team(ONE)
-    last = [event for event in await read_live(live, handle) if isinstance(event, TextDeltaEvent)][-1]
+    events = await read_live(live, handle, on_piece=live.model.release)
+    last = [event for event in events if isinstance(event, TextDeltaEvent)][-1]
     assert last.offset + len(last.text) == len(WORDS)
     events = [event for event in await read_live(live, handle, last.cursor) if isinstance(event, TextDeltaEvent)]
     assert [(event.offset, event.text) for event in events] == [(len(WORDS), "")]
@@ -124,9 +192,9 @@ async def test_a_reader_that_goes_on_after_the_whole_text_is_told_where_it_ends(
 
 @pytest.mark.full
 async def test_what_a_failed_attempt_has_said_is_taken_back_once(live: Environment) -> None:
-    wrong = {"text": "Nothing of this remains. " * 8, "pause": 0.15, "cut": 150}
+    wrong = {"text": "Nothing of this remains. " * 8, "pause": 0.15, "cut": 150, "held": True}
     live.script(line("one", {"text": WORDS, "pause": 0.15, "before": [wrong]}))
-    events = await read_live(live, handle := await live.start_team(ONE))
+    events = await read_live(live, handle := await live.start_team(ONE), on_piece=live.model.release)
     assert [event.type for event in events].count("text.retracted") == 1
     check_text(events)
     check_stream(events, await read_events(handle, live.client))
@@ -144,10 +212,14 @@ async def test_nothing_is_written_while_nobody_listens_and_nothing_remains_after
 
 @pytest.mark.full
 async def test_a_reader_without_the_journal_gets_the_text_of_heartbeats(env: Environment) -> None:
-    env.script(line("one", {"text": WORDS, "pause": 0.2}))
+    env.script(line("one", {"text": WORDS, "held": True}))
     handle = await env.start_team(ONE)
     elsewhere = {"BATON_HOME": str(env.folder / STATE_DIR)}
-    events = [event async for event in stream_events(env.client, handle, environment=elsewhere)]
+    events: list[Event] = []
+    async for event in stream_events(env.client, handle, environment=elsewhere):
+        events.append(event)
+        if event.type == "text.delta":
+            env.model.release()
     assert count_pieces(events) >= 1
     check_text(events)
 
@@ -272,7 +344,7 @@ async def test_all_readers_share_one_connection_to_postgresql_which_is_opened_ag
 
     async def send_until_all_have_received() -> None:
         while not all(each.done() for each in waiting.values()):
-            with contextlib.suppress(OSError):  # the connection is lost
+            with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):  # the connection is lost
                 await worker.look()
                 await worker.send([(reader, topic) for topic in topics for reader in worker.readers.get(topic, ())])
             await asyncio.sleep(0.05)
@@ -284,7 +356,8 @@ async def test_all_readers_share_one_connection_to_postgresql_which_is_opened_ag
     waiting = {topic: asyncio.ensure_future(anext(reader)) for topic, reader in readers.items()}
     ended = "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database()"
     await execute(url, f"{ended} and pid <> pg_backend_pid()")
-    await asyncio.sleep(0.5)
+    while await connections_to(url) > 1:  # the readers connect again by themselves
+        await asyncio.sleep(0.05)
     waiting = {
         topic: asyncio.ensure_future(anext(readers[topic])) if each.done() else each for topic, each in waiting.items()
     }

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import re
 import subprocess
 import sys
 
@@ -26,9 +27,9 @@ ENDED = "WorkflowType = 'query' AND ExecutionStatus != 'Running'"
 
 
 def answer(request: Request) -> Reply:
-    """The question; one that says so takes long."""
+    """The question; one that says so gets no answer."""
     asked = request["messages"][-1]["content"]
-    return Reply(text=asked, delay=10 if "slow" in asked else 0)
+    return Reply(text=asked, held="slow" in asked)
 
 
 @pytest.mark.full
@@ -108,8 +109,7 @@ async def test_a_run_that_was_reset_is_listed_once_and_has_the_duration_of_its_n
     reset_at = await reset_time(env.client, again)
     assert reset_at == described.start_time
     print_status(Console(file=text, width=200), "run", await live_status(env.client, again), reset_at)
-    assert "0 s since its reset, " in text.getvalue()
-    assert " since its start" in text.getvalue()
+    assert re.search(r"\d s since its reset, .* since its start", text.getvalue())
 
 
 @pytest.mark.full

@@ -7,31 +7,47 @@ import sys
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import pytest_asyncio
 from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.service import RPCError
 
 from baton.starter.server.embedded import EmbeddedServer
-from baton.testing import Script, ScriptedModel
-from tests.harness.environment import KEY
+from baton.testing import Reply, Request, Script, ScriptedModel
+from tests.harness.environment import KEY, Handle
 from tests.harness.processes import ROOT, WorkerProcess, end_open_runs, process_env
 
 SCRIPT = ROOT / "samples" / "scripts" / "brainstorming.yaml"
 TEMPORAL = Path(sys.executable).parent / "temporal"
 
 
+class Served(NamedTuple):
+    """The address of a server with a worker, and its model: its first answer is held, and there is no other one."""
+
+    address: str
+    model: ScriptedModel
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def at(server: EmbeddedServer, client: Client, tmp_path: Path) -> AsyncIterator[str]:
-    """The address of a server with a worker that was started with the sample's resources."""
+async def served(server: EmbeddedServer, client: Client, tmp_path: Path) -> AsyncIterator[Served]:
+    """A worker that was started with the sample's resources. Its runs end only if they are terminated or canceled."""
     await end_open_runs(client)
-    with ScriptedModel(Script.read(SCRIPT).answer).serve() as url:
+    script = Script.read(SCRIPT)
+
+    def answer(request: Request) -> Reply:
+        waits = {"held": True} if len(model.requests) == 1 else {"hang": True}
+        return script.answer(request).model_copy(update=waits)
+
+    model = ScriptedModel(answer)
+    with model.serve() as url:
         env = process_env(
             TEMPORAL_ADDRESS=server.address, BATON_HOME=str(tmp_path), OPENAI_BASE_URL=url, OPENAI_API_KEY=KEY
         )
         worker = WorkerProcess(env, tmp_path / "worker.log", ROOT / "samples" / "brainstorming.yaml")
         worker.start()
-        yield server.address
+        yield Served(server.address, model)
         assert await worker.stop() == 0
 
 
@@ -46,14 +62,18 @@ async def run(*command: str | Path, **env: str) -> str:
 
 @pytest.mark.full
 async def test_the_plain_client_starts_queries_terminates_and_cancels_runs(
-    at: str, client: Client, tmp_path: Path
+    served: Served, client: Client, tmp_path: Path
 ) -> None:
     source = ROOT / "starter" / "plain_client.py"
     copy = tmp_path / "plain_client.py"
     unique = uuid.uuid4().hex[:6]
     text = source.read_text()
     copy.write_text(text.replace("my-run", f"my-run-{unique}").replace("my-query", f"my-query-{unique}"))
-    out = (await run(sys.executable, copy, TEMPORAL_ADDRESS=at)).splitlines()
+    running = asyncio.create_task(run(sys.executable, copy, TEMPORAL_ADDRESS=served.address))
+    while not (await was_signaled(client.get_workflow_handle(f"my-run-{unique}")) or running.done()):
+        await asyncio.sleep(0.05)
+    served.model.release()
+    out = (await running).splitlines()
     status, result = ast.literal_eval(out[0]), ast.literal_eval(out[1])
     assert status["phase"] == "Running"
     assert (result["stopReason"], result["note"]) == ("terminated", "enough for today")
@@ -61,6 +81,15 @@ async def test_the_plain_client_starts_queries_terminates_and_cancels_runs(
     while (state := (await asked.describe()).status) is WorkflowExecutionStatus.RUNNING:
         await asyncio.sleep(0.05)
     assert state is WorkflowExecutionStatus.CANCELED
+
+
+async def was_signaled(handle: Handle) -> bool:
+    """Whether a run has got a signal."""
+    try:
+        events = (await handle.fetch_history()).events
+    except RPCError:  # it has not started yet
+        return False
+    return any(event.HasField("workflow_execution_signaled_event_attributes") for event in events)
 
 
 def test_the_plain_client_imports_nothing_of_baton() -> None:
@@ -72,9 +101,9 @@ def test_the_plain_client_imports_nothing_of_baton() -> None:
 
 
 @pytest.mark.full
-async def test_the_temporal_command_does_the_same(at: str) -> None:
+async def test_the_temporal_command_does_the_same(served: Served) -> None:
     name = f"cli-{uuid.uuid4().hex[:6]}"
-    temporal = (TEMPORAL, "--address", at)
+    temporal = (TEMPORAL, "--address", served.address)
     target = {"type": "team", "name": "brainstorming-team"}
     given = json.dumps({"spec": {"input": "How do we part?", "targets": [target]}})
     start = ("workflow", "start", "--type", "query", "--task-queue", "baton", "--workflow-id", name, "--input", given)
@@ -84,6 +113,7 @@ async def test_the_temporal_command_does_the_same(at: str) -> None:
     assert "Running" in json.dumps(status)
     reason = ("--name", "terminate_team", "--input", '{"reason": "enough"}')
     await run(*temporal, "workflow", "signal", "--workflow-id", name, *reason)
+    served.model.release()
     result = json.loads(await run(*temporal, "workflow", "result", "--workflow-id", name, "-o", "json"))
     assert result["status"] == "COMPLETED"
     assert (result["result"]["phase"], result["result"]["note"]) == ("Completed", "enough")

@@ -236,6 +236,8 @@ async def test_a_worker_with_the_plugin_makes_the_checks_of_a_worker(client: Cli
     slow = ScriptedModel(lambda _: Reply(text="Hm.", delay=0.2))
     async with application(address_of(client), tmp_path, slow) as app:
         await app.client.start_workflow(Control.run, id=app.queue, task_queue=app.queue)
+        while not app.model.requests:  # its team has noted its journal before
+            await asyncio.sleep(0.05)
         while not [run async for run in app.client.list_workflows(f"WorkflowId = '{app.queue}/circle'")]:
             await asyncio.sleep(0.05)
         plugin = BatonPlugin(tmp_path / "teams", settings={"BATON_HOME": str(elsewhere)})

@@ -1,5 +1,6 @@
 """Baton's folder on a machine: only its owner may read it, also what an older version has left there."""
 
+import contextlib
 import stat
 from pathlib import Path
 
@@ -27,7 +28,10 @@ def test_a_run_leaves_nothing_that_others_may_read(machine: UserMachine) -> None
         (folder / name).touch(0o644)
     done = machine.run("run", "-f", ROOT / "samples" / "brainstorming.yaml")
     assert done.returncode == 0
-    found = {each.relative_to(folder): mode(each) for each in [folder, *folder.rglob("*")]}
+    found: dict[Path, int] = {}
+    for each in [folder, *folder.rglob("*")]:
+        with contextlib.suppress(FileNotFoundError):  # the worker and the server still work on their databases
+            found[each.relative_to(folder)] = mode(each)
     assert {"journal.db", "temporal.db", "dev.json", "dev.log", "sources"} <= {str(each) for each in found}
     assert {name: oct(each) for name, each in found.items() if each & 0o077} == {}
 
@@ -53,7 +57,7 @@ async def test_a_page_of_a_browser_can_start_no_run_by_the_embedded_servers_http
         try:
             url = f"http://127.0.0.1:{api}/api/v1/namespaces/default/workflows/x"
             body = '{"workflowType":{"name":"query"},"taskQueue":{"name":"baton"}}'
-            async with httpx.AsyncClient() as http:
+            async with httpx.AsyncClient(timeout=60) as http:
                 answer = await http.post(url, content=body, headers={"content-type": "text/plain"})
             assert answer.status_code == 403
         finally:

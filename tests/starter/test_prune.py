@@ -50,8 +50,10 @@ async def env(client: Client, tmp_path: Path, journal_url: str) -> AsyncIterator
         yield running
 
 
-def script(env: Environment, slow: float = 0) -> None:
-    env.script(line("one", {"text": "I begin.", "delay": slow}), line("two", {"text": "I end.", "delay": slow}))
+def script(env: Environment, *held: str) -> None:
+    """Scripts the agents; the answers of those whose names are given are held."""
+    texts = {"one": "I begin.", "two": "I end."}
+    env.script(*(line(name, {"text": text, "held": name in held}) for name, text in texts.items()))
 
 
 async def ids(env: Environment) -> set[str]:
@@ -155,12 +157,14 @@ async def test_an_open_run_keeps_its_conversation_at_any_age(env: Environment) -
     script(env)
     over = await env.start_team(TEAM)
     await env.turn_result(over)
-    script(env, slow=2)
+    script(env, "two")
     env.model.requests.clear()
     running = await env.start_query(TEAM, "team/team")
     await env.wait_for_calls(2)
+    await env.find_runs("ExecutionStatus = 'Running' AND WorkflowType = 'query'", 1)
     while over.first_execution_run_id in await ids(env):  # the server lists it as closed a moment later
         await prune(env, timedelta(0))
+    env.model.release()
     ended = await env.status(running)
     assert texts(ended.responses[0].messages) == ["I begin.", "I end."]
     catalogs = await execute(env.journal_url, "select count(*) from baton_catalogs")
@@ -172,32 +176,35 @@ async def test_a_reset_run_keeps_the_messages_of_the_run_before_it(env: Environm
     script(env)
     first = await env.start_team(TEAM)
     await env.turn_result(first)
-    script(env, slow=3)
+    script(env, "one", "two")
     env.model.requests.clear()
     second = await reset(env, first, (await reset_points(first))[1])
     await env.wait_for_calls(1)
     first_closed = f"RunId = '{first.first_execution_run_id}' AND ExecutionStatus != 'Running'"
-    while not [run async for run in env.client.list_workflows(first_closed)]:
-        await asyncio.sleep(0.05)
+    await env.find_runs(first_closed, 1)
+    await env.find_runs(f"RunId = '{second.run_id}'", 1)
     assert (await prune(env, timedelta(0))).conversations == 0
+    env.model.release()
     assert texts((await env.turn_result(second)).messages) == ["I begin.", "I end."]
 
 
 @pytest.mark.full
 async def test_long_values_are_deleted_with_the_last_workflow_that_stored_them(env: Environment) -> None:
     driver = JournalStorageDriver(lambda: Database.open(env.journal_address, "default"))
-    script(env, slow=3)
+    script(env, "one")
     question = {"team": "team", "input": "x" * 1_100_000, "resources": TEAM}
     ours = with_external_storage(env.client, driver)
     running = await ours.start_workflow("sequential", question, id=f"{env.task_queue}/1", task_queue=env.task_queue)
     [shared] = ours.data_converter.payload_converter.to_payloads([question])
     gone = StorageDriverStoreContext(StorageDriverWorkflowInfo(id=f"gone-{env.task_queue}/turn-1/a", namespace=""))
     claims = await driver.store(gone, [shared, Payload(data=b"its own")])
+    await env.find_runs(f"WorkflowId = '{running.id}'", 1)
     while len(await execute(env.journal_url, "select distinct family from baton_holds")) > 1:
-        await prune(env, timedelta(0))  # the server lists the run after a second
+        await prune(env, timedelta(0))  # values of the same second stay
     assert [shared] == await driver.retrieve(StorageDriverRetrieveContext(), claims[:1])
     with pytest.raises(JournalLost):
         check_not_missing(await driver.retrieve(StorageDriverRetrieveContext(), claims[1:]))
+    env.model.release()
     assert texts((await env.turn_result(running)).messages) == ["I begin.", "I end."]
 
 
