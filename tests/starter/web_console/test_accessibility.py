@@ -72,7 +72,7 @@ async def settled(page: Page, path: str) -> None:
     """Waits until a page shows what it has loaded, with its forms open."""
     await expect(page.locator("main h1, main h2").first).to_be_visible()
     if not path:
-        await expect(page.get_by_role("button", name="Approve")).to_be_visible(timeout=20_000)
+        await expect(page.get_by_role("button", name="Approve")).to_be_visible()
         await page.get_by_role("button", name="Edit the arguments").click()
     if path.startswith("runs/"):
         await page.get_by_role("button", name="End…").click()
@@ -85,8 +85,8 @@ async def test_a_call_is_approved_and_a_run_opened_with_the_keyboard_only(browse
         run = await start(gateway, "buyer", "Buy desks.")
         await waiting(gateway)
         async with open_page(browser, gateway.url) as page:
-            await expect(page.get_by_role("button", name="Approve")).to_be_visible(timeout=20_000)
-            await expect(page.locator(".run-row")).to_have_count(1, timeout=20_000)
+            await expect(page.get_by_role("button", name="Approve")).to_be_visible()
+            await expect(page.locator(".run-row")).to_have_count(1)
             await page.keyboard.press("Tab")
             await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
             await page.keyboard.press("Enter")
