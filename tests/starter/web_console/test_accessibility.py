@@ -38,16 +38,18 @@ async def prepared(gateway: GatewayServer) -> str:
     return run
 
 
-async def test_no_page_has_a_serious_finding_or_scrolls_sideways(browser: Browser, env: Environment) -> None:
+@pytest.mark.parametrize("options", VIEWS.values(), ids=VIEWS)
+async def test_no_page_has_a_serious_finding_or_scrolls_sideways(
+    browser: Browser, env: Environment, options: Json
+) -> None:
     async with served(env) as gateway:
         run = await prepared(gateway)
-        for name, options in VIEWS.items():
-            for path in [*PATHS, f"runs/{run}"]:
-                async with open_page(browser, f"{gateway.url}/#/{path}", **options) as page:
-                    await settled(page, path)
-                    assert await findings(page, colors="forced_colors" not in options) == [], f"{name}: #/{path}"
-                    wide = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
-                    assert wide <= 0, f"{name}: #/{path} is {wide} px too wide"
+        for path in [*PATHS, f"runs/{run}"]:
+            async with open_page(browser, f"{gateway.url}/#/{path}", **options) as page:
+                await settled(page, path)
+                assert await findings(page, colors="forced_colors" not in options) == [], f"#/{path}"
+                wide = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
+                assert wide <= 0, f"#/{path} is {wide} px too wide"
 
 
 @pytest.mark.parametrize("width", [360, 400, 520])
