@@ -11,7 +11,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from baton.testing import Reply, Request
-from tests.harness.browser import UNREACHABLE, findings, open_page
+from tests.harness.browser import TIMEOUT_MS, UNREACHABLE, findings, open_page
 from tests.harness.continued_runs import count_replies
 from tests.harness.environment import Environment, Handle, Json, agent, call, line, team
 from tests.harness.gateway import GatewayServer
@@ -95,7 +95,8 @@ async def test_no_word_is_lost_or_doubled_if_the_gateway_is_killed(
                 gateway.kill()
                 await expect(page.get_by_text("connecting again")).to_be_visible()
                 gateway.start()
-                await expect(page.get_by_text("connecting again")).to_be_hidden()
+                note = page.get_by_text("connecting again")
+                await expect(note).to_be_hidden(timeout=3 * TIMEOUT_MS)  # the process starts, and the page tries later
                 served.model.release()
                 await expect(page.locator(".end-note")).to_contain_text("Completed")
                 assert await texts(page) == [WORDS, "2", "3", "4"]
